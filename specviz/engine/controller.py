@@ -1,0 +1,25 @@
+"""The plain controller: one drafter, one growth, every round."""
+
+from __future__ import annotations
+
+from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
+
+
+class Steady:
+    """Drafts the same way each round."""
+
+    def __init__(self, drafter: Drafter, growth: Growth) -> None:
+        self.drafter = drafter
+        self.growth = growth
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.drafter.begin(context, prefill)
+
+    def draft(self, context: Context) -> Draft:
+        return self.growth.grow(self.drafter, context)
+
+    def observe(self, finished: Round) -> None:
+        self.drafter.observe(finished)
+
+    def close(self) -> None:
+        self.drafter.close()

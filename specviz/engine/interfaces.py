@@ -1,0 +1,188 @@
+"""The small contracts between the loop and the rooms around it. The loop knows these and nothing else.
+
+Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens a drafter gives mass to).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+
+
+@dataclass(frozen=True)
+class TargetPass:
+    """What one target pass gave: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers."""
+
+    logits: Tensor
+    hidden: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+class Session(Protocol):
+    """One run's hold on a target: its cache. Sessions of one target never share state."""
+
+    length: int
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Put ``ids`` into the cache. Logits are those of the last position only, [1, vocab]; hidden is [position, hidden]."""
+
+    def score(self, tree: DraftTree) -> TargetPass:
+        """Run the target once over the tree. The cache keeps its length until ``keep`` is called."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the cache entries of these nodes of the last tree (root first, one path), drop the rest."""
+
+    def close(self) -> None:
+        """Give the memory back."""
+
+
+class Target(Protocol):
+    """A model that verifies. Shared between runs, never changed by one."""
+
+    name: str
+    vocab_size: int
+    eos_ids: frozenset[int]
+    context_length: int
+    device: torch.device
+    dtype: torch.dtype
+    tier: str
+
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
+        """A fresh session with room for ``capacity`` tokens, tree nodes included. ``taps`` are hidden-state layers wanted."""
+
+
+class TokenText(Protocol):
+    """Token ids to text, for people."""
+
+    def of(self, token: int) -> str:
+        """This token's own text; bytes that are no character by themselves are written as \\xNN."""
+
+    def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
+        """What each of ``more`` adds to the text of ``ids``: their concatenation is the decoded text."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a drafter may look at: every committed token, the root last. ``round`` counts steps from 0."""
+
+    ids: Sequence[int]
+    prompt_length: int
+    round: int
+    warp: Warp
+    noise: Noise
+    device: torch.device
+    room: int
+    """Most nodes below the root that make sense now: budget, context and cache allow no more depth than this."""
+
+    @property
+    def position(self) -> int:
+        """Absolute position of the root."""
+        return len(self.ids) - 1
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The law a node's children were drawn from. ``ids`` None means ``probability`` is [vocab]; else both are [support]."""
+
+    probability: Tensor
+    ids: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A drafted tree, and what the accept rule and the screen need to know about how it came to be.
+
+    ``proposals`` maps an inner node to the law of its children, *as sampled from*; a node without one has children chosen
+    deterministically (each a point mass). ``confidence`` is the drafter's own probability per node for the screen, None
+    where it has none. ``pruned`` are (parent, token, confidence) drafted but not sent to the target.
+    """
+
+    tree: DraftTree
+    proposals: Mapping[int, Proposal] = field(default_factory=dict)
+    confidence: Sequence[float | None] = ()
+    calls: int = 0
+    pruned: Sequence[tuple[int, int, float | None]] = ()
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judge's finding. ``path`` leaves the root out; ``visited`` are the nodes whose target row was looked at."""
+
+    rule: str
+    path: tuple[int, ...]
+    bonus: int
+    source: str
+    statuses: tuple[str, ...]
+    visited: tuple[int, ...]
+    thresholds: Mapping[int, float] = field(default_factory=dict)
+    draws: Mapping[int, float] = field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+
+@dataclass(frozen=True)
+class Round:
+    """A finished round, for whoever learns from it. ``emitted`` are the tokens committed after the root."""
+
+    context: Context
+    draft: Draft
+    target: TargetPass
+    verdict: Verdict
+    emitted: Sequence[int]
+
+
+class Drafter(Protocol):
+    """Proposes. What it offers a growth (rows, continuations, successors) is between the two of them."""
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        """A new run: the prompt is ``context.ids``; ``prefill`` is the target's pass over all of it but the last token."""
+
+    def observe(self, finished: Round) -> None:
+        """Learn from a finished round: committed tokens, the target's rows on the whole tree."""
+
+    def close(self) -> None:
+        """Give memory back."""
+
+
+class Growth(Protocol):
+    """Turns a drafter's proposals into a tree."""
+
+    def grow(self, drafter: Drafter, context: Context) -> Draft:
+        """A tree whose root is ``context.ids[-1]``, no deeper than ``context.room``."""
+
+
+class Acceptance(Protocol):
+    """Decides what of a scored tree enters the output."""
+
+    def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
+        """Walk the tree under this rule. Raises BadInput when the draft is of a kind the rule is not exact for."""
+
+
+class Controller(Protocol):
+    """Chooses, each round, who drafts and how; most methods always do the same thing."""
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
+
+    def draft(self, context: Context) -> Draft: ...
+
+    def observe(self, finished: Round) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Composition:
+    """What a method is made of. ``taps`` are the target's hidden-state layers its drafter wants."""
+
+    controller: Controller
+    acceptance: Acceptance
+    taps: tuple[int, ...] = ()
+    draft_name: str = ""
+    warnings: tuple[str, ...] = ()

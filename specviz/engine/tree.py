@@ -1,0 +1,105 @@
+"""Draft trees: shape (parents) known to the host, tokens on the device, and the masks and positions a target pass needs.
+
+Layout after text trees in SpecInfer (arXiv 2305.09781): node 0 is the last committed token, not yet in the target's cache;
+``parents[i] < i``; a node's absolute position is cache length + depth; a node sees the cache, its ancestors and itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import torch
+from torch import Tensor
+
+from specviz.errors import BadInput
+
+
+@dataclass(frozen=True)
+class TreeShape:
+    """Who hangs from whom. ``parents[0]`` is -1 and every other parent comes before its child."""
+
+    parents: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.parents or self.parents[0] != -1:
+            raise BadInput("A draft tree starts with its root, whose parent is -1.")
+        for node, parent in enumerate(self.parents[1:], start=1):
+            if not 0 <= parent < node:
+                raise BadInput(f"Node {node} of the draft tree names parent {parent}; a parent comes before its child.")
+
+    def __len__(self) -> int:
+        return len(self.parents)
+
+    def __hash__(self) -> int:
+        return hash(self.parents)
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """Depth of each node, root 0."""
+        found = [0]
+        for parent in self.parents[1:]:
+            found.append(found[parent] + 1)
+        return tuple(found)
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """Children of each node in insertion order, which is the draw order."""
+        found: list[list[int]] = [[] for _ in self.parents]
+        for node, parent in enumerate(self.parents[1:], start=1):
+            found[parent].append(node)
+        return tuple(tuple(row) for row in found)
+
+    @cached_property
+    def levels(self) -> tuple[tuple[int, ...], ...]:
+        """Nodes of each depth, in order."""
+        found: list[list[int]] = [[] for _ in range(max(self.depths) + 1)]
+        for node, depth in enumerate(self.depths):
+            found[depth].append(node)
+        return tuple(tuple(row) for row in found)
+
+    def path(self, node: int) -> tuple[int, ...]:
+        """Nodes from the root (included) down to ``node``."""
+        found = []
+        while node >= 0:
+            found.append(node)
+            node = self.parents[node]
+        return tuple(reversed(found))
+
+    @cached_property
+    def ancestors(self) -> Tensor:
+        """Bool [node, node] on the CPU: True where the column is an ancestor of the row or the row itself."""
+        seen = torch.eye(len(self.parents), dtype=torch.bool)
+        for node, parent in enumerate(self.parents[1:], start=1):
+            seen[node] |= seen[parent]
+        return seen
+
+
+@lru_cache(maxsize=64)
+def chain(length: int) -> TreeShape:
+    """The shape of a chain: a root with ``length`` drafted tokens below it, one under the other."""
+    return TreeShape(tuple(range(-1, length)))
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """A shape with a token at each node. ``tokens`` is int64 [node] on the target's device."""
+
+    shape: TreeShape
+    tokens: Tensor
+
+    @staticmethod
+    def of(tokens: Sequence[int], parents: Sequence[int], device: torch.device | str = "cpu") -> DraftTree:
+        """From host lists. Raises BadInput when the two differ in length or a parent comes after its child."""
+        if len(tokens) != len(parents):
+            raise BadInput(f"A draft tree with {len(tokens)} tokens cannot have {len(parents)} parents.")
+        return DraftTree(TreeShape(tuple(parents)), torch.tensor(list(tokens), dtype=torch.long, device=device))
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+    @cached_property
+    def host_tokens(self) -> tuple[int, ...]:
+        """The tokens as Python integers: one copy from the device, made once."""
+        return tuple(self.tokens.tolist())

@@ -1,0 +1,37 @@
+"""One small family of errors, each a sentence that names the cause and the way out."""
+
+from __future__ import annotations
+
+
+class SpecvizError(Exception):
+    """Base of every error a user can act on. The message is shown as it is, so it must say what to do."""
+
+
+class BadInput(SpecvizError):
+    """A value the user typed or chose: a parameter, a prompt, a method name."""
+
+
+class BadTrace(SpecvizError):
+    """A trace file that breaks the schema. ``line`` is 1-based, ``field`` a JSON path inside that line."""
+
+    def __init__(self, message: str, line: int | None = None, field: str | None = None) -> None:
+        self.line = line
+        self.field = field
+        where = "" if line is None else f"line {line}" + (f", {field}" if field else "") + ": "
+        super().__init__(where + message)
+
+
+class ModelUnavailable(SpecvizError):
+    """A model that cannot be fetched, is corrupt, or cannot run the method asked for."""
+
+
+class TokenizerMismatch(ModelUnavailable):
+    """Draft and target do not share a tokenizer, so a drafted id would mean another word."""
+
+
+class ContextFull(SpecvizError):
+    """The prompt alone, or the prompt with the budget, is longer than the target's context."""
+
+
+class OutOfMemory(SpecvizError):
+    """The device has no room for the model, the cache or the tree. The partial trace is kept."""
