@@ -39,6 +39,12 @@ class Session(Protocol):
     def keep(self, path: Sequence[int]) -> None:
         """Keep the cache entries of these nodes of the last tree (root first, one path), drop the rest."""
 
+    def padded(self, nodes: int) -> int:
+        """Rows a pass over ``nodes`` really has, padding included."""
+
+    def rewind(self, length: int) -> None:
+        """Forget everything after the first ``length`` cached tokens."""
+
     def close(self) -> None:
         """Give the memory back."""
 
@@ -79,7 +85,9 @@ class Context:
     noise: Noise
     device: torch.device
     room: int
-    """Most nodes below the root that make sense now: budget, context and cache allow no more depth than this."""
+    """Deepest node that the context window still has a place for."""
+    story: bool = True
+    """Whether anybody will look: notes that cost time are made only then."""
 
     @property
     def position(self) -> int:
@@ -93,6 +101,18 @@ class Proposal:
 
     probability: Tensor
     ids: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Pick:
+    """What a growth took at ``node``: the law, its Gumbel-perturbed log-probabilities (None when nothing was drawn), the
+    order in the support by which children were taken, and how many were."""
+
+    node: int
+    proposal: Proposal
+    perturbed: Tensor | None
+    order: Tensor
+    picked: int
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,34 @@ def chain(length: int) -> TreeShape:
     return TreeShape(tuple(range(-1, length)))
 
 
+def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
+    """A shape from child counts: ``levels[d][i]`` is how many children the i-th node of depth d has (missing means 0)."""
+    parents, level = [-1], [0]
+    for counts in levels:
+        below = []
+        for node, count in zip(level, counts, strict=False):
+            below += range(len(parents), len(parents) + count)
+            parents += [node] * count
+        level = below
+    return TreeShape(tuple(parents))
+
+
+def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
+    """A shape from rank paths, ``(0, 2)`` being the third child of the first child of the root; every prefix must be there.
+
+    Siblings keep rank order and nodes are laid level by level. Raises BadInput when a path's parent is missing.
+    """
+    ordered = sorted({tuple(path) for path in paths}, key=lambda path: (len(path), path))
+    place: dict[tuple[int, ...], int] = {(): 0}
+    parents = [-1]
+    for path in ordered:
+        if path[:-1] not in place:
+            raise BadInput(f"The tree has the path {list(path)} but not its parent.")
+        place[path] = len(parents)
+        parents.append(place[path[:-1]])
+    return TreeShape(tuple(parents))
+
+
 @dataclass(frozen=True)
 class DraftTree:
     """A shape with a token at each node. ``tokens`` is int64 [node] on the target's device."""

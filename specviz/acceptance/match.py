@@ -1,0 +1,37 @@
+"""Greedy and sample-and-match: the target chooses first, then the tree is searched for that choice.
+
+Exact for any draft fixed before the draw; equal in law and acceptance to rejecting point-mass drafts one by one, and with
+noise keyed by position equal token for token to the autoregressive run. At temperature 0 the choice is the argmax.
+"""
+
+from __future__ import annotations
+
+from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
+from specviz.engine.verdict import Choices, statuses
+
+
+class Match:
+    """Follow the child that carries the target's own choice; where there is none, that choice is the bonus token."""
+
+    def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
+        tree = draft.tree
+        tokens, children = tree.host_tokens, tree.shape.children
+        choices = Choices(target.logits, tree, context)
+        node, path, visited, judged = 0, [], [0], []
+        while True:
+            choice = choices.at(node)
+            judged += children[node]
+            found = next((child for child in children[node] if tokens[child] == choice), None)
+            if found is None:
+                break
+            path.append(found)
+            visited.append(found)
+            node = found
+        return Verdict(
+            rule="greedy" if context.warp.greedy else "match",
+            path=tuple(path),
+            bonus=choice,
+            source="target",
+            statuses=statuses(tree.shape, path, judged),
+            visited=tuple(visited),
+        )

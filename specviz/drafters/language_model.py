@@ -1,0 +1,118 @@
+"""A smaller language model as drafter, one token at a time: the draft of speculative sampling.
+
+Its cache follows the committed text: what was drafted and rejected is rewound, what was committed but never run through it
+(the bonus token, and after full acceptance the last drafted token too) is fed before the next draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from torch import Tensor
+
+from specviz.drafters.silent import Silent
+from specviz.engine.interfaces import Context, Pick, Proposal, Session, Target, TargetPass
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+
+# Longer feeds are a prefill; up to this a padded (and on CUDA captured) pass is used.
+SHORT = 32
+
+
+class ChainModel(Protocol):
+    """What the drafter needs of a model: extend the text, take some of it back."""
+
+    support: Tensor | None
+    """Ids of its output vocabulary, int64 [support], or None when that is the target's own."""
+
+    def extend(self, ids: Sequence[int]) -> Tensor:
+        """Logits [support] after ``ids`` were appended."""
+
+    def rewind(self, length: int) -> None:
+        """Keep the first ``length`` tokens."""
+
+    def close(self) -> None:
+        """Give memory back."""
+
+
+class SessionModel:
+    """Any target's session, used as a draft model."""
+
+    support: Tensor | None = None
+
+    def __init__(self, session: Session, target: Target) -> None:
+        self.session = session
+        self._device = target.device
+
+    def extend(self, ids: Sequence[int]) -> Tensor:
+        if len(ids) > SHORT:
+            return self.session.prefill(ids).logits[-1]
+        tree = DraftTree.of(ids, range(-1, len(ids) - 1), self._device)
+        logits = self.session.score(tree).logits[-1]
+        self.session.keep(range(len(ids)))
+        return logits
+
+    def rewind(self, length: int) -> None:
+        self.session.rewind(length)
+
+    def close(self) -> None:
+        self.session.close()
+
+
+class LanguageModelDrafter(Silent):
+    """``open_model(capacity)`` gives a fresh :class:`ChainModel`; one is opened per run."""
+
+    def __init__(self, open_model: Callable[[int], ChainModel], context_length: int) -> None:
+        self._open = open_model
+        self._context_length = context_length
+        self._model: ChainModel | None = None
+        self._fed: list[int] = []
+        self._calls = 0
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        capacity = min(self._context_length, len(context.ids) + context.room)
+        self._model = self._open(capacity)
+        self._fed = []
+        if len(context.ids) > 1:
+            self._feed(list(context.ids[:-1]))
+        self._calls = 0
+
+    def _feed(self, text: list[int]) -> Tensor:
+        """Bring the model's cache to ``text`` and give the logits after it. At least the last token is always run."""
+        assert self._model is not None
+        same = 0
+        for ours, theirs in zip(self._fed, text, strict=False):
+            if ours != theirs:
+                break
+            same += 1
+        same = min(same, len(text) - 1)
+        if same < len(self._fed):
+            self._model.rewind(same)
+        logits = self._model.extend(text[same:])
+        self._fed = text
+        self._calls += 1
+        return logits
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        """The warped law after the chain so far; the plain softmax at temperature 0."""
+        assert self._model is not None and list(nodes) == [len(tokens) - 1], "this drafter grows chains"
+        text = [*context.ids, *tokens[1:]]
+        if len(text) >= self._context_length:
+            return [None]
+        law = context.warp.log_probabilities(self._feed(text)).exp()
+        return [Proposal(law, self._model.support)]
+
+    def calls(self) -> int:
+        made, self._calls = self._calls, 0
+        return made
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return ()
+
+    def close(self) -> None:
+        if self._model is not None:
+            self._model.close()
+            self._model = None

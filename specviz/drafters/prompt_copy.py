@@ -1,0 +1,70 @@
+"""Prompt lookup: find the current suffix earlier in the text and propose what followed it there.
+
+After Saxena's prompt lookup decoding (2023) as the reference implementations run it: longest suffix first, and by default
+the earliest occurrence that has a full continuation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specviz.drafters.silent import Silent
+from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.trace.schema import Note
+
+
+class PromptCopy(Silent):
+    """An index of every n-gram's occurrences, extended as text is committed.
+
+    ``longest`` and ``shortest`` bound the suffix length; ``length`` is how many tokens are copied. With ``latest`` the most
+    recent occurrence wins, with ``partial`` a continuation may be shorter than ``length`` because the text ends.
+    """
+
+    def __init__(self, longest: int, shortest: int, length: int, latest: bool, partial: bool) -> None:
+        self.longest = longest
+        self.shortest = min(shortest, longest)
+        self.length = length
+        self.latest = latest
+        self.partial = partial
+        self._places: dict[tuple[int, ...], list[int]] = {}
+        self._indexed = 0
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._places = {}
+        self._indexed = 0
+        self._index(context.ids)
+
+    def observe(self, finished: Round) -> None:
+        self._index([*finished.context.ids, *finished.emitted])
+
+    def _index(self, ids: Sequence[int]) -> None:
+        """Note where every n-gram ends (exclusive), for ends not seen before."""
+        for end in range(self._indexed + 1, len(ids) + 1):
+            for size in range(self.shortest, min(self.longest, end) + 1):
+                self._places.setdefault(tuple(ids[end - size : end]), []).append(end)
+        self._indexed = len(ids)
+
+    def continuation(self, context: Context) -> tuple[Sequence[int], Note]:
+        """What followed the longest suffix that occurred before, and where that was."""
+        ids = context.ids
+        for size in range(min(self.longest, len(ids) - 1), self.shortest - 1, -1):
+            source = self._source(tuple(ids[-size:]), len(ids))
+            if source is not None:
+                tokens = ids[source : source + self.length]
+                return tokens, self._note(len(ids) - size, size, source, len(tokens))
+        return (), self._note(len(ids), 0, 0, 0)
+
+    def _source(self, suffix: tuple[int, ...], total: int) -> int | None:
+        """Where the continuation to copy starts, or None."""
+        places = self._places.get(suffix, [])
+        for place in reversed(places) if self.latest else places:
+            whole = place + self.length <= total
+            if place < total and (whole or self.partial):
+                return place
+            if not whole and not self.latest:
+                return None  # places ascend: later ones have even less text after them
+        return None
+
+    @staticmethod
+    def _note(start: int, size: int, source: int, length: int) -> Note:
+        return Note("copy", {"suffix_start": start, "suffix_length": size, "source": source, "length": length})

@@ -1,0 +1,155 @@
+"""The target's keys and values: score a tree behind the committed path, keep one path of it, roll back.
+
+Two stores with one behaviour: :class:`GrowingCache` (views into preallocated buffers, any width of pass; the eager tier) and
+:class:`FixedCache` (transformers' StaticCache at one address, padded passes; the graph tier). Kept entries need no new
+rotation: a node of depth d was rotated for position length + d, which is the place it is moved to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer, StaticCache
+
+
+class GrowingLayer(DynamicLayer):
+    """A dynamic layer that writes into a roomy buffer, so that a pass does not copy the whole past (``torch.cat`` would)."""
+
+    def __init__(self, capacity: int = 256) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.length = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.key_buffer = self._empty(key_states, self.capacity)
+        self.value_buffer = self._empty(value_states, self.capacity)
+        self.is_initialized = True
+
+    @staticmethod
+    def _empty(like: Tensor, capacity: int) -> Tensor:
+        batch, heads, _, size = like.shape
+        return torch.empty(batch, heads, capacity, size, dtype=like.dtype, device=like.device)
+
+    def _grow(self, needed: int) -> None:
+        """Double the buffers until ``needed`` tokens fit."""
+        while self.capacity < needed:
+            self.capacity *= 2
+        for name in ("key_buffer", "value_buffer"):
+            old = getattr(self, name)
+            new = self._empty(old, self.capacity)
+            new[:, :, : self.length] = old[:, :, : self.length]
+            setattr(self, name, new)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.length + key_states.shape[-2]
+        if end > self.capacity:
+            self._grow(end)
+        self.key_buffer[:, :, self.length : end] = key_states
+        self.value_buffer[:, :, self.length : end] = value_states
+        self.truncate(end)
+        return self.keys, self.values
+
+    def truncate(self, length: int) -> None:
+        """Show only the first ``length`` entries; the rest may be overwritten."""
+        self.length = length
+        self.keys = self.key_buffer[:, :, :length]
+        self.values = self.value_buffer[:, :, :length]
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def move(self, source: Tensor, destination: int) -> None:
+        """Copy the entries at ``source`` (int64 [node], absolute) to consecutive slots from ``destination``."""
+        end = destination + source.shape[0]
+        self.key_buffer[:, :, destination:end] = self.key_buffer.index_select(2, source)
+        self.value_buffer[:, :, destination:end] = self.value_buffer.index_select(2, source)
+
+
+class GrowingCache:
+    """KV of the eager tier. ``length`` counts committed tokens."""
+
+    def __init__(self, layers: int, capacity: int) -> None:
+        self.layers = [GrowingLayer(capacity) for _ in range(layers)]
+        self.cache = Cache(layers=list(self.layers))
+        self.length = 0
+
+    def width(self, nodes: int) -> int:
+        """Columns of the attention mask for a pass over ``nodes`` tokens."""
+        return self.length + nodes
+
+    def advance(self, tokens: int) -> None:
+        """The pass just made was over committed tokens: they all stay."""
+        self.length += tokens
+
+    @torch.inference_mode()
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep these nodes of the pass just made (root first, one path, ascending), drop the others."""
+        end = self.length + len(path)
+        moved = [node for place, node in enumerate(path) if node != place]
+        first = len(path) - len(moved)
+        if moved:
+            device = self.layers[0].device
+            source = torch.tensor(moved, dtype=torch.long, device=device) + self.length
+            for layer in self.layers:
+                layer.move(source, self.length + first)
+        self.rewind(end)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens."""
+        self.length = length
+        for layer in self.layers:
+            if layer.is_initialized:
+                layer.truncate(length)
+
+    def tensors(self) -> list[tuple[Tensor, Tensor]]:
+        """Committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
+        return [(layer.keys, layer.values) for layer in self.layers]
+
+
+class FixedCache:
+    """KV of the graph tier: one address for a run's life. The device's length counter is set before each pass."""
+
+    def __init__(self, config: Any, capacity: int) -> None:
+        self.cache = StaticCache(config=config, max_cache_len=capacity)
+        self.capacity = capacity
+        self.length = 0
+
+    def width(self, nodes: int) -> int:
+        """Columns of the attention mask: always all of them."""
+        return self.capacity
+
+    @torch.inference_mode()
+    def point(self) -> None:
+        """Make the next pass write behind the committed tokens."""
+        for layer in self.cache.layers:
+            layer.cumulative_length.fill_(self.length)
+
+    def advance(self, tokens: int) -> None:
+        self.length += tokens
+
+    @torch.inference_mode()
+    def keep(self, path: Sequence[int]) -> None:
+        """As :meth:`GrowingCache.keep`, in place."""
+        moved = [node for place, node in enumerate(path) if node != place]
+        first = self.length + len(path) - len(moved)
+        if moved:
+            device = self.cache.layers[0].keys.device
+            source = torch.tensor(moved, dtype=torch.long, device=device) + self.length
+            target = torch.arange(first, first + len(moved), device=device)
+            for layer in self.cache.layers:
+                layer.keys.index_copy_(2, target, layer.keys.index_select(2, source))
+                layer.values.index_copy_(2, target, layer.values.index_select(2, source))
+        self.length += len(path)
+
+    def rewind(self, length: int) -> None:
+        self.length = length
+
+    def tensors(self) -> list[tuple[Tensor, Tensor]]:
+        """Committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
+        return [(layer.keys[:, :, : self.length], layer.values[:, :, : self.length]) for layer in self.cache.layers]

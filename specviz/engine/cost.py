@@ -1,0 +1,77 @@
+"""What a target pass costs on this machine as a function of its width, measured, so that trees can be sized by it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from specviz.engine.interfaces import Target
+from specviz.engine.tree import DraftTree
+
+WIDTHS = (1, 8, 16, 32, 64, 96)
+REPEATS = 5
+CONTEXT = 128
+
+
+@dataclass(frozen=True)
+class CostCurve:
+    """Milliseconds of one pass at each width in ``widths`` (ascending)."""
+
+    widths: tuple[int, ...]
+    milliseconds: tuple[float, ...]
+
+    def at(self, nodes: int) -> float:
+        """Milliseconds of a pass over ``nodes``, interpolated; beyond the last width extended along its last slope."""
+        widths, cost = self.widths, self.milliseconds
+        place = next((place for place, width in enumerate(widths) if nodes <= width), len(widths) - 1)
+        if place == 0:
+            return cost[0]
+        low, high = widths[place - 1], widths[place]
+        return cost[place - 1] + (cost[place] - cost[place - 1]) * (nodes - low) / (high - low)
+
+
+def best_size(value: Sequence[float], curve: CostCurve, overhead: float = 0.0) -> int:
+    """How many drafted nodes pay most: ``argmax_n (1 + value[0] + … + value[n-1]) / (cost(n + 1) + overhead)``.
+
+    ``value`` is each node's chance of acceptance, best node first; the 1 is the bonus token; ``overhead`` is milliseconds a
+    round takes besides its pass.
+    """
+    best, expected, most = 0, 1.0, 1.0 / (curve.at(1) + overhead)
+    for nodes, chance in enumerate(value, start=1):
+        expected += chance
+        rate = expected / (curve.at(nodes + 1) + overhead)
+        if rate > most:
+            best, most = nodes, rate
+    return best
+
+
+def measure(target: Target, widths: Sequence[int] = WIDTHS) -> CostCurve:
+    """Time passes behind a cache of 128 tokens; the median of a few, taken in turn so that drift hits all widths alike."""
+    context = max(1, min(CONTEXT, target.context_length - 2 * max(widths)))
+    widths = tuple(width for width in widths if context + width < target.context_length)
+    session = target.open(context + max(widths) + 1)
+    try:
+        session.prefill([1] * context)
+        taken: dict[int, list[float]] = {width: [] for width in widths}
+        for repeat in range(REPEATS + 1):
+            for width in widths:
+                spent = _pass(target, session, width)
+                if repeat:  # the first of each is warm-up
+                    taken[width].append(spent)
+        return CostCurve(widths, tuple(statistics.median(taken[width]) for width in widths))
+    finally:
+        session.close()
+
+
+def _pass(target: Target, session: object, width: int) -> float:
+    tree = DraftTree.of([1] * width, [-1] + [0] * (width - 1), target.device)
+    started = time.perf_counter()
+    logits = session.score(tree).logits  # type: ignore[attr-defined]
+    session.rewind(session.length)  # type: ignore[attr-defined]
+    if logits.device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - started) * 1e3

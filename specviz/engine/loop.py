@@ -1,0 +1,187 @@
+"""The only loop: prefill, then draft, verify, judge, commit until the text ends, the budget is spent, or someone stops it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from specviz.engine.clock import Stopwatch
+from specviz.engine.interfaces import Composition, Context, Draft, Round, Session, Target, TargetPass
+from specviz.engine.recorder import Pending, Recorder
+from specviz.engine.sampling import Noise, Warp
+from specviz.errors import ContextFull, SpecvizError
+from specviz.trace.schema import Step
+
+# Room kept free in the cache for the nodes of one tree beside the committed text.
+TREE_ROOM = 640
+
+
+@dataclass
+class Outcome:
+    """How a run went, filled in while it goes. ``reason`` and ``message`` as in ``trace.End``."""
+
+    output_ids: list[int] = field(default_factory=list)
+    reason: str = "budget"
+    message: str = ""
+    prefill_ns: int = 0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """CUDA has a class for it; the CPU allocator only a sentence."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+@dataclass
+class Decoding:
+    """One run of one composition on one target. ``prompt`` are its token ids; iterate :meth:`steps`, then read ``outcome``."""
+
+    target: Target
+    composition: Composition
+    prompt: Sequence[int]
+    warp: Warp
+    noise: Noise
+    budget: int
+    recorder: Recorder
+    cancel: threading.Event = field(default_factory=threading.Event)
+    ignore_eos: bool = False
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise SpecvizError("The prompt is empty; give at least one token.")
+        if len(self.prompt) + 1 > self.target.context_length:
+            raise ContextFull(
+                f"The prompt has {len(self.prompt)} tokens but {self.target.name} can see {self.target.context_length}; "
+                "shorten it."
+            )
+        self.ids = list(self.prompt)
+        self._round = 0
+        self._recording_ns = 0
+
+    def steps(self) -> Iterator[Step]:
+        """Decode, yielding each step as it is recorded. Never raises what a user could not help: see ``outcome``."""
+        session: Session | None = None
+        try:
+            capacity = min(self.target.context_length, len(self.prompt) + self.budget + TREE_ROOM)
+            session = self.target.open(capacity, self.composition.taps)
+            self._prefill(session)
+            yield from self._rounds(session)
+        except (SpecvizError, RuntimeError, MemoryError) as error:
+            self._fail(error)
+        finally:
+            self.composition.controller.close()
+            if session is not None:
+                session.close()
+
+    def _fail(self, error: BaseException) -> None:
+        if is_out_of_memory(error):
+            self.outcome.reason = "out_of_memory"
+            self.outcome.message = (
+                f"{self.target.device.type.upper()} memory ran out; use a smaller tree, fewer new tokens or a smaller model. "
+                "The steps so far are kept."
+            )
+            return
+        self.outcome.reason = "error"
+        self.outcome.message = str(error) if isinstance(error, SpecvizError) else f"{type(error).__name__}: {error}"
+
+    def _context(self) -> Context:
+        return Context(
+            ids=self.ids,
+            prompt_length=len(self.prompt),
+            round=self._round,
+            warp=self.warp,
+            noise=self.noise,
+            device=self.target.device,
+            room=self.target.context_length - len(self.ids),
+            story=self.recorder.story,
+        )
+
+    def _prefill(self, session: Session) -> None:
+        started = time.perf_counter_ns()
+        found: TargetPass | None = None
+        if len(self.prompt) > 1:
+            found = session.prefill(self.prompt[:-1])
+        self.composition.controller.begin(self._context(), found)
+        if self.target.device.type == "cuda":
+            torch.cuda.synchronize()
+        self.outcome.prefill_ns = time.perf_counter_ns() - started
+
+    def _rounds(self, session: Session) -> Iterator[Step]:
+        """Rounds until done. On CUDA a step is made while the next pass runs, so it is yielded one round later."""
+        deferred = self.target.device.type == "cuda"
+        waiting: Pending | None = None
+        stop: str | None = None
+        while stop is None and not self.cancel.is_set():
+            clock = Stopwatch(self.target.device)
+            clock.start(self._recording_ns)
+            context = self._context()
+            draft, scored = self._propose(session, context, clock)
+            ready = self._finish(waiting)
+            finished, cut, stop = self._settle(session, context, draft, scored, clock)
+            waiting = self._capture(finished, cut, clock, session)
+            if not deferred:
+                ready, waiting = self._finish(waiting), None
+            if ready is not None:
+                yield ready
+            self._round += 1
+        self.outcome.reason = stop or "cancelled"
+        last = self._finish(waiting)
+        if last is not None:
+            yield last
+
+    def _propose(self, session: Session, context: Context, clock: Stopwatch) -> tuple[Draft, TargetPass]:
+        draft = self.composition.controller.draft(context)
+        clock.mark("draft")
+        scored = session.score(draft.tree)
+        clock.mark("verify")
+        return draft, scored
+
+    def _settle(
+        self, session: Session, context: Context, draft: Draft, scored: TargetPass, clock: Stopwatch
+    ) -> tuple[Round, str | None, str | None]:
+        """Judge, commit, and let the drafter learn. The drafter's learning is part of what drafting costs."""
+        verdict = self.composition.acceptance.judge(draft, scored, context)
+        clock.mark("judge")
+        tokens = draft.tree.host_tokens
+        emitted, cut, stop = self._cut([tokens[node] for node in verdict.path] + [verdict.bonus])
+        session.keep((0, *verdict.path))
+        clock.mark("commit")
+        finished = Round(context, draft, scored, verdict, emitted)
+        self.composition.controller.observe(finished)
+        clock.mark("draft")
+        # A new list: what a drafter or a pending step saw of this round must not grow under it.
+        self.ids = [*self.ids, *emitted]
+        self.outcome.output_ids += emitted
+        clock.stop()
+        return finished, cut, stop
+
+    def _cut(self, found: list[int]) -> tuple[list[int], str | None, str | None]:
+        """(tokens that count, why the rest was cut off, why the run is over): end of sequence, budget, context."""
+        left = self.budget - len(self.outcome.output_ids)
+        room = self.target.context_length - len(self.ids)
+        limit, why = (left, "budget") if left <= room else (room, "context")
+        ends = [] if self.ignore_eos else [place + 1 for place, one in enumerate(found) if one in self.target.eos_ids]
+        if ends and ends[0] <= limit:
+            return found[: ends[0]], "eos" if ends[0] < len(found) else None, "eos"
+        if len(found) >= limit:
+            return found[:limit], why if len(found) > limit else None, why
+        return found, None, None
+
+    def _capture(self, finished: Round, cut: str | None, clock: Stopwatch, session: Session) -> Pending:
+        started = time.perf_counter_ns()
+        pending = self.recorder.capture(finished, cut, clock, session.padded(len(finished.draft.tree)))
+        self._recording_ns = time.perf_counter_ns() - started
+        return pending
+
+    def _finish(self, waiting: Pending | None) -> Step | None:
+        """Make the step of a settled round. What recording costs is host time of the round in which it is spent."""
+        if waiting is None:
+            return None
+        started = time.perf_counter_ns()
+        step = self.recorder.finish(waiting)
+        self._recording_ns += time.perf_counter_ns() - started
+        return step

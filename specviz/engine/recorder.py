@@ -1,0 +1,182 @@
+"""Turns a judged round into a trace step: the only maker of ``trace.Step``, and the only part that copies for the screen.
+
+On CUDA the numbers for the screen are gathered on the device, copied once into pinned memory without waiting, and made
+into a step while the next pass runs; on a CPU the step is made at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.engine.clock import Stopwatch
+from specviz.engine.interfaces import Draft, Round, TokenText, Verdict
+from specviz.errors import BadInput
+from specviz.trace.schema import (
+    PRUNED,
+    Bonus,
+    Candidate,
+    Node,
+    Note,
+    Step,
+    TargetRow,
+)
+
+LEVELS = ("off", "path", "tree")
+TOP = 3
+
+
+@dataclass
+class Pending:
+    """A round on its way to becoming a step. ``numbers`` are [visited, TOP] log p, their ids, and p per judged node."""
+
+    round: Round
+    cut: str | None
+    clock: Stopwatch
+    padded: int
+    numbers: tuple[Tensor, Tensor, Tensor] | None
+    ready: torch.cuda.Event | None = None
+
+
+@dataclass
+class Recorder:
+    """``level`` "off" keeps only counts and times, "path" the accepted path, "tree" everything."""
+
+    text: TokenText
+    level: str = "tree"
+    committed: list[int] = field(default_factory=list)
+    _index: int = 0
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise BadInput(f"There is no recording level {self.level!r}; choose one of {', '.join(LEVELS)}.")
+
+    @property
+    def story(self) -> bool:
+        """Whether notes that cost time are wanted."""
+        return self.level == "tree"
+
+    def capture(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Pending:
+        """Take what the step needs off the device; does not wait for a GPU."""
+        numbers = self._numbers(finished) if self.level == "tree" else None
+        pending = Pending(finished, cut, clock, padded, numbers)
+        if numbers is not None and numbers[0].device.type == "cuda":
+            pending.numbers = tuple(self._pin(part) for part in numbers)  # type: ignore[assignment]
+            pending.ready = torch.cuda.Event()
+            pending.ready.record()
+        return pending
+
+    @staticmethod
+    def _pin(part: Tensor) -> Tensor:
+        host = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
+        return host.copy_(part, non_blocking=True)
+
+    def _numbers(self, finished: Round) -> tuple[Tensor, Tensor, Tensor]:
+        """Top few log p and ids of every visited row, and p at each child of a visited node, as [visited, child]."""
+        visited = finished.verdict.visited
+        rows = finished.context.warp.log_probabilities(finished.target.logits[list(visited)])
+        best = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
+        asked = [self._asked(node, finished) for node in visited]
+        width = max(len(row) for row in asked)
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in asked], device=rows.device)
+        return best.values.float(), best.indices, rows.gather(-1, ids).float()
+
+    @staticmethod
+    def _asked(node: int, finished: Round) -> list[int]:
+        """Tokens whose p we want in a visited node's row: its children's, and last the bonus token."""
+        tree = finished.draft.tree
+        return [tree.host_tokens[child] for child in tree.shape.children[node]] + [finished.verdict.bonus]
+
+    def finish(self, pending: Pending) -> Step:
+        """Make the step. Waits for the copy if it is still under way."""
+        if pending.ready is not None:
+            pending.ready.synchronize()
+        finished, verdict = pending.round, pending.round.verdict
+        rows, p_of, bonus_p = self._read(pending)
+        emitted = tuple(finished.emitted)
+        step = Step(
+            index=self._index,
+            position=finished.context.position,
+            nodes=self._nodes(finished.draft, verdict, p_of),
+            path=verdict.path if self.level == "tree" else tuple(range(1, len(verdict.path) + 1)),
+            bonus=self._bonus(finished, bonus_p) if len(emitted) > len(verdict.path) else None,
+            emitted=emitted,
+            pieces=self.text.pieces(self.committed, emitted) if self.level != "off" else ("",) * len(emitted),
+            rule=verdict.rule if len(finished.draft.tree) > 1 else "none",
+            time=pending.clock.read(),
+            cut=pending.cut,
+            draft_calls=finished.draft.calls,
+            verified=len(finished.draft.tree) - 1,
+            padded=pending.padded,
+            rows=rows,
+            notes=tuple(self._named(note) for note in (*finished.draft.notes, *verdict.notes)) if self.story else (),
+        )
+        self._index += 1
+        self.committed.extend(emitted)
+        return step
+
+    def _read(self, pending: Pending) -> tuple[tuple[TargetRow, ...], dict[int, float], float | None]:
+        """Host numbers: the target's rows, p per judged node, p of the bonus token."""
+        if pending.numbers is None:
+            return (), {}, None
+        best, ids = pending.numbers[0].exp().tolist(), pending.numbers[1].tolist()
+        asked = pending.numbers[2].exp().tolist()
+        verdict, children = pending.round.verdict, pending.round.draft.tree.shape.children
+        rows, p_of = [], {}
+        for place, node in enumerate(verdict.visited):
+            top = tuple(Candidate(i, self.text.of(i), p) for i, p in zip(ids[place], best[place], strict=True) if p > 0)
+            rows.append(TargetRow(node, top))
+            p_of.update(zip(children[node], asked[place], strict=False))
+        end = verdict.visited[-1]
+        return tuple(rows), p_of, asked[-1][len(children[end])]
+
+    def _nodes(self, draft: Draft, verdict: Verdict, p_of: Mapping[int, float]) -> tuple[Node, ...]:
+        tree = draft.tree
+        if self.level == "tree":
+            wanted: Sequence[int] = range(len(tree))
+            parents: Sequence[int] = tree.shape.parents
+        else:
+            wanted = (0, *verdict.path)
+            parents = range(-1, len(verdict.path))
+        found = [self._node(draft, verdict, node, parent, p_of) for node, parent in zip(wanted, parents, strict=True)]
+        if self.level == "tree":
+            found += [Node(up, token, self.text.of(token), q, None, PRUNED) for up, token, q in draft.pruned]
+        return tuple(found)
+
+    def _node(self, draft: Draft, verdict: Verdict, node: int, parent: int, p_of: Mapping[int, float]) -> Node:
+        token = draft.tree.host_tokens[node]
+        return Node(
+            parent=parent,
+            token=token,
+            text=self.text.of(token),
+            q=draft.confidence[node] if node < len(draft.confidence) else None,
+            p=p_of.get(node),
+            status=verdict.statuses[node],
+            threshold=verdict.thresholds.get(node),
+            draw=verdict.draws.get(node),
+        )
+
+    def _bonus(self, finished: Round, p: float | None) -> Bonus:
+        verdict = finished.verdict
+        parent = verdict.visited[-1] if self.level == "tree" else len(verdict.path)
+        return Bonus(parent, verdict.bonus, self.text.of(verdict.bonus), p, verdict.source)
+
+    def _named(self, note: Note) -> Note:
+        return Note(note.type, self._texts(note.data))
+
+    def _texts(self, data: Any) -> Any:
+        """Put the text beside every token id of a note: drafters know ids only."""
+        if isinstance(data, Mapping):
+            found = {key: self._texts(value) for key, value in data.items()}
+            if "token" in data:
+                found["text"] = self.text.of(data["token"])
+            if "tokens" in data:
+                found["texts"] = [self.text.of(token) for token in data["tokens"]]
+            return found
+        if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
+            return [self._texts(value) for value in data]
+        return data

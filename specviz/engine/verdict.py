@@ -1,0 +1,48 @@
+"""What every accept rule that walks from the root downwards shares: statuses from a path, choices per node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from specviz.engine.interfaces import Context
+from specviz.engine.tree import DraftTree, TreeShape
+from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
+
+
+def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tuple[str, ...]:
+    """A status per node: the path accepted, other judged nodes rejected, whoever was never reached skipped."""
+    found = [SKIPPED] * len(shape)
+    found[0] = ROOT
+    for node in judged:
+        found[node] = REJECTED
+    for node in path:
+        found[node] = ACCEPTED
+    return tuple(found)
+
+
+class Choices:
+    """The target's own token at each node: argmax at temperature 0, else a draw with the noise of the next position.
+
+    On CUDA all nodes are chosen in one go and copied once, since asking node by node would wait for the device each time;
+    on a CPU only the nodes that the walk visits are worth their softmax.
+    """
+
+    def __init__(self, logits: Tensor, tree: DraftTree, context: Context) -> None:
+        self._logits = logits
+        self._tree = tree
+        self._context = context
+        self._all: list[int] | None = None
+        if logits.device.type != "cpu":
+            self._all = self._choose(range(len(tree)))
+
+    def _choose(self, nodes: Sequence[int]) -> list[int]:
+        context, depths = self._context, self._tree.shape.depths
+        rows = self._logits[list(nodes)] if len(nodes) != len(self._tree) else self._logits
+        places = [context.position + 1 + depths[node] for node in nodes]
+        return [int(token) for token in context.warp.choose(rows, places, context.noise).tolist()]
+
+    def at(self, node: int) -> int:
+        """The token the target itself puts after ``node``."""
+        return self._all[node] if self._all is not None else self._choose([node])[0]

@@ -1,0 +1,50 @@
+"""Trees found by measurement: which rank paths were accepted how often, and the best n of them for a budget.
+
+Both STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) use a fixed tree found this way offline.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from specviz.engine.tree import TreeShape, shape_from_paths
+from specviz.errors import BadInput
+
+
+@dataclass(frozen=True)
+class CalibratedTree:
+    """Rank paths below the root with their measured chance of being accepted, best first and parents before children."""
+
+    paths: tuple[tuple[int, ...], ...]
+    chance: tuple[float, ...]
+    source: str = ""
+
+    def best(self, nodes: int) -> TreeShape:
+        """The ``nodes`` likeliest paths as a shape (fewer when fewer are known)."""
+        return shape_from_paths(self.paths[:nodes])
+
+    def save(self, path: Path) -> None:
+        """As JSON, one path a line."""
+        rows = [[list(one), round(p, 6)] for one, p in zip(self.paths, self.chance, strict=True)]
+        body = ",\n".join(json.dumps(row) for row in rows)
+        path.write_text(f'{{"source": {json.dumps(self.source)}, "paths": [\n{body}\n]}}\n')
+
+    @staticmethod
+    def load(path: Path) -> CalibratedTree:
+        """Raises BadInput when the file is missing or is not such a tree."""
+        try:
+            found = json.loads(path.read_text())
+            paths = tuple(tuple(int(rank) for rank in one) for one, _ in found["paths"])
+            return CalibratedTree(paths, tuple(float(p) for _, p in found["paths"]), str(found.get("source", "")))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"{path.name} is no calibrated tree ({error}); make it with: python -m specviz calibrate.") from error
+
+
+def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = "") -> CalibratedTree:
+    """From how often each path was accepted in ``rounds`` rounds. A path is never likelier than its parent, so ordering by
+    count with shorter paths first on ties keeps every parent before its children."""
+    ordered = sorted(reached, key=lambda path: (-reached[path], len(path), path))
+    chance = tuple(reached[path] / max(1, rounds) for path in ordered)
+    return CalibratedTree(tuple(ordered), chance, source)

@@ -1,0 +1,27 @@
+"""A chain copied from somewhere: the drafter names a continuation, and it is proposed as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from specviz.engine.interfaces import Context, Draft
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+
+
+class Copying(Protocol):
+    """A drafter that can say what followed before."""
+
+    def continuation(self, context: Context) -> tuple[Sequence[int], Note]:
+        """Tokens expected after ``context.ids``, possibly none, and the story of where they were found."""
+
+
+class Copied:
+    """The continuation as a chain, cut to the room there is."""
+
+    def grow(self, drafter: Copying, context: Context) -> Draft:
+        tokens, note = drafter.continuation(context)
+        tokens = list(tokens)[: max(0, context.room - 1)]
+        tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
+        return Draft(tree, confidence=(None,) * len(tree), calls=1 if tokens else 0, notes=(note,))

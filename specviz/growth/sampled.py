@@ -1,0 +1,114 @@
+"""Trees whose children are drawn from the drafter's law: chains, and Gumbel-Top-K among siblings without replacement.
+
+The top k of log q + Gumbel noise are k draws without replacement, in draw order (Kool et al., arXiv 1903.06059), which is
+what STAND's parallel sampling rests on (arXiv 2506.04708). The noise is keyed by round, so no round reuses another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import Context, Draft, Pick, Proposal
+from specviz.engine.sampling import DRAFT
+from specviz.engine.tree import DraftTree, TreeShape
+from specviz.trace.schema import Note
+
+SHOWN = 12
+
+
+class Rows(Protocol):
+    """A drafter that gives the law of a node's children."""
+
+    def rows(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> list[Proposal | None]:
+        """For each of ``nodes`` of the tree so far the warped law of its children, None where it has none to offer."""
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Notes on what was picked where."""
+
+
+@dataclass
+class _Growing:
+    """A tree on its way."""
+
+    tokens: list[int]
+    parents: list[int] = field(default_factory=lambda: [-1])
+    confidence: list[float | None] = field(default_factory=lambda: [None])
+    proposals: dict[int, Proposal] = field(default_factory=dict)
+    picks: list[Pick] = field(default_factory=list)
+
+    def hang(self, node: int, pick: Pick, greedy: bool) -> list[int]:
+        """Append the picked children of ``node``; their indices."""
+        proposal, chosen = pick.proposal, pick.order[: pick.picked]
+        ids = chosen if proposal.ids is None else proposal.ids[chosen]
+        fresh = list(range(len(self.tokens), len(self.tokens) + pick.picked))
+        self.tokens += [int(token) for token in ids.tolist()]
+        self.parents += [node] * pick.picked
+        self.confidence += [float(q) for q in proposal.probability[chosen].tolist()]
+        self.picks.append(pick)
+        if not greedy:
+            # Only a law that was really sampled from may stand in the accept rule.
+            self.proposals[node] = proposal
+        return fresh
+
+
+class _Block:
+    """Gumbel noise for one round. Small supports share one block, since a call per node would cost more than the draws."""
+
+    WIDTH = 16
+
+    def __init__(self, context: Context, nodes: int) -> None:
+        self._context = context
+        self._nodes = nodes
+        self._block: Tensor | None = None
+
+    def at(self, node: int, size: int, device: torch.device) -> Tensor:
+        """float64 [size] of noise for ``node``, independent between nodes and rounds."""
+        context = self._context
+        if size > self.WIDTH:
+            return context.noise.gumbel(size, DRAFT, context.round, node, device=device)
+        if self._block is None:
+            noise = context.noise.gumbel(self._nodes * self.WIDTH, DRAFT, context.round, device=device)
+            self._block = noise.view(self._nodes, self.WIDTH)
+        return self._block[node, :size]
+
+
+class Sampled:
+    """Fills ``shape`` level by level with draws; at temperature 0 with the drafter's best, which are point masses."""
+
+    def __init__(self, shape: TreeShape) -> None:
+        self.shape = shape
+
+    def grow(self, drafter: Rows, context: Context) -> Draft:
+        growing, place, noise = _Growing([context.ids[-1]]), {0: 0}, _Block(context, len(self.shape))
+        for depth, level in enumerate(self.shape.levels):
+            here = [node for node in level if node in place and self.shape.children[node]]
+            if not here or depth >= context.room - 1:
+                break
+            laws = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in here])
+            for node, law in zip(here, laws, strict=True):
+                if law is None:
+                    continue
+                pick = self._pick(place[node], law, len(self.shape.children[node]), context, noise)
+                fresh = growing.hang(place[node], pick, context.warp.greedy)
+                place.update(zip(self.shape.children[node], fresh, strict=False))
+        tree = DraftTree.of(growing.tokens, growing.parents, context.device)
+        notes = drafter.story(growing.picks[:SHOWN]) if context.story else ()
+        return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
+
+    @staticmethod
+    def _pick(node: int, law: Proposal, wanted: int, context: Context, noise: _Block) -> Pick:
+        q = law.probability
+        if wanted > 1 or q.numel() <= _Block.WIDTH:
+            wanted = min(wanted, int((q > 0).sum()))
+        if context.warp.greedy:
+            return Pick(node, law, None, q.topk(wanted).indices, wanted)
+        perturbed = q.double().log() + noise.at(node, q.numel(), q.device)
+        return Pick(node, law, perturbed, perturbed.topk(wanted).indices, wanted)

@@ -1,0 +1,46 @@
+"""A tree of fixed shape filled with ranked successors: node of rank r below v carries the drafter's r-th guess after v."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from specviz.engine.interfaces import Context, Draft
+from specviz.engine.tree import DraftTree, TreeShape
+from specviz.trace.schema import Note
+
+SHOWN = 12
+
+
+class Ranking(Protocol):
+    """A drafter that ranks successors of a token."""
+
+    def successors(self, tokens: Sequence[int]) -> Sequence[Sequence[int]]:
+        """For each token its successors, likeliest first; an empty row where nothing is known."""
+
+    def note(self, rows: Sequence[dict[str, object]]) -> Note:
+        """The story of the rows that were unfolded."""
+
+
+class Static:
+    """Fills ``shape`` level by level. Where the drafter knows nothing the branch ends: a made-up token would be waste."""
+
+    def __init__(self, shape: TreeShape) -> None:
+        self.shape = shape
+
+    def grow(self, drafter: Ranking, context: Context) -> Draft:
+        tokens, parents, place, rows = [context.ids[-1]], [-1], {0: 0}, []
+        for depth, level in enumerate(self.shape.levels):
+            here = [node for node in level if node in place and self.shape.children[node]]
+            if not here or depth >= context.room - 1:
+                break
+            for node, ranked in zip(here, drafter.successors([tokens[place[node]] for node in here]), strict=True):
+                used = list(zip(self.shape.children[node], ranked, strict=False))
+                for child, token in used:
+                    place[child] = len(tokens)
+                    tokens.append(int(token))
+                    parents.append(place[node])
+                if used and len(rows) < SHOWN:
+                    rows.append({"node": place[node], "token": tokens[place[node]], "tokens": list(ranked), "used": len(used)})
+        tree = DraftTree.of(tokens, parents, context.device)
+        return Draft(tree, confidence=(None,) * len(tree), calls=1, notes=(drafter.note(rows),))

@@ -1,0 +1,32 @@
+"""Autoregressive decoding: one token a target pass. The run every other method is held against."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import NoParameters
+from specviz.methods.registry import method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@method(
+    name="autoregressive",
+    title="Autoregressive",
+    summary="No draft: the target writes one token a pass.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    paper=None,
+    look_at="Every step is a root and a bonus token: one pass, one token. This is the lane the others are measured against.",
+)
+def compose(parameters: NoParameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.drafters.silent import Silent
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.root import RootOnly
+
+    return Composition(Steady(Silent(), RootOnly()), Match())

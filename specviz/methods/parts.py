@@ -1,0 +1,47 @@
+"""What ``run`` hands a method to build itself from: the target, and ways to get what is costly or shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from specviz.drafters.language_model import ChainModel
+    from specviz.engine.cost import CostCurve
+    from specviz.engine.interfaces import Target
+    from specviz.engine.sampling import Warp
+
+Kept = TypeVar("Kept")
+
+TREES = Path(__file__).resolve().parents[2] / "assets" / "trees"
+
+
+@dataclass(frozen=True)
+class DraftModel:
+    """A loaded draft model: its name, its context, and how to open it for a run."""
+
+    name: str
+    context_length: int
+    open: Callable[[int], ChainModel]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """``recall(key, make)`` returns what an earlier run of the same user left under ``key``, or makes and leaves it.
+
+    ``prompt_key`` tells prompts apart, for stores that must not outlive one. ``cost_curve()`` measures once per target.
+    """
+
+    target: Target
+    warp: Warp
+    prompt_key: str
+    recall: Callable[[tuple[Any, ...], Callable[[], Any]], Any]
+    cost_curve: Callable[[], CostCurve]
+    draft_model: Callable[[], DraftModel]
+
+    def tree_file(self, name: str) -> Path:
+        """Where the calibrated tree called ``name`` lives."""
+        return TREES / f"{name}.json"

@@ -1,0 +1,48 @@
+"""Prompt lookup decoding (Saxena 2023): copy what followed an earlier occurrence of the current suffix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number, switch
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The reference implementation's values by default."""
+
+    longest: int = number(3, 1, 8, "Longest suffix searched for; longer ones are tried first.", "tokens")
+    shortest: int = number(1, 1, 8, "Shortest suffix searched for.", "tokens")
+    copied: int = number(10, 1, 64, "How many tokens are copied after the match.", "tokens")
+    occurrence: str = choice("earliest", ("earliest", "latest"), "Which earlier occurrence is copied from.")
+    partial: bool = switch(False, "Allow a shorter copy when the match is near the end of the text.")
+
+
+@method(
+    name="prompt_lookup",
+    title="Prompt lookup",
+    summary="Finds the last few tokens earlier in the text and copies what followed them.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    paper=Paper("Prompt Lookup Decoding", "Apoorv Saxena", 2023),
+    look_at="The copied chain is long when the answer quotes the prompt and absent when it does not: compare an edit with a story.",
+    parameters=Parameters,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.drafters.prompt_copy import PromptCopy
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.copied import Copied
+
+    drafter = PromptCopy(
+        parameters.longest, parameters.shortest, parameters.copied, parameters.occurrence == "latest", parameters.partial
+    )
+    return Composition(Steady(drafter, Copied()), Match())

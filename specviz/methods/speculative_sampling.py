@@ -1,0 +1,47 @@
+"""Speculative sampling (Leviathan et al. 2211.17192; Chen et al. 2302.01318): a small model drafts a chain, the ratio test judges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """γ of the papers."""
+
+    gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target looks.", "tokens")
+
+
+@method(
+    name="speculative_sampling",
+    title="Speculative sampling",
+    summary="A small model drafts a few tokens; the target keeps a prefix so that the output law is unchanged.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=False,
+    paper=Paper("Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"),
+    look_at="Overlapping p and q bars: their common area is the chance of acceptance, the surplus of p is what a rejection draws from.",
+    parameters=Parameters,
+    weights=("small_draft",),
+    needs_draft=True,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.language_model import LanguageModelDrafter
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.engine.tree import chain
+    from specviz.growth.sampled import Sampled
+
+    draft = parts.draft_model()
+    drafter = LanguageModelDrafter(draft.open, draft.context_length)
+    controller = Steady(drafter, Sampled(chain(parameters.gamma)))
+    return Composition(controller, Rejection(), draft_name=draft.name, warnings=draft.warnings)

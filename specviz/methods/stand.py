@@ -1,0 +1,61 @@
+"""STAND (Song et al. 2506.04708): an n-gram store of the target's own probabilities, sampled into a tree by Gumbel-Top-K."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """``nodes`` 0 sizes the tree by this machine's cost curve; the paper uses 80."""
+
+    nodes: int = number(0, 0, 80, "Tree size; 0 takes what pays most on this machine, the paper's value is 80.", "nodes")
+    rule: str = choice(
+        "without_replacement",
+        ("without_replacement", "match"),
+        "Rejection without replacement, or sample-and-match (equal to the autoregressive run token for token).",
+    )
+    earlier_trajectories: int = number(
+        0, 0, 16, "Decode this many trajectories of the prompt first, with other seeds, to fill the store.", "runs"
+    )
+    lowest_order: int = number(2, 1, 4, "Shortest n-gram looked up when longer ones are unknown.", "tokens")
+
+
+@method(
+    name="stand",
+    title="STAND",
+    summary="Remembers the target's probabilities per n-gram and samples a tree from them, across tries at one prompt.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=False,
+    paper=Paper(
+        "Accelerated Test-Time Scaling with Model-Free Speculative Sampling", "Song et al.", 2025, "2506.04708", "EMNLP"
+    ),
+    look_at="Run the same prompt again with another seed: the store has grown and the tree goes deeper each time.",
+    parameters=Parameters,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.ngram_store import NgramDrafter, NgramStore
+    from specviz.engine.controller import Steady
+    from specviz.engine.cost import best_size
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.calibrated import CalibratedTree
+    from specviz.growth.sampled import Sampled
+
+    tree = CalibratedTree.load(parts.tree_file("stand"))
+    nodes = parameters.nodes or max(4, best_size(tree.chance, parts.cost_curve()))
+    orders = tuple(range(4, parameters.lowest_order - 1, -1))
+    key = ("stand", parts.target.name, parts.prompt_key, orders)
+    store = parts.recall(key, lambda: NgramStore(orders))
+    acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
+    return Composition(Steady(NgramDrafter(store), Sampled(tree.best(nodes))), acceptance)

@@ -1,0 +1,189 @@
+"""A causal language model as a target: any transformers decoder whose layers attend (fully, or in a sliding window)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.engine.cache import FixedCache, GrowingCache
+from specviz.engine.interfaces import TargetPass
+from specviz.engine.tiers import GraphRunner, bucket, choose_tier, padded_width, see
+from specviz.engine.tree import DraftTree
+from specviz.errors import ContextFull, ModelUnavailable
+
+FULL = "full_attention"
+SLIDING = "sliding_attention"
+# Branches of a tree cannot be told apart by masking a recurrence, so such layers are refused rather than run wrong.
+BRANCHABLE = {FULL, SLIDING}
+# These RoPE kinds look at the largest position on the host, which a captured graph cannot do.
+HOST_ROPE = {"dynamic", "longrope"}
+
+
+def layer_kinds(config: Any) -> tuple[str, ...]:
+    """The kind of every decoder layer, in transformers' words."""
+    found = getattr(config, "layer_types", None)
+    if found:
+        return tuple(found)
+    return (FULL,) * config.num_hidden_layers
+
+
+def _rope_kind(config: Any) -> str:
+    parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    return str(parameters.get("rope_type", "default")) if isinstance(parameters, Mapping) else "default"
+
+
+class TextTarget:
+    """Wraps a loaded model. Shared between runs; all state of a run lives in its session."""
+
+    def __init__(self, model: Any, name: str, eos_ids: Sequence[int], tier: str = "auto") -> None:
+        self.model = model
+        self.name = name
+        self.config = model.config.get_text_config()
+        self.eos_ids = frozenset(eos_ids)
+        self.vocab_size = int(self.config.vocab_size)
+        self.context_length = int(getattr(self.config, "max_position_embeddings", 0) or 1 << 20)
+        self.device = model.device
+        self.dtype = model.dtype
+        self.attention = str(model.config._attn_implementation)
+        self.kinds = layer_kinds(self.config)
+        unknown = sorted(set(self.kinds) - BRANCHABLE)
+        if unknown:
+            raise ModelUnavailable(
+                f"{name} has layers of kind {', '.join(unknown)}, which cannot hold the branches of a draft tree; "
+                "choose a target whose layers all attend."
+            )
+        self.tier, self.warning = choose_tier(tier, self.device, self._obstacle())
+
+    def _obstacle(self) -> str:
+        """Why this model cannot be captured in a graph, or nothing."""
+        if SLIDING in self.kinds:
+            return "its sliding-window layers need a mask of their own in each pass"
+        rope = _rope_kind(self.config)
+        return f"its {rope} rotary positions are computed on the host" if rope in HOST_ROPE else ""
+
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> TextSession:
+        """A fresh session with room for ``capacity`` tokens. Raises ContextFull beyond the model's own context."""
+        if capacity > self.context_length:
+            raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
+        return TextSession(self, capacity, tuple(taps))
+
+    def mask(self, seen: Tensor, length: int, depths: Sequence[int]) -> Any:
+        """What the model's attention wants for a bool mask [row, kv]: additive on eager, a dict where windows slide."""
+        if SLIDING not in self.kinds:
+            return self._finish(seen)
+        return {FULL: self._finish(seen), SLIDING: self._finish(seen & self._window(seen, length, depths))}
+
+    def _window(self, seen: Tensor, length: int, depths: Sequence[int]) -> Tensor:
+        """Bool [row, kv]: columns whose position is within the sliding window of the row's position."""
+        row = torch.tensor(depths, device=seen.device) + length
+        column = torch.cat([torch.arange(length, device=seen.device), row])
+        return row[:, None] - column[None, :] < int(self.config.sliding_window)
+
+    def _finish(self, seen: Tensor) -> Tensor:
+        """A bool mask is silently *added* as 0/1 by the eager kernel, hence the additive form there."""
+        if self.attention == "eager":
+            additive = torch.full(seen.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=seen.device)
+            return additive.masked_fill_(seen, 0)[None, None]
+        return seen[None, None]
+
+    def run(
+        self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """One call of the model over ``tokens`` [1, row]: logits [row, vocab] (the last ``last`` rows if set) and taps."""
+        asked = {"output_hidden_states": list(taps)} if taps else {}
+        with torch.inference_mode():
+            found = self.model(
+                input_ids=tokens,
+                position_ids=positions,
+                attention_mask=mask,
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=last,
+                **asked,
+            )
+        return found.logits[0], {layer: found.hidden_states[layer][0] for layer in taps}
+
+
+class TextSession:
+    """One run's cache on a :class:`TextTarget`."""
+
+    def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...]) -> None:
+        self.target = target
+        self.taps = taps
+        self._cache: GrowingCache | FixedCache
+        self._graph: GraphRunner | None = None
+        if target.tier == "graph":
+            self._cache = FixedCache(target.config, bucket(capacity))
+            self._graph = self._runner(self._cache)
+        else:
+            self._cache = GrowingCache(len(target.kinds), capacity)
+
+    def _runner(self, cache: FixedCache) -> GraphRunner:
+        target = self.target
+
+        def forward(tokens: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+            return target.run(tokens, positions, mask, cache.cache, self.taps)
+
+        mask_dtype = target.dtype if target.attention == "eager" else torch.bool
+        return GraphRunner(forward, cache.point, cache.capacity, target.device, mask_dtype)
+
+    @property
+    def length(self) -> int:
+        """Committed tokens in the cache."""
+        return self._cache.length
+
+    def padded(self, nodes: int) -> int:
+        """Rows a pass over ``nodes`` really has in this tier."""
+        return padded_width(nodes) if self._graph else nodes
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Put ``ids`` behind what is cached; logits [1, vocab] of the last one, hidden [position, hidden]."""
+        target, start = self.target, self.length
+        tokens = torch.tensor([list(ids)], dtype=torch.long, device=target.device)
+        positions = torch.arange(start, start + len(ids), device=target.device)[None]
+        if isinstance(self._cache, FixedCache):
+            self._cache.point()
+        mask = self._chain_mask(len(ids), start)
+        logits, hidden = target.run(tokens, positions, mask, self._cache.cache, self.taps, last=1)
+        self._cache.advance(len(ids))
+        return TargetPass(logits, hidden)
+
+    def _chain_mask(self, tokens: int, start: int) -> Any:
+        """Causal mask [tokens, kv] over cache and chain. An empty growing cache needs none: the model makes its own."""
+        if start == 0 and isinstance(self._cache, GrowingCache):
+            return None
+        target = self.target
+        column = torch.arange(self._cache.width(tokens), device=target.device)
+        row = torch.arange(start, start + tokens, device=target.device)
+        return target.mask(column[None, :] <= row[:, None], start, range(tokens))
+
+    def score(self, tree: DraftTree) -> TargetPass:
+        """One pass over the tree; the committed length stays until :meth:`keep`."""
+        if self._graph is not None:
+            return TargetPass(*self._graph(tree, self.length))
+        target, nodes, start = self.target, len(tree), self.length
+        positions = (torch.tensor(tree.shape.depths) + start).to(target.device)[None]
+        mask = None
+        if nodes > 1 or SLIDING in target.kinds:
+            mask = target.mask(see(tree, start, start + nodes, nodes, target.device), start, tree.shape.depths)
+        return TargetPass(*target.run(tree.tokens[None], positions, mask, self._cache.cache, self.taps))
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the entries of these nodes (root first) of the last tree."""
+        self._cache.keep(path)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens."""
+        self._cache.rewind(length)
+
+    def tensors(self) -> list[tuple[Tensor, Tensor]]:
+        """Committed keys and values of every layer, for audits."""
+        return self._cache.tensors()
+
+    def close(self) -> None:
+        """Drop the cache and any captured graphs."""
+        self._graph = None
+        self._cache = GrowingCache(len(self.target.kinds), 1)
