@@ -1,0 +1,76 @@
+// A small form made from a list of fields (name, kind, bounds, help). Its value is JSON text: {"of", "fields", "values"}.
+const host = element.querySelector(".sv-form");
+let shown = "";
+
+const node = (tag, attributes, ...children) => {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+};
+
+const title = (field) => {
+  const words = field.title || field.name.replaceAll("_", " ");
+  return words[0].toUpperCase() + words.slice(1);
+};
+
+function bounds(field) {
+  if (field.low === null || field.high === null) return "";
+  return `${field.low} to ${field.high}${field.unit ? " " + field.unit : ""}`;
+}
+
+function wrong(field, text) {
+  if (field.choices.length || field.kind === "bool") return "";
+  const given = Number(text);
+  const whole = field.kind !== "int" || Number.isInteger(given);
+  const fits = String(text).trim() !== "" && Number.isFinite(given) && given >= field.low && given <= field.high;
+  return fits && whole ? "" : `${field.kind === "int" ? "A whole number, " : ""}${bounds(field)}`;
+}
+
+function input(field, value, id) {
+  if (field.kind === "bool") return node("input", { type: "checkbox", id, checked: Boolean(value) });
+  if (field.choices.length) {
+    const options = field.choices.map((one) => node("option", { value: one, selected: one === value }, one.replaceAll("_", " ")));
+    return node("select", { id }, ...options);
+  }
+  const step = field.step || (field.kind === "int" ? 1 : "any");
+  return node("input", { type: "number", id, value, min: field.low, max: field.high, step, inputmode: "decimal" });
+}
+
+function row(form, field, prefix) {
+  const id = `${prefix}-${field.name}`;
+  const control = input(field, form.values[field.name], id);
+  const help = [field.help, bounds(field)].filter(Boolean).join(" ");
+  const hint = node("span", { class: "sv-hint", id: `${id}-hint` }, help);
+  const error = node("span", { class: "sv-wrong", role: "alert" });
+  control.setAttribute("aria-describedby", hint.id);
+  const label = node("label", { for: id, title: help }, title(field));
+  if (field.unit) label.append(node("small", {}, field.unit));
+  const check = () => {
+    const problem = wrong(field, form.values[field.name]);
+    error.textContent = problem;
+    control.setAttribute("aria-invalid", String(Boolean(problem)));
+  };
+  control.addEventListener("input", () => {
+    form.values[field.name] = field.kind === "bool" ? control.checked : control.value;
+    check();
+    shown = JSON.stringify(form);
+    props.value = shown;
+  });
+  check();
+  return node("div", { class: `sv-field sv-${field.choices.length ? "choice" : field.kind}` }, label, control, error, hint);
+}
+
+function draw() {
+  if (!props.value || props.value === shown) return;
+  shown = props.value;
+  const form = JSON.parse(shown);
+  host.replaceChildren(...form.fields.map((field) => row(form, field, `${form.of}-${element.id || "form"}`)));
+  host.hidden = form.fields.length === 0;
+}
+
+watch("value", draw);
+draw();

@@ -1,0 +1,106 @@
+"""From the engine's thread to the screen: lines go into a bounded queue, and come out in batches a browser can keep up with."""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from specviz.errors import SpecvizError
+
+BATCH_SECONDS = 0.05
+"""Least time between two updates of the screen: 20 a second is smooth, more only costs."""
+
+BOUND = 2048
+"""Lines that may wait for the screen. An engine that is further ahead than this waits for the screen."""
+
+
+@dataclass
+class Batch:
+    """What happened since the last one. ``status`` is the newest word on loading; ``failure`` comes last, if at all."""
+
+    lines: list[str] = field(default_factory=list)
+    status: str | None = None
+    failure: str = ""
+
+
+class Outlet:
+    """The engine's end, called from its thread."""
+
+    def __init__(self, cancel: threading.Event, bound: int) -> None:
+        self.cancel = cancel
+        self.items: queue.Queue[Callable[[Batch], None] | None] = queue.Queue(bound)
+
+    def line(self, text: str) -> None:
+        self.put(lambda batch: batch.lines.append(text))
+
+    def status(self, message: str, share: float | None = None) -> None:
+        shown = message if share is None else f"{message} {share:.0%}"
+        self.put(lambda batch: setattr(batch, "status", shown))
+
+    def failure(self, message: str) -> None:
+        self.put(lambda batch: setattr(batch, "failure", message))
+
+    def put(self, item: Callable[[Batch], None] | None) -> None:
+        """Hand over, waiting for room as long as somebody is listening."""
+        while True:
+            try:
+                return self.items.put(item, timeout=0.2)
+            except queue.Full:
+                if self.cancel.is_set():
+                    return
+
+
+def pump(
+    work: Callable[[Outlet], None],
+    cancel: threading.Event,
+    done: Callable[[], None] = lambda: None,
+    *,
+    every: float = BATCH_SECONDS,
+    bound: int = BOUND,
+) -> Iterator[Batch]:
+    """Run ``work`` in a thread of its own and yield what it hands over, at most once every ``every`` seconds.
+
+    ``done`` is called from that thread when the work is over, whatever happened, so that nobody else starts before it is.
+    Closing this generator sets ``cancel`` and returns at once; the work ends at its next look at it.
+    """
+    outlet = Outlet(cancel, bound)
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(_work, work, outlet, done), daemon=True, name="specviz-engine").start()
+    last, over = -every, False
+    try:
+        while not over:
+            batch, over = _collect(outlet.items, last + every)
+            last = time.monotonic()
+            yield batch
+    finally:
+        cancel.set()
+
+
+def _work(work: Callable[[Outlet], None], outlet: Outlet, done: Callable[[], None]) -> None:
+    try:
+        work(outlet)
+    except SpecvizError as error:
+        outlet.failure(str(error))
+    except BaseException as error:
+        outlet.failure(f"The run stopped because of a fault in specviz: {type(error).__name__}. What it wrote is kept.")
+        raise
+    finally:
+        done()
+        outlet.put(None)
+
+
+def _collect(items: queue.Queue[Callable[[Batch], None] | None], until: float) -> tuple[Batch, bool]:
+    """The next item, whenever it comes, and all that arrive with it or before ``until``. True with the last batch."""
+    batch = Batch()
+    item = items.get()
+    while item is not None:
+        item(batch)
+        try:
+            item = items.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return batch, False
+    return batch, True

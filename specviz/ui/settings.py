@@ -1,0 +1,73 @@
+"""Every environment variable the app reads, in one place, as one frozen value.
+
+==========================  ========================================================================================
+SPECVIZ_TARGET              target chosen when the page opens (default smollm2-135m-instruct)
+SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page opens (default auto)
+SPECVIZ_MAX_NEW_TOKENS      most new tokens a visitor may ask for (default 512)
+SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 16)
+SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabytes (default 20)
+SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder, 0 keeps them to the list (default 1, on a
+                            Space 0, because there the disk and the network belong to somebody else)
+SPECVIZ_TRACES              folder of recorded runs (default assets/traces beside app.py)
+SPECVIZ_LESSONS             folder of lessons (default assets/lessons beside app.py)
+PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one)
+GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1)
+SPACES_ZERO_GPU, SPACE_ID   set by Hugging Face Spaces
+==========================  ========================================================================================
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from specviz.errors import BadInput
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How this copy of the app is set up."""
+
+    target: str = "smollm2-135m-instruct"
+    device: str = "auto"
+    max_new_tokens: int = 512
+    max_waiting: int = 16
+    max_upload_mb: int = 20
+    any_model: bool = True
+    traces: Path = ROOT / "assets" / "traces"
+    lessons: Path = ROOT / "assets" / "lessons"
+    port: int | None = None
+    zero_gpu: bool = False
+
+
+def read(environment: Mapping[str, str] = os.environ) -> Settings:
+    """Settings from environment variables. Raises BadInput naming the variable that makes no sense."""
+    base = Settings()
+    port = environment.get("PORT") or environment.get("GRADIO_SERVER_PORT")
+    return Settings(
+        target=environment.get("SPECVIZ_TARGET") or base.target,
+        device=environment.get("SPECVIZ_DEVICE") or base.device,
+        max_new_tokens=_whole(environment, "SPECVIZ_MAX_NEW_TOKENS", base.max_new_tokens),
+        max_waiting=_whole(environment, "SPECVIZ_MAX_WAITING", base.max_waiting),
+        max_upload_mb=_whole(environment, "SPECVIZ_MAX_UPLOAD_MB", base.max_upload_mb),
+        any_model=environment.get("SPECVIZ_ANY_MODEL", "0" if environment.get("SPACE_ID") else "1") == "1",
+        traces=Path(environment.get("SPECVIZ_TRACES") or base.traces),
+        lessons=Path(environment.get("SPECVIZ_LESSONS") or base.lessons),
+        port=None if not port else _number("PORT", port),
+        zero_gpu=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "true"),
+    )
+
+
+def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
+    given = environment.get(name)
+    return default if not given else _number(name, given)
+
+
+def _number(name: str, given: str) -> int:
+    if not given.isdecimal() or int(given) < 1:
+        raise BadInput(f"The environment variable {name} is {given!r}; give a whole number from 1.")
+    return int(given)
