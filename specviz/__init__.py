@@ -1,0 +1,18 @@
+"""specviz runs speculative decoding live and draws what happens.
+
+``specviz.run(method=..., prompt=...)`` decodes and returns a trace; ``specviz.views`` draws it. Both are imported when first
+used, so that listing methods or reading a trace needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"run", "views"}:
+        return importlib.import_module(f"specviz.{name}")
+    raise AttributeError(f"module 'specviz' has no attribute {name!r}")

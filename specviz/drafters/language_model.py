@@ -7,11 +7,14 @@ Its cache follows the committed text: what was drafted and rejected is rewound, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from specviz.drafters.silent import Silent
+from specviz.drafters.small_lm import SmallLM
 from specviz.engine.interfaces import Context, Pick, Proposal, Session, Target, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
@@ -36,6 +39,16 @@ class ChainModel(Protocol):
         """Give memory back."""
 
 
+@dataclass(frozen=True)
+class DraftModel:
+    """A loaded draft model: its name, how far it can look back, and how to open it for one run of that many tokens."""
+
+    name: str
+    context_length: int
+    open: Callable[[int], ChainModel]
+    warnings: tuple[str, ...] = ()
+
+
 class SessionModel:
     """Any target's session, used as a draft model."""
 
@@ -58,6 +71,25 @@ class SessionModel:
 
     def close(self) -> None:
         self.session.close()
+
+
+class SmallModel:
+    """The small draft model that ships, opened for one run."""
+
+    def __init__(self, model: SmallLM, capacity: int) -> None:
+        self._model = model
+        self._cache = model.open(capacity)
+        self.support: Tensor | None = model.draft_ids
+
+    def extend(self, ids: Sequence[int]) -> Tensor:
+        tokens = torch.tensor(list(ids), dtype=torch.long, device=self._model.draft_ids.device)
+        return self._model(tokens, self._cache, last_only=True)[-1]
+
+    def rewind(self, length: int) -> None:
+        self._cache.keep(length)
+
+    def close(self) -> None:
+        """The cache goes with this object."""
 
 
 class LanguageModelDrafter(Silent):

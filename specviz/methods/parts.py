@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from specviz.drafters.language_model import ChainModel
+    from specviz.drafters.language_model import DraftModel
     from specviz.engine.cost import CostCurve
     from specviz.engine.interfaces import Target
     from specviz.engine.sampling import Warp
@@ -16,16 +16,6 @@ if TYPE_CHECKING:
 Kept = TypeVar("Kept")
 
 TREES = Path(__file__).resolve().parents[2] / "assets" / "trees"
-
-
-@dataclass(frozen=True)
-class DraftModel:
-    """A loaded draft model: its name, its context, and how to open it for a run."""
-
-    name: str
-    context_length: int
-    open: Callable[[int], ChainModel]
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+"""Draft models: the small one that ships, or any model with the target's tokenizer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from specviz.drafters.language_model import DraftModel, SessionModel, SmallModel
+from specviz.drafters.small_lm import load as load_small
+from specviz.drafters.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.load import LoadedText, load_causal_lm
+from specviz.models.vocabulary import same_tokenizer
+from specviz.targets.text import TextTarget
+
+SMALL = "small_draft"
+WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
+FILE = WEIGHTS / f"{SMALL}.safetensors"
+_LOCK = threading.Lock()
+_KEPT: dict[str, Any] = {}
+Progress = Callable[[str, float | None], None]
+
+
+def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> DraftModel:
+    """The draft model called ``name`` for this target; the small one that ships when ``name`` is None or "small_draft".
+
+    Raises TokenizerMismatch naming both tokenizers, and ModelUnavailable when no draft model ships for the target.
+    """
+    if name in {None, "", SMALL}:
+        return _shipped(loaded, target)
+    assert name is not None
+    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), target.device.type, progress)
+    same_tokenizer(loaded, draft)
+    model = TextTarget(draft.model, draft.name, draft.eos_ids, target.tier)
+    warnings = tuple(word for word in (*draft.warnings, model.warning) if word)
+    return DraftModel(
+        draft.name, model.context_length, lambda capacity: SessionModel(model.open(capacity), model), warnings
+    )
+
+
+def _shipped(loaded: LoadedText, target: TextTarget) -> DraftModel:
+    if loaded.tokenizer_hash != _trained_for():
+        raise ModelUnavailable(
+            f"The draft model that ships was trained for SmolLM2's tokenizer, which {loaded.name} does not use; "
+            "name a draft model with the target's tokenizer."
+        )
+    with _LOCK:
+        if _KEPT.get("of") is not target.model:
+            embedding = target.model.get_input_embeddings().weight
+            _KEPT.update(of=target.model, small=load_small(FILE, embedding, target.dtype, target.device))
+        small = _KEPT["small"]
+    return DraftModel(SMALL, target.context_length, lambda capacity: SmallModel(small, capacity))
+
+
+def _trained_for() -> str:
+    """The tokenizer hash on the shipped weights' card."""
+    return read_weights(FILE)[1].get("tokenizer_hash", "")

@@ -1,0 +1,107 @@
+"""Tiny random targets and a helper that decodes with them: what the exactness ladder stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specviz.drafters.language_model import DraftModel, SessionModel
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Composition
+from specviz.engine.loop import Decoding, Outcome
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Noise, Warp
+from specviz.methods.parts import Parts
+from specviz.targets.text import TextTarget
+from specviz.trace.schema import Step
+
+VOCAB = 48
+
+
+def tiny_llama(seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, context: int = 1024) -> LlamaForCausalLM:
+    """A three-layer random Llama whose greedy text is neither constant nor hopeless."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.25,
+        max_position_embeddings=context,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval().to(dtype).requires_grad_(False)
+
+
+def perturbed(model: LlamaForCausalLM, amount: float, seed: int = 1) -> LlamaForCausalLM:
+    """A copy of ``model`` with noise on its weights: a draft model that is often but not always right."""
+    torch.manual_seed(seed)
+    copy = LlamaForCausalLM(model.config).eval().to(model.dtype).requires_grad_(False)
+    copy.load_state_dict(model.state_dict())
+    for weight in copy.parameters():
+        weight += amount * torch.randn_like(weight)
+    return copy
+
+
+def tiny_target(tier: str = "eager", dtype: torch.dtype = torch.float64, eos: Sequence[int] = (), **kwargs: Any) -> TextTarget:
+    return TextTarget(tiny_llama(dtype=dtype, **kwargs), "tiny", eos, tier)
+
+
+class Letters:
+    """A TokenText in which token i is the i-th character from 'A'."""
+
+    def of(self, token: int) -> str:
+        return chr(65 + token)
+
+    def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.of(token) for token in more)
+
+
+def parts_for(target: TextTarget, warp: Warp, draft: TextTarget | None = None, memory: dict[Any, Any] | None = None) -> Parts:
+    """Parts without a machine to measure: a cost curve in which forty nodes are cheap."""
+    kept = {} if memory is None else memory
+
+    def recall(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        return kept.setdefault(key, make()) if key not in kept else kept[key]
+
+    def draft_model() -> DraftModel:
+        assert draft is not None
+        return DraftModel(draft.name, draft.context_length, lambda capacity: SessionModel(draft.open(capacity), draft))
+
+    curve = CostCurve((1, 40, 200), (10.0, 12.0, 40.0))
+    return Parts(target, warp, "prompt", recall, lambda: curve, draft_model)
+
+
+@dataclass
+class Decoded:
+    """What a run gave."""
+
+    ids: list[int]
+    steps: list[Step]
+    outcome: Outcome
+
+
+def decode(
+    target: TextTarget,
+    composition: Composition,
+    prompt: Sequence[int],
+    budget: int,
+    warp: Warp | None = None,
+    seed: int = 0,
+    level: str = "tree",
+) -> Decoded:
+    """Run a composition to its end."""
+    recorder = Recorder(Letters(), level)
+    run = Decoding(target, composition, prompt, warp or Warp(), Noise(seed), budget, recorder)
+    steps = list(run.steps())
+    assert run.outcome.reason not in {"error", "out_of_memory"}, run.outcome.message
+    return Decoded(run.outcome.output_ids, steps, run.outcome)
