@@ -1,0 +1,174 @@
+"""Numbers about a run, from its steps alone: tau, acceptance by depth, efficiency, time shares, speed-ups.
+
+Public tools disagree about what these words mean, so ``FORMULAS`` says in one sentence which definition each number uses.
+A number that has no meaning for a run (no steps, no time, no baseline) is None, never 0 and never an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specviz.errors import BadTrace
+from specviz.trace.schema import PHASES, PRUNED, Baseline, Step, Trace
+
+FORMULAS: dict[str, str] = {
+    "tau": "Tokens emitted per target pass, the bonus token included; steps cut short by end-of-sequence, budget or "
+    "context are left out and counted apart (Leviathan's and Spec-Bench's meaning, so plain decoding has 1).",
+    "steps": "Target passes that judged a draft and emitted tokens; the prefill is not one of them.",
+    "emitted": "Tokens added to the output, over all steps; it equals the length of the output.",
+    "accepted": "Drafted tokens that entered the output; bonus tokens and tokens cut off at the end are not counted.",
+    "accepted_by_depth": "Of the steps whose walk reached depth d - 1 and had a drafted child to judge there, the share "
+    "that accepted one (EAGLE's conditional n-alpha, not the falling per-position rate of vLLM and llama.cpp).",
+    "histogram": "Entry i is how many steps put exactly i drafted tokens into the output (SGLang's histogram of correct "
+    "drafts); the entries sum to the steps.",
+    "node_efficiency": "Accepted tokens divided by drafted nodes the target scored; vLLM, SGLang and llama.cpp call this "
+    "the acceptance rate, but a tree verifies many nodes of which one path at most can be kept.",
+    "cut_steps": "Steps whose tokens were cut short by end-of-sequence, budget or context.",
+    "draft_calls": "Forward passes or look-ups of the drafter, over all steps.",
+    "verified": "Drafted nodes the target scored, over all steps; root and padding are not counted.",
+    "reason": "Why the run ended.",
+    "seconds": "Wall time per phase, over all steps; total is the sum of the five phases, prefill is apart from it.",
+    "shares": "Each phase's seconds divided by their total; the prefill is not in it.",
+    "tokens_per_second": "Emitted tokens divided by decode seconds (draft, verify, judge, commit and host); the prefill is "
+    "not in it.",
+    "baseline_tokens_per_second": "Tokens of the target's own one-by-one run divided by its decode seconds, same process, "
+    "tier and prompt; the prefill is not in it.",
+    "speedup": "The one-by-one run's decode time per token divided by this run's: the ratio of the two run times when "
+    "both wrote equally many tokens.",
+    "predicted_speedup": "tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the one-by-one run's "
+    "time per token, the others are means over the steps that were not cut.",
+    "first_divergence": "The first output position where this run and the one-by-one run differ, and how far apart the "
+    "two best logits of the one-by-one run were there; none when they are equal.",
+}
+
+
+def ratio(above: float, below: float) -> float | None:
+    """``above / below``, or None where that has no meaning."""
+    return above / below if below else None
+
+
+def tau(steps: Sequence[Step]) -> float | None:
+    """Tokens emitted per target pass over the steps that were not cut. None when every step was cut."""
+    whole = [step for step in steps if step.cut is None]
+    return ratio(sum(len(step.emitted) for step in whole), len(whole))
+
+
+def histogram(steps: Sequence[Step]) -> list[int]:
+    """Entry i: how many steps put exactly i drafted tokens into the output. Empty without steps."""
+    counts = [0] * (1 + max((step.accepted for step in steps), default=-1))
+    for step in steps:
+        counts[step.accepted] += 1
+    return counts
+
+
+def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
+    """Entry d - 1: the share of steps that accepted a node at depth d, among those that reached depth d - 1 and had one to judge.
+
+    Verdicts count in full here, also those on tokens that a budget or an end-of-sequence cut off afterwards.
+    """
+    offered: list[int] = []
+    taken: list[int] = []
+    for step in steps:
+        parents = {node.parent for node in step.nodes if node.status != PRUNED}
+        for depth, reached in enumerate((0, *step.path)):
+            if reached not in parents:
+                continue
+            if depth >= len(offered):
+                grown = depth + 1 - len(offered)
+                offered.extend([0] * grown)
+                taken.extend([0] * grown)
+            offered[depth] += 1
+            taken[depth] += depth < len(step.path)
+    return [ratio(took, of) for took, of in zip(taken, offered, strict=True)]
+
+
+def node_efficiency(steps: Sequence[Step]) -> float | None:
+    """Accepted tokens divided by drafted nodes the target scored. None when it scored none."""
+    return ratio(sum(step.accepted for step in steps), sum(step.verified for step in steps))
+
+
+def seconds(steps: Sequence[Step], prefill_ns: int = 0) -> dict[str, float]:
+    """Wall time per phase in seconds, their total, and the prefill, which the total leaves out."""
+    spent = {phase: sum(getattr(step.time, phase) for step in steps) for phase in PHASES}
+    return {phase: ns / 1e9 for phase, ns in (*spent.items(), ("total", sum(spent.values())), ("prefill", prefill_ns))}
+
+
+def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None:
+    """tau times the baseline's time per token, divided by the mean time of a step that was not cut."""
+    whole = [step for step in steps if step.cut is None]
+    length = tau(steps)
+    per_token = ratio(baseline.total_ns, len(baseline.token_ns))
+    per_step = ratio(sum(step.time.total for step in whole), len(whole))
+    if length is None or per_token is None or not per_step:
+        return None
+    return length * per_token / per_step
+
+
+def summarise(
+    steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None
+) -> dict[str, Any]:
+    """All numbers of a run as plain JSON; the keys are those of ``FORMULAS``, the last four only with a baseline."""
+    emitted = sum(len(step.emitted) for step in steps)
+    spent = seconds(steps, prefill_ns)
+    found: dict[str, Any] = {
+        "tau": tau(steps),
+        "steps": len(steps),
+        "emitted": emitted,
+        "accepted": sum(step.accepted for step in steps),
+        "accepted_by_depth": accepted_by_depth(steps),
+        "histogram": histogram(steps),
+        "node_efficiency": node_efficiency(steps),
+        "cut_steps": sum(step.cut is not None for step in steps),
+        "draft_calls": sum(step.draft_calls for step in steps),
+        "verified": sum(step.verified for step in steps),
+        "reason": end_reason,
+        "seconds": spent,
+        "shares": {phase: ratio(spent[phase], spent["total"]) for phase in PHASES},
+        "tokens_per_second": ratio(emitted, spent["total"]),
+    }
+    if baseline is not None:
+        found.update(_against(baseline, steps, found["tokens_per_second"]))
+    return found
+
+
+def _against(baseline: Baseline, steps: Sequence[Step], tokens_per_second: float | None) -> dict[str, Any]:
+    plain = ratio(len(baseline.token_ns), baseline.total_ns / 1e9)
+    apart = baseline.first_divergence
+    return {
+        "baseline_tokens_per_second": plain,
+        "speedup": None if tokens_per_second is None or not plain else tokens_per_second / plain,
+        "predicted_speedup": predicted_speedup(steps, baseline),
+        "first_divergence": None if apart is None else {"position": apart.position, "gap": apart.gap},
+    }
+
+
+def check_identities(trace: Trace) -> None:
+    """Raise BadTrace unless the counts of a trace add up, in its steps and in the metrics its end line carries."""
+    counts = histogram(trace.steps)
+    accepted = sum(step.accepted for step in trace.steps)
+    _equal(sum(counts), len(trace.steps), "the histogram's entries", "the number of steps")
+    _equal(sum(i * count for i, count in enumerate(counts)), accepted, "accepted tokens in the histogram", "in the steps")
+    if trace.end is None:
+        return
+    emitted = [token for step in trace.steps for token in step.emitted]
+    _equal(len(emitted), len(trace.end.output_ids), "tokens emitted by the steps", "the length of output_ids")
+    if tuple(emitted) != trace.end.output_ids:
+        raise BadTrace("output_ids are not the tokens that the steps emitted; the run's record is damaged.")
+    _check_stated(trace.end.metrics, len(trace.steps), len(emitted), accepted)
+
+
+def _check_stated(metrics: Mapping[str, Any], steps: int, emitted: int, accepted: int) -> None:
+    """The end line's own counts, where it states them."""
+    for name, found in (("steps", steps), ("emitted", emitted), ("accepted", accepted)):
+        if name in metrics:
+            _equal(metrics[name], found, f"metrics.{name}", "what the steps say")
+    if "histogram" in metrics:
+        counts = metrics["histogram"]
+        _equal(sum(counts), steps, "the entries of metrics.histogram", "the number of steps")
+        _equal(sum(i * n for i, n in enumerate(counts)), accepted, "accepted tokens in metrics.histogram", "in the steps")
+
+
+def _equal(one: Any, other: int, name: str, of: str) -> None:
+    if one != other:
+        raise BadTrace(f"{name} ({one}) and {of} ({other}) differ; the run's record is damaged.")

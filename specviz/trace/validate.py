@@ -1,0 +1,265 @@
+"""Lines of a trace file checked before anyone trusts them: plain JSON, the shipped schema, then what only meaning can tell."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import fastjsonschema
+
+from specviz.errors import BadTrace
+from specviz.trace import metrics
+from specviz.trace.meaning import check_end, check_follows, check_step
+from specviz.trace.schema import SCHEMA_VERSION, End, Run, Step, Trace
+from specviz.trace.wire import MAX_LINE, Record, decoded
+
+MAX_FILE = 32 << 20
+"""Most bytes of a trace file."""
+MAX_STEPS = 20_000
+MAX_NESTING = 8
+"""Levels of free JSON (a note, a run's metrics) below the line itself."""
+MAX_VALUES = 16_384
+"""Values, keys included, in one such piece of free JSON."""
+MAX_TEXT = 4096
+"""Characters of a text inside free JSON, and of a key."""
+MAX_DIGITS = 20
+
+SCHEMA_FILE = Path(__file__).with_name("trace.schema.json")
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""Version -> what turns one of its lines into a line of the next version. An old file stays readable as long as this does."""
+
+
+@lru_cache(maxsize=1)
+def schema() -> Mapping[str, Any]:
+    """The shipped JSON Schema of one line."""
+    found: Mapping[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    return found
+
+
+@lru_cache(maxsize=3)
+def _checker(kind: str) -> Callable[[Any], Any]:
+    """The schema's definition of one kind of line, compiled."""
+    made: Callable[[Any], Any] = fastjsonschema.compile(
+        {**schema(), "oneOf": [{"$ref": f"#/definitions/{kind}"}]}, use_default=False
+    )
+    return made
+
+
+def _whole(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise BadTrace(f"a whole number has {len(text)} digits; {MAX_DIGITS} are the most there may be.")
+    return int(text)
+
+
+def _fraction(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise BadTrace(f"the number {text[:40]} is too large.")
+    return number
+
+
+def _constant(text: str) -> float:
+    raise BadTrace(f"{text} is not JSON; write null for a number that is not known.")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise BadTrace("this key occurs twice in one object.", field=twice[:80])
+    return found
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=_whole, parse_float=_fraction, parse_constant=_constant
+)
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """One line's JSON object. Raises BadTrace on anything that is not strict, finite, shallow JSON."""
+    try:
+        found = _DECODER.decode(text)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
+    except json.JSONDecodeError as fault:
+        raise BadTrace(f"not JSON ({fault.msg}, at character {fault.pos + 1}).") from None
+    except RecursionError:
+        raise BadTrace("the JSON is nested too deeply.") from None
+    except UnicodeEncodeError:
+        raise BadTrace("a text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character.") from None
+    if not isinstance(found, dict):
+        raise BadTrace("a line is one JSON object, like {\"v\":1,\"seq\":0,\"kind\":\"run\",...}.")
+    return found
+
+
+def migrated(found: dict[str, Any]) -> dict[str, Any]:
+    """The same line in today's version. Raises BadTrace on a version that is newer, or that no migration leads away from."""
+    version = found.get("v")
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise BadTrace('there is no version; every line starts with {"v":1,', field="v")
+    if version > SCHEMA_VERSION:
+        raise BadTrace(
+            f"this file is of version {version}, and this specviz reads up to {SCHEMA_VERSION}; update specviz.", field="v"
+        )
+    while version < SCHEMA_VERSION:
+        if version not in MIGRATIONS:
+            raise BadTrace(f"version {version} of the format never existed.", field="v")
+        found = {**MIGRATIONS[version](found), "v": version + 1}
+        version += 1
+    return found
+
+
+def shaped(found: dict[str, Any], seq: int) -> Record:
+    """A line's object as its record, once schema, sequence number and the free JSON in it are found good."""
+    kind = found.get("kind")
+    if kind not in ("run", "step", "end"):
+        raise BadTrace("must be run, step or end.", field="kind")
+    try:
+        _checker(kind)(found)
+    except fastjsonschema.JsonSchemaValueException as fault:
+        raise BadTrace(_plain(fault), field=_field(fault)) from None
+    if found["seq"] != seq:
+        raise BadTrace(f"is {found['seq']}, and {seq} lines come before this one; a line is missing or doubled.", field="seq")
+    for place, note in enumerate(found.get("notes", ())):
+        _check_free(note, f"notes[{place}]")
+    _check_free(found.get("metrics"), "metrics")
+    return decoded(found)
+
+
+def _plain(fault: fastjsonschema.JsonSchemaValueException) -> str:
+    what = str(fault.message).removeprefix(str(fault.name)).strip()
+    return (what[:200] or "does not fit the schema") + "."
+
+
+def _field(fault: fastjsonschema.JsonSchemaValueException) -> str | None:
+    return str(fault.name).removeprefix("data").removeprefix(".")[:200] or None
+
+
+def _check_free(value: Any, field: str) -> None:
+    """Bound JSON that the schema leaves open: nesting, number of values, length of texts and keys."""
+    level: list[Any] = [value]
+    count = 0
+    for _ in range(MAX_NESTING + 1):
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, str) and len(one) > MAX_TEXT:
+                raise BadTrace(f"holds a text of more than {MAX_TEXT} characters.", field=field)
+            if isinstance(one, dict):
+                below.extend(one)
+                below.extend(one.values())
+            elif isinstance(one, list):
+                below.extend(one)
+        if not below:
+            return
+        count += len(below)
+        if count > MAX_VALUES:
+            raise BadTrace(f"holds more than {MAX_VALUES} values.", field=field)
+        level = below
+    raise BadTrace(f"is nested more than {MAX_NESTING} levels deep.", field=field)
+
+
+class Reader:
+    """Takes the lines of a trace in their order and keeps what they say, refusing the first one that is wrong."""
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._steps: list[Step] = []
+        self._end: End | None = None
+        self._version: int | None = None
+        self.count = 0
+
+    def take(self, text: str) -> Record:
+        """The next line's record. Raises BadTrace with the line's number and the field that is wrong."""
+        try:
+            if len(text) > MAX_LINE // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_LINE:
+                raise BadTrace(f"is longer than {MAX_LINE} bytes.")
+            found = parsed(text)
+            self._check_version(found.get("v"))
+            record = shaped(migrated(found), self.count)
+            self._place(record)
+        except BadTrace as fault:
+            raise BadTrace(str(fault), self.count + 1, fault.field) from None
+        self.count += 1
+        return record
+
+    def _check_version(self, version: Any) -> None:
+        if self.count and version != self._version:
+            raise BadTrace("is not the version of the first line.", field="v")
+        self._version = version
+
+    def _place(self, record: Record) -> None:
+        if isinstance(record, Run) != (self._run is None):
+            raise BadTrace("the first line is the run line, and no other is.", field="kind")
+        if isinstance(record, Run):
+            self._run = record
+        elif isinstance(record, Step):
+            self._take_step(record)
+        else:
+            self._take_end(record)
+
+    def _take_step(self, step: Step) -> None:
+        if self._end is not None:
+            raise BadTrace("a step cannot follow the end.", field="kind")
+        if len(self._steps) >= MAX_STEPS:
+            raise BadTrace(f"there are more than {MAX_STEPS} steps.", field="index")
+        check_step(step)
+        check_follows(step, self._steps[-1] if self._steps else None)
+        self._steps.append(step)
+
+    def _take_end(self, end: End) -> None:
+        check_end(end)
+        metrics.check_identities(Trace(self.trace.run, tuple(self._steps), end))
+        self._end = end
+
+    @property
+    def trace(self) -> Trace:
+        """What was read so far. Raises BadTrace when not even a run line was."""
+        if self._run is None:
+            raise BadTrace("there is no run line; the file is empty.", 1)
+        return Trace(self._run, tuple(self._steps), self._end)
+
+
+def read_lines(lines: Iterable[str]) -> Trace:
+    """The trace that these lines hold. Raises BadTrace with line and field."""
+    reader = Reader()
+    for text in lines:
+        reader.take(text)
+    return reader.trace
+
+
+def check(trace: Trace) -> None:
+    """The same checks of meaning on a trace in memory. Raises BadTrace naming the step."""
+    before: Step | None = None
+    for step in trace.steps:
+        try:
+            check_step(step)
+            check_follows(step, before)
+        except BadTrace as fault:
+            raise BadTrace(f"step {step.index}, {fault.field}: {fault}", field=fault.field) from None
+        before = step
+    if trace.end is not None:
+        check_end(trace.end)
+    metrics.check_identities(trace)
+
+
+def split(data: bytes) -> Sequence[str]:
+    """A file's bytes as its lines. Raises BadTrace when it is too long or not UTF-8."""
+    if len(data) > MAX_FILE:
+        raise BadTrace(f"The file has more than {MAX_FILE >> 20} MiB, the most that a trace may have.")
+    found = data.split(b"\n")  # not splitlines: U+2028 and its like may stand inside a text
+    if found and not found[-1].strip():
+        found.pop()
+    return [_decoded(one, number) for number, one in enumerate(found, start=1)]
+
+
+def _decoded(data: bytes, number: int) -> str:
+    try:
+        return data.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise BadTrace(f"not UTF-8 (byte {fault.start + 1}).", number) from None

@@ -1,0 +1,279 @@
+"""Records to lines of a trace file and back: short arrays, five significant digits, one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+from specviz.errors import BadTrace
+from specviz.trace.schema import (
+    PHASES,
+    SCHEMA_VERSION,
+    Baseline,
+    Bonus,
+    Candidate,
+    Divergence,
+    End,
+    Nanoseconds,
+    Node,
+    Note,
+    Run,
+    Sampling,
+    Step,
+    TargetRow,
+)
+
+Record = Run | Step | End
+
+MAX_LINE = 1 << 20
+"""Most bytes of one line, its end not counted."""
+
+_RUN_PLAIN = (
+    "modality", "target", "method", "title", "exactness", "device", "dtype", "tier", "prompt", "max_new_tokens", "bound",
+    "draft", "chat_template", "tokenizer_hash", "machine", "recorded_at",
+)  # fmt: skip
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+def rounded(value: Any) -> Any:
+    """Plain JSON with every float cut to five significant digits, mappings as dicts and sequences as lists."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, Mapping):
+        return {str(key): rounded(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return value
+
+
+def line(record: Record, seq: int) -> str:
+    """``record`` as line number ``seq`` (from 0) of its file, without the line end. Raises BadTrace on what JSON cannot hold."""
+    kind, body = _KINDS[type(record)]
+    try:
+        made = _encode({"v": SCHEMA_VERSION, "seq": seq, "kind": kind, **body(record)})
+    except (ValueError, TypeError, RecursionError, OverflowError) as fault:
+        raise BadTrace(f"A {kind} record cannot be written: {_cause(record, fault)}.") from fault
+    if len(made) * 4 > MAX_LINE or not made.isascii():
+        made = _bounded(made, kind)
+    return made
+
+
+def _cause(record: Record, fault: Exception) -> str:
+    if isinstance(fault, ValueError) and "JSON compliant" in str(fault):
+        where = f" in step {record.index}" if isinstance(record, Step) else ""
+        return f"a number{where} is not finite (NaN or infinity), which a model gives when its arithmetic overflows; try float32"
+    return str(fault) or type(fault).__name__
+
+
+def _bounded(made: str, kind: str) -> str:
+    """Refuse a line that no reader would take; half characters, which UTF-8 cannot hold, become U+FFFD."""
+    data = made.encode("utf-8", "surrogatepass")
+    if len(data) > MAX_LINE:
+        raise BadTrace(f"A {kind} record of {len(data)} bytes is longer than the {MAX_LINE} that a line may have.")
+    return data.decode("utf-8", "replace")
+
+
+def _trimmed(values: list[Any], least: int) -> list[Any]:
+    while len(values) > least and values[-1] is None:
+        values.pop()
+    return values
+
+
+def _short(number: float | None) -> float | None:
+    return None if number is None else float(f"{number:.5g}")
+
+
+def _run(run: Run) -> dict[str, Any]:
+    sampling = run.sampling
+    return {
+        **{name: getattr(run, name) for name in _RUN_PLAIN},
+        "parameters": rounded(run.parameters),
+        "sampling": {
+            "temperature": _short(sampling.temperature),
+            "top_k": sampling.top_k,
+            "top_p": _short(sampling.top_p),
+            "seed": sampling.seed,
+        },
+        "prompt_pieces": run.prompt_pieces,
+        "libraries": dict(run.libraries),
+        "warnings": run.warnings,
+    }
+
+
+def _node(node: Node) -> list[Any]:
+    values = [
+        node.parent, node.token, node.text, _short(node.q), _short(node.p), node.status, _short(node.threshold),
+        _short(node.draw), node.grid,
+    ]  # fmt: skip
+    return _trimmed(values, 6)
+
+
+def _bonus(bonus: Bonus | None) -> list[Any] | None:
+    if bonus is None:
+        return None
+    return _trimmed([bonus.parent, bonus.token, bonus.text, _short(bonus.p), bonus.source, bonus.grid], 5)
+
+
+def _step(step: Step) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "index": step.index,
+        "position": step.position,
+        "nodes": [_node(node) for node in step.nodes],
+        "path": step.path,
+        "bonus": _bonus(step.bonus),
+        "emitted": step.emitted,
+        "pieces": step.pieces,
+        "rule": step.rule,
+        "time": [getattr(step.time, phase) for phase in PHASES],
+        "draft_calls": step.draft_calls,
+        "verified": step.verified,
+        "padded": step.padded,
+    }
+    if step.cut is not None:
+        found["cut"] = step.cut
+    if step.rows:
+        found["rows"] = [[row.node, [[one.token, one.text, _short(one.p)] for one in row.top]] for row in step.rows]
+    if step.notes:
+        found["notes"] = [{"type": note.type, **rounded(note.data)} for note in step.notes]
+    return found
+
+
+def _end(end: End) -> dict[str, Any]:
+    return {
+        "reason": end.reason,
+        "message": end.message,
+        "output_ids": end.output_ids,
+        "text": end.text,
+        "prefill_ns": end.prefill_ns,
+        "metrics": rounded(end.metrics),
+        "baseline": None if end.baseline is None else _baseline(end.baseline),
+    }
+
+
+def _baseline(baseline: Baseline) -> dict[str, Any]:
+    apart = baseline.first_divergence
+    return {
+        "token_ns": baseline.token_ns,
+        "prefill_ns": baseline.prefill_ns,
+        "equal": baseline.equal,
+        "first_divergence": None if apart is None else {"position": apart.position, "gap": _short(apart.gap)},
+    }
+
+
+_KINDS: dict[type, tuple[str, Callable[[Any], dict[str, Any]]]] = {Run: ("run", _run), Step: ("step", _step), End: ("end", _end)}
+
+
+class TraceWriter:
+    """Makes each line as its record arrives, so that a file and a live screen share the very same lines.
+
+    ``out`` is an open text file (UTF-8) that gets every line at once and flushed, so a run that dies leaves what it did.
+    """
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out
+        self._before: type | None = None
+        self.count = 0
+
+    def add(self, record: Record) -> str:
+        """The record's line, without its line end. Raises BadTrace when it comes out of order: run, steps, end(s)."""
+        kind = type(record)
+        fits = kind is Run if self._before is None else kind is End or (kind is Step and self._before is not End)
+        if not fits:
+            raise BadTrace("A trace is one run record, then steps, then an end; this record is out of that order.")
+        made = line(record, self.count)
+        if self._out is not None:
+            self._out.write(made + "\n")
+            self._out.flush()
+        self._before = kind
+        self.count += 1
+        return made
+
+
+def decoded(found: Mapping[str, Any]) -> Record:
+    """A line's JSON object as its record. The object has passed the schema, so every field has its type."""
+    return {"run": _as_run, "step": _as_step, "end": _as_end}[found["kind"]](found)
+
+
+def _integers(values: list[Any]) -> tuple[int, ...]:
+    return tuple(map(int, values))  # the schema lets 3.0 through, which JSON does not tell apart from 3
+
+
+def _grid(values: list[Any] | None) -> tuple[int, int] | None:
+    return None if values is None else (int(values[0]), int(values[1]))
+
+
+def _as_run(found: Mapping[str, Any]) -> Run:
+    given = found["sampling"]
+    plain = {name: found[name] for name in _RUN_PLAIN if name in found}
+    return Run(
+        **{**plain, "max_new_tokens": int(found["max_new_tokens"])},
+        parameters=found["parameters"],
+        sampling=Sampling(given["temperature"], int(given["top_k"]), given["top_p"], int(given["seed"])),
+        prompt_pieces=tuple(found["prompt_pieces"]),
+        libraries=found.get("libraries", {}),
+        warnings=tuple(found.get("warnings", ())),
+    )
+
+
+def _as_node(values: list[Any]) -> Node:
+    parent, token, text, q, p, status, threshold, draw, grid = values + [None] * (9 - len(values))
+    return Node(int(parent), int(token), text, q, p, status, threshold, draw, _grid(grid))
+
+
+def _as_bonus(values: list[Any] | None) -> Bonus | None:
+    if values is None:
+        return None
+    parent, token, text, p, source, grid = values + [None] * (6 - len(values))
+    return Bonus(int(parent), int(token), text, p, source, _grid(grid))
+
+
+def _as_step(found: Mapping[str, Any]) -> Step:
+    return Step(
+        index=int(found["index"]),
+        position=int(found["position"]),
+        nodes=tuple(map(_as_node, found["nodes"])),
+        path=_integers(found["path"]),
+        bonus=_as_bonus(found.get("bonus")),
+        emitted=_integers(found["emitted"]),
+        pieces=tuple(found["pieces"]),
+        rule=found["rule"],
+        time=Nanoseconds(*_integers(found["time"])),
+        cut=found.get("cut"),
+        draft_calls=int(found.get("draft_calls", 0)),
+        verified=int(found.get("verified", 0)),
+        padded=int(found.get("padded", 1)),
+        rows=tuple(
+            TargetRow(int(node), tuple(Candidate(int(token), text, p) for token, text, p in top))
+            for node, top in found.get("rows", ())
+        ),
+        notes=tuple(_as_note(note) for note in found.get("notes", ())),
+    )
+
+
+def _as_note(found: Mapping[str, Any]) -> Note:
+    return Note(found["type"], {name: value for name, value in found.items() if name != "type"})
+
+
+def _as_end(found: Mapping[str, Any]) -> End:
+    plain = found.get("baseline")
+    return End(
+        reason=found["reason"],
+        output_ids=_integers(found["output_ids"]),
+        text=found["text"],
+        prefill_ns=int(found["prefill_ns"]),
+        metrics=found.get("metrics", {}),
+        message=found.get("message", ""),
+        baseline=None if plain is None else _as_baseline(plain),
+    )
+
+
+def _as_baseline(found: Mapping[str, Any]) -> Baseline:
+    apart = found.get("first_divergence")
+    return Baseline(
+        token_ns=_integers(found["token_ns"]),
+        prefill_ns=int(found["prefill_ns"]),
+        equal=found["equal"],
+        first_divergence=None if apart is None else Divergence(int(apart["position"]), apart.get("gap")),
+    )
