@@ -47,6 +47,12 @@ TITLES = {
 }  # fmt: skip
 
 
+def title(name: str) -> str:
+    """What the page calls a parameter."""
+    words = name.replace("_", " ")
+    return TITLES.get(name, words[:1].upper() + words[1:])
+
+
 def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
     """The dataclass as the form wants it. ``high`` lowers an upper bound."""
     return [_field(one, (high or {}).get(one.name)) for one in describe(parameters)]
@@ -55,7 +61,7 @@ def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[di
 def _field(one: Parameter, high: float | None) -> dict[str, Any]:
     bounds = one.bounds
     return {
-        "name": one.name, "kind": one.kind, "title": TITLES.get(one.name, ""), "help": bounds.help, "unit": bounds.unit,
+        "name": one.name, "kind": one.kind, "title": title(one.name), "help": bounds.help, "unit": bounds.unit,
         "low": bounds.low, "high": bounds.high if high is None else high, "step": bounds.step, "choices": list(bounds.choices),
     }  # fmt: skip
 

@@ -12,11 +12,6 @@ const node = (tag, attributes, ...children) => {
   return made;
 };
 
-const title = (field) => {
-  const words = field.title || field.name.replaceAll("_", " ");
-  return words[0].toUpperCase() + words.slice(1);
-};
-
 function bounds(field) {
   if (field.low === null || field.high === null) return "";
   return `${field.low} to ${field.high}${field.unit ? " " + field.unit : ""}`;
@@ -47,7 +42,7 @@ function row(form, field, prefix) {
   const hint = node("span", { class: "sv-hint", id: `${id}-hint` }, help);
   const error = node("span", { class: "sv-wrong", role: "alert" });
   control.setAttribute("aria-describedby", hint.id);
-  const label = node("label", { for: id, title: help }, title(field));
+  const label = node("label", { for: id, title: help }, field.title);
   if (field.unit) label.append(node("small", {}, field.unit));
   const check = () => {
     const problem = wrong(field, form.values[field.name]);

@@ -18,11 +18,19 @@ BOUND = 2048
 """Lines that may wait for the screen. An engine that is further ahead than this waits for the screen."""
 
 
+class Stopped(SpecvizError):
+    """The visitor stopped a run that had not begun."""
+
+
 @dataclass
 class Batch:
-    """What happened since the last one. ``status`` is the newest word on loading; ``failure`` comes last, if at all."""
+    """What happened since the last one. ``status`` is the newest word on loading; ``failure`` comes last, if at all.
+
+    ``ended`` says that an end line is among ``lines``.
+    """
 
     lines: list[str] = field(default_factory=list)
+    ended: bool = False
     status: str | None = None
     failure: str = ""
 
@@ -34,14 +42,24 @@ class Outlet:
         self.cancel = cancel
         self.items: queue.Queue[Callable[[Batch], None] | None] = queue.Queue(bound)
 
-    def line(self, text: str) -> None:
-        self.put(lambda batch: batch.lines.append(text))
+    def line(self, text: str, *, ended: bool = False) -> None:
+        """A line of the trace, the end line marked."""
+
+        def hand_over(batch: Batch) -> None:
+            batch.lines.append(text)
+            batch.ended = batch.ended or ended
+
+        self.put(hand_over)
 
     def status(self, message: str, share: float | None = None) -> None:
+        """How loading goes. Raises Stopped when nobody wants the run any more, which ends a long download too."""
+        if self.cancel.is_set():
+            raise Stopped("Stopped before the first step; nothing was run.")
         shown = message if share is None else f"{message} {share:.0%}"
         self.put(lambda batch: setattr(batch, "status", shown))
 
     def failure(self, message: str) -> None:
+        """Why there is no more to come."""
         self.put(lambda batch: setattr(batch, "failure", message))
 
     def put(self, item: Callable[[Batch], None] | None) -> None:

@@ -1,0 +1,43 @@
+"""The text the stage reads: a control line, then the lines of a trace file, growing at its end; cut into segments when long."""
+
+from __future__ import annotations
+
+import json
+
+SEGMENT_LETTERS = 240_000
+"""A browser takes much longer over one text of megabytes than over many of this size."""
+
+
+def control(mode: str, run: str, **more: object) -> str:
+    """The line that tells the stage what follows. ``mode`` is "live" or "recorded", ``run`` names the run."""
+    return json.dumps({"kind": "stage", "mode": mode, "run": run, **more}, separators=(",", ":")) + "\n"
+
+
+def recorded(run: str, text: str) -> str:
+    """A whole trace file for the stage, which plays it from its first step."""
+    return control("recorded", run) + text
+
+
+class Feed:
+    """A run that is going on, as text that only grows, until it is so long that its next segment begins."""
+
+    def __init__(self, run: str, segment: int = SEGMENT_LETTERS) -> None:
+        self.run = run
+        self.segment = segment
+        self.text = control("live", run)
+        self.count = 0
+
+    def say(self, message: str) -> None:
+        """A word on how things stand, for the time before the first step."""
+        self.text += control("live", self.run, message=message)
+
+    def fail(self, message: str) -> None:
+        """What went wrong, for a run whose steps so far stay on the stage."""
+        self.text += control("live", self.run, error=message)
+
+    def add(self, lines: list[str]) -> None:
+        """Trace lines, without their line ends."""
+        if len(self.text) > self.segment:
+            self.text = control("live", self.run, first=self.count)
+        self.count += len(lines)
+        self.text += "".join(line + "\n" for line in lines)

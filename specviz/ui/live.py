@@ -1,0 +1,96 @@
+"""A live run as the page sees it: wait in line, start the engine, pass on what it does, keep what it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from threading import Event
+
+from specviz.request import Memory, Request
+from specviz.trace import store as traces
+from specviz.trace.schema import End, Trace
+from specviz.trace.store import TraceStore, TraceWriter
+from specviz.ui.engine import Stream
+from specviz.ui.feed import Feed
+from specviz.ui.line import Line, Ticket
+from specviz.ui.pump import Batch, Outlet, pump
+from specviz.ui.session import Visit
+
+WAIT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One update of the page. ``trace`` comes with every end line; ``failure`` when the run broke off
+    or, with no ``lines``, never began."""
+
+    feed: str | None = None
+    key: str = ""
+    trace: Trace | None = None
+    failure: str = ""
+    lines: int = 0
+
+
+class Live:
+    """The engine as all visitors share it: one run at a time."""
+
+    def __init__(self, stream: Stream, line: Line, store: TraceStore) -> None:
+        self.stream = stream
+        self.line = line
+        self.store = store
+
+    def run(self, visit: Visit, request: Request) -> Iterator[Frame]:
+        """Frames of one run, a few at most every 50 ms. Raises LineFull before anything on the page has changed."""
+        ticket = self.line.join()
+        cancel = visit.begin()
+        feed = Feed(self.store.new())
+        mine = False
+        try:
+            while not (mine := ticket.wait(WAIT_SECONDS)):
+                if cancel.is_set():
+                    yield Frame(failure="Stopped while waiting in line; nothing was run.")
+                    return
+                feed.say(_ahead(ticket))
+                yield Frame(feed.text, feed.run)
+        finally:
+            if not mine:
+                ticket.leave()
+                self.store.drop(feed.run)
+        yield from self._engine(visit.memory, cancel, request, feed, ticket)
+
+    def _engine(self, memory: Memory, cancel: Event, request: Request, feed: Feed, ticket: Ticket) -> Iterator[Frame]:
+        """``ticket`` is given back by the engine's own thread, so the next run starts when this one is really over."""
+
+        def work(outlet: Outlet) -> None:
+            writer = TraceWriter()
+            for event in self.stream(request, memory, cancel, outlet.status):
+                outlet.line(writer.add(event), ended=isinstance(event, End))
+
+        with closing(pump(work, cancel, ticket.leave)) as batches:
+            for batch in batches:
+                yield self._frame(feed, batch)
+        if not feed.count:
+            self.store.drop(feed.run)
+
+    def _frame(self, feed: Feed, batch: Batch) -> Frame:
+        if batch.status is not None and not feed.count:
+            feed.say(batch.status)
+        for one in batch.lines:
+            self.store.append(feed.run, one)
+        feed.add(batch.lines)
+        if batch.failure and feed.count:
+            feed.fail(batch.failure)
+        trace = self._trace(feed.run) if batch.ended or batch.failure else None
+        return Frame(feed.text, feed.run, trace, batch.failure, feed.count)
+
+    def _trace(self, key: str) -> Trace | None:
+        """The run so far, None before its first line."""
+        text = self.store.text(key)
+        return traces.read(text.encode()) if text else None
+
+
+def _ahead(ticket: Ticket) -> str:
+    count = ticket.ahead
+    return f"Waiting for the engine: {count} {'run is' if count == 1 else 'runs are'} ahead of yours."
+

@@ -1,0 +1,98 @@
+"""Small pieces of HTML around the stage. Every text from outside goes through ``markup``; nothing here carries a script."""
+
+from __future__ import annotations
+
+from specviz.methods.registry import Method, all_methods
+from specviz.trace.schema import PHASES, Trace
+from specviz.views.explain import Term, explain
+from specviz.views.speed_table import amount
+from specviz.views.theme import duration, markup
+
+EXACTNESS = {
+    (True, True): "exact, token for token",
+    (True, False): "exact in law",
+    (False, True): "relaxed",
+    (False, False): "relaxed",
+}
+MEANING = {
+    "exact, token for token": "With the same seed it writes the very tokens of the one-by-one run.",
+    "exact in law": "Its output follows the target's own law; the same seed may draw other tokens.",
+    "relaxed": "Its output law differs from the target's own, within a stated bound.",
+}
+
+
+def exactness(method: Method) -> str:
+    """In two or three words."""
+    return EXACTNESS[method.exactness == "exact", method.token_exact]
+
+
+def banner(message: str, kind: str = "error") -> str:
+    """A message that cannot be overlooked, or nothing. ``kind`` is "error" or "note"."""
+    if not message:
+        return ""
+    role = "alert" if kind == "error" else "status"
+    return f'<p class="sv-say sv-say-{kind}" role="{role}">{markup(message)}</p>'
+
+
+def summary(name: str) -> str:
+    """Under the method's name: what it does, in one sentence, and how exact it is."""
+    method = all_methods()[name]
+    word = exactness(method)
+    return f'<p class="sv-summary">{markup(method.summary)} <b title="{markup(MEANING[word])}">{markup(word)}</b></p>'
+
+
+def why(trace: Trace | None) -> str:
+    """The speed-up in one number and the three terms behind it, for the foot of the controls."""
+    terms = {term.name: term for term in explain(trace)} if trace is not None else {}
+    if not terms:
+        return '<p class="sv-why-none">Why it was faster, or not, stands here after a run.</p>'
+    return f'<div class="sv-why">{_headline(terms)}<dl>{"".join(_rows(terms))}</dl></div>'
+
+
+def _headline(terms: dict[str, Term]) -> str:
+    measured, predicted = (terms[name].value if name in terms else None for name in ("measured", "predicted"))
+    said = markup(terms["verdict"].sentence)
+    if measured is None:
+        return f'<p class="sv-why-head" title="{said}">Speed-up unknown: time the one-by-one run too.</p>'
+    word = "faster" if measured >= 1 else "slower"
+    more = f" · {predicted:.2f}× predicted" if predicted is not None else ""
+    return f'<p class="sv-why-head" title="{said}">Why {word}</p><p><b>{measured:.2f}×</b> measured{more}</p>'
+
+
+def _rows(terms: dict[str, Term]) -> list[str]:
+    rows = [_row(terms[name]) for name in ("tau", "plain") if name in terms]
+    costs = [terms[phase].value or 0.0 for phase in PHASES if phase in terms]
+    if costs:
+        parts = " + ".join(duration(terms[phase].value or 0.0) for phase in PHASES)
+        rows.append(f'<dt title="draft + verify + judge + commit + host = {parts}">one step</dt><dd>{duration(sum(costs))}</dd>')
+    return rows
+
+
+def _row(term: Term) -> str:
+    return f'<dt title="{markup(term.sentence)}">{markup(term.label)}</dt><dd>{markup(amount(term))}</dd>'
+
+
+def cards(modality: str | None = None) -> str:
+    """A card for every method: what it does, what to watch, how exact it is, what it needs, where it comes from."""
+    found = [one for one in all_methods().values() if modality is None or modality in one.modality]
+    return f'<div class="sv-cards">{"".join(_card(one) for one in found)}</div>'
+
+
+def _card(method: Method) -> str:
+    word = exactness(method)
+    needs = "a draft model with the target's tokenizer" if method.needs_draft else "nothing but the target"
+    bound = f"<dt>Bound</dt><dd>{markup(method.bound)}</dd>" if method.bound else ""
+    return (
+        f'<article class="sv-card"><h3>{markup(method.title)} <span class="sv-tag" title="{markup(MEANING[word])}">{markup(word)}</span></h3>'
+        f"<p>{markup(method.summary)}</p><dl><dt>Watch</dt><dd>{markup(method.look_at)}</dd>"
+        f"<dt>Needs</dt><dd>{needs}</dd>{bound}<dt>Paper</dt><dd>{_paper(method)}</dd></dl></article>"
+    )
+
+
+def _paper(method: Method) -> str:
+    paper = method.paper
+    if paper is None:
+        return "none: this is how a model decodes without a draft"
+    where = f"arXiv {paper.arxiv}" if paper.arxiv else ""
+    listed = ", ".join(part for part in (f"{paper.authors} {paper.year}", paper.venue, where) if part)
+    return f"<cite>{markup(paper.title)}</cite>, {markup(listed)}"

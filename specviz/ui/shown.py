@@ -1,0 +1,49 @@
+"""Which run a stage shows, by name: a recorded one of the app, or one of this session's in the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specviz.errors import BadInput
+from specviz.trace import store as traces
+from specviz.trace.schema import Trace
+from specviz.trace.store import TraceStore
+from specviz.ui import feed
+from specviz.ui.gallery import Gallery
+
+MINE = "mine:"
+"""Before the key of a run in the store. Such a name means nothing to anybody else, so no link carries it."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """Recorded runs and kept runs under one kind of name."""
+
+    gallery: Gallery
+    store: TraceStore
+
+    def text(self, name: str) -> str:
+        """The trace file. Raises BadInput when there is none of that name any more."""
+        if not name:
+            raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
+        if name.startswith(MINE):
+            return self.store.text(name.removeprefix(MINE))
+        return self.gallery.get(name).text
+
+    def trace(self, name: str) -> Trace:
+        """The run as data."""
+        if name and not name.startswith(MINE):
+            return self.gallery.get(name).trace
+        return traces.read(self.text(name).encode())
+
+    def feed(self, name: str) -> str:
+        """What a stage is given to play it. Nothing for no name, so that a page without recordings still opens."""
+        return feed.recorded(name, self.text(name)) if name else ""
+
+
+def title(trace: Trace) -> str:
+    """One line that tells runs of a session apart."""
+    run = trace.run
+    prompt = " ".join(run.prompt.split())
+    heat = f", T = {run.sampling.temperature:g}" if run.sampling.temperature else ""
+    return f"{run.title}{heat} · {prompt[:40]}{'…' if len(prompt) > 40 else ''}"
