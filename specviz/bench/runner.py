@@ -1,0 +1,45 @@
+"""Runs a suite by name and says where it was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import torch
+import transformers
+
+from specviz.bench import quick
+from specviz.bench.report import Report
+from specviz.errors import BadInput
+from specviz.methods.registry import all_methods
+
+Suite = Callable[[Report, str, Sequence[str]], None]
+SUITES: dict[str, Suite] = {"quick": quick.run}
+
+
+def run_suite(
+    name: str, methods: Sequence[str] = (), target: str = "smollm2-135m-instruct", report: Callable[[str], None] = print
+) -> Report:
+    """Measure the suite called ``name``; ``report`` hears each row as it is known. Raises BadInput for unknown names."""
+    if name not in SUITES:
+        raise BadInput(f"There is no suite {name!r}; there are: {', '.join(SUITES)}.")
+    unknown = sorted(set(methods) - set(all_methods()) - {"recording"})
+    if unknown:
+        raise BadInput(f"There is no method {unknown[0]!r}; there are: {', '.join(all_methods())}.")
+    made = Report(name, where(target), say=report)
+    SUITES[name](made, target, methods)
+    return made
+
+
+def where(target: str) -> dict[str, str]:
+    """Target, machine, libraries and date: without them a number means nothing."""
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"{platform.machine()} CPU"
+    return {
+        "target": target,
+        "machine": f"{device}, {os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
