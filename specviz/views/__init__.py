@@ -1,0 +1,40 @@
+"""Pictures of a run, each a pure function of its trace: Plotly figures, a networkx graph, and HTML without scripts."""
+
+from __future__ import annotations
+
+from specviz.views.acceptance_by_depth import acceptance_by_depth
+from specviz.views.accepted_length import accepted_length
+from specviz.views.copy import copy
+from specviz.views.draft_tree import draft_tree
+from specviz.views.explain import Term, explain
+from specviz.views.latency_lanes import latency_lanes
+from specviz.views.ngram_rows import ngram_rows
+from specviz.views.output_strip import output_strip
+from specviz.views.overlap import overlap
+from specviz.views.speed_explained import speed_explained
+from specviz.views.speed_table import speed_table
+from specviz.views.successors import successors
+from specviz.views.time_shares import time_shares
+from specviz.views.tree_graph import tree_graph
+
+NOTES = {"copy": copy, "successors": successors, "ngram_rows": ngram_rows, "overlap": overlap}
+"""Note type -> the view of that note, called with a trace, the step's index and a theme."""
+
+__all__ = [
+    "NOTES",
+    "Term",
+    "acceptance_by_depth",
+    "accepted_length",
+    "copy",
+    "draft_tree",
+    "explain",
+    "latency_lanes",
+    "ngram_rows",
+    "output_strip",
+    "overlap",
+    "speed_explained",
+    "speed_table",
+    "successors",
+    "time_shares",
+    "tree_graph",
+]

@@ -1,0 +1,109 @@
+"""A method's note in a step, read with care: a trace file may come from anyone, and notes are free-form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specviz.errors import BadInput, BadTrace
+from specviz.trace.schema import SKIPPED, Step, Trace
+
+MOST_ROWS = 12
+
+
+@dataclass(frozen=True)
+class Story:
+    """One note, or one entry of a list in it, and where it stands, for the message when something in it is wrong."""
+
+    data: Mapping[str, Any]
+    where: str
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """A whole number that is not negative."""
+        value = self.data.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise self._wrong(name, "a whole number")
+        return value
+
+    def share(self, name: str) -> float:
+        """A number from 0 to 1; rounding in the file may have pushed it over the edge by a hair."""
+        value = _finite(self.data.get(name))
+        if value is None or not -1e-3 <= value <= 1 + 1e-3:
+            raise self._wrong(name, "a number from 0 to 1")
+        return min(1.0, max(0.0, value))
+
+    def numbers(self, name: str, count: int) -> list[float]:
+        """A list of ``count`` finite numbers."""
+        found = [_finite(value) for value in self._list(name)]
+        if len(found) != count or None in found:
+            raise self._wrong(name, f"a list of {count} numbers")
+        return [value for value in found if value is not None]
+
+    def texts(self) -> list[str]:
+        """The text of each of ``tokens``; their ids where the recorder knew no text."""
+        tokens = self._list("tokens")
+        texts = self.data.get("texts")
+        if isinstance(texts, Sequence) and not isinstance(texts, str) and len(texts) == len(tokens):
+            return [str(text) for text in texts]
+        return [f"#{token}" for token in tokens]
+
+    def tokens(self) -> list[int]:
+        """The ids in ``tokens``."""
+        found = self._list("tokens")
+        if any(isinstance(token, bool) or not isinstance(token, int) for token in found):
+            raise self._wrong("tokens", "a list of token ids")
+        return list(found)
+
+    def rows(self, name: str) -> list[Story]:
+        """The entries of a list of objects, the first few."""
+        found = self._list(name)[:MOST_ROWS]
+        if any(not isinstance(row, Mapping) for row in found):
+            raise self._wrong(name, "a list of objects")
+        return [Story(row, f"{self.where}, {name} {place + 1}") for place, row in enumerate(found)]
+
+    def _list(self, name: str) -> Sequence[Any]:
+        value = self.data.get(name)
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise self._wrong(name, "a list")
+        return value
+
+    def _wrong(self, name: str, wanted: str) -> BadTrace:
+        return BadTrace(f"{self.where}: {name} is not {wanted}; the trace was not written by specviz or is damaged.")
+
+
+def story(trace: Trace, index: int, kind: str) -> tuple[Step, Story]:
+    """The step at ``index`` and its note of that type. Raises BadInput when there is no such step or note."""
+    if not 0 <= index < len(trace.steps):
+        raise BadInput(f"There is no step {index}; the run has {len(trace.steps)}, counted from 0.")
+    step = trace.steps[index]
+    for note in step.notes:
+        if note.type == kind:
+            return step, Story(note.data, f"note {kind} of step {index + 1}")
+    kinds = ", ".join(note.type for note in step.notes) or "none"
+    raise BadInput(f"Step {index} of a {trace.run.title} run has no note {kind!r}; it has: {kinds}.")
+
+
+def node_of(step: Step, row: Story) -> int:
+    """The tree node that a row speaks of."""
+    node = row.whole("node")
+    if node >= len(step.nodes):
+        raise BadTrace(f"{row.where}: there is no node {node} in this step; the trace is damaged.")
+    return node
+
+
+def drafted_as(step: Step, parent: int, token: int) -> str | None:
+    """The verdict on the child of ``parent`` that carries this token, None when it was not drafted there."""
+    return next((node.status for node in step.nodes if node.parent == parent and node.token == token), None)
+
+
+def status_at(step: Step, node: int) -> str:
+    """The verdict on a node."""
+    return step.nodes[node].status if node < len(step.nodes) else SKIPPED
+
+
+def _finite(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
