@@ -11,9 +11,9 @@ from typing import Any
 from specviz.trace.schema import Bonus, Candidate, Nanoseconds, Node, Note, Step, TargetRow
 
 TEXT = (
-    "The sky is blue because the air scatters short waves of light more than long ones. Sunlight looks white, but it is "
-    "a mix of many colours. When it enters the atmosphere, it meets gas molecules that are much smaller than the waves "
-    "themselves. Blue light is scattered in every direction, so it reaches your eyes from the whole sky.\n\n"
+    "The sky is blue because the air scatters short waves of light more than long ones. Sunlight looks white, but it "
+    "is a mix of many colours. When it enters the atmosphere, it meets gas molecules that are much smaller than the "
+    "waves themselves. Blue light is scattered in every direction, so it reaches your eyes from the whole sky.\n\n"
     "At sunset the light has to travel through more air, so most of the blue is gone before it arrives, and what is "
     'left is orange and red. The line was: {"name": "Ada", "born": 1815}. It isn\'t magic — it\'s physics, naïve as '
     "that may sound. "
@@ -30,7 +30,7 @@ GRID_WIDTH = 32
 
 @dataclass(frozen=True)
 class Kind:
-    """What distinguishes the sample runs of one method. ``sampled`` rules hold a draw against a threshold at each node."""
+    """What distinguishes the sample runs of one method. ``sampled`` rules hold a draw against a threshold."""
 
     title: str
     rule: str
@@ -97,8 +97,8 @@ class Round:
         scored = sum(node.status != "pruned" for node in nodes) - 1
         return Step(
             self.index, self.position, tuple(nodes), tuple(path), bonus, tuple(one.token for one in said),
-            tuple(one.text for one in said), self.kind.rule if scored else "none", self.time(scored), cut, min(scored, 1),
-            scored, 1 + scored + (-1 - scored) % 8 if scored else 1, self.rows((0, *path)),
+            tuple(one.text for one in said), self.kind.rule if scored else "none", self.time(scored), cut,
+            min(scored, 1), scored, 1 + scored + (-1 - scored) % 8 if scored else 1, self.rows((0, *path)),
             self.notes(nodes) if with_notes else (),
         )  # fmt: skip
 

@@ -63,8 +63,8 @@ def _run(method: str, modality: str, prompt: tuple[str, ...], length: int, seed:
         parameters=kind.parameters, sampling=Sampling(kind.temperature, 0, 1.0, seed), device="cpu", dtype="bfloat16",
         tier="eager", prompt="".join(prompt), prompt_pieces=prompt, max_new_tokens=max(length, 1), bound=kind.bound,
         draft=kind.draft, chat_template=modality == "text", tokenizer_hash="sha256:9ca9acddb6525a19",
-        machine="2 CPU cores", libraries={"torch": "2.8.0", "transformers": "5.23.0"}, recorded_at="2026-03-02T09:30:00Z",
-        warnings=("This run is a sample made for tests.",),
+        machine="2 CPU cores", libraries={"torch": "2.8.0", "transformers": "5.23.0"},
+        recorded_at="2026-03-02T09:30:00Z", warnings=("This run is a sample made for tests.",),
     )  # fmt: skip
 
 

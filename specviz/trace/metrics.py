@@ -1,12 +1,12 @@
 """Numbers about a run, from its steps alone: tau, acceptance by depth, efficiency, time shares, speed-ups.
 
-Public tools disagree about what these words mean, so ``FORMULAS`` says in one sentence which definition each number uses.
+Public tools disagree about what these words mean, so ``FORMULAS`` says in one sentence which definition is used here.
 A number that has no meaning for a run (no steps, no time, no baseline) is None, never 0 and never an exception.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from specviz.errors import BadTrace
@@ -18,28 +18,28 @@ FORMULAS: dict[str, str] = {
     "steps": "Target passes that judged a draft and emitted tokens; the prefill is not one of them.",
     "emitted": "Tokens added to the output, over all steps; it equals the length of the output.",
     "accepted": "Drafted tokens that entered the output; bonus tokens and tokens cut off at the end are not counted.",
-    "accepted_by_depth": "Of the steps whose walk reached depth d - 1 and had a drafted child to judge there, the share "
-    "that accepted one (EAGLE's conditional n-alpha, not the falling per-position rate of vLLM and llama.cpp).",
-    "histogram": "Entry i is how many steps put exactly i drafted tokens into the output (SGLang's histogram of correct "
-    "drafts); the entries sum to the steps.",
-    "node_efficiency": "Accepted tokens divided by drafted nodes the target scored; vLLM, SGLang and llama.cpp call this "
-    "the acceptance rate, but a tree verifies many nodes of which one path at most can be kept.",
+    "accepted_by_depth": "Of the steps whose walk reached depth d - 1 and had a drafted child to judge there, the "
+    "share that accepted one (EAGLE's conditional n-alpha, not the falling per-position rate of vLLM and llama.cpp).",
+    "histogram": "Entry i is how many steps put exactly i drafted tokens into the output (SGLang's histogram of "
+    "correct drafts); the entries sum to the steps.",
+    "node_efficiency": "Accepted tokens divided by drafted nodes the target scored; vLLM, SGLang and llama.cpp call "
+    "this the acceptance rate, but a tree verifies many nodes of which one path at most can be kept.",
     "cut_steps": "Steps whose tokens were cut short by end-of-sequence, budget or context.",
     "draft_calls": "Forward passes or look-ups of the drafter, over all steps.",
     "verified": "Drafted nodes the target scored, over all steps; root and padding are not counted.",
     "reason": "Why the run ended.",
     "seconds": "Wall time per phase, over all steps; total is the sum of the five phases, prefill is apart from it.",
     "shares": "Each phase's seconds divided by their total; the prefill is not in it.",
-    "tokens_per_second": "Emitted tokens divided by decode seconds (draft, verify, judge, commit and host); the prefill is "
-    "not in it.",
-    "baseline_tokens_per_second": "Tokens of the target's own one-by-one run divided by its decode seconds, same process, "
-    "tier and prompt; the prefill is not in it.",
+    "tokens_per_second": "Emitted tokens divided by decode seconds (draft, verify, judge, commit and host); the "
+    "prefill is not in it.",
+    "baseline_tokens_per_second": "Tokens of the target's own one-by-one run divided by its decode seconds, same "
+    "process, tier and prompt; the prefill is not in it.",
     "speedup": "The one-by-one run's decode time per token divided by this run's: the ratio of the two run times when "
     "both wrote equally many tokens.",
-    "predicted_speedup": "tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the one-by-one run's "
-    "time per token, the others are means over the steps that were not cut.",
-    "first_divergence": "The first output position where this run and the one-by-one run differ, and how far apart the "
-    "two best logits of the one-by-one run were there; none when they are equal.",
+    "predicted_speedup": "tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the one-by-one "
+    "run's time per token, the others are means over the steps that were not cut.",
+    "first_divergence": "The first output position where this run and the one-by-one run differ, and how far apart "
+    "the two best logits of the one-by-one run were there; none when they are equal.",
 }
 
 
@@ -63,7 +63,7 @@ def histogram(steps: Sequence[Step]) -> list[int]:
 
 
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
-    """Entry d - 1: the share of steps that accepted a node at depth d, among those that reached depth d - 1 and had one to judge.
+    """Entry d - 1: of the steps that reached depth d - 1 and had a node to judge at d, the share that accepted one.
 
     Verdicts count in full here, also those on tokens that a budget or an end-of-sequence cut off afterwards.
     """
@@ -145,30 +145,28 @@ def _against(baseline: Baseline, steps: Sequence[Step], tokens_per_second: float
 
 def check_identities(trace: Trace) -> None:
     """Raise BadTrace unless the counts of a trace add up, in its steps and in the metrics its end line carries."""
-    counts = histogram(trace.steps)
+    steps, counts = len(trace.steps), histogram(trace.steps)
     accepted = sum(step.accepted for step in trace.steps)
-    _equal(sum(counts), len(trace.steps), "the histogram's entries", "the number of steps")
-    _equal(sum(i * count for i, count in enumerate(counts)), accepted, "accepted tokens in the histogram", "in the steps")
+    _equal("the sum of the histogram", sum(counts), steps, "steps")
+    _equal("accepted tokens by the histogram", _weighted(counts), accepted, "accepted tokens in the steps")
     if trace.end is None:
         return
     emitted = [token for step in trace.steps for token in step.emitted]
-    _equal(len(emitted), len(trace.end.output_ids), "tokens emitted by the steps", "the length of output_ids")
+    _equal("the length of output_ids", len(trace.end.output_ids), len(emitted), "tokens emitted", "output_ids")
     if tuple(emitted) != trace.end.output_ids:
-        raise BadTrace("output_ids are not the tokens that the steps emitted; the run's record is damaged.")
-    _check_stated(trace.end.metrics, len(trace.steps), len(emitted), accepted)
+        raise BadTrace("output_ids are not the tokens that the steps emitted.", field="output_ids")
+    stated = trace.end.metrics
+    for name, found in (("steps", steps), ("emitted", len(emitted)), ("accepted", accepted)):
+        _equal(name, stated.get(name, found), found, "counted in the steps", f"metrics.{name}")
+    if "histogram" in stated:
+        _equal("the sum", sum(stated["histogram"]), steps, "steps", "metrics.histogram")
+        _equal("accepted tokens", _weighted(stated["histogram"]), accepted, "in the steps", "metrics.histogram")
 
 
-def _check_stated(metrics: Mapping[str, Any], steps: int, emitted: int, accepted: int) -> None:
-    """The end line's own counts, where it states them."""
-    for name, found in (("steps", steps), ("emitted", emitted), ("accepted", accepted)):
-        if name in metrics:
-            _equal(metrics[name], found, f"metrics.{name}", "what the steps say")
-    if "histogram" in metrics:
-        counts = metrics["histogram"]
-        _equal(sum(counts), steps, "the entries of metrics.histogram", "the number of steps")
-        _equal(sum(i * n for i, n in enumerate(counts)), accepted, "accepted tokens in metrics.histogram", "in the steps")
+def _weighted(counts: Sequence[int]) -> int:
+    return sum(place * count for place, count in enumerate(counts))
 
 
-def _equal(one: Any, other: int, name: str, of: str) -> None:
-    if one != other:
-        raise BadTrace(f"{name} ({one}) and {of} ({other}) differ; the run's record is damaged.")
+def _equal(name: str, stated: int, found: int, what: str, field: str | None = None) -> None:
+    if stated != found:
+        raise BadTrace(f"{name} is {stated}, against {found} {what}; the record is damaged.", field=field)

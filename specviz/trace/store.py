@@ -30,25 +30,30 @@ def text(trace: Trace) -> str:
     """The whole file's text. Raises BadTrace when it would be longer than a file may be."""
     made = "\n".join(lines(trace)) + "\n"
     if len(made.encode("utf-8")) > MAX_FILE:
-        raise BadTrace(f"This run's file would have more than {MAX_FILE >> 20} MiB; record fewer steps or smaller trees.")
+        raise BadTrace(f"This run's file would pass {MAX_FILE >> 20} MiB; ask for fewer tokens or smaller trees.")
     return made
 
 
 def write(trace: Trace, path: str | Path) -> None:
     """Write a trace file. A file of that name is replaced only once the new one is whole."""
+    save(text(trace), path)
+
+
+def save(made: str, path: str | Path) -> Path:
+    """Write a text file whole or not at all, and return its path. Raises BadInput when the file cannot be written."""
     target = Path(path)
-    made = text(trace).encode("utf-8")
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        partial.write_bytes(made)
+        partial.write_text(made, encoding="utf-8", newline="\n")
         partial.replace(target)
     except OSError as fault:
         partial.unlink(missing_ok=True)
-        raise BadInput(f"The trace cannot be written to {target}: {fault.strerror or fault}.") from fault
+        raise BadInput(f"{target} cannot be written: {fault.strerror or fault}.") from fault
+    return target
 
 
 def read(source: str | Path | bytes) -> Trace:
-    """The trace in a file, or in a file's content. Raises BadTrace naming line and field, BadInput when no file can be read.
+    """The trace in a file, or in a file's content. Raises BadTrace naming line and field, BadInput without a file.
 
     A ``Path`` is a file, ``bytes`` are content, and a ``str`` is content when it starts with a brace or has a line end.
     """
@@ -56,7 +61,7 @@ def read(source: str | Path | bytes) -> Trace:
 
 
 def validate(source: str | Path | bytes) -> None:
-    """None when the trace is good in every respect; else raises BadTrace naming the first wrong line and its field."""
+    """None when the trace is good in every respect; else raises BadTrace naming the first wrong line and field."""
     read(source)
 
 
@@ -82,8 +87,8 @@ class _Kept:
 class TraceStore:
     """Lines of the latest traces under keys that nobody can guess. Safe to use from several threads.
 
-    When there are more than ``max_traces``, or more than ``max_bytes`` in all, the one left alone longest goes first; whoever
-    asks for it later gets a BadInput that says so.
+    When there are more than ``max_traces``, or more than ``max_bytes`` in all, the one left alone longest goes first;
+    whoever asks for it later gets a BadInput that says so.
     """
 
     def __init__(self, max_traces: int = 64, max_bytes: int = 128 << 20) -> None:
@@ -108,12 +113,12 @@ class TraceStore:
         return self.new(lines(trace))
 
     def append(self, key: str, one: str) -> int:
-        """Add a line; returns how many there are now. Raises BadTrace when line or trace grow past what a file may hold."""
+        """Add a line; returns how many there are now. Raises BadTrace when the trace outgrows what a file may hold."""
         size = len(one.encode("utf-8", "surrogatepass")) + 1
         with self._lock:
             kept = self._find(key)
             if size > MAX_LINE + 1 or kept.size + size > min(MAX_FILE, self._max_bytes):
-                raise BadTrace("This run has grown past what is kept on the server; ask for fewer tokens or a smaller tree.")
+                raise BadTrace("This run has grown past what the server keeps; ask for fewer tokens or smaller trees.")
             kept.lines.append(one)
             kept.size += size
             self._size += size

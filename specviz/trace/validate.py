@@ -1,4 +1,4 @@
-"""Lines of a trace file checked before anyone trusts them: plain JSON, the shipped schema, then what only meaning can tell."""
+"""Lines of a trace file checked before anyone trusts them: strict JSON, the shipped schema, then what they mean."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_DIGITS = 20
 SCHEMA_FILE = Path(__file__).with_name("trace.schema.json")
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""Version -> what turns one of its lines into a line of the next version. An old file stays readable as long as this does."""
+"""Version -> what turns one of its lines into a line of the next version, so that old files stay readable."""
 
 
 @lru_cache(maxsize=1)
@@ -44,9 +44,9 @@ def schema() -> Mapping[str, Any]:
 @lru_cache(maxsize=3)
 def _checker(kind: str) -> Callable[[Any], Any]:
     """The schema's definition of one kind of line, compiled."""
-    made: Callable[[Any], Any] = fastjsonschema.compile(
-        {**schema(), "oneOf": [{"$ref": f"#/definitions/{kind}"}]}, use_default=False
-    )
+    whole = {name: part for name, part in schema().items() if name != "oneOf"}
+    only = {**whole, "allOf": [{"$ref": f"#/definitions/{kind}"}]}
+    made: Callable[[Any], Any] = fastjsonschema.compile(only, use_default=False)
     return made
 
 
@@ -70,8 +70,8 @@ def _constant(text: str) -> float:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise BadTrace("this key occurs twice in one object.", field=twice[:80])
     return found
 
@@ -99,14 +99,13 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def migrated(found: dict[str, Any]) -> dict[str, Any]:
-    """The same line in today's version. Raises BadTrace on a version that is newer, or that no migration leads away from."""
+    """The same line in today's version. Raises BadTrace on a version that is newer, or that never existed."""
     version = found.get("v")
     if isinstance(version, bool) or not isinstance(version, int):
         raise BadTrace('there is no version; every line starts with {"v":1,', field="v")
     if version > SCHEMA_VERSION:
-        raise BadTrace(
-            f"this file is of version {version}, and this specviz reads up to {SCHEMA_VERSION}; update specviz.", field="v"
-        )
+        told = f"this file is of version {version}, and this specviz reads up to {SCHEMA_VERSION}; update specviz."
+        raise BadTrace(told, field="v")
     while version < SCHEMA_VERSION:
         if version not in MIGRATIONS:
             raise BadTrace(f"version {version} of the format never existed.", field="v")
@@ -123,22 +122,29 @@ def shaped(found: dict[str, Any], seq: int) -> Record:
     try:
         _checker(kind)(found)
     except fastjsonschema.JsonSchemaValueException as fault:
-        raise BadTrace(_plain(fault), field=_field(fault)) from None
+        raise _told(fault) from None
     if found["seq"] != seq:
-        raise BadTrace(f"is {found['seq']}, and {seq} lines come before this one; a line is missing or doubled.", field="seq")
+        told = f"is {found['seq']}, and {seq} lines come before this one; a line is missing or doubled."
+        raise BadTrace(told, field="seq")
     for place, note in enumerate(found.get("notes", ())):
         _check_free(note, f"notes[{place}]")
     _check_free(found.get("metrics"), "metrics")
     return decoded(found)
 
 
-def _plain(fault: fastjsonschema.JsonSchemaValueException) -> str:
+def _told(fault: fastjsonschema.JsonSchemaValueException) -> BadTrace:
+    """The schema's complaint, with the field as a path inside the line: ``nodes[3][4]``, ``sampling.top_p``."""
+    where = str(fault.name).removeprefix("data").removeprefix(".")
     what = str(fault.message).removeprefix(str(fault.name)).strip()
-    return (what[:200] or "does not fit the schema") + "."
-
-
-def _field(fault: fastjsonschema.JsonSchemaValueException) -> str | None:
-    return str(fault.name).removeprefix("data").removeprefix(".")[:200] or None
+    names: list[str] = []
+    if fault.rule == "required":
+        names, what = [name for name in fault.rule_definition if name not in fault.value], "is missing"
+    elif fault.rule == "additionalProperties" and isinstance(fault.value, dict):
+        known = (fault.definition or {}).get("properties", {})
+        names, what = [name for name in fault.value if name not in known], "is no field of this format"
+    if names:
+        where = f"{where}.{names[0]}" if where else names[0]
+    return BadTrace(f"{what[:200]}.", field=where[:200] or None)
 
 
 def _check_free(value: Any, field: str) -> None:

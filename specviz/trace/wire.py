@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
@@ -31,9 +30,10 @@ MAX_LINE = 1 << 20
 """Most bytes of one line, its end not counted."""
 
 _RUN_PLAIN = (
-    "modality", "target", "method", "title", "exactness", "device", "dtype", "tier", "prompt", "max_new_tokens", "bound",
-    "draft", "chat_template", "tokenizer_hash", "machine", "recorded_at",
+    "modality", "target", "method", "title", "exactness", "device", "dtype", "tier", "prompt", "max_new_tokens",
+    "bound", "draft", "chat_template", "tokenizer_hash", "machine", "recorded_at",
 )  # fmt: skip
+_ATOMS = frozenset((str, int, bool, type(None)))
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -42,14 +42,14 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, Mapping):
-        return {str(key): rounded(one) for key, one in value.items()}
+        return {str(key): one if type(one) in _ATOMS else rounded(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(one) for one in value]
+        return [one if type(one) in _ATOMS else rounded(one) for one in value]
     return value
 
 
 def line(record: Record, seq: int) -> str:
-    """``record`` as line number ``seq`` (from 0) of its file, without the line end. Raises BadTrace on what JSON cannot hold."""
+    """``record`` as line ``seq`` (from 0) of its file, without line end. Raises BadTrace on what JSON cannot hold."""
     kind, body = _KINDS[type(record)]
     try:
         made = _encode({"v": SCHEMA_VERSION, "seq": seq, "kind": kind, **body(record)})
@@ -63,7 +63,7 @@ def line(record: Record, seq: int) -> str:
 def _cause(record: Record, fault: Exception) -> str:
     if isinstance(fault, ValueError) and "JSON compliant" in str(fault):
         where = f" in step {record.index}" if isinstance(record, Step) else ""
-        return f"a number{where} is not finite (NaN or infinity), which a model gives when its arithmetic overflows; try float32"
+        return f"a number{where} is NaN or infinite, as when a model's arithmetic overflows; try dtype float32"
     return str(fault) or type(fault).__name__
 
 
@@ -162,13 +162,17 @@ def _baseline(baseline: Baseline) -> dict[str, Any]:
     }
 
 
-_KINDS: dict[type, tuple[str, Callable[[Any], dict[str, Any]]]] = {Run: ("run", _run), Step: ("step", _step), End: ("end", _end)}
+_KINDS: dict[type, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    Run: ("run", _run),
+    Step: ("step", _step),
+    End: ("end", _end),
+}
 
 
 class TraceWriter:
     """Makes each line as its record arrives, so that a file and a live screen share the very same lines.
 
-    ``out`` is an open text file (UTF-8) that gets every line at once and flushed, so a run that dies leaves what it did.
+    ``out`` is an open text file (UTF-8) that gets every line at once, flushed, so a run that dies leaves what it did.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:

@@ -1,0 +1,133 @@
+"""A run in other tools' formats: Perfetto, GraphML, node-link JSON, a summary in vLLM's words, an HTML replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from specviz.errors import BadInput
+from specviz.trace import perfetto, replay
+from specviz.trace.metrics import histogram, ratio, summarise
+from specviz.trace.schema import PRUNED, Run, Step, Trace
+from specviz.trace.store import save
+from specviz.trace.wire import rounded
+
+KINDS = {
+    "perfetto": ".perfetto.json",
+    "graphml": ".graphml",
+    "nodelink": ".nodelink.json",
+    "summary": ".summary.json",
+    "html": ".html",
+}
+"""What a trace can be turned into, and how such a file's name ends."""
+
+OF_ONE_STEP = ("graphml", "nodelink")
+
+DEFINITIONS = (
+    "mean_acceptance_length to per_step_drafted have the names and definitions of vLLM's per-request metrics: steps "
+    "without a draft are left out; a drafted token is a tree node that the target scored; mean_acceptance_length is "
+    "1 + num_accepted_draft_tokens / num_spec_steps; num_spec_tokens and the keys of "
+    "acceptance_histogram_by_draft_length count depths, which for a chain is the same as tokens. The other fields are "
+    "this app's own and count every step: per_step_nodes has pruned nodes too."
+)
+
+
+def html(trace: Trace, viewer_js: str, viewer_css: str, template: str | None = None) -> str:
+    """A page below 1 MB that plays the run offline (see ``trace.replay.page``)."""
+    return replay.page(trace, viewer_js, viewer_css, template)
+
+
+def vllm(steps: tuple[Step, ...]) -> dict[str, Any]:
+    """The fields of vLLM's ``metrics.speculative_decoding`` at its level "detailed"."""
+    drafted = [step for step in steps if step.verified]
+    depths = [_deepest(step) for step in drafted]
+    accepted, proposed = sum(step.accepted for step in drafted), sum(step.verified for step in drafted)
+    most = max(depths, default=0)
+    by_length = {
+        str(depth): _dense([step for step, deep in zip(drafted, depths, strict=True) if deep == depth], depth)
+        for depth in sorted(set(depths))
+    }
+    per_step = ratio(accepted, len(drafted))
+    return {
+        "mean_acceptance_length": None if per_step is None else 1 + per_step,
+        "draft_acceptance_rate": ratio(accepted, proposed),
+        "acceptance_histogram": _dense(drafted, most),
+        "acceptance_histogram_by_draft_length": by_length,
+        "num_spec_steps": len(drafted),
+        "num_accepted_draft_tokens": accepted,
+        "num_draft_tokens": proposed,
+        "num_spec_tokens": most,
+        "per_step_accepted": [step.accepted for step in drafted],
+        "per_step_drafted": [step.verified for step in drafted],
+    }
+
+
+def _deepest(step: Step) -> int:
+    """Depth of the deepest node that the target scored: the most tokens this step could have accepted."""
+    return max(depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED)
+
+
+def _dense(steps: list[Step], most: int) -> list[int]:
+    counts = histogram(steps)
+    return counts + [0] * (most + 1 - len(counts))
+
+
+def summary(trace: Trace) -> dict[str, Any]:
+    """vLLM's fields first, then this app's metrics (tree fields, times, speed-ups) beside them, then the run."""
+    end = trace.end
+    given = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline)
+    trees = {
+        "per_step_nodes": [len(step.nodes) - 1 for step in trace.steps],
+        "per_step_depth": [_deepest(step) for step in trace.steps],
+        "per_step_emitted": [len(step.emitted) for step in trace.steps],
+    }
+    ours = summarise(trace.steps, *given)
+    found: dict[str, Any] = rounded({**vllm(trace.steps), **ours, **trees, "run": _about(trace.run)})
+    return {**found, "definitions": DEFINITIONS}
+
+
+def _about(run: Run) -> dict[str, Any]:
+    return {name: value for name, value in asdict(run).items() if name not in ("prompt", "prompt_pieces")}
+
+
+def content(trace: Trace, kind: str, step: int | None = None, page: Callable[[Trace], str] | None = None) -> str:
+    """The text of an export. ``step`` chooses the tree of graphml and nodelink; the viewer's ``page`` makes the html.
+
+    Raises BadInput on an unknown kind and on a step that there is not.
+    """
+    if kind not in KINDS:
+        raise BadInput(f"There is no export called {kind!r}; choose one of {', '.join(KINDS)}.")
+    if kind == "html":
+        if page is None:
+            raise ValueError("the caller hands in what makes the page, because the trace does not know the viewer")
+        return page(trace)
+    if kind in OF_ONE_STEP:
+        return _tree(_chosen(trace, kind, step), kind)
+    return json.dumps(perfetto.document(trace) if kind == "perfetto" else summary(trace), ensure_ascii=False)
+
+
+def _tree(step: Step, kind: str) -> str:
+    from specviz.trace import graph  # networkx takes a while to import, and most exports do without it
+
+    return graph.graphml(step) if kind == "graphml" else json.dumps(graph.node_link(step), ensure_ascii=False)
+
+
+def _chosen(trace: Trace, kind: str, step: int | None) -> Step:
+    if not trace.steps:
+        raise BadInput("This run has no step, so there is no tree to export.")
+    last = len(trace.steps) - 1
+    if step is None:
+        raise BadInput(f"A {kind} export is the tree of one step; choose it with --step, from 0 to {last}.")
+    if not 0 <= step <= last:
+        raise BadInput(f"There is no step {step}; this run's steps go from 0 to {last}.")
+    return trace.steps[step]
+
+
+def write(
+    trace: Trace, kind: str, out: str | Path, step: int | None = None, page: Callable[[Trace], str] | None = None
+) -> Path:
+    """Write an export to the file ``out`` and return its path. Arguments and errors as for ``content``."""
+    return save(content(trace, kind, step, page), out)

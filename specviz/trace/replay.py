@@ -1,0 +1,139 @@
+"""A run as one HTML page that plays without a network: the viewer, its style and the trace's lines, safely embedded.
+
+Nothing of the trace is ever markup: its lines stand in a data block in which no "<" occurs, and the page's own policy
+lets no script run but the viewer's and no request leave.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from specviz.errors import BadInput
+from specviz.trace.schema import Trace
+from specviz.trace.store import lines
+
+MAX_PAGE = 1_000_000
+"""Bytes that a page stays below."""
+DATA_ID = "specviz-trace"
+
+TEMPLATE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{{policy}}">
+<title>{{title}}</title>
+<style>{{style}}</style>
+</head>
+<body>
+{{notice}}
+<main id="specviz"></main>
+<script type="application/json" id="specviz-trace">{{trace}}</script>
+<script>{{script}}</script>
+</body>
+</html>
+"""
+_MARK = re.compile(r"\{\{(policy|title|style|notice|trace|script)\}\}")
+
+
+def embedded(text: str) -> str:
+    """JSON lines as the content of a script element: still the same JSON, with nothing that could end the element."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def page(trace: Trace, viewer_js: str, viewer_css: str, template: str | None = None) -> str:
+    """The page, below a million bytes. What had to be left out for that is said in a banner at its top.
+
+    ``template`` has each of the marks {{policy}} {{title}} {{style}} {{notice}} {{trace}} {{script}} once; the viewer
+    finds the lines in the element with the id "specviz-trace". Raises BadInput when not even one step fits.
+    """
+    frame = _Frame.of(trace, viewer_js, viewer_css, template or TEMPLATE)
+    for shorten, notice in _CUTS:
+        made = frame.filled([embedded(one) for one in lines(shorten(trace))], notice)
+        if _size(made) < MAX_PAGE:
+            return made
+    return _first_steps(frame, _bare(trace))
+
+
+def _first_steps(frame: _Frame, trace: Trace) -> str:
+    """As many steps from the start as fit. The end line goes, because its totals are those of the whole run."""
+    made = [embedded(one) for one in lines(replace(trace, end=None))]
+    every = len(trace.steps)
+    told = _LEFT_OUT.format(f"the steps after the first {{}} of {every}, the run's totals, notes and target's tables")
+    room = MAX_PAGE - 1 - _size(frame.filled(made[:1], told.format(every)))
+    kept = 0
+    for one in made[1:]:
+        room -= _size(one) + 1
+        if room < 0:
+            break
+        kept += 1
+    if kept == 0:
+        raise BadInput("This run is too large for a replay page; save its trace file and open that in the app.")
+    return frame.filled(made[: kept + 1], told.format(kept))
+
+
+_LEFT_OUT = "To keep this page below 1 MB it leaves out {}. The saved trace file has everything."
+
+
+def _as_it_is(trace: Trace) -> Trace:
+    return trace
+
+
+def _without_notes(trace: Trace) -> Trace:
+    return replace(trace, steps=tuple(replace(step, notes=()) for step in trace.steps))
+
+
+def _bare(trace: Trace) -> Trace:
+    return replace(trace, steps=tuple(replace(step, notes=(), rows=()) for step in trace.steps))
+
+
+_CUTS: tuple[tuple[Callable[[Trace], Trace], str], ...] = (
+    (_as_it_is, ""),
+    (_without_notes, _LEFT_OUT.format("the method's notes on each step")),
+    (_bare, _LEFT_OUT.format("the method's notes on each step and the target's tables of likely tokens")),
+)
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Everything on the page but the trace and what is said about it."""
+
+    template: str
+    title: str
+    style: str
+    script: str
+
+    @staticmethod
+    def of(trace: Trace, viewer_js: str, viewer_css: str, template: str) -> _Frame:
+        marks = _MARK.findall(template)
+        if sorted(marks) != sorted(set(marks)) or len(marks) != 6:
+            raise ValueError(f"the page's template needs its six marks once each; it has {', '.join(marks) or 'none'}")
+        # Inside a string, "<\/" means "</", and a string is the only place where a script or a style has use for that.
+        style = re.sub("</(?=style)", r"<\\/", viewer_css, flags=re.IGNORECASE)
+        script = viewer_js.replace("\r\n", "\n").replace("<!--", "\\x3c!--")  # the policy's digest is of what is parsed
+        script = re.sub("</(?=script)", r"<\\/", script, flags=re.IGNORECASE)
+        title = html.escape(f"{trace.run.title} on {trace.run.target}")
+        return _Frame(template, title, style, script)
+
+    def filled(self, found: Sequence[str], notice: str) -> str:
+        """One pass over the template, so that nothing put in is ever read as a mark."""
+        banner = f'<p class="specviz-notice" role="note">{html.escape(notice)}</p>' if notice else ""
+        digest = base64.b64encode(hashlib.sha256(self.script.encode("utf-8")).digest()).decode("ascii")
+        policy = (
+            f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:; "
+            "font-src data:; base-uri 'none'; form-action 'none'"
+        )
+        parts = {
+            "policy": policy, "title": self.title, "style": self.style, "notice": banner,
+            "trace": "\n".join(found), "script": self.script,
+        }  # fmt: skip
+        return _MARK.sub(lambda mark: parts[mark[1]], self.template)
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))

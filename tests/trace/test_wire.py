@@ -1,0 +1,110 @@
+"""What goes into a trace file comes out again, in few bytes, and nothing that a reader would refuse is ever written."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from specviz.errors import BadTrace
+from specviz.trace import store, wire
+from specviz.trace.schema import Note, Trace
+from tests.samples import METHODS, lines, sample_trace
+from tests.trace.strategies import traces
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(traces())
+def test_any_trace_comes_back_as_it_was(trace: Trace) -> None:
+    assert store.read(store.text(trace)) == trace
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("modality", ["text", "image"])
+def test_a_sample_of_every_method_comes_back_from_disk(method: str, modality: str, tmp_path) -> None:
+    trace = sample_trace(method=method, modality=modality)
+    store.write(trace, tmp_path / "run.spectrace.jsonl")
+    assert store.read(tmp_path / "run.spectrace.jsonl") == trace
+
+
+def test_a_step_of_24_nodes_takes_at_most_2500_bytes() -> None:
+    steps = [step for step in sample_trace(200, notes=False).steps if len(step.nodes) == 24]
+    assert len(steps) > 3
+    assert max(len(wire.line(step, 150).encode()) for step in steps) <= 2500
+
+
+def test_numbers_keep_five_digits_and_trailing_nulls_are_cut() -> None:
+    trace = sample_trace(1)
+    node = replace(trace.steps[0].nodes[1], p=0.123456789, q=1.23456789e-7, threshold=None, draw=None)
+    step = replace(trace.steps[0], nodes=(trace.steps[0].nodes[0], node, *trace.steps[0].nodes[2:]))
+    written = json.loads(wire.line(step, 1))
+    assert written["nodes"][1] == [0, node.token, node.text, 1.2346e-07, 0.12346, node.status]
+
+
+def test_fields_that_say_nothing_are_left_out() -> None:
+    step = replace(sample_trace(1, cut=False).steps[0], notes=(), rows=())
+    assert not {"cut", "rows", "notes"} & set(json.loads(wire.line(step, 1)))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_not_finite_is_refused_with_its_step(number: float) -> None:
+    step = sample_trace(3).steps[2]
+    broken = replace(step, nodes=(replace(step.nodes[0], p=number), *step.nodes[1:]))
+    with pytest.raises(BadTrace, match="step 2 is NaN or infinite.*float32"):
+        wire.line(broken, 3)
+
+
+def test_a_note_that_is_no_json_is_refused() -> None:
+    circle: dict = {}
+    circle["again"] = circle
+    for data in ({"x": object()}, {"x": {1, 2}}, circle):
+        with pytest.raises(BadTrace, match="A step record cannot be written"):
+            wire.line(replace(sample_trace(1).steps[0], notes=(Note("odd", data),)), 1)
+
+
+def test_half_a_character_is_written_as_the_replacement_character() -> None:
+    trace = sample_trace(1)
+    run = replace(trace.run, prompt="a\ud83cb")
+    assert store.read(store.text(replace(trace, run=run))).run.prompt == "a���b".replace("���", "�" * 3)
+
+
+def test_line_separators_inside_a_text_do_not_split_a_line() -> None:
+    trace = sample_trace(2)
+    run = replace(trace.run, prompt="one\u2028two\u2029three\x85four\r\nfive\x00")
+    assert store.read(store.text(replace(trace, run=run))).run.prompt == run.prompt
+
+
+def test_a_line_too_long_to_be_read_is_not_written() -> None:
+    trace = sample_trace(1)
+    with pytest.raises(BadTrace, match="longer than"):
+        wire.line(replace(trace.run, prompt="x" * wire.MAX_LINE), 0)
+
+
+def test_the_writer_gives_screen_and_file_the_same_lines() -> None:
+    trace = sample_trace(5)
+    out = io.StringIO()
+    writer = wire.TraceWriter(out)
+    shown = [writer.add(record) for record in (trace.run, *trace.steps, trace.end)]
+    assert out.getvalue().split("\n") == [*shown, ""]
+    assert [json.loads(one)["seq"] for one in shown] == list(range(7))
+    assert shown == lines(trace)
+
+
+def test_the_writer_refuses_records_out_of_order() -> None:
+    trace = sample_trace(2)
+    for order in ([trace.steps[0]], [trace.end], [trace.run, trace.run], [trace.run, trace.end, trace.steps[0]]):
+        writer = wire.TraceWriter()
+        with pytest.raises(BadTrace, match="out of that order"):
+            for record in order:
+                writer.add(record)
+
+
+def test_a_second_end_supersedes_the_first() -> None:
+    trace = sample_trace(3, baseline=False)
+    later = sample_trace(3, baseline=True).end
+    writer = wire.TraceWriter()
+    text = "\n".join(writer.add(record) for record in (trace.run, *trace.steps, trace.end, later))
+    assert store.read(text).end == later
