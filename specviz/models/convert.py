@@ -95,7 +95,7 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
             model = AutoModelForCausalLM.from_pretrained(gguf.parent, **where, **unpacked)
-    except (ValueError, KeyError, NotImplementedError, ImportError) as problem:
+    except (ValueError, KeyError, RuntimeError, ImportError) as problem:
         raise ModelUnavailable(
             f"{gguf.name} cannot be read by transformers ({problem}). Give a folder or hub id with safetensors instead."
         ) from problem

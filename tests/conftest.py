@@ -1,0 +1,63 @@
+"""What every test can count on: no model hub, few threads, and a clear word when something it needs is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from functools import lru_cache
+
+import pytest
+from hypothesis import settings
+
+# Read when the libraries are imported, so they must be set before any test file is.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Two threads on two busy cores wait for each other longer than they work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+settings.register_profile("specviz", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("specviz")
+
+DEFAULT_TARGET = "smollm2-135m-instruct"
+
+
+@lru_cache(maxsize=1)
+def chromium_path() -> str:
+    """A Chromium on this machine, or nothing."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    return os.environ.get("SPECVIZ_CHROMIUM") or next((path for name in names if (path := shutil.which(name))), "")
+
+
+@lru_cache(maxsize=1)
+def model_trouble() -> str:
+    """Why the real model cannot be had, or nothing when it is there."""
+    from specviz.errors import SpecvizError
+    from specviz.models.prepare import prepare
+
+    try:
+        prepare(DEFAULT_TARGET)
+    except SpecvizError as problem:
+        return str(problem)
+    return ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that lacks what its marker names; where CI is set, a missing model or browser is a failure."""
+    refuse = pytest.fail if os.environ.get("CI") else pytest.skip
+    if item.get_closest_marker("browser") and not chromium_path():
+        refuse("no Chromium here: install it, or name one in SPECVIZ_CHROMIUM")
+    if item.get_closest_marker("model") and model_trouble():
+        refuse(model_trouble())
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device here")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The executable of a real Chromium, for tests marked ``browser``."""
+    return chromium_path()

@@ -1,0 +1,259 @@
+"""The house rules, enforced by reading the source: who may import whom, how long things are, what never appears."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HOUSE = ROOT / "specviz"
+PYTHON = sorted([*HOUSE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *ROOT.glob("*.py")])
+OURS = [file for file in PYTHON if file.is_relative_to(HOUSE) or file.parent == ROOT]
+WRITTEN = [*PYTHON, *sorted([*HOUSE.rglob("*.js"), *HOUSE.rglob("*.css")])]
+
+MIDDLE = frozenset({"targets", "drafters", "growth", "acceptance"})
+BELOW_METHODS = frozenset({"errors", "trace", "engine"}) | MIDDLE
+BELOW_RUN = BELOW_METHODS | {"methods", "models", "request"}
+ALL = BELOW_RUN | {"run", "views", "viewer"}
+# A room may import itself and the rooms listed here; the files beside the rooms count as rooms of their own.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "trace": frozenset({"errors"}),
+    "engine": frozenset({"errors", "trace"}),
+    **dict.fromkeys(MIDDLE, frozenset({"errors", "trace", "engine"})),
+    "methods": BELOW_METHODS,
+    "models": BELOW_METHODS,
+    "request": frozenset({"errors", "trace"}),
+    "run": BELOW_RUN,
+    "views": frozenset({"errors", "trace"}),
+    "viewer": frozenset({"errors", "trace"}),
+    "bench": ALL - {"viewer"},
+    "training": ALL - {"viewer"},
+    "ui": ALL,
+    "__main__": ALL | {"bench", "training"},
+    "__init__": frozenset({"run", "views"}),
+    "app": frozenset({"ui"}),
+}
+# Which libraries stay out of which rooms: (library, where it may be).
+FENCES = {
+    "torch": ("everywhere but", ("trace", "views", "viewer")),
+    "transformers": ("everywhere but", ("trace", "views", "viewer")),
+    "gradio": ("only in", ("ui", "viewer/component.py", "app.py")),
+    "plotly": ("only in", ("views",)),
+}
+# Written apart so that this file may be held to its own rules.
+NEVER = [
+    "TO" + "DO",
+    "FIX" + "ME",
+    "XX" + "X",
+    "NotImplemented" + "Error",
+    "time.sleep" + "(",
+    "torch.load" + "(",
+    "trust_remote_code=" + "True",
+    "pragma: " + "no cover",
+]
+PAPERS = frozenset("medusa eagle eagle2 eagle3 lantern hivis polybasic easyspec stree diffuspec deer owl".split())
+NOT_PAPERS = frozenset({"__init__", "registry", "parameters", "parts", "autoregressive", "speculative_sampling"})
+
+
+def _name(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+@lru_cache(maxsize=None)
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"), filename=str(file), feature_version=(3, 10))
+
+
+def _room(file: Path) -> str:
+    inside = file.relative_to(HOUSE) if file.is_relative_to(HOUSE) else file.relative_to(ROOT)
+    return inside.parts[0].removesuffix(".py")
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """Dotted names of everything a file imports, wherever in the file, relative imports made absolute."""
+    package = file.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (start, node.module) if part)
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def _functions(file: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    yield from (node for node in ast.walk(_tree(file)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+
+def test_every_file_stands_in_a_room_with_rules() -> None:
+    strangers = [_name(file) for file in OURS if _room(file) not in MAY_IMPORT]
+    assert not strangers, f"no rule says what these may import: {strangers}"
+
+
+def test_imports_run_one_way() -> None:
+    wrong = []
+    for file in OURS:
+        room = _room(file)
+        for name in _imported(file):
+            parts = name.split(".")
+            if parts[0] != "specviz" or len(parts) < 2 or parts[1] not in MAY_IMPORT:
+                continue  # another library, or a name that specviz/__init__.py itself offers
+            if parts[1] != room and parts[1] not in MAY_IMPORT[room]:
+                wrong.append(f"{_name(file)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("library", FENCES)
+def test_libraries_stay_behind_their_fences(library: str) -> None:
+    rule, places = FENCES[library]
+    wrong = []
+    for file in OURS:
+        inside = _name(file).removeprefix("specviz/")
+        listed = any(inside == place or inside.startswith(place + "/") for place in places)
+        uses = any(name.split(".")[0] == library for name in _imported(file))
+        if uses and listed != (rule == "only in"):
+            wrong.append(_name(file))
+    assert not wrong, f"{library} belongs {rule} {', '.join(places)}; found in {wrong}"
+
+
+def test_methods_are_listed_without_torch() -> None:
+    asked = "import sys, specviz.methods.registry as r; r.all_methods(); print({'torch', 'gradio'} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "set()"
+
+
+def test_files_are_at_most_300_lines() -> None:
+    long = [_name(file) for file in WRITTEN if len(file.read_text("utf-8").splitlines()) > 300]
+    assert not long, "\n".join(long)
+
+
+def test_the_app_is_at_most_40_lines() -> None:
+    app = ROOT / "app.py"
+    assert not app.exists() or len(app.read_text("utf-8").splitlines()) <= 40
+
+
+def test_python_lines_are_at_most_120_columns() -> None:
+    wide = [
+        f"{_name(file)}:{number} has {len(line)}"
+        for file in PYTHON
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1)
+        if len(line) > 120
+    ]
+    assert not wide, "\n".join(wide)
+
+
+def test_functions_are_at_most_40_lines() -> None:
+    long = [
+        f"{_name(file)}:{node.lineno} {node.name} has {node.end_lineno - node.lineno + 1} lines"
+        for file in PYTHON
+        for node in _functions(file)
+        if node.end_lineno is not None and node.end_lineno - node.lineno >= 40
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_every_file_says_what_it_is_for() -> None:
+    silent = [_name(file) for file in PYTHON if file.read_text("utf-8").strip() and not ast.get_docstring(_tree(file))]
+    assert not silent, "\n".join(silent)
+
+
+def test_annotations_are_never_evaluated() -> None:
+    without = [
+        _name(file)
+        for file in PYTHON
+        if len(_tree(file).body) > 1 and "from __future__ import annotations" not in file.read_text("utf-8")
+    ]
+    assert not without, "\n".join(without)
+
+
+def test_every_function_has_types() -> None:
+    untyped = []
+    for file in OURS:
+        for node in _functions(file):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+            bare = [one.arg for one in given if one is not None and one.annotation is None]
+            if node.returns is None or set(bare) - {"self", "cls"}:
+                untyped.append(f"{_name(file)}:{node.lineno} {node.name}")
+    assert not untyped, "\n".join(untyped)
+
+
+def test_forbidden_words_never_appear() -> None:
+    said = [
+        f"{_name(file)}:{number} says {word}"
+        for file in WRITTEN
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1)
+        for word in NEVER
+        if word in line
+    ]
+    assert not said, "\n".join(said)
+
+
+def test_no_error_is_swallowed_and_no_pickle_opened() -> None:
+    wrong = []
+    for file in PYTHON:
+        for node in ast.walk(_tree(file)):
+            if isinstance(node, ast.ExceptHandler):
+                does_nothing = all(isinstance(step, ast.Pass) for step in node.body)
+                broad = isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"}
+                if node.type is None or (does_nothing and broad):
+                    wrong.append(f"{_name(file)}:{node.lineno} swallows errors")
+        if any(name.split(".")[0] in {"pickle", "dill", "cloudpickle"} for name in _imported(file)):
+            wrong.append(f"{_name(file)} imports a pickler")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_path_of_some_machine_is_written_down() -> None:
+    places = re.compile(r"/(?:work|home|root|Users|mnt)/\w")
+    found = [
+        f"{_name(file)}:{number}"
+        for file in [*WRITTEN, *ROOT.glob("*.md"), *ROOT.glob("*.txt")]
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1)
+        if places.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def _words(identifier: str) -> set[str]:
+    """An identifier's words, and its neighbours joined, so that ``TokenRecycling`` holds ``token_recycling``."""
+    words = [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", identifier)]
+    return {*words, *("_".join(words[start : start + 2]) for start in range(len(words) - 1))}
+
+
+def _identifiers(file: Path) -> Iterator[tuple[int, str]]:
+    yield 1, file.stem
+    for node in ast.walk(_tree(file)):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.Name):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+
+
+def test_papers_are_named_only_by_their_methods() -> None:
+    """The engine must not know whose idea it runs. Docstrings may cite; names in code may not."""
+    papers = PAPERS | {file.stem for file in (HOUSE / "methods").glob("*.py")} - NOT_PAPERS
+    rooms = {"engine", "trace", "viewer", "run", *MIDDLE}
+    named = [
+        f"{_name(file)}:{line} {identifier}"
+        for file in OURS
+        if _room(file) in rooms
+        for line, identifier in _identifiers(file)
+        if _words(identifier) & papers
+    ]
+    assert not named, "\n".join(named)
+
+
+def test_nothing_shipped_is_too_heavy() -> None:
+    sizes = {_name(file): file.stat().st_size for file in (ROOT / "assets").rglob("*") if file.is_file()}
+    heavy = {name: size for name, size in sizes.items() if size >= 10_000_000}
+    assert not heavy
+    assert sum(sizes.values()) <= 60_000_000
