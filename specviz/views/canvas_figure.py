@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from specviz.views.canvas import Canvas, one_decimal
-from specviz.views.theme import MONO, figure
+from specviz.views.theme import MONO, figure, wrapped
 from specviz.views.verdicts import ORDER, Look, look
 
 _LEAST_WIDTH = 720
@@ -20,8 +20,10 @@ def drawn(canvas: Canvas, title: str, subtitle: str, width: float, height: float
     wide, high = int(max(width, _LEAST_WIDTH)), int(height)
     key = [*_key(canvas), *_bars(canvas)]
     bottom = 20 + 24 * -(-len(key) * _KEY_WIDTH // wide)
+    subtitle = wrapped(subtitle, wide)
+    top = _TOP + 16 * subtitle.count("<br>")
     size = {"width": wide + 2 * _SIDE, "height": high + _TOP + bottom}
-    margin = {"l": _SIDE, "r": _SIDE, "t": _TOP, "b": bottom}
+    margin = {"l": _SIDE, "r": _SIDE, "t": top, "b": bottom}
     made = figure(canvas.theme, title, subtitle, **size, margin=margin, hoverdistance=60, shapes=_shapes(canvas))
     quiet = {"itemclick": False, "itemdoubleclick": False, "itemwidth": 34}
     made.update_layout(legend={"x": 0, "xanchor": "left", "y": 0, "yanchor": "top", **quiet}, showlegend=True)

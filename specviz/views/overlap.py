@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -54,78 +55,47 @@ def _panel(made: go.Figure, look: Theme, step: Step, row: Story, share: float, w
     texts = [safe(visible(text, _LETTERS)) for text in row.texts()]
     p, q = row.numbers("p", len(texts)), row.numbers("q", len(texts))
     both = [min(one, other) for one, other in zip(p, q, strict=True)]
-    hover = [f"{text}: target p {one:.3g}, drafter q {other:.3g}" for text, one, other in zip(texts, p, q, strict=True)]
-    parts = (
-        ("both: kept", both, look.accepted, {"color": look.accepted}),
-        (
-            "target only: drawn again from here",
-            [one - least for one, least in zip(p, both, strict=True)],
-            look.bonus,
-            _hatched(look),
-        ),
-        (
-            "drafter only: rejected",
-            [other - least for other, least in zip(q, both, strict=True)],
-            look.rejected,
-            {"color": look.paper},
-        ),
+    _bars(made, where, "both: kept", both, most, _filled(look.accepted, look.accepted))
+    wanted = [one - least for one, least in zip(p, both, strict=True)]
+    hatch = {"pattern": {"shape": "/", "fgcolor": look.bonus, "size": 6, "solidity": 0.25, "fillmode": "overlay"}}
+    _bars(
+        made,
+        where,
+        "target only: drawn again from here",
+        wanted,
+        most,
+        _filled(look.tints["bonus"], look.bonus) | hatch,
     )
-    for label, lengths, color, marker in parts:
-        outline = {"color": color, "width": 1.4}
-        made.add_bar(
-            orientation="h",
-            x=[round(length, 4) if length > most / 500 else None for length in lengths],
-            y=list(range(len(texts))),
-            name=label,
-            legendgroup=label,
-            showlegend=not where.number,
-            marker={**marker, "line": outline},
-            hovertext=hover,
-            hoverinfo="text",
-            xaxis=f"x{where.number}",
-            yaxis=f"y{where.number}",
-        )
-    ticks = {
-        "tickvals": list(range(len(texts))),
-        "ticktext": texts,
-        "tickfont": {"family": MONO, "size": 12, "color": look.ink},
-    }
-    made.update_layout(
-        {
-            f"xaxis{where.number}": axis(
-                look, domain=[where.left, where.right], range=[0, most], anchor=f"y{where.number}", nticks=5
-            ),
-            f"yaxis{where.number}": axis(
-                look,
-                grid=False,
-                domain=[where.low, where.top],
-                autorange="reversed",
-                anchor=f"x{where.number}",
-                **ticks,
-            ),
-        }
+    surplus = [other - least for other, least in zip(q, both, strict=True)]
+    _bars(made, where, "drafter only: rejected", surplus, most, _filled(look.paper, look.rejected))
+    told = zip(texts, p, q, strict=True)
+    hover = [f"{text}: target p {one:.3g}, drafter q {other:.3g}" for text, one, other in told]
+    made.update_traces(hovertext=hover, hoverinfo="text", selector={"yaxis": f"y{where.number}"})
+    ticks = {"tickvals": list(range(len(texts))), "ticktext": texts}
+    below = axis(look, domain=[where.left, where.right], range=[0, most], anchor=f"y{where.number}", nticks=5)
+    beside = axis(
+        look, grid=False, domain=[where.low, where.top], autorange="reversed", anchor=f"x{where.number}", **ticks
     )
+    beside["tickfont"] = {"family": MONO, "size": 12, "color": look.ink}
+    made.update_layout({f"xaxis{where.number}": below, f"yaxis{where.number}": beside})
     node = step.nodes[node_of(step, row)]
     made.add_annotation(
-        x=where.left,
-        y=where.top,
-        xref="paper",
-        yref="paper",
-        xanchor="left",
-        yanchor="bottom",
-        showarrow=False,
-        yshift=2,
-        text=f"after {safe(visible(node.text, _LETTERS))}: <b>{percent(share)}</b>",
-        font={"size": 13, "color": look.ink},
-    )
+        text=f"after {safe(visible(node.text, _LETTERS))}: <b>{percent(share)}</b>", font={"size": 13, "color": look.ink},
+        x=where.left, y=where.top, xref="paper", yref="paper", xanchor="left", yanchor="bottom", showarrow=False, yshift=2,
+    )  # fmt: skip
 
 
-def _hatched(look: Theme) -> dict[str, object]:
-    return {
-        "color": look.tints["bonus"],
-        "line": {"color": look.bonus, "width": 1},
-        "pattern": {"shape": "/", "fgcolor": look.bonus, "size": 6, "solidity": 0.25, "fillmode": "overlay"},
-    }
+def _bars(made: go.Figure, where: _Place, name: str, lengths: list[float], most: float, marker: dict[str, Any]) -> None:
+    """One part of every bar of a panel; a part too short to see is left out, its outline would show."""
+    made.add_bar(
+        orientation="h", x=[round(length, 4) if length > most / 500 else None for length in lengths],
+        y=list(range(len(lengths))), name=name, legendgroup=name, showlegend=not where.number, marker=marker,
+        xaxis=f"x{where.number}", yaxis=f"y{where.number}",
+    )  # fmt: skip
+
+
+def _filled(color: str, outline: str) -> dict[str, Any]:
+    return {"color": color, "line": {"color": outline, "width": 1.4}}
 
 
 def _place(place: int, lines: int) -> _Place:

@@ -131,10 +131,14 @@ def safe(text: str) -> str:
     return "".join(_ENTITIES.get(character, character) for character in text)
 
 
+def calm(text: str) -> str:
+    """Text with the control characters spelled out that could hide, recolour or turn round what stands beside it."""
+    return "".join(_visible(character) if character in _UNRULY else character for character in text)
+
+
 def markup(text: str) -> str:
-    """Text for HTML, quotes included. Control characters that could hide or turn round other text are spelled out."""
-    shown = "".join(_visible(character) if character in _UNRULY else character for character in text)
-    return html.escape(shown.encode("utf-8", "replace").decode("utf-8"), quote=True)
+    """Text for HTML, quotes included; a half character, which no page can hold, becomes a question mark."""
+    return html.escape(calm(text).encode("utf-8", "replace").decode("utf-8"), quote=True)
 
 
 def cells(text: str) -> int:
@@ -188,62 +192,33 @@ def wrapped(text: str, width: int) -> str:
 
 
 def figure(
-    theme: Theme,
-    title: str,
-    subtitle: str = "",
-    *,
-    width: int = 960,
-    height: int = 420,
-    key: bool = False,
+    theme: Theme, title: str, subtitle: str = "", *, width: int = 960, height: int = 420, key: bool = False,
     **layout: Any,
-) -> go.Figure:
+) -> go.Figure:  # fmt: skip
     """An empty figure in the shared look. ``title`` and ``subtitle`` are our own words or already made safe.
 
     ``key`` leaves room for a legend between subtitle and drawing; the figure grows with the lines of its subtitle.
     """
-    top = 46 + (24 + 16 * subtitle.count("<br>") if subtitle else 0) + (36 if key else 10)
+    more_lines = 16 * subtitle.count("<br>")
+    top = 46 + (24 + more_lines if subtitle else 0) + (36 if key else 10)
     made = go.Figure()
     made.update_layout(
-        template="none",
-        width=width,
-        height=height + 16 * subtitle.count("<br>"),
-        paper_bgcolor=theme.paper,
-        plot_bgcolor=theme.paper,
-        font={"family": SANS, "size": 13, "color": theme.ink},
-        margin={"l": 64, "r": 24, "t": top, "b": 56},
-        title={
-            "text": title,
-            "x": 0,
-            "xref": "container",
-            "xanchor": "left",
-            "pad": {"t": 14, "l": 20},
-            "y": 1,
-            "yanchor": "top",
-            "yref": "container",
-            "font": {"size": TITLE},
-            "subtitle": {"text": subtitle, "font": {"size": TEXT, "color": theme.mute}},
-        },
-        hoverlabel={
-            "bgcolor": theme.paper,
-            "bordercolor": theme.line,
-            "align": "left",
-            "font": {"family": SANS, "size": 12, "color": theme.ink},
-        },
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 1.02,
-            "yanchor": "bottom",
-            "traceorder": "normal",
-            "font": {"size": 12, "color": theme.mute},
-        },
-        showlegend=key,
-        hovermode="closest",
-        dragmode="pan",
-    )
-    made.update_layout(**layout)
-    return made
+        template="none", width=width, height=height + more_lines, margin={"l": 64, "r": 24, "t": top, "b": 56},
+        paper_bgcolor=theme.paper, plot_bgcolor=theme.paper, font={"family": SANS, "size": 13, "color": theme.ink},
+        title=_title(theme, title, subtitle), showlegend=key, hovermode="closest", dragmode="pan",
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+    )  # fmt: skip
+    made.update_layout(legend_font={"size": 12, "color": theme.mute})
+    hover = {"family": SANS, "size": 12, "color": theme.ink}
+    made.update_layout(hoverlabel={"bgcolor": theme.paper, "bordercolor": theme.line, "align": "left", "font": hover})
+    return made.update_layout(**layout)
+
+
+def _title(theme: Theme, title: str, subtitle: str) -> dict[str, Any]:
+    """Both at the left edge of the figure, not of the drawing."""
+    below = {"text": subtitle, "font": {"size": TEXT, "color": theme.mute}}
+    place = {"x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
+    return {"text": title, **place, "pad": {"t": 14, "l": 20}, "font": {"size": TITLE}, "subtitle": below}
 
 
 def axis(theme: Theme, title: str = "", *, grid: bool = True, **more: Any) -> dict[str, Any]:
