@@ -114,8 +114,8 @@ def migrated(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def shaped(found: dict[str, Any], seq: int) -> Record:
-    """A line's object as its record, once schema, sequence number and the free JSON in it are found good."""
+def check_shape(found: Mapping[str, Any]) -> None:
+    """Raise BadTrace with the field where a line's object breaks the shipped schema."""
     kind = found.get("kind")
     if kind not in ("run", "step", "end"):
         raise BadTrace("must be run, step or end.", field="kind")
@@ -123,6 +123,11 @@ def shaped(found: dict[str, Any], seq: int) -> Record:
         _checker(kind)(found)
     except fastjsonschema.JsonSchemaValueException as fault:
         raise _told(fault) from None
+
+
+def shaped(found: dict[str, Any], seq: int) -> Record:
+    """A line's object as its record, once schema, sequence number and the free JSON in it are found good."""
+    check_shape(found)
     if found["seq"] != seq:
         told = f"is {found['seq']}, and {seq} lines come before this one; a line is missing or doubled."
         raise BadTrace(told, field="seq")

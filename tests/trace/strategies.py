@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from specviz.trace import metrics, wire
 from specviz.trace.schema import (
-    CUTS, EXACTNESS, MODALITIES, REASONS, RULES, Baseline, Bonus, Candidate, Divergence, End, Nanoseconds, Node, Note, Run,
-    Sampling, Step, TargetRow, Trace,
+    CUTS, EXACTNESS, MODALITIES, REASONS, RULES, Baseline, Bonus, Candidate, Divergence, End, Nanoseconds, Node, Note,
+    Run, Sampling, Step, TargetRow, Trace,
 )  # fmt: skip
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 TOKEN = st.integers(0, 2**31 - 1)
-PROBABILITY = st.none() | st.floats(0, 1).map(wire.rounded)
+SHARE = st.floats(0, 1).map(wire.rounded)
+PROBABILITY = st.none() | SHARE
 GRID = st.none() | st.tuples(st.integers(0, 65535), st.integers(0, 65535))
 NS = st.integers(0, 2**40)
 NUMBER = st.floats(-1e30, 1e30).map(wire.rounded)
@@ -21,13 +22,15 @@ FREE = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )
-NOTE = st.builds(Note, st.text("abc_", min_size=1, max_size=8), st.dictionaries(TEXT.filter(lambda k: k != "type"), FREE, max_size=3))
+NUMBER_SMALL = st.floats(-1e6, 1e6).map(wire.rounded)
+DATA = st.dictionaries(TEXT.filter(lambda key: key != "type"), FREE, max_size=3)
+NOTE = st.builds(Note, st.text("abc_", min_size=1, max_size=8), DATA)
+PARAMETERS = st.dictionaries(TEXT, st.booleans() | st.integers(0, 99) | TEXT, max_size=3)
 TIME = st.builds(Nanoseconds, NS, NS, NS, NS, NS)
 RUN = st.builds(
     Run, modality=st.sampled_from(MODALITIES), target=TEXT, method=st.text("abc_", min_size=1, max_size=9), title=TEXT,
-    exactness=st.sampled_from(EXACTNESS), parameters=st.dictionaries(TEXT, st.booleans() | st.integers(0, 99) | TEXT, max_size=3),
-    sampling=st.builds(Sampling, st.floats(0, 2).map(wire.rounded), st.integers(0, 99), st.floats(0, 1).map(wire.rounded),
-                       st.integers(0, 2**64 - 1)),
+    exactness=st.sampled_from(EXACTNESS), parameters=PARAMETERS,
+    sampling=st.builds(Sampling, SHARE, st.integers(0, 99), SHARE, st.integers(0, 2**64 - 1)),
     device=TEXT, dtype=TEXT, tier=TEXT, prompt=TEXT, prompt_pieces=st.lists(TEXT, max_size=4).map(tuple),
     max_new_tokens=st.integers(0, 9999), bound=TEXT, draft=TEXT, chat_template=st.booleans(), tokenizer_hash=TEXT,
     libraries=st.dictionaries(TEXT, TEXT, max_size=2), machine=TEXT, recorded_at=TEXT,
@@ -54,12 +57,9 @@ def trees(draw: st.DrawFn, root: int | None) -> tuple[tuple[Node, ...], tuple[in
         else:
             status = draw(st.sampled_from(("rejected", "skipped", "pruned", "resampled"))) if place else "root"
         token = root if root is not None and not place else draw(TOKEN)
-        numbers = [draw(PROBABILITY) for _ in range(2)]
-        nodes.append(Node(parent, token, draw(TEXT), *numbers, status, draw(st.none() | NUMBER_SMALL), draw(PROBABILITY), draw(GRID)))
+        q, p, luck, threshold = draw(PROBABILITY), draw(PROBABILITY), draw(PROBABILITY), draw(st.none() | NUMBER_SMALL)
+        nodes.append(Node(parent, token, draw(TEXT), q, p, status, threshold, luck, draw(GRID)))
     return tuple(nodes), tuple(path)
-
-
-NUMBER_SMALL = st.floats(-1e6, 1e6).map(wire.rounded)
 
 
 @st.composite
@@ -75,12 +75,12 @@ def steps(draw: st.DrawFn, index: int, position: int, root: int | None, last: bo
         emitted = emitted[: draw(st.integers(0, len(emitted)))]
     scored = sum(node.status != "pruned" for node in nodes) - 1
     visited = draw(st.lists(st.integers(0, len(nodes) - 1), unique=True, max_size=3))
-    candidate = st.builds(Candidate, TOKEN, TEXT, st.floats(0, 1).map(wire.rounded))
+    candidate = st.builds(Candidate, TOKEN, TEXT, SHARE)
     rows = tuple(TargetRow(node, tuple(draw(st.lists(candidate, max_size=3)))) for node in visited)
     return Step(
-        index, position, nodes, path, bonus, tuple(emitted), tuple(draw(TEXT) for _ in emitted), draw(st.sampled_from(RULES)),
-        draw(TIME), cut, draw(st.integers(0, 9)), scored, scored + 1 + draw(st.integers(0, 9)), rows,
-        tuple(draw(st.lists(NOTE, max_size=2))),
+        index, position, nodes, path, bonus, tuple(emitted), tuple(draw(TEXT) for _ in emitted),
+        draw(st.sampled_from(RULES)), draw(TIME), cut, draw(st.integers(0, 9)), scored,
+        scored + 1 + draw(st.integers(0, 9)), rows, tuple(draw(st.lists(NOTE, max_size=2))),
     )  # fmt: skip
 
 

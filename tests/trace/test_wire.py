@@ -16,7 +16,7 @@ from tests.samples import METHODS, lines, sample_trace
 from tests.trace.strategies import traces
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(traces())
 def test_any_trace_comes_back_as_it_was(trace: Trace) -> None:
     assert store.read(store.text(trace)) == trace
@@ -68,7 +68,7 @@ def test_a_note_that_is_no_json_is_refused() -> None:
 def test_half_a_character_is_written_as_the_replacement_character() -> None:
     trace = sample_trace(1)
     run = replace(trace.run, prompt="a\ud83cb")
-    assert store.read(store.text(replace(trace, run=run))).run.prompt == "a���b".replace("���", "�" * 3)
+    assert store.read(store.text(replace(trace, run=run))).run.prompt == "a" + "\ufffd" * 3 + "b"
 
 
 def test_line_separators_inside_a_text_do_not_split_a_line() -> None:

@@ -1,0 +1,137 @@
+"""The numbers of a run, against ones worked out by hand, and the identities that tie them together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from specviz.errors import BadTrace
+from specviz.trace import metrics
+from specviz.trace.schema import Baseline, Bonus, Divergence, Nanoseconds, Node, Step
+from tests.samples import METHODS, sample_trace
+
+MS = 1_000_000
+
+
+def made(parents: str, path: tuple[int, ...], *, cut: str | None = None, keep: int | None = None) -> Step:
+    """A step. Its tree is one parent a node ("0012": two children of the root, then one of each); P is pruned."""
+    nodes = [Node(-1, 9, "r", status="root")]
+    for place, parent in enumerate(parents.replace("P", ""), start=1):
+        nodes.append(Node(int(parent), place, "x", status="accepted" if place in path else "rejected"))
+    nodes += [Node(0, 77, "x", status="pruned")] * parents.count("P")
+    tokens = [*(nodes[place].token for place in path), 99][:keep]
+    end = path[-1] if path else 0
+    spent = Nanoseconds(draft=10 * MS, verify=5 * MS, judge=2 * MS, commit=2 * MS, host=1 * MS)
+    return Step(
+        0, 0, tuple(nodes), path, Bonus(end, 99, "b", 0.5), tuple(tokens), ("x",) * len(tokens), "greedy", spent, cut,
+        1, len(nodes) - 1 - parents.count("P"), len(nodes),
+    )  # fmt: skip
+
+
+# Accepted 2, 0 and 1 of 4, 2 and 3 verified nodes, then a step cut to one of its two accepted tokens.
+RUN = (made("0012", (1, 3)), made("00P", ()), made("001", (2,)), made("01", (1, 2), cut="budget", keep=1))
+
+
+def test_tau_counts_the_bonus_and_leaves_cut_steps_out() -> None:
+    assert metrics.tau(RUN) == pytest.approx((3 + 1 + 2) / 3)
+    assert metrics.summarise(RUN, "budget", 0)["cut_steps"] == 1
+
+
+def test_the_histogram_counts_what_entered_the_output() -> None:
+    assert metrics.histogram(RUN) == [1, 2, 1]  # the cut step accepted two and emitted one
+
+
+def test_acceptance_by_depth_is_conditional_on_reaching_it_and_on_having_a_child_to_judge() -> None:
+    # Depth 1: four steps had children of the root, three accepted one. Depth 2: the first and the last had a child
+    # there and accepted it; the third stood at node 2, which has none.
+    assert metrics.accepted_by_depth(RUN) == [0.75, 1.0]
+
+
+def test_a_pruned_child_was_never_offered() -> None:
+    assert metrics.accepted_by_depth([made("PP", ())]) == []
+    assert metrics.accepted_by_depth([made("0P", ())]) == [0.0]
+
+
+def test_node_efficiency_is_accepted_over_verified_nodes() -> None:
+    assert metrics.node_efficiency(RUN) == pytest.approx((2 + 0 + 1 + 1) / (4 + 2 + 3 + 2))
+
+
+def test_seconds_and_shares_leave_the_prefill_apart() -> None:
+    found = metrics.summarise(RUN, "budget", 500 * MS)
+    expected = {"draft": 0.04, "verify": 0.02, "judge": 0.008, "commit": 0.008, "host": 0.004}
+    assert found["seconds"] == pytest.approx({**expected, "total": 0.08, "prefill": 0.5})
+    assert found["shares"] == pytest.approx({"draft": 0.5, "verify": 0.25, "judge": 0.1, "commit": 0.1, "host": 0.05})
+    assert found["tokens_per_second"] == pytest.approx(7 / 0.08)
+
+
+def test_speedups_by_hand() -> None:
+    plain = Baseline(token_ns=(40 * MS,) * 7, prefill_ns=0, equal=True)
+    found = metrics.summarise(RUN, "budget", 0, plain)
+    assert found["speedup"] == pytest.approx(7 * 40 / 80)
+    assert found["predicted_speedup"] == pytest.approx(2 * 40 / 20)
+    assert found["baseline_tokens_per_second"] == pytest.approx(25)
+    assert found["first_divergence"] is None
+
+
+def test_speedup_is_per_token_when_the_two_outputs_differ_in_length() -> None:
+    plain = Baseline((40 * MS,) * 14, 0, False, Divergence(3, 0.5))
+    found = metrics.summarise(RUN, "budget", 0, plain)
+    assert found["speedup"] == pytest.approx(7 * 40 / 80)
+    assert found["first_divergence"] == {"position": 3, "gap": 0.5}
+
+
+def test_predicted_equals_realised_when_no_step_was_cut() -> None:
+    plain = Baseline((40 * MS,) * 6, 0, True)
+    found = metrics.summarise(RUN[:3], "eos", 0, plain)
+    assert found["predicted_speedup"] == pytest.approx(found["speedup"])
+
+
+def test_plain_decoding_has_tau_one_and_no_efficiency() -> None:
+    found = sample_trace(method="autoregressive").end.metrics
+    assert (found["tau"], found["accepted"], found["histogram"]) == (1.0, 0, [14])
+    assert found["node_efficiency"] is None and found["accepted_by_depth"] == []
+
+
+def test_a_run_without_steps_has_no_rates_and_no_error() -> None:
+    found = metrics.summarise((), "cancelled", 0, Baseline((), 0, True))
+    rates = ("tau", "node_efficiency", "tokens_per_second", "speedup", "predicted_speedup")
+    assert all(found[name] is None for name in rates)
+    assert found["histogram"] == [] and found["accepted_by_depth"] == [] and found["steps"] == 0
+    assert set(found["shares"].values()) == {None}
+
+
+def test_steps_that_took_no_time_give_no_rate() -> None:
+    step = replace(RUN[0], time=Nanoseconds())
+    found = metrics.summarise([step], "eos", 0, Baseline((40 * MS,), 0, True))
+    assert found["tokens_per_second"] is None and found["speedup"] is None and found["predicted_speedup"] is None
+
+
+def test_every_number_has_a_formula_in_one_sentence() -> None:
+    assert set(metrics.FORMULAS) == set(metrics.summarise((), "eos", 0, Baseline((), 0, True)))
+    assert all(text.endswith(".") and ". " not in text for text in metrics.FORMULAS.values())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_identities_hold_on_samples(method: str) -> None:
+    trace = sample_trace(method=method)
+    metrics.check_identities(trace)
+    counts = metrics.histogram(trace.steps)
+    assert sum(counts) == len(trace.steps)
+    assert sum(i * n for i, n in enumerate(counts)) == trace.end.metrics["accepted"]
+
+
+def test_broken_identities_are_named() -> None:
+    trace = sample_trace()
+    stated = dict(trace.end.metrics)
+    broken = {
+        "output_ids": replace(trace.end, output_ids=trace.end.output_ids[:-1]),
+        "output_ids ": replace(trace.end, output_ids=(*trace.end.output_ids[:-1], 1)),
+        "metrics.steps": replace(trace.end, metrics={**stated, "steps": 3}),
+        "metrics.emitted": replace(trace.end, metrics={**stated, "emitted": 3}),
+        "metrics.histogram": replace(trace.end, metrics={**stated, "histogram": [14]}),
+    }
+    for name, end in broken.items():
+        with pytest.raises(BadTrace) as fault:
+            metrics.check_identities(replace(trace, end=end))
+        assert fault.value.field == name.strip()

@@ -1,0 +1,121 @@
+"""Files appear whole or not at all, and the store in memory stays within its bounds and keeps users apart."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import BadInput, BadTrace
+from specviz.trace import store
+from tests.samples import dump, lines, sample_trace
+
+
+def test_a_file_is_read_by_path_by_name_and_by_content(tmp_path: Path) -> None:
+    trace = sample_trace(3)
+    path = dump(tmp_path / "a.spectrace.jsonl", trace)
+    for source in (path, str(path), path.read_bytes(), path.read_text("utf-8")):
+        assert store.read(source) == trace
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for missing in (tmp_path / "none.jsonl", str(tmp_path), "a\x00b"):
+        with pytest.raises(BadInput, match="cannot be read"):
+            store.read(missing)
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = dump(tmp_path / "a.spectrace.jsonl")
+    before = path.read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(BadInput, match="No space left"):
+        store.write(sample_trace(2), path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_run_cut_off_by_a_crash_is_read_up_to_its_last_whole_line() -> None:
+    made = lines(sample_trace(4))
+    assert len(store.read("\n".join(made[:3]) + "\n").steps) == 2
+    with pytest.raises(BadTrace) as fault:
+        store.read("\n".join(made[:3]) + "\n" + made[3][:50])
+    assert fault.value.line == 4
+
+
+def test_lines_are_kept_in_order_and_handed_out_by_range() -> None:
+    kept = store.TraceStore()
+    made = lines(sample_trace(5))
+    key = kept.new(made[:2])
+    assert [kept.append(key, one) for one in made[2:]] == list(range(3, len(made) + 1))
+    assert kept.lines(key) == made
+    assert kept.lines(key, 2, 4) == made[2:4]
+    assert kept.lines(key, -5, 1) == made[:1] and kept.lines(key, 90) == [] and kept.lines(key, 0, -1) == []
+    assert store.read(kept.text(key)) == sample_trace(5)
+    assert kept.size == len(kept.text(key).encode())
+
+
+def test_keys_cannot_be_guessed_and_never_repeat() -> None:
+    kept = store.TraceStore(max_traces=300)
+    keys = {kept.new() for _ in range(200)}
+    assert len(keys) == 200 and min(map(len, keys)) >= 24
+
+
+def test_the_trace_left_alone_longest_goes_first() -> None:
+    kept = store.TraceStore(max_traces=2)
+    first, second = kept.new(["1"]), kept.new(["2"])
+    kept.lines(first)
+    third = kept.new(["3"])
+    assert first in kept and third in kept and second not in kept and len(kept) == 2
+    with pytest.raises(BadInput, match="no longer kept"):
+        kept.lines(second)
+
+
+def test_the_bytes_of_all_traces_are_bounded() -> None:
+    kept = store.TraceStore(max_bytes=1000)
+    first = kept.new(["a" * 400])
+    second = kept.new(["b" * 400])
+    kept.append(second, "é" * 150)
+    assert first not in kept and kept.size == 401 + 301
+    with pytest.raises(BadTrace, match="grown past"):
+        kept.append(second, "c" * 400)
+    assert kept.lines(second, 1) == ["é" * 150]
+
+
+def test_an_endless_line_is_not_kept() -> None:
+    kept = store.TraceStore()
+    with pytest.raises(BadTrace, match="grown past"):
+        kept.append(kept.new(), "x" * (2 << 20))
+
+
+def test_dropping_gives_the_room_back_and_forgets() -> None:
+    kept = store.TraceStore()
+    key = kept.add(sample_trace(2))
+    kept.drop(key)
+    kept.drop(key)
+    assert kept.size == 0 and len(kept) == 0 and key not in kept
+    for odd in (key, "", None, 3, ["x"]):
+        with pytest.raises(BadInput, match="no longer kept"):
+            kept.lines(odd)  # type: ignore[arg-type]
+
+
+def test_runs_appended_from_many_threads_never_mix() -> None:
+    kept = store.TraceStore()
+    keys = [kept.new() for _ in range(8)]
+
+    def feed(number: int) -> None:
+        for count in range(300):
+            kept.append(keys[number], f"{number}:{count}")
+            kept.lines(keys[number - 1], count, count + 1)
+
+    threads = [threading.Thread(target=feed, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, key in enumerate(keys):
+        assert kept.lines(key) == [f"{number}:{count}" for count in range(300)]
+    assert kept.size == sum(len(kept.text(key)) for key in keys)

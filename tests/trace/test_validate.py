@@ -1,0 +1,231 @@
+"""A stranger's trace file is taken as it is or refused, naming the line and the field that is wrong; nothing else."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from specviz.errors import BadTrace
+from specviz.trace import export, schema, store, validate
+from tests.samples import METHODS, lines, sample_trace
+from tests.trace.mutations import changed_value, mutated
+
+PLAIN = lines(sample_trace(4, method="relaxed"))
+END = len(PLAIN) - 1
+
+
+def refused(content: str | bytes) -> BadTrace:
+    """The error that this file meets."""
+    with pytest.raises(BadTrace) as fault:
+        store.validate(content)
+    return fault.value
+
+
+def edited(place: int, change: Callable[[dict[str, Any]], Any]) -> str:
+    """The sample file with one line's object changed."""
+    found = json.loads(PLAIN[place])
+    change(found)
+    return "\n".join([*PLAIN[:place], json.dumps(found), *PLAIN[place + 1 :]])
+
+
+def test_samples_are_valid_also_while_the_run_goes_on() -> None:
+    for method in METHODS:
+        assert store.validate(store.text(sample_trace(3, method=method))) is None
+        assert store.validate(store.text(sample_trace(3, method=method, ended=False))) is None
+    assert store.validate(PLAIN[0]) is None
+
+
+WRONG: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
+    "a run without a target": (0, lambda o: o.pop("target"), "target"),
+    "a modality nobody knows": (0, lambda o: o.update(modality="smell"), "modality"),
+    "a field nobody knows": (0, lambda o: o.update(colour="red"), "colour"),
+    "top_p above 1": (0, lambda o: o["sampling"].update(top_p=1.5), "sampling.top_p"),
+    "a warning that is a number": (0, lambda o: o["warnings"].append(3), "warnings[1]"),
+    "a nested parameter": (0, lambda o: o["parameters"].update(deep=[1]), "parameters.deep"),
+    "a probability above 1": (2, lambda o: o["nodes"][1].__setitem__(4, 1.01), "nodes[1][4]"),
+    "a status nobody knows": (2, lambda o: o["nodes"][1].__setitem__(5, "ok"), "nodes[1][5]"),
+    "a token text that is an object": (2, lambda o: o["nodes"][1].__setitem__(2, {"toString": 1}), "nodes[1][2]"),
+    "a negative token": (2, lambda o: o["nodes"][1].__setitem__(1, -5), "nodes[1][1]"),
+    "a node that is too short": (2, lambda o: o["nodes"].__setitem__(1, [0, 1]), "nodes[1]"),
+    "no nodes at all": (2, lambda o: o.update(nodes=[]), "nodes"),
+    "too many nodes": (2, lambda o: o.update(nodes=o["nodes"] * 400), "nodes"),
+    "a node that is its own parent": (2, lambda o: o["nodes"][3].__setitem__(0, 3), "nodes[3][0]"),
+    "a cycle of two parents": (2, lambda o: o["nodes"][3].__setitem__(0, 4), "nodes[3][0]"),
+    "two roots": (2, lambda o: o["nodes"][3].__setitem__(0, -1), "nodes[3][0]"),
+    "a root with a parent": (2, lambda o: o["nodes"][0].__setitem__(0, 0), "nodes[0]"),
+    "a path to nowhere": (2, lambda o: o.update(path=[2000]), "path[0]"),
+    "a path through the root": (2, lambda o: o.update(path=[0]), "path[0]"),
+    "a path that forgets a status": (2, lambda o: o.update(path=[]), "nodes[1][5]"),
+    "a bonus token in the air": (2, lambda o: o["bonus"].__setitem__(0, 0), "bonus[0]"),
+    "tokens nobody accepted": (2, lambda o: o["emitted"].__setitem__(0, 1), "emitted"),
+    "tokens lost without a cut": (2, lambda o: (o["emitted"].pop(), o["pieces"].pop()), "emitted"),
+    "a text too few": (2, lambda o: o["pieces"].pop(), "pieces"),
+    "fewer verified than drawn": (2, lambda o: o.update(verified=1), "verified"),
+    "a pass narrower than the tree": (2, lambda o: o.update(padded=1), "padded"),
+    "a row of no node": (2, lambda o: o["rows"][0].__setitem__(0, 2000), "rows[0][0]"),
+    "a row twice": (2, lambda o: o["rows"].append(o["rows"][0]), "rows"),
+    "four times instead of five": (2, lambda o: o["time"].pop(), "time"),
+    "a time before the start": (2, lambda o: o["time"].__setitem__(1, -1), "time[1]"),
+    "a step that is not next": (2, lambda o: o.update(index=7), "index"),
+    "a position that jumps": (2, lambda o: o.update(position=o["position"] + 1), "position"),
+    "a root that was not said": (2, lambda o: o["nodes"][0].__setitem__(1, 1), "nodes[0][1]"),
+    "a line number that is not next": (2, lambda o: o.update(seq=9), "seq"),
+    "a kind nobody knows": (2, lambda o: o.update(kind="fork"), "kind"),
+    "a second run": (2, lambda o: (o.clear(), o.update(json.loads(PLAIN[0]), seq=2)), "kind"),
+    "too many notes": (2, lambda o: o.update(notes=[{"type": "x"}] * 17), "notes"),
+    "a note without a type": (2, lambda o: o.update(notes=[{"rows": []}]), "notes[0].type"),
+    "a note of many values": (2, lambda o: o.update(notes=[{"type": "x", "a": [0] * 20_000}]), "notes[0]"),
+    "a note with a long text": (2, lambda o: o.update(notes=[{"type": "x", "a": "y" * 5000}]), "notes[0]"),
+    "a note that is deep": (2, lambda o: o.update(notes=[{"type": "x", "a": [[[[[[[[[[0]]]]]]]]]]}]), "notes[0]"),
+    "a token text that is long": (2, lambda o: o["nodes"][1].__setitem__(2, "y" * 5000), "nodes[1][2]"),
+    "an output of other tokens": (END, lambda o: o["output_ids"].__setitem__(0, 1), "output_ids"),
+    "an output too short": (END, lambda o: o["output_ids"].pop(), "output_ids"),
+    "a metric that is a text": (END, lambda o: o["metrics"].update(tau="fast"), "metrics.tau"),
+    "a histogram that does not add up": (END, lambda o: o["metrics"]["histogram"].append(1), "metrics.histogram"),
+    "more accepted than there are": (END, lambda o: o["metrics"].update(accepted=99), "metrics.accepted"),
+    "an equal baseline that diverges": (END, lambda o: o["baseline"].update(equal=True), "baseline.equal"),
+    "a baseline that took no number": (END, lambda o: o["baseline"]["token_ns"].append("1"), "baseline.token_ns"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_wrong_line_and_field_are_named(name: str) -> None:
+    place, change, field = WRONG[name]
+    fault = refused(edited(place, change))
+    assert fault.line == place + 1
+    assert fault.field is not None and fault.field.startswith(field)
+    assert str(fault).startswith(f"line {place + 1}, {field}")
+
+
+RAW: dict[str, tuple[bytes, str]] = {
+    "NaN": (b'{"v":1,"seq":0,"kind":"run","p":NaN}', "NaN is not JSON"),
+    "infinity": (b'{"v":1,"p":-Infinity}', "Infinity is not JSON"),
+    "a number that overflows": (b'{"v":1,"p":1e999}', "too large"),
+    "a whole number of many digits": (b'{"v":1,"p":' + b"7" * 100_000 + b"}", "100000 digits"),
+    "deep lists": (b"[" * 500_000, "nested too deeply"),
+    "deep objects": (b'{"a":' * 100_000, "nested too deeply"),
+    "a key twice": (b'{"v":1,"seq":0,"seq":0}', "line 1, seq: this key occurs twice"),
+    "not UTF-8": (b'{"v":1,"target":"\xff\xfe"}', "not UTF-8"),
+    "half of a surrogate pair": (b'{"v":1,"target":"\\ud800"}', "surrogate"),
+    "a line that is a list": (b"[1,2]", "one JSON object"),
+    "a line that is no JSON": (b"hello {", "not JSON"),
+    "no version": (b'{"kind":"run"}', "line 1, v: there is no version"),
+    "version true": (b'{"v":true}', "no version"),
+    "version 0": (b'{"v":0}', "never existed"),
+    "a newer version": (b'{"v":99}', "version 99.*update specviz"),
+    "an empty file": (b"", "the file is empty"),
+    "a blank line": (b"\n\n", "line 1.*not JSON"),
+    "a kind that is a list": (b'{"v":1,"kind":["run"]}', "line 1, kind"),
+    "a line of two megabytes": (b'{"v":1,"kind":"' + b"x" * (2 << 20) + b'"}', "longer than 1048576 bytes"),
+    "a file of 33 megabytes": (b" " * (33 << 20), "more than 32 MiB"),
+    "a byte order mark": (b'\xef\xbb\xbf{"v":1}', "not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_hostile_bytes_are_refused_in_a_sentence(name: str) -> None:
+    content, told = RAW[name]
+    assert re.search(told, str(refused(content)))
+
+
+def test_more_steps_than_allowed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validate, "MAX_STEPS", 2)
+    assert refused("\n".join(PLAIN)).line == 4
+
+
+def test_a_step_after_a_cut_or_an_end_is_refused() -> None:
+    trace = sample_trace(3, reason="budget")
+    after = sample_trace(4, reason="cancelled").steps[3]
+    assert "cut ends the run" in str(refused("\n".join(lines(trace)[:-1] + [store.line(after, 4)])))
+    assert "cannot follow the end" in str(refused("\n".join(lines(trace) + [store.line(after, 5)])))
+
+
+def test_a_script_in_a_token_is_only_text() -> None:
+    shout = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    trace = store.read(edited(1, lambda o: o["nodes"][1].__setitem__(2, shout)))
+    assert trace.steps[0].nodes[1].text == shout
+
+
+def test_a_file_from_windows_is_read() -> None:
+    assert store.read("\r\n".join(PLAIN).encode()) == store.read("\n".join(PLAIN))
+
+
+def test_an_old_version_is_migrated_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rename(found: dict[str, Any]) -> dict[str, Any]:
+        return {("target" if name == "model" else name): value for name, value in found.items()}
+
+    old = [json.loads(one) for one in PLAIN]
+    old[0]["model"] = old[0].pop("target")
+    monkeypatch.setitem(validate.MIGRATIONS, 0, rename)
+    content = "\n".join(json.dumps({**one, "v": 0}) for one in old)
+    assert store.read(content) == store.read("\n".join(PLAIN))
+
+
+def test_ten_thousand_mutated_files_are_read_or_refused_and_never_crash() -> None:
+    chance = random.Random(20_260)
+    bases = [lines(sample_trace(2, seed=2, method=method, nodes=8)) for method in ("relaxed", "prompt_lookup")]
+    taken = 0
+    for number in range(10_000):
+        content = mutated(bases[number % 2], chance)
+        try:
+            trace = store.read(content)
+        except BadTrace:
+            continue
+        taken += 1
+        for kind in ("summary", "perfetto", "graphml", "nodelink") if trace.steps else ("summary", "perfetto"):
+            export.content(trace, kind, 0)
+        store.validate(store.text(trace))
+    assert 100 < taken < 9000  # the changes are neither all harmless nor all fatal
+
+
+def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines() -> None:
+    checker = jsonschema.Draft7Validator(validate.schema())
+    chance = random.Random(7)
+    seen = {True: 0, False: 0}
+    for number in range(500):
+        found = changed_value(json.loads(PLAIN[number % len(PLAIN)]), chance)
+        if not isinstance(found, dict):
+            continue
+        good = checker.is_valid(found)
+        assert _fits(found) == good, found
+        seen[good] += 1
+    assert min(seen.values()) > 40
+
+
+def _fits(found: Any) -> bool:
+    try:
+        validate.check_shape(found)
+    except BadTrace:
+        return False
+    return True
+
+
+def test_the_schema_is_one_and_knows_every_word_of_the_format() -> None:
+    found = validate.schema()
+    jsonschema.Draft7Validator.check_schema(found)
+    parts = found["definitions"]
+    assert tuple(parts["node"]["items"][5]["enum"]) == schema.STATUSES
+    assert tuple(parts["step"]["properties"]["rule"]["enum"]) == schema.RULES
+    assert set(parts["cut"]["enum"]) == {None, *schema.CUTS}
+    assert tuple(parts["reason"]["enum"]) == schema.REASONS
+    assert tuple(parts["run"]["properties"]["exactness"]["enum"]) == schema.EXACTNESS
+    assert tuple(parts["run"]["properties"]["modality"]["enum"]) == schema.MODALITIES
+    assert parts["run"]["properties"]["v"]["const"] == schema.SCHEMA_VERSION
+    assert parts["step"]["properties"]["index"]["maximum"] == validate.MAX_STEPS - 1
+    for name, record in (("run", schema.Run), ("step", schema.Step), ("end", schema.End)):
+        assert set(parts[name]["properties"]) - {"v", "seq", "kind"} == set(record.__dataclass_fields__) - {"version"}
+
+
+def test_a_trace_in_memory_is_checked_too() -> None:
+    trace = sample_trace(3)
+    validate.check(trace)
+    broken = replace(trace, steps=(*trace.steps[:2], replace(trace.steps[2], verified=0)))
+    with pytest.raises(BadTrace, match="step 2, verified: is 0"):
+        validate.check(broken)
