@@ -104,8 +104,12 @@ class TraceStore:
         with self._lock:
             self._kept[key] = _Kept()
             self._evict(key)
-        for one in given:
-            self.append(key, one)
+        try:
+            for one in given:
+                self.append(key, one)
+        except BadTrace:
+            self.drop(key)
+            raise
         return key
 
     def add(self, trace: Trace) -> str:

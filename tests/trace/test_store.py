@@ -88,7 +88,8 @@ def test_the_bytes_of_all_traces_are_bounded() -> None:
 def test_an_endless_line_is_not_kept() -> None:
     kept = store.TraceStore()
     with pytest.raises(BadTrace, match="grown past"):
-        kept.append(kept.new(), "x" * (2 << 20))
+        kept.new(["x", "x" * (2 << 20)])
+    assert len(kept) == 0 and kept.size == 0
 
 
 def test_dropping_gives_the_room_back_and_forgets() -> None:
