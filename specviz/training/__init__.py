@@ -1,0 +1,7 @@
+"""Makes the weights in assets/: ``train("small_draft", minutes=90)``. Listing the recipes imports no torch."""
+
+from __future__ import annotations
+
+from specviz.training.registry import recipes, train
+
+__all__ = ["recipes", "train"]

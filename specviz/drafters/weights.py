@@ -1,0 +1,49 @@
+"""Small weights at rest: safetensors with matrices as row-wise int8 and a float16 scale a row, everything else float16."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specviz.errors import ModelUnavailable
+
+_SCALE = ".row_scale"
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, str]) -> None:
+    """Write ``tensors`` under their names: float matrices as int8 [row, column] with a scale a row, integers as int32."""
+    stored: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        value = value.detach().cpu()
+        if not value.is_floating_point():
+            stored[name] = value.to(torch.int32)
+        elif value.ndim == 2:
+            scale = (value.float().abs().amax(dim=1, keepdim=True) / 127).clamp_min(1e-8).half().clamp_min(6e-8)
+            stored[name] = (value.float() / scale.float()).round().clamp(-127, 127).to(torch.int8)
+            stored[name + _SCALE] = scale
+        else:
+            stored[name] = value.half()
+    save_file({name: value.contiguous() for name, value in stored.items()}, path, metadata=dict(card))
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors (float32 or int64) and card of a file. Raises ModelUnavailable when it is missing or no safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            stored = {name: file.get_tensor(name) for name in file.keys()}
+            card = dict(file.metadata() or {})
+    except (OSError, SafetensorError) as problem:
+        raise ModelUnavailable(f"The weights {path.name} cannot be read ({problem}): fetch the file again.") from problem
+    return {name: _restore(name, stored) for name in stored if not name.endswith(_SCALE)}, card
+
+
+def _restore(name: str, stored: Mapping[str, Tensor]) -> Tensor:
+    value = stored[name]
+    if name + _SCALE in stored:
+        return value.float() * stored[name + _SCALE].float()
+    return value.float() if value.is_floating_point() else value.long()

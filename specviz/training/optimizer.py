@@ -1,0 +1,66 @@
+"""The optimiser of the small recipes: Muon for matrices, Adam for vectors, and an average of the weights over time.
+
+Muon: Jordan et al. 2024, "Muon: an optimizer for hidden layers". torch has one too, but it orthogonalises in bfloat16,
+which processors without bfloat16 arithmetic run fifty times slower than float32; this one follows the weights' dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+_QUINTIC = (3.4445, -4.7750, 2.0315)
+
+
+def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
+    """The nearest matrix with all singular values near one, [row, column], by Newton-Schulz iteration (Muon, algorithm 2)."""
+    a, b, c = _QUINTIC
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(rounds):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+class Optimizer:
+    """Updates named parameters in place from given gradients; its state is named tensors, so that it is saved like weights."""
+
+    def __init__(self, parameters: Mapping[str, Tensor], momentum: float = 0.95, average: float = 0.99) -> None:
+        self.parameters = dict(parameters)
+        self.momentum = momentum
+        self.average = average
+        self.updates = 0
+        zeros = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+        self.state = {f"first.{name}": value for name, value in zeros.items()}
+        self.state |= {f"second.{name}": value.clone() for name, value in zeros.items() if value.ndim < 2}
+        self.state |= {f"mean.{name}": value.detach().clone() for name, value in self.parameters.items()}
+
+    @torch.no_grad()
+    def step(self, gradients: Mapping[str, Tensor], rate: float, decay: float = 0.0) -> None:
+        """One update at learning rate ``rate``; matrices move by ``rate`` times 0.2 a weight (root mean square)."""
+        self.updates += 1
+        for name, value in self.parameters.items():
+            if value.ndim == 2:
+                move = self._muon(name, gradients[name])
+            else:
+                move = self._adam(name, gradients[name])
+            value.mul_(1 - rate * decay).sub_(move, alpha=rate)
+            keep = min(self.average, self.updates / (self.updates + 10))
+            self.state[f"mean.{name}"].lerp_(value, 1 - keep)
+
+    def averaged(self) -> dict[str, Tensor]:
+        """The weights averaged over the last updates: what is measured and shipped."""
+        return {name: self.state[f"mean.{name}"] for name in self.parameters}
+
+    def _muon(self, name: str, gradient: Tensor) -> Tensor:
+        first = self.state[f"first.{name}"].lerp_(gradient, 1 - self.momentum)
+        ahead = gradient.lerp(first, self.momentum)
+        return orthogonalised(ahead) * (0.2 * max(gradient.shape) ** 0.5)
+
+    def _adam(self, name: str, gradient: Tensor) -> Tensor:
+        first = self.state[f"first.{name}"].lerp_(gradient, 0.1)
+        second = self.state[f"second.{name}"].lerp_(gradient.square(), 0.02)
+        return (first / (1 - 0.9**self.updates)) / ((second / (1 - 0.98**self.updates)).sqrt() + 1e-10)

@@ -1,0 +1,65 @@
+"""Which weights this project can make again, and the one way to make them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from specviz.errors import BadInput
+
+WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """``module`` holds ``make(job)``. ``minutes`` is how long it runs when nobody says, on the hardware it was made for."""
+
+    name: str
+    title: str
+    module: str
+    minutes: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the user asked for. ``data`` is the dialogue file, None for the usual place."""
+
+    recipe: Recipe
+    device: str
+    minutes: float
+    resume: bool
+    data: str | None = None
+
+
+_RECIPES = {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("dialogues", "The target's own dialogues, prompts included", "specviz.training.dialogues", 60.0),
+        Recipe("small_draft", "Small autoregressive draft model for SmolLM2", "specviz.training.make_small_draft", 90.0),
+    )
+}
+
+
+def recipes() -> Mapping[str, Recipe]:
+    """Every recipe by name."""
+    return MappingProxyType(_RECIPES)
+
+
+def train(
+    name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: str | None = None
+) -> None:
+    """Make the weights called ``name`` and print how it goes.
+
+    ``resume`` goes on from the last checkpoint; ``minutes`` counts from the very beginning. Raises BadInput on an unknown
+    name or a time that is not positive, ModelUnavailable when the target cannot be had.
+    """
+    if name not in _RECIPES:
+        raise BadInput(f"There is no recipe {name!r}; there are: {', '.join(sorted(_RECIPES))}.")
+    recipe = _RECIPES[name]
+    spent = recipe.minutes if minutes is None else minutes
+    if not 0 < spent < 60 * 24 * 30:
+        raise BadInput(f"minutes is {spent}; choose a positive number, at most 30 days.")
+    importlib.import_module(recipe.module).make(Job(recipe, device, spent, resume, data))

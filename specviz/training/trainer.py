@@ -1,0 +1,121 @@
+"""What every recipe shares: gradients on all cores, a learning rate by the clock, checkpoints that resume, a printed log."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+Part = TypeVar("Part")
+Report = Callable[[Mapping[str, float]], None]
+
+
+@dataclass
+class Progress:
+    """How far a recipe has come. ``seconds`` is training time alone, over all resumptions."""
+
+    updates: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+def gradients(
+    parts: Sequence[Part], loss: Callable[[Part], Tensor], leaves: Sequence[Tensor], workers: int
+) -> tuple[list[Tensor], float]:
+    """Sum over ``parts`` of the loss and its gradients. Each worker takes the next part when it is free.
+
+    Threads share the work by parts and not inside each operation: a core that someone else is using then slows down
+    only its own part, while operations split in two would wait for it thousands of times an update.
+    """
+    waiting: queue.SimpleQueue[Part] = queue.SimpleQueue()
+    for part in parts:
+        waiting.put(part)
+    lock = threading.Lock()
+    total: list[Tensor] = []
+    value = 0.0
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        nonlocal total, value
+        try:
+            while not failed:
+                try:
+                    part = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                one = loss(part)
+                found = torch.autograd.grad(one, leaves)
+                with lock:
+                    value += float(one.detach())
+                    total = list(found) if not total else [a.add_(b) for a, b in zip(total, found, strict=True)]
+        except Exception as problem:  # raised again below, in the caller's thread
+            failed.append(problem)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(workers - 1)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return total, value
+
+
+def rate(peak: float, share: float, updates: int, warm: int = 40, falling: float = 0.45) -> float:
+    """The learning rate when ``share`` of the time is gone: a short warm-up, then constant, then straight down to 2 %."""
+    fall = 1.0 if share < 1 - falling else max(0.02, (1 - share) / falling)
+    return peak * fall * min(1.0, (updates + 1) / warm)
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], progress: Progress) -> None:
+    """Write a checkpoint whole or not at all: a training stopped in the middle of it keeps the one before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    held = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(held, fresh, metadata={"progress": json.dumps(asdict(progress))})
+    os.replace(fresh, path)
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Progress]:
+    """Tensors and progress of a checkpoint."""
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        progress = Progress(**json.loads((file.metadata() or {})["progress"]))
+    return tensors, progress
+
+
+class Clock:
+    """Training time, kept apart from the time spent measuring and saving."""
+
+    def __init__(self, progress: Progress, minutes: float) -> None:
+        self.progress = progress
+        self.limit = 60 * minutes
+        self._since = time.monotonic()
+
+    def start(self) -> None:
+        """Training goes on from here."""
+        self._since = time.monotonic()
+
+    def stop(self) -> None:
+        """Add the time since ``start``."""
+        now = time.monotonic()
+        self.progress.seconds += now - self._since
+        self._since = now
+
+    @property
+    def share(self) -> float:
+        """How much of the time allowed is gone, 0 to 1."""
+        return min(1.0, self.progress.seconds / self.limit)
