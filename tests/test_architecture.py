@@ -37,7 +37,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "bench": ALL - {"viewer"},
     "training": ALL - {"viewer"},
     "ui": ALL,
-    "__main__": ALL | {"bench", "training"},
+    "commands": ALL | {"bench", "training"},
+    "__main__": ALL | {"bench", "training", "commands"},
     "__init__": frozenset({"run", "views"}),
     "app": frozenset({"ui"}),
 }

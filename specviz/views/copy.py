@@ -63,7 +63,8 @@ def _earlier(canvas: Canvas, pieces: list[str], note: Story, high: float) -> flo
 def _now(canvas: Canvas, step: Step, pieces: list[str], start: int, high: float) -> float:
     """The end of the text, then the draft with its verdicts, then the bonus token. Gives back where it ends."""
     first = max(0, start - _AROUND)
-    canvas.write(0, high, f"now, from token {first}, with the copied tokens as draft", size=12)
+    draft = ", with the copied tokens as draft" if len(step.nodes) > 1 else ""
+    canvas.write(0, high, f"now, from token {first}{draft}", size=12)
     flow = _Flow(canvas, high + 24)
     for place in range(first, len(pieces)):
         flow.word(pieces[place], _MATCHED if place >= start else "")

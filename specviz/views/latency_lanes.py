@@ -44,8 +44,8 @@ def latency_lanes(trace: Trace, theme: str = "light") -> go.Figure:
     _lane(made, look, blocks)
     if plain is not None and plain.token_ns:
         _one_by_one(made, look, plain.token_ns)
-    longest = max(total, plain.total_ns if plain else 0, 1) / 1e6
-    made.update_xaxes(axis(look, "milliseconds since the prompt was read", range=[0, longest * 1.09], anchor="y2"))
+    longest = max(total, plain.total_ns if plain else 0, 1) / 1e9
+    made.update_xaxes(axis(look, "seconds since the prompt was read", range=[0, longest * 1.09], anchor="y2"))
     most = max((block.accepted + block.bonus for block in blocks), default=1)
     made.update_layout(
         yaxis=axis(look, "tokens a pass", domain=[0.5, 1], range=[0, most * 1.12], nticks=5),
@@ -72,7 +72,7 @@ def _headline(trace: Trace, total: int) -> tuple[str, str]:
     found = metrics.summarise(trace.steps, trace.end.reason, trace.end.prefill_ns, plain)["speedup"]
     if found is None:
         return title, "no finished steps yet"
-    word = "faster" if found >= 1 else "slower, so nothing was saved"
+    word = "faster" if found >= 1 else "the speed, so nothing was saved"
     return title, f"{duration(total)} against {duration(plain.total_ns)} one by one: {found:.2f}× {word}"
 
 
@@ -99,8 +99,8 @@ def _emitted(made: go.Figure, look: Theme, blocks: Sequence[_Block]) -> None:
     """Accepted tokens, and the target's own on top, as wide as the step took."""
     for name, color, pattern in (("accepted", look.accepted, ""), ("bonus", look.bonus, "/")):
         made.add_bar(
-            x=[_ms(block.start) for block in blocks],
-            width=[_ms(block.total) for block in blocks],
+            x=[_seconds(block.start) for block in blocks],
+            width=[_seconds(block.total) for block in blocks],
             offset=0,
             y=[round(getattr(block, name), 2) for block in blocks],
             name=f"{name} token",
@@ -120,8 +120,8 @@ def _lane(made: go.Figure, look: Theme, blocks: Sequence[_Block]) -> None:
         lengths = [getattr(block, name) for block in blocks]
         made.add_bar(
             orientation="h",
-            base=[_ms(start) for start in before],
-            x=[_ms(length) for length in lengths],
+            base=[_seconds(start) for start in before],
+            x=[_seconds(length) for length in lengths],
             y=[_LANES["this run"]] * len(blocks),
             width=0.62,
             name=label,
@@ -141,8 +141,8 @@ def _one_by_one(made: go.Figure, look: Theme, token_ns: Sequence[int]) -> None:
     starts = list(accumulate(lengths, initial=0))
     made.add_bar(
         orientation="h",
-        base=[_ms(start) for start in starts[:-1]],
-        x=[_ms(length) for length in lengths],
+        base=[_seconds(start) for start in starts[:-1]],
+        x=[_seconds(length) for length in lengths],
         y=[_LANES["one by one"]] * len(lengths),
         width=0.62,
         name="one token a pass" if size == 1 else f"{size} passes",
@@ -166,7 +166,7 @@ def _marker(look: Theme, color: str, pattern: str = "") -> dict[str, object]:
 
 def _end(made: go.Figure, look: Theme, total: int, lane: float) -> None:
     made.add_annotation(
-        x=_ms(total),
+        x=_seconds(total),
         y=lane,
         xref="x",
         yref="y2",
@@ -178,5 +178,5 @@ def _end(made: go.Figure, look: Theme, total: int, lane: float) -> None:
     )
 
 
-def _ms(nanoseconds: int) -> float:
-    return round(nanoseconds / 1e6, 2)
+def _seconds(nanoseconds: int) -> float:
+    return round(nanoseconds / 1e9, 5)

@@ -80,8 +80,9 @@ def _panel(made: go.Figure, look: Theme, step: Step, row: Story, share: float, w
     made.update_layout({f"xaxis{where.number}": below, f"yaxis{where.number}": beside})
     node = step.nodes[node_of(step, row)]
     made.add_annotation(
-        text=f"after {safe(visible(node.text, _LETTERS))}: <b>{percent(share)}</b>", font={"size": 13, "color": look.ink},
-        x=where.left, y=where.top, xref="paper", yref="paper", xanchor="left", yanchor="bottom", showarrow=False, yshift=2,
+        text=f"after {safe(visible(node.text, _LETTERS))}: <b>{percent(share)}</b>", showarrow=False, yshift=2,
+        x=where.left, y=where.top, xref="paper", yref="paper", xanchor="left", yanchor="bottom",
+        font={"size": 13, "color": look.ink},
     )  # fmt: skip
 
 

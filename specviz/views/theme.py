@@ -188,7 +188,7 @@ def duration(nanoseconds: float) -> str:
 
 def wrapped(text: str, width: int) -> str:
     """Our own sentences, broken for a figure ``width`` pixels wide; Plotly does not break lines itself."""
-    return "<br>".join(textwrap.wrap(text, max(40, int(width / 7.2))))
+    return "<br>".join(textwrap.wrap(text, max(40, int(width / 7.2)), break_on_hyphens=False))
 
 
 def figure(

@@ -1,0 +1,73 @@
+"""The command line: ``python -m specviz COMMAND``. Errors are one sentence on the error stream, never a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from specviz.commands import bench, calibrate, export, fetch, methods, run, train, validate
+from specviz.commands.console import Parser
+from specviz.errors import SpecvizError
+
+COMMANDS = {
+    "methods": methods,
+    "run": run,
+    "bench": bench,
+    "fetch": fetch,
+    "validate": validate,
+    "export": export,
+    "calibrate": calibrate,
+    "train": train,
+}
+BAD_REQUEST = 2
+BROKEN = 1
+STOPPED = 130
+PIPE_CLOSED = 141
+
+
+def parser() -> Parser:
+    """The whole command line. Building it imports no torch."""
+    made = Parser(prog="python -m specviz", description="Speculative decoding, live and drawn.")
+    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        one = commands.add_parser(name, help=command.HELP, description=command.__doc__, allow_abbrev=False)
+        command.arguments(one)
+        one.set_defaults(execute=command.execute)
+    return made
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run one command. The exit status is 0, 2 for what the user can mend, 1 for our fault, 130 when stopped."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        options = parser().parse_args(given)
+        status = int(options.execute(options))
+        sys.stdout.flush()
+        return status
+    except SpecvizError as problem:
+        return _failed(str(problem), BAD_REQUEST)
+    except KeyboardInterrupt:
+        return _failed("Stopped.", STOPPED)
+    except BrokenPipeError:
+        # Nobody reads any more; Python must not complain about that when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception as problem:
+        if os.environ.get("SPECVIZ_DEBUG") == "1":
+            traceback.print_exc()
+        said = " ".join(str(problem).split())[:200]
+        what = f"{type(problem).__name__}: {said}" if said else type(problem).__name__
+        return _failed(f"specviz broke ({what}); please report it with what SPECVIZ_DEBUG=1 shows.", BROKEN)
+
+
+def _failed(sentence: str, status: int) -> int:
+    print(" ".join(sentence.split()), file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

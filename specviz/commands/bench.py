@@ -1,0 +1,28 @@
+"""``bench``: measure a suite on this machine; every speed is a ratio of two runs in this one process."""
+
+from __future__ import annotations
+
+import argparse
+
+from specviz.commands.console import tell
+from specviz.models.catalog import DEFAULT_TEXT_TARGET
+
+HELP = "measure a benchmark suite on this machine"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("--suite", required=True, metavar="NAME", help="which suite, such as quick")
+    parser.add_argument("--methods", default="", metavar="A,B,C", help="only these methods, with commas between them")
+    parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Run it, rows on the error stream as they are known, then the whole report."""
+    from specviz.bench.runner import run_suite
+
+    methods = tuple(name.strip() for name in options.methods.split(",") if name.strip())
+    found = run_suite(options.suite, methods, options.target, report=tell)
+    print(found.as_json() if options.json else found.as_table())
+    return 0

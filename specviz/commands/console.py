@@ -1,0 +1,67 @@
+"""What every command needs to talk: words for people on the error stream, exactly one JSON object on the output."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from specviz.errors import BadInput
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one sentence, like every other error of this program."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise BadInput instead of printing the usage and leaving."""
+        raise BadInput(f"{message[:1].upper()}{message[1:].rstrip('.')}; see {self.prog} --help.")
+
+
+class ProgressLine:
+    """Progress on the error stream: one line rewritten on a terminal, a line for each new message elsewhere."""
+
+    def __init__(self) -> None:
+        self._message = ""
+        self._open = False
+
+    def __call__(self, message: str, fraction: float | None = None) -> None:
+        """Say what is going on, and which share of it is done where that is known."""
+        if sys.stderr.isatty():
+            share = "" if fraction is None else f" {fraction * 100:.0f} %"
+            sys.stderr.write(f"\r\x1b[2K{message}{share}")
+            self._open = True
+        elif message != self._message:
+            sys.stderr.write(message + "\n")
+        self._message = message
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Leave the line, so that what follows starts on its own."""
+        if self._open:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._open = False
+
+
+def tell(message: str) -> None:
+    """A line for people, apart from the output."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def emit(found: Mapping[str, Any] | Sequence[Any]) -> None:
+    """One JSON value, in ASCII so that it survives any terminal and pipe."""
+    print(json.dumps(found, allow_nan=False), flush=True)
+
+
+def colours() -> bool:
+    """Whether the output is a terminal whose user wants colours."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def table(rows: list[tuple[str, str]]) -> str:
+    """Two columns, the first as wide as its widest word."""
+    wide = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(f"{name:<{wide}}  {value}".rstrip() for name, value in rows)

@@ -1,0 +1,34 @@
+"""``export``: a trace file in another tool's format, or as one HTML page that plays without a network."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from specviz.commands.console import tell
+from specviz.trace import export, store
+from specviz.trace.schema import Trace
+
+HELP = "turn a trace file into another format"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("file", metavar="FILE", help="a .spectrace.jsonl file")
+    parser.add_argument("--to", required=True, choices=tuple(export.KINDS), help="what to make of it")
+    parser.add_argument("--out", required=True, metavar="F", help="the file to write")
+    step = f"which step's tree, from 0, for {' and '.join(export.OF_ONE_STEP)}"
+    parser.add_argument("--step", type=int, metavar="N", help=step)
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Write the export and say where it is."""
+    written = export.write(store.read(Path(options.file)), options.to, options.out, options.step, _page)
+    tell(f"Wrote {written}.")
+    return 0
+
+
+def _page(trace: Trace) -> str:
+    from specviz.viewer import replay
+
+    return replay.page(store.text(trace), title=f"{trace.run.title}: a recorded run · specviz")

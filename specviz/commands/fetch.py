@@ -1,0 +1,29 @@
+"""``fetch``: bring a model onto this machine ahead of time; what is already here is checked, not fetched again."""
+
+from __future__ import annotations
+
+import argparse
+
+from specviz.commands.console import ProgressLine
+from specviz.models.catalog import entries
+
+HELP = "bring a model onto this machine"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    names = ", ".join(entry.name for entry in entries())
+    parser.add_argument("name", metavar="NAME", help=f"a catalogue name ({names}), a hub id or a .gguf file")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Fetch it and print the folder that holds it; progress goes to the error stream."""
+    from specviz.models.prepare import prepare
+
+    progress = ProgressLine()
+    try:
+        folder = prepare(options.name, progress)
+    finally:
+        progress.close()
+    print(folder)
+    return 0

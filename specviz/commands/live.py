@@ -1,0 +1,90 @@
+"""A run on the terminal: its text as it is accepted, coloured by how each token came to be, then its numbers."""
+
+from __future__ import annotations
+
+import sys
+
+from specviz.commands.console import colours, table, tell
+from specviz.trace.schema import RELAXED, End, Run, Step, Trace
+from specviz.views.explain import explain
+from specviz.views.theme import calm, number, percent
+
+_PLAIN = "\x1b[0m"
+_STYLES = {"accepted": "\x1b[4;34m", "relaxed": "\x1b[4;33m", "own": "\x1b[32m"}
+
+
+class Live:
+    """Shows events as they come. ``quiet`` leaves the output alone and only passes on warnings."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._styled = colours()
+        self._ended = False
+
+    def take(self, event: Run | Step | End) -> None:
+        """Show one event."""
+        if isinstance(event, Run):
+            self._begin(event)
+        elif isinstance(event, Step) and not self._quiet:
+            for place, piece in enumerate(event.pieces):
+                sys.stdout.write(self._dressed(event, place, calm(piece)))
+            sys.stdout.flush()
+        elif isinstance(event, End) and not self._quiet and not self._ended:
+            self._ended = True
+            sys.stdout.write("\n\n")
+            sys.stdout.flush()
+
+    def _begin(self, run: Run) -> None:
+        for warning in run.warnings:
+            tell(f"warning: {calm(warning)}")
+        if self._quiet:
+            return
+        tell(f"{run.title} on {run.target}: {run.dtype}, {run.device}, {run.tier} tier")
+        if self._styled:
+            own = f"{_STYLES['own']}the target's own token{_PLAIN}"
+            tell(f"{_STYLES['accepted']}drafted and accepted{_PLAIN} · {own}\n")
+
+    def _dressed(self, step: Step, place: int, piece: str) -> str:
+        if not self._styled:
+            return piece
+        kind = "own" if place >= len(step.path) else "accepted"
+        if kind == "accepted" and step.nodes[step.path[place]].status == RELAXED:
+            kind = "relaxed"
+        # A style that runs over a line end would colour the rest of the terminal's line.
+        return "\n".join(f"{_STYLES[kind]}{line}{_PLAIN}" if line else "" for line in piece.split("\n"))
+
+    def finish(self, trace: Trace, out: str | None) -> None:
+        """The numbers under the text."""
+        print(table(_rows(trace) + ([("trace", out)] if out else [])))
+
+
+def _rows(trace: Trace) -> list[tuple[str, str]]:
+    end, found = trace.end, (trace.end.metrics if trace.end else {})
+    assert end is not None
+    seconds, shares = found["seconds"], found["shares"]
+    rows = [
+        ("tokens", f"{found['emitted']} in {found['steps']} target passes, ended by {end.reason.replace('_', ' ')}"),
+        ("τ", f"{number(found['tau'])} tokens a pass"),
+        ("accepted", f"{found['accepted']} of {found['verified']} drafted tokens that were verified"),
+        ("by depth", " ".join(percent(share) for share in found["accepted_by_depth"]) or "nothing was drafted"),
+        (
+            "time",
+            f"{seconds['total']:.2f} s: " + " · ".join(f"{name} {percent(share)}" for name, share in shares.items()),
+        ),
+        ("speed", f"{number(found['tokens_per_second'], 1)} tokens a second"),
+    ]
+    if end.baseline is not None:
+        rows += _compared(trace)
+    return rows + [("why", term.sentence) for term in explain(trace) if term.name == "verdict" or term.loud]
+
+
+def _compared(trace: Trace) -> list[tuple[str, str]]:
+    assert trace.end is not None and trace.end.baseline is not None
+    found, apart = trace.end.metrics, trace.end.baseline.first_divergence
+    plain = f"{number(found['baseline_tokens_per_second'], 1)} tokens a second"
+    same = "the same text, token for token" if apart is None else f"other text from token {apart.position + 1} on"
+    gap = "" if apart is None or apart.gap is None else f", its two best logits {apart.gap:.2g} apart there"
+    return [
+        ("one by one", f"{plain}, {same}{gap}"),
+        ("speed-up", f"{number(found['speedup'])}× measured, {number(found['predicted_speedup'])}× predicted"),
+    ]

@@ -1,0 +1,90 @@
+"""``methods``: every decoding method with its exactness, parameters, weights and paper. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from specviz.commands.console import emit, table
+from specviz.methods.parameters import Parameter, describe
+from specviz.methods.registry import Method, all_methods
+from specviz.models.catalog import ShippedFile, entries
+from specviz.models.folders import cache_folder
+
+HELP = "list the decoding methods"
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """List them."""
+    known = [all_methods()[name] for name in sorted(all_methods())]
+    if options.json:
+        emit([card(one) for one in known])
+    else:
+        print("\n\n".join(_shown(one) for one in known))
+    return 0
+
+
+def card(method: Method) -> dict[str, Any]:
+    """A method as plain data."""
+    return {
+        "name": method.name,
+        "title": method.title,
+        "summary": method.summary,
+        "modality": list(method.modality),
+        "exactness": method.exactness,
+        "token_exact": method.token_exact,
+        "bound": method.bound,
+        "needs_draft": method.needs_draft,
+        "parameters": [_parameter(one) for one in describe(method.parameters)],
+        "weights": [{"name": name, "present": present(name)} for name in method.weights],
+        "paper": None if method.paper is None else asdict(method.paper),
+        "look_at": method.look_at,
+    }
+
+
+def _parameter(one: Parameter) -> dict[str, Any]:
+    bounds = asdict(one.bounds)
+    return {"name": one.name, "kind": one.kind, "default": one.default, **bounds, "choices": list(one.bounds.choices)}
+
+
+def present(name: str) -> bool:
+    """Whether weights of this name are on this machine: shipped with the project, or fetched into the cache."""
+    if (_ROOT / "assets" / "weights" / f"{name}.safetensors").is_file():
+        return True
+    for entry in entries():
+        if entry.name == name and isinstance(entry.source, ShippedFile):
+            return (_ROOT / entry.source.path).is_file()
+    return any((cache_folder() / "models" / name).glob("*.safetensors"))
+
+
+def _shown(method: Method) -> str:
+    equal = ", token for token" if method.token_exact else ""
+    bound = f": {method.bound}" if method.bound else ""
+    rows = [("output", f"{method.exactness}{equal}{bound}")]
+    for one in describe(method.parameters):
+        rows.append((one.name, f"{_range(one)}, normally {one.default}. {one.bounds.help}"))
+    for name in method.weights:
+        rows.append(("weights", name + ("" if present(name) else " (not on this machine)")))
+    if method.paper is not None:
+        where = f"arXiv {method.paper.arxiv}" if method.paper.arxiv else method.paper.venue
+        rows.append(("paper", f"{method.paper.title} ({method.paper.authors}, {method.paper.year}) {where}".strip()))
+    return f"{method.name}: {method.title}. {method.summary}\n" + "\n".join(
+        f"  {line}" for line in table(rows).split("\n")
+    )
+
+
+def _range(one: Parameter) -> str:
+    if one.kind == "bool":
+        return "true or false"
+    if one.bounds.choices:
+        return " or ".join(one.bounds.choices)
+    unit = f" {one.bounds.unit}" if one.bounds.unit else ""
+    return f"{one.bounds.low:g} to {one.bounds.high:g}{unit}"

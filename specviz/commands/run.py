@@ -1,0 +1,188 @@
+"""``run``: decode a prompt with a method, the text as it is accepted, then the numbers; or one JSON object."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from specviz.commands.console import ProgressLine, emit, tell
+from specviz.commands.live import Live
+from specviz.commands.stopping import Stopping
+from specviz.errors import BadInput
+from specviz.models.catalog import DEFAULT_TEXT_TARGET
+from specviz.request import Request
+from specviz.trace import metrics, store
+from specviz.trace.schema import End, Run, Step, Trace
+
+HELP = "decode a prompt and show how it went"
+BROKEN = 1
+OUT_OF_MEMORY = 2
+STOPPED = 130
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("--method", required=True, metavar="M", help="a name that `methods` lists")
+    parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
+    parser.add_argument("--draft", metavar="D", help="the model that drafts, for methods that need one")
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="what to write about")
+    prompt.add_argument("--prompt-file", metavar="F", help="a file with the prompt in it, - for the input")
+    parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="how many tokens at most")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
+    parser.add_argument(
+        "--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass"
+    )
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="keep so many tokens, 0 for all")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text")
+    kinds = ("auto", "float64", "float32", "bfloat16", "float16")
+    parser.add_argument("--dtype", default="auto", choices=kinds, help="numbers the models compute with")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where they compute")
+    parser.add_argument("--tier", default="auto", choices=("auto", "eager", "graph"), help="how passes are run")
+    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a method's parameter")
+    parser.add_argument("--baseline", action="store_true", help="also run one token at a time, for the speed-up")
+    parser.add_argument("--out", metavar="F", help=f"keep the trace in this file ({store.SUFFIX})")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Decode. What was decoded is kept in ``--out`` however the run ends."""
+    request = _request(options)
+    _check_out(options.out)
+    from specviz.run import stream
+
+    progress, taken, live = ProgressLine(), _Taken(), Live(quiet=options.json)
+    try:
+        with Stopping() as stopping:
+            for event in stream(request, cancel=stopping.event, progress=progress):
+                progress.close()
+                taken.take(event)
+                stopping.started = True
+                live.take(event)
+    except BaseException as problem:
+        taken.broke_off(problem)
+        raise
+    finally:
+        progress.close()
+        if options.out and taken.run is not None:
+            store.write(taken.trace, options.out)
+    return _finish(options, taken.trace, live, stopping.asked)
+
+
+def _finish(options: argparse.Namespace, trace: Trace, live: Live, stopped: bool) -> int:
+    if options.json:
+        emit(outcome(trace))
+    else:
+        live.finish(trace, options.out)
+    assert trace.end is not None
+    if stopped:
+        tell("Stopped; what there is so far is kept.")
+        return STOPPED
+    if trace.end.reason in ("error", "out_of_memory"):
+        tell(trace.end.message or f"The run ended early: {trace.end.reason.replace('_', ' ')}.")
+        return OUT_OF_MEMORY if trace.end.reason == "out_of_memory" else BROKEN
+    return 0
+
+
+def outcome(trace: Trace) -> dict[str, Any]:
+    """The object that ``--json`` prints."""
+    run, end = trace.run, trace.end
+    assert end is not None
+    sampling = run.sampling
+    return {
+        "output_ids": list(end.output_ids),
+        "text": end.text,
+        "method": run.method,
+        "exactness": run.exactness,
+        "metrics": dict(end.metrics),
+        "reason": end.reason,
+        "message": end.message,
+        "target": run.target,
+        "draft": run.draft,
+        "parameters": dict(run.parameters),
+        "sampling": {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p", "seed")},
+        "device": run.device,
+        "dtype": run.dtype,
+        "tier": run.tier,
+        "warnings": list(run.warnings),
+    }
+
+
+class _Taken:
+    """What a run gave so far; the last end wins."""
+
+    def __init__(self) -> None:
+        self.run: Run | None = None
+        self.steps: list[Step] = []
+        self.end: End | None = None
+
+    def take(self, event: Run | Step | End) -> None:
+        if isinstance(event, Run):
+            self.run = event
+        elif isinstance(event, Step):
+            self.steps.append(event)
+        else:
+            self.end = event
+
+    @property
+    def trace(self) -> Trace:
+        assert self.run is not None, "a run starts with its record"
+        return Trace(self.run, tuple(self.steps), self.end)
+
+    def broke_off(self, problem: BaseException) -> None:
+        """Give a run that never ended the end it had."""
+        if self.run is None or self.end is not None:
+            return
+        stopped = isinstance(problem, KeyboardInterrupt | BrokenPipeError)
+        ids = tuple(token for step in self.steps for token in step.emitted)
+        text = "".join(piece for step in self.steps for piece in step.pieces)
+        reason, message = ("cancelled", "") if stopped else ("error", f"{type(problem).__name__}: {problem}"[:1000])
+        self.end = End(reason, ids, text, 0, metrics.summarise(self.steps, reason, 0), message)
+
+
+def _request(options: argparse.Namespace) -> Request:
+    return Request(
+        method=options.method, prompt=_prompt(options), target=options.target, draft=options.draft, raw=options.raw,
+        max_new_tokens=options.max_new_tokens, temperature=options.temperature, top_k=options.top_k,
+        top_p=options.top_p, seed=options.seed, dtype=options.dtype, device=options.device, tier=options.tier,
+        parameters=_parameters(options.param), baseline=options.baseline,
+    )  # fmt: skip
+
+
+def _prompt(options: argparse.Namespace) -> str:
+    name = options.prompt_file
+    if name is None:
+        return str(options.prompt)
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except OSError as problem:
+        raise BadInput(f"The prompt file {name} cannot be read: {problem.strerror or problem}.") from problem
+    except UnicodeDecodeError as problem:
+        raise BadInput(f"The prompt file {name} is not UTF-8 text; save it as UTF-8.") from problem
+
+
+def _parameters(given: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in given:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise BadInput(f"--param {one} is not of the form name=value.")
+        if name in found:
+            raise BadInput(f"--param {name} is given twice; give it once.")
+        found[name] = value
+    return found
+
+
+def _check_out(out: str | None) -> None:
+    """Find out now, not after minutes of decoding, that the trace has nowhere to go."""
+    if out is None:
+        return
+    folder = Path(out).parent
+    if Path(out).is_dir():
+        raise BadInput(f"{out} is a folder; name a file in it to keep the trace in.")
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise BadInput(f"The trace cannot be kept in {out}: {folder} is not a folder that can be written to.")

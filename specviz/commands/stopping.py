@@ -1,0 +1,38 @@
+"""Ctrl-C during a run: the first asks the engine to stop after this step, so that what there is stays whole."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+
+class Stopping:
+    """While open, an interrupt sets ``event`` once the run has ``started``; before that, or again, it raises."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.started = False
+        self._before: object = None
+        self._here = threading.current_thread() is threading.main_thread()
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self.event.is_set()
+
+    def __enter__(self) -> Stopping:
+        if self._here:
+            self._before = signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._here:
+            signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        if not self.started or self.asked:
+            raise KeyboardInterrupt
+        self.event.set()

@@ -1,0 +1,23 @@
+"""``train``: make the weights that ship with this project again, from data and recipe."""
+
+from __future__ import annotations
+
+import argparse
+
+HELP = "train weights that ship with this project"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("name", metavar="NAME", help="which weights, such as small_draft")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to train")
+    parser.add_argument("--minutes", type=float, metavar="N", help="stop after this long, with what there is then")
+    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Train."""
+    from specviz.training import train
+
+    train(options.name, device=options.device, minutes=options.minutes, resume=options.resume)
+    return 0

@@ -1,0 +1,23 @@
+"""``validate``: whether a trace file keeps the format, and if not, which line and field breaks it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from specviz.trace import store
+
+HELP = "check a trace file"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("file", metavar="FILE", help="a .spectrace.jsonl file")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Say that the file is good; a bad one raises BadTrace naming line and field."""
+    trace = store.read(Path(options.file))
+    ended = "still going on" if trace.end is None else f"ended by {trace.end.reason}"
+    print(f"{options.file} is a valid trace: {trace.run.title}, {len(trace.steps)} steps, {ended}.")
+    return 0
