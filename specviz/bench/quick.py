@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 
 import torch
+from transformers import AutoModelForCausalLM
 
 from specviz.bench.measure import Bencher, Timed, paired, spread
 from specviz.bench.prompts import GROUNDED, KINDS, QUESTION
 from specviz.bench.report import Report, Row
+from specviz.models.load import prepare as fetched
 from specviz.request import Memory
 from specviz.run import Prepared
 
@@ -36,9 +38,11 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
 
 
 def against_transformers(report: Report, bench: Bencher) -> None:
-    """Our autoregressive loop against ``model.generate`` on the same loaded model, greedy, no early end."""
+    """Our autoregressive loop against ``generate`` of the model as transformers loads it, greedy, no early end."""
     ready = bench.prepared("autoregressive", QUESTION[0])
-    tokens, model = bench.tokens, ready.target.model
+    tokens, target = bench.tokens, ready.target
+    model = AutoModelForCausalLM.from_pretrained(fetched(bench.target), dtype=target.dtype, use_safetensors=True)
+    model = model.to(target.device).eval()
     ids = torch.tensor([ready.prompt_ids], device=ready.target.device)
     config = type(model.generation_config)(
         do_sample=False, max_new_tokens=tokens, eos_token_id=None, pad_token_id=0, use_cache=True

@@ -17,6 +17,7 @@ from specviz.models.device import choose_device, choose_dtype, cpu_has_bfloat16,
 from specviz.models.facts import Architecture, architecture_of, eos_ids_of
 from specviz.models.folders import Progress, silent
 from specviz.models.prepare import prepare
+from specviz.models.packing import pack
 from specviz.models.quiet import quiet
 from specviz.models.shelf import Shelf
 from specviz.models.text import TokenizerText
@@ -87,6 +88,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, pro
             raise _no_room(name, device) from problem
         raise ModelUnavailable(f"{name} cannot be loaded from {folder}: {_first_line(problem)}") from problem
     shape = architecture_of(model)
+    pack(model)
     return LoadedText(
         name=name,
         model=model,
