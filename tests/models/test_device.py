@@ -1,0 +1,80 @@
+"""Which device and number format a machine gets when nobody says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.models import device
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    device.cpu_has_bfloat16.cache_clear()
+
+
+def _flags(monkeypatch: pytest.MonkeyPatch, bfloat16: bool, tiles: bool, library: bool) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bfloat16, raising=False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: tiles, raising=False)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: library)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
+
+
+@pytest.mark.parametrize(("bfloat16", "tiles"), [(True, False), (False, True)])
+def test_a_cpu_with_the_instructions_computes_in_bfloat16(
+    bfloat16: bool, tiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _flags(monkeypatch, bfloat16, tiles, library=True)
+    assert device.choose_dtype("auto", "cpu") == torch.bfloat16
+
+
+def test_a_cpu_without_them_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    _flags(monkeypatch, False, False, library=False)
+    assert device.choose_dtype("auto", "cpu") == torch.float32
+
+
+@pytest.mark.parametrize(("half", "whole", "expected"), [(1.0, 2.0, torch.bfloat16), (2.0, 1.0, torch.float32)])
+def test_where_the_flags_do_not_settle_it_the_faster_one_wins(
+    half: float, whole: float, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _flags(monkeypatch, False, False, library=True)
+    monkeypatch.setattr(device, "_seconds", lambda dtype: half if dtype == torch.bfloat16 else whole)
+    assert device.choose_dtype("auto", "cpu") == expected
+
+
+def test_the_measurement_runs_on_this_machine() -> None:
+    assert device._seconds(torch.float32) > 0
+    assert device.choose_dtype() in {torch.bfloat16, torch.float32}
+
+
+def test_the_users_word_goes_first() -> None:
+    assert device.choose_dtype("float64", "cpu") == torch.float64
+    assert device.choose_device("cpu") == torch.device("cpu")
+    assert device.dtype_name(torch.bfloat16) == "bfloat16"
+
+
+def test_cuda_is_chosen_where_it_is_and_its_lack_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    assert device.choose_device() == torch.device("cuda")
+    assert device.choose_dtype("auto", "cuda") == torch.float16
+    with pytest.raises(ModelUnavailable, match=r"1 CUDA device"):
+        device.choose_device("cuda:3")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device.choose_device() == torch.device("cpu")
+    with pytest.raises(ModelUnavailable, match="no CUDA device"):
+        device.choose_device("cuda")
+
+
+@pytest.mark.parametrize("wanted", ["tpu", "gpu", "cuda:x", ""])
+def test_an_unknown_device_is_refused(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(BadInput, match="choose auto"):
+        device.choose_device(wanted)
+
+
+def test_an_unknown_number_format_is_refused() -> None:
+    with pytest.raises(BadInput, match="bfloat16"):
+        device.choose_dtype("int4")
