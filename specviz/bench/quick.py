@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from transformers import AutoModelForCausalLM
 
+from specviz.bench.live import live_view
 from specviz.bench.measure import Bencher, Timed, paired, spread
 from specviz.bench.prompts import GROUNDED, KINDS, QUESTION
 from specviz.bench.report import Report, Row
@@ -31,6 +32,7 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
         "token_recycling": token_recycling,
         "stand": stand,
         "speculative_sampling": speculative_sampling,
+        "live": live_view,
     }
     for name, part in parts.items():
         if not methods or name in methods:

@@ -25,7 +25,7 @@ def run_suite(
     """Measure the suite called ``name``; ``report`` hears each row as it is known. Raises BadInput for unknown names."""
     if name not in SUITES:
         raise BadInput(f"There is no suite {name!r}; there are: {', '.join(SUITES)}.")
-    unknown = sorted(set(methods) - set(all_methods()) - {"recording"})
+    unknown = sorted(set(methods) - set(all_methods()) - {"recording", "live"})
     if unknown:
         raise BadInput(f"There is no method {unknown[0]!r}; there are: {', '.join(all_methods())}.")
     made = Report(name, where(target), say=report)
