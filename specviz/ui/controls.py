@@ -93,7 +93,7 @@ def values(payload: str | None, of: str) -> dict[str, Any]:
 def form(value: str, **more: Any) -> gr.HTML:
     """A form on the page."""
     return gr.HTML(
-        value, html_template='<div class="sv-form"></div>', js_on_load=_script(), apply_default_css=False, **more
+        value, html_template='<div class="sp-form"></div>', js_on_load=_script(), apply_default_css=False, **more
     )
 
 

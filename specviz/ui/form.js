@@ -1,5 +1,5 @@
 // A small form made from a list of fields (name, kind, bounds, help). Its value is JSON text: {"of", "fields", "values"}.
-const host = element.querySelector(".sv-form");
+const host = element.querySelector(".sp-form");
 let shown = "";
 
 const node = (tag, attributes, ...children) => {
@@ -38,12 +38,12 @@ function input(field, value, id) {
 function row(form, field, prefix) {
   const id = `${prefix}-${field.name}`;
   const control = input(field, form.values[field.name], id);
-  const help = [field.help, bounds(field)].filter(Boolean).join(" ");
-  const hint = node("span", { class: "sv-hint", id: `${id}-hint` }, help);
-  const error = node("span", { class: "sv-wrong", role: "alert" });
+  const help = [field.help, bounds(field)].filter(Boolean).join(" From ");
+  const hint = node("span", { class: "sp-hint", id: `${id}-hint` }, help);
+  const error = node("span", { class: "sp-wrong", role: "alert" });
   control.setAttribute("aria-describedby", hint.id);
-  const label = node("label", { for: id, title: help }, field.title);
-  if (field.unit) label.append(node("small", {}, field.unit));
+  const label = node("label", { for: id, title: help }, field.kind === "bool" ? field.help.replace(/\.$/, "") : field.title);
+  if (field.unit && !field.title.toLowerCase().includes(field.unit)) label.append(node("small", {}, field.unit));
   const check = () => {
     const problem = wrong(field, form.values[field.name]);
     error.textContent = problem;
@@ -56,7 +56,8 @@ function row(form, field, prefix) {
     props.value = shown;
   });
   check();
-  return node("div", { class: `sv-field sv-${field.choices.length ? "choice" : field.kind}` }, label, control, error, hint);
+  const wide = field.choices.some((one) => one.length > 10) ? " sp-wide" : "";
+  return node("div", { class: `sp-field sp-${field.choices.length ? "choice" : field.kind}${wide}` }, label, control, error, hint);
 }
 
 function draw() {

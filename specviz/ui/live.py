@@ -22,9 +22,10 @@ WAIT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Frame:
-    """One update of the page. ``trace`` comes with every end line; ``failure`` when the run broke off
+    """One update of the page. ``cancel`` is what ends this run. ``trace`` comes with every end line; ``failure`` when the run broke off
     or, with no ``lines``, never began."""
 
+    cancel: Event
     feed: str | None = None
     key: str = ""
     trace: Trace | None = None
@@ -49,10 +50,10 @@ class Live:
         try:
             while not (mine := ticket.wait(WAIT_SECONDS)):
                 if cancel.is_set():
-                    yield Frame(failure="Stopped while waiting in line; nothing was run.")
+                    yield Frame(cancel, failure="Stopped while waiting in line; nothing was run.")
                     return
                 feed.say(_ahead(ticket))
-                yield Frame(feed.text, feed.run)
+                yield Frame(cancel, feed.text, feed.run)
         finally:
             if not mine:
                 ticket.leave()
@@ -69,11 +70,11 @@ class Live:
 
         with closing(pump(work, cancel, ticket.leave)) as batches:
             for batch in batches:
-                yield self._frame(feed, batch)
+                yield self._frame(cancel, feed, batch)
         if not feed.count:
             self.store.drop(feed.run)
 
-    def _frame(self, feed: Feed, batch: Batch) -> Frame:
+    def _frame(self, cancel: Event, feed: Feed, batch: Batch) -> Frame:
         if batch.status is not None and not feed.count:
             feed.say(batch.status)
         for one in batch.lines:
@@ -82,7 +83,7 @@ class Live:
         if batch.failure and feed.count:
             feed.fail(batch.failure)
         trace = self._trace(feed.run) if batch.ended or batch.failure else None
-        return Frame(feed.text, feed.run, trace, batch.failure, feed.count)
+        return Frame(cancel, feed.text, feed.run, trace, batch.failure, feed.count)
 
     def _trace(self, key: str) -> Trace | None:
         """The run so far, None before its first line."""

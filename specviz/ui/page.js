@@ -7,7 +7,7 @@
   function theme(name) {
     document.body.classList.toggle("dark", name === "dark");
     root.style.colorScheme = name;
-    const button = document.querySelector("#sv-theme");
+    const button = document.querySelector("#sp-theme");
     if (!button) return;
     button.setAttribute("aria-label", name === "dark" ? "Use light colours" : "Use dark colours");
     button.title = button.getAttribute("aria-label");
@@ -19,11 +19,97 @@
   theme(chosen || (dark() ? "dark" : "light"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => theme(kept.get() || (event.matches ? "dark" : "light")));
 
+  /** Open the fold with this id and bring it into view. */
+  function unfold(id) {
+    const fold = document.getElementById(id);
+    const head = fold && fold.querySelector("button.label-wrap");
+    if (!head) return;
+    if (!head.classList.contains("open")) head.click();
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    fold.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+  }
+
   document.addEventListener("click", (event) => {
-    const button = event.target.closest && event.target.closest("#sv-theme");
-    if (!button) return;
+    if (!event.target.closest) return;
+    const opener = event.target.closest("[data-sp-open]");
+    if (opener) unfold(opener.dataset.spOpen);
+    if (!event.target.closest("#sp-theme")) return;
     const next = dark() ? "light" : "dark";
     kept.set(next);
     theme(next);
   });
+
+  /** The stage inside the component with this id, once it is there. */
+  const stage = (id) => {
+    const host = document.querySelector(`${id} .specviz-host`);
+    return host && host.specviz ? host.specviz.stage : null;
+  };
+
+  // A link to a step: ?trace=NAME&step=12, counted as on the screen. Only runs that others can open are written there.
+  const query = () => new URL(location.href).searchParams;
+  let sought = query().has("step") ? { trace: query().get("trace"), step: Number(query().get("step")) - 1 } : null;
+  let writing = 0;
+
+  function seek(found) {
+    const { name, trace } = found.feed;
+    if (!sought || !trace.steps.length || (sought.trace && sought.trace !== name)) return false;
+    const { step } = sought;
+    sought = null;
+    if (Number.isInteger(step) && step >= 0) setTimeout(() => found.go(step), 30);
+    return true;
+  }
+
+  function write() {
+    writing = 0;
+    const found = stage("#sp-stage");
+    if (!found || sought) return;
+    const url = new URL(location.href);
+    const shared = found.trace.mode === "recorded" && found.feed.name && !found.feed.name.startsWith("mine:");
+    if (shared) url.searchParams.set("trace", found.feed.name);
+    else url.searchParams.delete("trace");
+    if (shared && found.cursor >= 0) url.searchParams.set("step", String(found.cursor + 1));
+    else url.searchParams.delete("step");
+    if (url.href !== location.href) history.replaceState(history.state, "", url);
+  }
+
+  document.addEventListener("specviz:step", (event) => {
+    if (!event.target.closest("#sp-stage")) return;
+    const found = stage("#sp-stage");
+    if (found && seek(found)) return;
+    if (!writing) writing = setTimeout(write, 400);
+  });
+  if (stage("#sp-stage")) seek(stage("#sp-stage"));
+
+  /** Tokens written by the end of each step. */
+  function written(found) {
+    let total = 0;
+    return found.trace.steps.map((step) => { total += step.emitted.length; return total; });
+  }
+
+  /** The step of `other` that stands where step `at` of `found` stands: by tokens written, or by the clock. */
+  function beside(found, at, other, how) {
+    const [mine, theirs] = how === "time" ? [found.trace.ends, other.trace.ends] : [written(found), written(other)];
+    const place = theirs.findIndex((value) => value >= mine[at]);
+    return place < 0 ? theirs.length - 1 : place;
+  }
+
+  let alignment = null;
+  let leading = false;
+  document.addEventListener("specviz:step", (event) => {
+    if (!alignment || leading || alignment.how === "off") return;
+    const side = [alignment.left, alignment.right].find((id) => event.target.closest(id));
+    if (!side) return;
+    const [found, other] = [stage(side), stage(side === alignment.left ? alignment.right : alignment.left)];
+    if (!found || !other || found.cursor < 0 || other.last < 0 || found.running || other.running) return;
+    leading = true;
+    other.player.pause();
+    other.show(beside(found, found.cursor, other, alignment.how));
+    leading = false;
+  });
+
+  window.specvizPage = {
+    align: (left, right, how) => { alignment = { left, right, how }; },
+    go: (id, step) => { const found = stage(id); if (found && step >= 0) setTimeout(() => found.go(step), 30); },
+    stage,
+  };
 }

@@ -21,6 +21,10 @@ MEANING = {
 }
 
 
+MORE = '<button type="button" class="sp-link" data-sp-open="sp-figures">term by term ▸</button>'
+"""Opens the fold under the stage; page.js listens."""
+
+
 def exactness(method: Method) -> str:
     """In two or three words."""
     return EXACTNESS[method.exactness == "exact", method.token_exact]
@@ -31,36 +35,35 @@ def banner(message: str, kind: str = "error") -> str:
     if not message:
         return ""
     role = "alert" if kind == "error" else "status"
-    return f'<p class="sv-say sv-say-{kind}" role="{role}">{markup(message)}</p>'
+    return f'<p class="sp-say sp-say-{kind}" role="{role}">{markup(message)}</p>'
 
 
 def summary(name: str) -> str:
     """Under the method's name: what it does, in one sentence, and how exact it is."""
     method = all_methods()[name]
     word = exactness(method)
-    return f'<p class="sv-summary">{markup(method.summary)} <b title="{markup(MEANING[word])}">{markup(word)}</b></p>'
+    return f'<p class="sp-summary">{markup(method.summary)} <b title="{markup(MEANING[word])}">{markup(word)}</b></p>'
 
 
 def why(trace: Trace | None) -> str:
-    """The speed-up in one number and the three terms behind it, for the foot of the controls."""
+    """The speed-up in one number and the terms behind it, for the foot of the controls."""
     terms = {term.name: term for term in explain(trace)} if trace is not None else {}
     if not terms:
-        return '<p class="sv-why-none">Why it was faster, or not, stands here after a run.</p>'
-    return f'<div class="sv-why">{_headline(terms)}<dl>{"".join(_rows(terms))}</dl></div>'
+        return '<p class="sp-why-none">Why it was faster, or not, stands here after a run.</p>'
+    return f'<div class="sp-why">{_headline(terms)}<dl>{"".join(_rows(terms))}</dl></div>'
 
 
 def _headline(terms: dict[str, Term]) -> str:
-    measured, predicted = (terms[name].value if name in terms else None for name in ("measured", "predicted"))
+    measured = terms["measured"].value if "measured" in terms else None
     said = markup(terms["verdict"].sentence)
     if measured is None:
-        return f'<p class="sv-why-head" title="{said}">Speed-up unknown: time the one-by-one run too.</p>'
+        return f'<p title="{said}">Speed-up {MORE}</p><p>unknown: the one-by-one run was not timed</p>'
     word = "faster" if measured >= 1 else "slower"
-    more = f" · {predicted:.2f}× predicted" if predicted is not None else ""
-    return f'<p class="sv-why-head" title="{said}">Why {word}</p><p><b>{measured:.2f}×</b> measured{more}</p>'
+    return f'<p title="{said}">Why {word} {MORE}</p><p><b>{measured:.2f}×</b> measured</p>'
 
 
 def _rows(terms: dict[str, Term]) -> list[str]:
-    rows = [_row(terms[name]) for name in ("tau", "plain") if name in terms]
+    rows = [_row(terms[name]) for name in ("predicted", "tau", "plain") if name in terms]
     costs = [terms[phase].value or 0.0 for phase in PHASES if phase in terms]
     if costs:
         parts = " + ".join(duration(terms[phase].value or 0.0) for phase in PHASES)
@@ -75,7 +78,7 @@ def _row(term: Term) -> str:
 def cards(modality: str | None = None) -> str:
     """A card for every method: what it does, what to watch, how exact it is, what it needs, where it comes from."""
     found = [one for one in all_methods().values() if modality is None or modality in one.modality]
-    return f'<div class="sv-cards">{"".join(_card(one) for one in found)}</div>'
+    return f'<div class="sp-cards">{"".join(_card(one) for one in found)}</div>'
 
 
 def _card(method: Method) -> str:
@@ -83,7 +86,7 @@ def _card(method: Method) -> str:
     needs = "a draft model with the target's tokenizer" if method.needs_draft else "nothing but the target"
     bound = f"<dt>Bound</dt><dd>{markup(method.bound)}</dd>" if method.bound else ""
     return (
-        f'<article class="sv-card"><h3>{markup(method.title)} <span class="sv-tag" title="{markup(MEANING[word])}">{markup(word)}</span></h3>'
+        f'<article class="sp-card"><h3>{markup(method.title)} <span class="sp-tag" title="{markup(MEANING[word])}">{markup(word)}</span></h3>'
         f"<p>{markup(method.summary)}</p><dl><dt>Watch</dt><dd>{markup(method.look_at)}</dd>"
         f"<dt>Needs</dt><dd>{needs}</dd>{bound}<dt>Paper</dt><dd>{_paper(method)}</dd></dl></article>"
     )

@@ -26,6 +26,15 @@ class Visit:
         self.cancel = threading.Event()
         return self.cancel
 
+    def current(self, cancel: threading.Event) -> bool:
+        """Whether the run that ``cancel`` ends is the one this page wants to see, stopped or not."""
+        return cancel is self.cancel
+
+    def turn_away(self) -> None:
+        """End the run that is going on; the page shows something else by now."""
+        self.stop()
+        self.cancel = None
+
     def stop(self) -> bool:
         """End the run that is going on. False when there was none."""
         running = self.cancel is not None and not self.cancel.is_set()

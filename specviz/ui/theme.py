@@ -99,7 +99,7 @@ def _fonts(listed: str) -> list[str]:
 
 
 def _variables(selector: str, colours: dict[str, str]) -> str:
-    listed = ";".join(f"--sv-{name.replace('_', '-')}:{value}" for name, value in colours.items())
+    listed = ";".join(f"--sp-{name.replace('_', '-')}:{value}" for name, value in colours.items())
     return f"{selector}{{{listed}}}\n"
 
 

@@ -1,0 +1,93 @@
+"""The interface for programs: ``/run`` streams a trace file, ``/methods`` lists what there is. Everything else is private."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+
+from specviz.errors import SpecvizError
+from specviz.methods.registry import all_methods
+from specviz.ui import asking, controls
+from specviz.ui.asking import Asked
+from specviz.ui.shared import Shared
+
+
+def register(shared: Shared) -> None:
+    """Add the endpoints to the page that is being built."""
+
+    def run(
+        request: gr.Request, method: str, prompt: str, max_new_tokens: int = 64, temperature: float = 0.0, seed: int = 0,
+        top_p: float = 1.0, top_k: int = 0, raw: bool = False, baseline: bool = False, target: str = "", draft: str = "",
+        parameters: str = "{}",
+    ) -> Iterator[str]:  # fmt: skip
+        """Decode speculatively and stream the trace.
+
+        Each answer is the trace file so far, one JSON object a line: a run line, a line a step, an end line. The last
+        answer is the whole file. An error is one sentence that says what to change.
+
+        Args:
+            method: a name that /methods lists.
+            prompt: the text to answer, or with raw to continue.
+            max_new_tokens: most tokens to write.
+            temperature: 0 takes the likeliest token every time.
+            seed: the same seed draws the same tokens.
+            top_p: draw only from the likeliest tokens that together have this probability.
+            top_k: draw only from this many of the likeliest tokens; 0 keeps all.
+            raw: continue the prompt instead of answering it.
+            baseline: afterwards time the one-by-one run too; a second end line carries it.
+            target: a model's name; empty for the app's default.
+            draft: a draft model's name, for methods that need one; empty for the one that ships.
+            parameters: the method's own parameters as a JSON object.
+        """
+        given = {"prompt_as": "raw" if raw else "chat", "baseline": baseline, "seed": seed, "top_p": top_p, "top_k": top_k}
+        basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
+        asked = Asked(method, target or shared.settings.target, draft, prompt, _form("basics", basics),
+                      _form("advanced", {"device": shared.settings.device, **given}), _form(method, _object(parameters)))  # fmt: skip
+        yield from streamed(shared, request.session_hash, asked)
+
+    run_options: dict[str, Any] = {"concurrency_limit": None}
+    gr.api(run, api_name="run", **run_options)
+    gr.api(methods, api_name="methods", **run_options)
+
+
+def streamed(shared: Shared, session: str | None, asked: Asked) -> Iterator[str]:
+    """The trace file as it grows. Raises gr.Error with the sentence a user can act on."""
+    seen = 0
+    try:
+        for frame in shared.live.run(shared.visits.of(session), asking.request(asked, shared.settings)):
+            if frame.failure:
+                raise gr.Error(frame.failure, print_exception=False)
+            if frame.lines > seen:
+                seen = frame.lines
+                yield shared.library.store.text(frame.key)
+    except SpecvizError as error:
+        raise gr.Error(str(error), print_exception=False) from None
+
+
+def methods() -> list[dict[str, Any]]:
+    """Every method: its name, title, what it does, how exact it is, and its parameters with their bounds."""
+    return [
+        {
+            "name": one.name, "title": one.title, "summary": one.summary, "modality": list(one.modality),
+            "exactness": one.exactness, "token_exact": one.token_exact, "parameters": controls.fields(one.parameters),
+        }
+        for one in all_methods().values()
+    ]  # fmt: skip
+
+
+def _form(of: str, values: dict[str, Any]) -> str:
+    """What the page's form of that name would say."""
+    return json.dumps({"of": of, "values": values})
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise gr.Error('parameters must be a JSON object such as {"copied": 8}.', print_exception=False)
+    return found

@@ -1,0 +1,118 @@
+"""The Compare tab: two runs side by side, kept in step by token or by time; recorded, or run now on one prompt and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from specviz.errors import SpecvizError
+from specviz.methods.registry import all_methods
+from specviz.ui import comparing, panels
+from specviz.ui.asking import Asked
+from specviz.ui.comparing import Change
+from specviz.ui.shared import Shared
+from specviz.ui.shown import title
+from specviz.ui.traces_tab import choices
+from specviz.viewer.component import Stage
+
+Runs = list[tuple[str, str]]
+ALIGNMENTS = [("token", "token"), ("time", "time"), ("not at all", "off")]
+ALIGN = "(how) => window.specvizPage.align('#sp-left', '#sp-right', how)"
+
+
+@dataclass
+class CompareTab:
+    """The components, and how a :class:`Change` reaches them."""
+
+    shared: Shared
+    left: gr.HTML
+    right: gr.HTML
+    one: gr.Dropdown
+    two: gr.Dropdown
+    table: gr.HTML
+    banner: gr.HTML
+    run: gr.Button
+    stop: gr.Button
+    method: gr.Dropdown
+    how: gr.Radio
+    runs: gr.State
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Everything a change may touch."""
+        return [self.left, self.right, self.one, self.two, self.table, self.banner, self.run, self.stop, self.runs]
+
+    def updates(self, change: Change, runs: Runs) -> dict[Any, Any]:
+        """The change as Gradio wants it: only the components that differ."""
+        made: dict[Any, Any] = {}
+        if change.left is not None:
+            made[self.left] = change.left
+        if change.right is not None:
+            made[self.right] = change.right
+        if change.kept is not None and all(name != change.kept[0] for _, name in runs):
+            runs.append((title(change.kept[1]), change.kept[0]))
+            made[self.runs] = runs
+        if change.names is not None:
+            listed = choices(self.shared, runs)
+            made[self.one], made[self.two] = (gr.Dropdown(listed, value=name or None) for name in change.names)
+            made[self.table] = self.versus(*change.names)
+        if change.banner is not None:
+            made[self.banner] = gr.HTML(panels.banner(change.banner), visible=bool(change.banner))
+        if change.running is not None:
+            made[self.run] = gr.Button("Running" if change.running else "Run both")
+            made[self.stop] = gr.Button(visible=change.running)
+        return made
+
+    def versus(self, left: str, right: str) -> str:
+        """The table between the two, or nothing while one of them is missing."""
+        try:
+            return comparing.table(self.shared.library.trace(left), self.shared.library.trace(right))
+        except SpecvizError:
+            return ""
+
+
+def build(shared: Shared, runs: gr.State) -> CompareTab:
+    """Lay the tab out. The stages stay empty until the tab is opened."""
+    names = list(shared.library.gallery.recordings)
+    methods = [(one.title, one.name) for one in all_methods().values() if "text" in one.modality]
+    with gr.Column(elem_classes="sp-compare"):
+        with gr.Row(elem_classes="sp-bar"):
+            one = gr.Dropdown(choices(shared, []), value=next(iter(names), None), label="Left", elem_id="sp-one", min_width=200)
+            two = gr.Dropdown(choices(shared, []), value=next(iter(names[1:]), None), label="Right", elem_id="sp-two", min_width=200)
+            how = gr.Radio(ALIGNMENTS, value="token", label="Keep in step by", elem_classes="sp-how", min_width=180)
+            method = gr.Dropdown(methods, value="autoregressive", label="Run the Text tab's settings, and with", elem_id="sp-other", min_width=200)
+            with gr.Row(elem_classes="sp-go"):
+                run = gr.Button("Run both", variant="primary", min_width=0)
+                stop = gr.Button("Stop", visible=False, min_width=0, elem_classes="sp-stop")
+        banner = gr.HTML("", visible=False)
+        with gr.Row(elem_classes="sp-pair"):
+            left = Stage("", elem_id="sp-left", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False)
+            right = Stage("", elem_id="sp-right", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False)
+        table = gr.HTML("")
+    return CompareTab(shared, left, right, one, two, table, banner, run, stop, method, how, runs)
+
+
+def wire(tab: CompareTab, here: gr.Tab, asked: list[Any]) -> None:
+    """Connect the tab. ``asked`` are the Text tab's controls, whose prompt and seed both runs use."""
+    shared = tab.shared
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
+
+    def pair(one: str | None, two: str | None, runs: Runs) -> dict[Any, Any]:
+        return tab.updates(comparing.both(shared, one or "", two or ""), runs)
+
+    def go(one: str | None, two: str | None, runs: Runs, other: str, request: gr.Request, *controls: Any) -> Iterator[dict[Any, Any]]:
+        before = (one or "", two or "")
+        for change in comparing.live(shared, request.session_hash, Asked(*controls), other, before):
+            yield tab.updates(change, runs)
+
+    def halt(request: gr.Request) -> None:
+        shared.visits.of(request.session_hash).stop()
+
+    for event in (here.select, tab.one.input, tab.two.input):
+        event(pair, [tab.one, tab.two, tab.runs], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)
+    tab.how.input(None, tab.how, None, js=ALIGN)
+    tab.run.click(go, [tab.one, tab.two, tab.runs, tab.method, *asked], tab.outputs, **quiet)
+    tab.stop.click(halt, None, None, queue=False, show_progress="hidden", api_visibility="private")

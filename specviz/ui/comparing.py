@@ -1,0 +1,104 @@
+"""Two runs beside each other: where their texts part, which numbers differ, in which step of one the other stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from specviz.errors import SpecvizError
+from specviz.trace import metrics
+from specviz.trace.schema import Trace
+from specviz.ui import asking
+from specviz.ui.asking import Asked
+from specviz.ui.shared import Shared
+from specviz.ui.shown import MINE
+from specviz.views.theme import markup
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to change; None leaves it. ``left`` and ``right`` are feeds of the two stages, ``names`` what they show."""
+
+    left: str | None = None
+    right: str | None = None
+    names: tuple[str, str] | None = None
+    kept: tuple[str, Trace] | None = None
+    banner: str | None = None
+    running: bool | None = None
+
+
+def both(shared: Shared, left: str, right: str) -> Change:
+    """Two runs that are there already."""
+    try:
+        library = shared.library
+        return Change(library.feed(left), library.feed(right), (left, right), banner="")
+    except SpecvizError as error:
+        return Change(banner=str(error))
+
+
+def live(shared: Shared, session: str | None, asked: Asked, other: str, before: tuple[str, str]) -> Iterator[Change]:
+    """Run one method and then the other on the same prompt and seed. Each has its own settings; the other's are its defaults."""
+    names = list(before)
+    try:
+        first = asking.request(asked, shared.settings)
+        second = asking.request(replace(asked, method=other, own=""), shared.settings)
+        visit = shared.visits.of(session)
+        yield Change(running=True, banner="", left="", right="")
+        for side, request in enumerate((first, second)):
+            for frame in shared.live.run(visit, request):
+                if not visit.current(frame.cancel):
+                    return
+                if frame.failure and not frame.lines:
+                    yield replace(both(shared, *before), banner=frame.failure)
+                    return
+                names[side] = MINE + frame.key
+                kept = (names[side], frame.trace) if frame.trace else None
+                yield Change(**{("left", "right")[side]: frame.feed}, kept=kept, banner=frame.failure or None)
+            if frame.cancel.is_set() and frame.trace and frame.trace.end and frame.trace.end.reason == "cancelled":
+                break
+        yield Change(names=(names[0], names[1]))
+    except SpecvizError as error:
+        yield Change(banner=str(error))
+    finally:
+        yield Change(running=False)
+
+
+def parting(left: Trace, right: Trace) -> int | None:
+    """The first output position where two runs write different tokens; None when one goes on as the other."""
+    one, two = (tuple(token for step in trace.steps for token in step.emitted) for trace in (left, right))
+    return next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), None)
+
+
+def table(left: Trace, right: Trace) -> str:
+    """The numbers of both, and one sentence on their texts."""
+    rows = [
+        ("tokens", *(sum(len(step.emitted) for step in trace.steps) for trace in (left, right))),
+        ("target passes", len(left.steps), len(right.steps)),
+        ("tokens per pass, τ", _number(metrics.tau(left.steps)), _number(metrics.tau(right.steps))),
+        ("tokens a second", _metric(left, "tokens_per_second", 1), _metric(right, "tokens_per_second", 1)),
+        ("speed-up", _metric(left, "speedup", 2, "×"), _metric(right, "speedup", 2, "×")),
+    ]
+    cells = "".join(f"<tr><th scope=row>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in rows)
+    heads = "".join(f"<th scope=col>{markup(trace.run.title)}</th>" for trace in (left, right))
+    return f'<div class="sp-versus"><table><thead><tr><td></td>{heads}</tr></thead><tbody>{cells}</tbody></table><p>{sentence(left, right)}</p></div>'
+
+
+def sentence(left: Trace, right: Trace) -> str:
+    """Whether the two wrote the same, and what that means."""
+    if left.run.prompt != right.run.prompt or left.run.target != right.run.target:
+        return "Their prompts or targets differ, so their texts and times do not compare."
+    at = parting(left, right)
+    if at is None:
+        return "Same prompt, same target, and token for token the same text as far as both go."
+    drawn = left.run.sampling.temperature > 0
+    why = "drawn tokens may differ between methods that are exact in law" if drawn else "at temperature 0 rounding may decide between two tokens that are nearly as likely"
+    return f"Same prompt and target; the texts part at output token {at + 1}: {why}."
+
+
+def _metric(trace: Trace, name: str, digits: int, unit: str = "") -> str:
+    value = trace.end.metrics.get(name) if trace.end else None
+    return "–" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,74 @@
+"""Save buttons for one run: the trace file itself, the offline replay page, and other tools' formats."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from specviz.errors import SpecvizError
+from specviz.trace import export, store
+from specviz.trace.schema import Trace
+from specviz.trace.store import SUFFIX
+from specviz.ui.shown import Library
+from specviz.viewer import replay
+
+TRACE = "trace"
+FORMATS = (
+    (TRACE, "Trace file", "everything, as it was recorded; opens here again"),
+    ("html", "Replay page", "one file that plays this run offline in any browser"),
+    ("summary", "Summary", "vLLM's field names and this app's metrics, JSON"),
+    ("perfetto", "Timeline", "opens in the Perfetto UI"),
+    ("graphml", "Tree, GraphML", "of the step below"),
+    ("nodelink", "Tree, node-link", "of the step below, JSON for networkx"),
+)
+TYPES = {".html": "text/html", ".graphml": "application/xml", ".jsonl": "application/x-ndjson", ".json": "application/json"}
+
+
+def make(library: Library, asked: Sequence[Any]) -> dict[str, str]:
+    """The file for [run, kind, step counted from 1] as its name, type and text; or the reason why there is none."""
+    try:
+        name, kind, step = str(asked[0]), str(asked[1])[:20], int(asked[2])
+        trace = library.trace(name)
+        text = library.text(name) if kind == TRACE else export.content(trace, kind, step - 1, _replay)
+    except SpecvizError as error:
+        return {"error": str(error)}
+    except (IndexError, TypeError, ValueError, OverflowError):
+        return {"error": "That is no step number; give a whole number."}
+    ending = SUFFIX if kind == TRACE else export.KINDS[kind]
+    stem = re.sub(r"[^a-z0-9]+", "-", f"{trace.run.method}-{trace.run.target}".lower()).strip("-")[:60]
+    at = f"-step-{step}" if kind in export.OF_ONE_STEP else ""
+    return {"name": f"{stem}{at}{ending}", "type": TYPES[ending[ending.rindex(".") :]], "text": text}
+
+
+def _replay(trace: Trace) -> str:
+    return replay.page(store.text(trace), title=f"{trace.run.title} on {trace.run.target} · specviz")
+
+
+def buttons(library: Library, shown: str, **more: Any) -> gr.HTML:
+    """The buttons; their value is the name of the run they save."""
+
+    def make_file(asked: Sequence[Any]) -> dict[str, str]:
+        """A file of a run: [run, kind, step]."""
+        return make(library, asked)
+
+    return gr.HTML(
+        shown, html_template=_template(), js_on_load=_script(), server_functions=[make_file], apply_default_css=False, **more
+    )
+
+
+def _template() -> str:
+    made = "".join(
+        f'<li><button type="button" data-kind="{kind}">{title}</button><span>{about}</span></li>' for kind, title, about in FORMATS
+    )
+    step = '<label>Step for the trees <input type="number" min="1" value="1" inputmode="numeric"></label>'
+    return f'<div class="sp-downloads"><ul>{made}</ul>{step}<p class="sp-saved" role="status"></p></div>'
+
+
+@cache
+def _script() -> str:
+    return (Path(__file__).parent / "downloads.js").read_text(encoding="utf-8")

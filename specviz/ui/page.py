@@ -1,0 +1,59 @@
+"""The whole page: header, tabs, and what happens when it opens and closes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from specviz.ui import about_tab, api, compare_tab, learn_tab, lessons, text_tab, theme, traces_tab
+from specviz.ui.settings import Settings
+from specviz.ui.shared import Shared
+
+QUEUE = 64
+"""Events of all kinds that may wait at once; the line in front of the engine is bounded apart from it."""
+
+MASTHEAD = """
+<div class="sp-brand">specviz</div>
+<button type="button" id="sp-theme" class="sp-theme" aria-label="Use dark colours"><span aria-hidden="true">◐</span></button>
+"""
+
+
+def build(shared: Shared) -> gr.Blocks:
+    """The page, ready to launch."""
+    default = shared.library.gallery.default
+    with gr.Blocks(title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False) as page:
+        shown = gr.State(default.name if default else "")
+        runs = gr.State([])
+        gr.HTML(MASTHEAD, elem_classes="sp-masthead", apply_default_css=False)
+        with gr.Tabs(elem_classes="sp-tabs") as tabs:
+            with gr.Tab("Text", id="text"):
+                text = text_tab.build(shared, shown, runs)
+            with gr.Tab("Compare", id="compare") as compare:
+                compare_tab.wire(compare_tab.build(shared, runs), compare, text.asked)
+            if lessons_here := learn_tab.taught(shared, lessons.load(shared.settings.lessons)):
+                with gr.Tab("Learn", id="learn"):
+                    learn_tab.build(shared, lessons_here)
+            with gr.Tab("Traces", id="traces") as traces:
+                traces_tab.wire(shared, traces_tab.build(shared), shown, runs, tabs, traces, text)
+            with gr.Tab("About", id="about"):
+                about_tab.build()
+        api.register(shared)
+
+        page.load(text_tab.arrive(text), runs, text.outputs, queue=False, show_progress="hidden", api_visibility="private")
+
+        def leave(request: gr.Request) -> None:
+            shared.visits.leave(request.session_hash)
+
+        page.unload(leave)
+    page.queue(max_size=QUEUE, default_concurrency_limit=None, api_open=False)
+    return page
+
+
+def launch_options(settings: Settings) -> dict[str, Any]:
+    """How to launch it: nothing shared, nothing measured, no file served, uploads bounded."""
+    return {
+        "theme": theme.theme(), "css": theme.css(), "js": theme.script(), "footer_links": [], "run_history": False,
+        "ssr_mode": False, "share": False, "max_file_size": settings.max_upload_mb * 1_000_000, "server_port": settings.port,
+        "show_error": True, "state_session_capacity": 256,
+    }  # fmt: skip

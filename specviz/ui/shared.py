@@ -1,0 +1,31 @@
+"""What every tab of one running app shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specviz.trace.store import TraceStore
+from specviz.ui.engine import Stream, choose
+from specviz.ui.gallery import Gallery
+from specviz.ui.line import Line
+from specviz.ui.live import Live
+from specviz.ui.session import Visits
+from specviz.ui.settings import Settings
+from specviz.ui.shown import Library
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Made once per app. Nothing in it belongs to one visitor except inside ``visits`` and under keys of ``library.store``."""
+
+    settings: Settings
+    library: Library
+    live: Live
+    visits: Visits
+
+
+def make(settings: Settings, stream: Stream | None = None) -> Shared:
+    """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do."""
+    store = TraceStore()
+    live = Live(stream or choose(settings.zero_gpu), Line(settings.max_waiting), store)
+    return Shared(settings, Library(Gallery(settings.traces), store), live, Visits())

@@ -1,0 +1,77 @@
+"""What the Text tab does when something is clicked, as plain functions: recorded runs, live runs, stopping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from specviz.errors import SpecvizError
+from specviz.methods.registry import all_methods
+from specviz.trace.schema import Run, Trace
+from specviz.ui import asking
+from specviz.ui.asking import Asked
+from specviz.ui.live import Frame
+from specviz.ui.shared import Shared
+from specviz.ui.shown import MINE
+
+STOPPED = ("Stopped",)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to change on the page; None leaves a part as it is.
+
+    ``feed`` is the stage's text, ``shown`` the run's name, ``kept`` a run that joins this session's list, ``asked`` a run
+    whose settings the controls take over.
+    """
+
+    feed: str | None = None
+    shown: str | None = None
+    trace: Trace | None = None
+    banner: str | None = None
+    note: bool = False
+    running: bool | None = None
+    kept: str | None = None
+    asked: Run | None = None
+
+
+def recording(shared: Shared, session: str | None, name: str) -> Change:
+    """Play a run, recorded or kept, and set the controls to what it was asked."""
+    try:
+        trace = shared.library.trace(name)
+        shared.visits.of(session).turn_away()
+        return Change(shared.library.feed(name), name, trace, "", running=False, asked=trace.run)
+    except SpecvizError as error:
+        return Change(banner=str(error))
+
+
+def live(shared: Shared, session: str | None, shown: str, asked: Asked) -> Iterator[Change]:
+    """Run what the controls say. A run that never began leaves the page as it was, with a sentence that says why."""
+    try:
+        request = asking.request(asked, shared.settings)
+        visit = shared.visits.of(session)
+        yield Change(running=True, banner="")
+        for frame in shared.live.run(visit, request):
+            if visit.current(frame.cancel):
+                yield _changed(shared, shown, frame)
+    except SpecvizError as error:
+        yield Change(banner=str(error))
+    yield Change(running=False)
+
+
+def _changed(shared: Shared, shown: str, frame: Frame) -> Change:
+    if frame.failure and not frame.lines:
+        return Change(feed=shared.library.feed(shown), banner=frame.failure, note=frame.failure.startswith(STOPPED))
+    name = MINE + frame.key if frame.lines else None
+    kept = name if frame.trace is not None else None
+    return Change(frame.feed, name, frame.trace, frame.failure or None, kept=kept)
+
+
+def stop(shared: Shared, session: str | None) -> None:
+    """End this page's run at its next step."""
+    shared.visits.of(session).stop()
+
+
+def known(run: Run) -> bool:
+    """Whether the controls can take over a run's settings: an uploaded one may be of a method this app does not have."""
+    return run.method in all_methods()

@@ -1,0 +1,142 @@
+"""The Traces tab: open a trace file, see what is in it, save any run in any format, send it to the stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from specviz.errors import SpecvizError
+from specviz.trace import store as traces
+from specviz.trace.schema import Trace
+from specviz.ui import downloads, panels
+from specviz.ui.shared import Shared
+from specviz.ui.shown import MINE, title
+
+Runs = list[tuple[str, str]]
+
+
+@dataclass
+class TracesTab:
+    """The components that other tabs connect to."""
+
+    run: gr.Dropdown
+    facts: gr.HTML
+    downloads: gr.HTML
+    banner: gr.HTML
+    upload: gr.File
+    show: gr.Button
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What choosing a run changes."""
+        return [self.run, self.facts, self.downloads, self.banner]
+
+
+def opened(shared: Shared, path: str | None) -> tuple[str, str]:
+    """Check an uploaded file and keep it: its name and its title. The copy on disk is removed whatever is in it.
+
+    Raises BadTrace naming the line and field that is wrong.
+    """
+    file = Path(path or "")
+    try:
+        content = file.read_bytes() if path else b""
+    finally:
+        if path:
+            file.unlink(missing_ok=True)
+    trace = traces.read(content)
+    return MINE + shared.library.store.add(trace), title(trace)
+
+
+def choices(shared: Shared, runs: Runs) -> Runs:
+    """This session's runs, newest first, then the recorded ones."""
+    return [*reversed(runs), *shared.library.gallery.choices()]
+
+
+def facts(trace: Trace) -> str:
+    """What a run is, as a table."""
+    run, end = trace.run, trace.end
+    metrics = end.metrics if end else {}
+    speed, rate = metrics.get("speedup"), metrics.get("tokens_per_second")
+    written = sum(len(step.emitted) for step in trace.steps)
+    heat = run.sampling.temperature
+    rows = {
+        "method": run.title, "target": run.target, "draft model": run.draft,
+        "exactness": run.exactness + (f" ({run.bound})" if run.bound else ""),
+        "sampling": f"temperature {heat:g}, seed {run.sampling.seed}" if heat else "greedy",
+        "written": f"{written} tokens in {len(trace.steps)} passes, τ {_number(metrics.get('tau'))}",
+        "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the one-by-one run" if speed else "") if rate else "",
+        "on": ", ".join(part for part in (run.machine, run.device, run.dtype, run.tier) if part),
+        "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "never: the file stops in the middle",
+        "recorded": run.recorded_at, "prompt": run.prompt[:400] + ("…" if len(run.prompt) > 400 else ""),
+    }  # fmt: skip
+    listed = "".join(f"<dt>{name}</dt><dd>{panels.markup(value)}</dd>" for name, value in rows.items() if value)
+    return f'<dl class="sp-facts">{listed}</dl>'
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}"
+
+
+def chosen(shared: Shared, runs: Runs, name: str, message: str = "") -> list[Any]:
+    """What the tab shows when a run is chosen."""
+    listed = choices(shared, runs)
+    try:
+        shown = facts(shared.library.trace(name)) if name else ""
+    except SpecvizError as error:
+        shown, message = "", str(error)
+    return [
+        gr.Dropdown(listed, value=name or None), shown, name, gr.HTML(panels.banner(message), visible=bool(message)),
+    ]  # fmt: skip
+
+
+def build(shared: Shared) -> TracesTab:
+    """Lay the tab out."""
+    default = shared.library.gallery.default
+    name = default.name if default else ""
+    with gr.Column(elem_classes="sp-page"):
+        gr.HTML(_HEAD)
+        banner = gr.HTML("", visible=False)
+        with gr.Row(elem_classes="sp-two"):
+            with gr.Column(min_width=300):
+                run = gr.Dropdown(choices(shared, []), value=name or None, label="Run", elem_id="sp-run")
+                shown = gr.HTML(facts(default.trace) if default else "")
+                show = gr.Button("Show on the stage", variant="primary")
+            with gr.Column(min_width=300):
+                gr.HTML("<h3>Save this run as</h3>")
+                saved = downloads.buttons(shared.library, name, elem_id="sp-downloads")
+                gr.HTML("<h3>Open a trace file</h3>")
+                upload = gr.File(label="A .spectrace.jsonl file", file_types=[".jsonl"], type="filepath", height=120, elem_id="sp-upload")
+    return TracesTab(run, shown, saved, banner, upload, show)
+
+
+_HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
+Any engine can write one; the format is in <code>specviz/trace/trace.schema.json</code>, and
+<code>python -m specviz validate FILE</code> checks it. What you open here stays in this session and is forgotten when you leave.</p>"""
+
+
+def wire(shared: Shared, tab: TracesTab, shown: gr.State, runs: gr.State, tabs: gr.Tabs, here: gr.Tab, text: Any) -> None:
+    """Connect the tab; ``text`` is the Text tab, which plays what is shown."""
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
+
+    def enter(name: str, mine: Runs) -> list[Any]:
+        return chosen(shared, mine, name)
+
+    def take(path: str | None, mine: Runs, now: str) -> list[Any]:
+        if path is None:
+            return [*chosen(shared, mine, now), mine, None]
+        try:
+            name, said = opened(shared, path)
+        except SpecvizError as error:
+            return [*chosen(shared, mine, now, f"That file was not opened. {error}"), mine, None]
+        mine = [*mine, (f"opened: {said}", name)]
+        return [*chosen(shared, mine, name), mine, None]
+
+    here.select(enter, [shown, runs], tab.outputs, **quiet)
+    tab.run.input(enter, [tab.run, runs], tab.outputs, **quiet)
+    tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **quiet)
+    tab.show.click(text.player(), [tab.run, runs], text.outputs, **quiet).then(
+        lambda: gr.Tabs(selected="text"), None, tabs, queue=False, show_progress="hidden", api_visibility="private"
+    )
