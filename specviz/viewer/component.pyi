@@ -1,0 +1,97 @@
+"""The stage as a Gradio component: one gr.HTML subclass that is created once per page and fed an append-only text.
+
+``value`` is that text: lines of a trace, each ended by a line end, oldest first. It may begin with a control line
+
+    {"kind":"stage","mode":"live","run":"KEY","first":0}
+
+``mode`` is "live" or "recorded" (the default: the run is played from its first step). A value that begins with the last
+one is more of the same run; any other value is a new run, unless its control line names the same ``run``: then it is the
+next segment of a long one, whose lines count from ``first``. Later control lines may carry ``message`` (and ``fraction``,
+0 to 1) while a model loads, or ``error``. A page that opens late, or misses a segment, asks ``lines`` for what it lacks.
+
+Everything else happens in the browser: playing, scrubbing, hovering and inspecting never come back to Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+
+from specviz.errors import SpecvizError
+from specviz.viewer import bundle
+
+Lines = Callable[[str, int, int], Sequence[str]]
+
+TEMPLATE = '<div class="specviz-host"></div>'
+START = "SpecvizViewer.attach(element, props, server, watch);"
+MOST_LETTERS = 400_000
+"""Of one answer to a page that asks for lines it missed; it asks again for the rest."""
+
+
+def _no_lines(run: str, first: int, last: int) -> Sequence[str]:
+    return ()
+
+from gradio.events import Dependency
+
+class Stage(gr.HTML):
+    """Draws a run. ``lines(run, first, last)`` returns trace lines ``first`` to ``last`` (not included) of a live run.
+
+    Use it as an output with ``show_progress="hidden"``: Gradio fades a component that is being updated.
+    """
+
+    def __init__(self, value: str = "", *, lines: Lines = _no_lines, **more: Any) -> None:
+        self._lines = lines
+
+        def get_range(asked: Sequence[Any]) -> str:
+            """Trace lines for a page that missed them: [run, first, last]."""
+            return self.missed(asked)
+
+        super().__init__(
+            value,
+            html_template=TEMPLATE,
+            js_on_load=START,
+            # The script goes into the page's head, where Gradio puts it once however many stages there are.
+            head=f"<script>{bundle.script()}</script>",
+            apply_default_css=False,
+            server_functions=[get_range],
+            **more,
+        )
+
+    def missed(self, asked: Sequence[Any]) -> str:
+        """The lines asked for, as far as one answer goes; nothing for a question that makes no sense or an unknown run."""
+        try:
+            run, first, last = str(asked[0])[:200], int(asked[1]), int(asked[2])
+            found = self._lines(run, max(0, first), max(0, last))
+        except (SpecvizError, IndexError, TypeError, ValueError, KeyError):
+            return ""
+        kept: list[str] = []
+        size = 0
+        for line in found:
+            size += len(line) + 1
+            if kept and size > MOST_LETTERS:
+                break
+            kept.append(line.rstrip("\n"))
+        return "".join(line + "\n" for line in kept)
+
+    def postprocess(self, value: str | None) -> str:
+        """The text as it is: token text may well read like markup, and none of it ever becomes any."""
+        return value or ""
+
+    def api_info(self) -> dict[str, Any]:
+        """What a client of the API gets."""
+        return {"type": "string", "description": "lines of a spectrace file, after a control line"}
+
+    def example_payload(self) -> Any:
+        """A value that is safe to send."""
+        return ""
+
+    def example_value(self) -> Any:
+        """A value that is safe to show."""
+        return ""
+    from typing import Callable, Literal, Sequence, Any, TYPE_CHECKING
+    from gradio.blocks import Block
+    if TYPE_CHECKING:
+        from gradio.components import Timer
+        from gradio.components.base import Component

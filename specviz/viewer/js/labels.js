@@ -1,0 +1,43 @@
+// The words and the order of the verdicts, the same in the legend, the inspector, the table and for screen readers.
+const labels = (() => {
+  const WORDS = {
+    root: "last committed token",
+    accepted: "accepted",
+    relaxed: "accepted by the relaxed rule",
+    rejected: "rejected",
+    skipped: "never judged",
+    pruned: "pruned before the pass",
+    resampled: "drawn again",
+    bonus: "bonus",
+  };
+  const LEGEND = {
+    accepted: "accepted",
+    relaxed: "relaxed",
+    rejected: "rejected",
+    resampled: "drawn again",
+    skipped: "never judged",
+    pruned: "pruned",
+    bonus: "bonus",
+  };
+
+  const of = (status) => WORDS[status] || status;
+
+  /** Verdicts worth a place in the legend: the usual ones, and those this run has shown. */
+  function shown(trace) {
+    const seen = new Set(["accepted", "rejected", "skipped", "bonus", ...trace.seen]);
+    if (trace.run && trace.run.exactness === "relaxed") seen.add("relaxed");
+    return Object.keys(LEGEND).filter((status) => seen.has(status));
+  }
+
+  /** "Step 12: 4 of 24 accepted, bonus ·colour". */
+  function sentence(stage) {
+    const { step } = stage;
+    if (!step) return "";
+    const sent = step.nodes.length - 1 - step.counts.pruned;
+    const kept = step.nodes.length > 1 ? `${step.counts.kept} of ${sent} accepted` : "nothing drafted";
+    const bonus = step.bonus ? `, bonus ${words.token(step.bonus.text, 30)}` : "";
+    return `Step ${stage.cursor + 1}: ${kept}${bonus}${step.cut ? `, cut by ${step.cut}` : ""}`;
+  }
+
+  return { of, shown, sentence, LEGEND };
+})();

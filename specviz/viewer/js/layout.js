@@ -1,0 +1,243 @@
+// Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as need be.
+//
+// Text never shrinks below 11 px. When room is short, nodes that nobody judged lose size first (small boxes, then dots), then
+// the drawing grows past its frame and scrolls. A step's accepted path runs straight, so the eye reads it as one line.
+const layout = (() => {
+  // From roomy to dense: how nodes that were never judged are drawn (quiet), how those that failed are, how much text the
+  // quiet ones keep, and the smallest gap between columns. What was accepted is always drawn in full.
+  // `named` of the failed siblings keep their text, the rest become dots.
+  const FORMS = [
+    { quiet: "full", failed: "full", named: 99, chars: 16, gap: 26 },
+    { quiet: "small", failed: "full", named: 99, chars: 14, gap: 20 },
+    { quiet: "small", failed: "full", named: 99, chars: 7, gap: 16 },
+    { quiet: "dot", failed: "full", named: 99, chars: 14, gap: 15 },
+    { quiet: "dot", failed: "bare", named: 99, chars: 14, gap: 15 },
+    { quiet: "dot", failed: "small", named: 99, chars: 14, gap: 15 },
+    { quiet: "dot", failed: "small", named: 3, chars: 14, gap: 15 },
+    { quiet: "speck", failed: "small", named: 1, chars: 14, gap: 14 },
+    { quiet: "mote", failed: "small", named: 1, chars: 14, gap: 14 },
+  ];
+  const TALL = { full: 26, bars: 33, bare: 24, small: 17, dot: 8.5, speck: 6.5, mote: 4.9, bonus: 28, chip: 21 };
+  const ROUND = { dot: 3, speck: 2.1, mote: 1.6 }; // radius of what has no room for its text
+  const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
+  const TRACK = 40; // width of the p and q hairlines at probability 1
+  const WIDEST_GAP = 112;
+  const LIMIT = 400;
+
+  /** How an item is drawn in a form: what counts in full, what failed and what was never judged as the form says. */
+  function formOf(item, form, chosen) {
+    if (item.kind !== "node") return item.kind === "chip" ? "chip" : "full";
+    if (study.FAILED.has(item.node.status)) return item.place < form.named || chosen === item.id ? form.failed : "dot";
+    return item.node.status === "root" || study.JUDGED.has(item.node.status) || chosen === item.id
+      ? "full"
+      : form.quiet;
+  }
+
+  const hasBars = (item) => item.kind === "node" && item.node.status !== "root" && item.node.p !== null;
+
+  /** The items to draw, at most `limit`: judged nodes first, then opened branches, then shallow before deep. */
+  function choose(step, limit = LIMIT, opened = new Set()) {
+    const { nodes } = step;
+    const weight = (node) => (study.JUDGED.has(node.status) || node.id === 0 ? 0 : opened.has(node.parent) ? 1 : 2);
+    const order = nodes
+      .slice()
+      .sort((a, b) => weight(a) - weight(b) || a.depth - b.depth || a.rank - b.rank || a.id - b.id);
+    const kept = new Set([0]);
+    // A hidden branch costs one place for its count, hence half the places when something must hide.
+    const places = nodes.length + 1 <= limit ? nodes.length : Math.floor(limit * 0.75);
+    for (const node of order) {
+      if (kept.size >= places) break;
+      if (kept.has(node.parent)) kept.add(node.id);
+    }
+    return assemble(step, kept, limit);
+  }
+
+  function assemble(step, kept, limit) {
+    const size = step.nodes.map(() => 1);
+    for (let id = step.nodes.length - 1; id > 0; id -= 1) size[step.nodes[id].parent] += size[id];
+    const items = new Map();
+    let chips = 0;
+    const add = (id, parent) => {
+      const node = step.nodes[id];
+      const item = { id, kind: "node", node, parent, depth: node.depth, children: [] };
+      items.set(id, item);
+      const shown = node.children.filter((child) => kept.has(child));
+      item.children = shown.map((child) => add(child, id));
+      // A failed node's place among its failed siblings decides which of them keep their text when room is short.
+      item.children
+        .filter((child) => study.FAILED.has(child.node.status))
+        .forEach((child, place) => {
+          child.place = place;
+        });
+      if (step.bonus && step.bonus.parent === id) item.children.push(hang(items, "bonus", "bonus", step.bonus, item));
+      const hidden = node.children.reduce((sum, child) => sum + (kept.has(child) ? 0 : size[child]), 0);
+      if (hidden && items.size + chips < limit) {
+        chips += 1;
+        item.children.push(
+          hang(items, `chip${id}`, "chip", { text: `+${hidden}`, status: "chip", parent: id }, item, hidden),
+        );
+      }
+      return item;
+    };
+    const root = add(0, -1);
+    return { root, items };
+  }
+
+  function hang(items, id, kind, node, parent, hidden = 0) {
+    const item = { id, kind, node, parent: parent.id, depth: parent.depth + 1, children: [], hidden };
+    items.set(id, item);
+    return item;
+  }
+
+  /** Form, label and size of one item. */
+  function dress(item, form, room) {
+    const { u, measure } = room;
+    item.form = formOf(item, form, room.chosen);
+    const label = words.token(
+      item.node.text,
+      study.JUDGED.has(item.node.status) || item.kind !== "node" ? 18 : form.chars,
+    );
+    item.label = ROUND[item.form] ? "" : item.kind === "chip" ? item.node.text : label;
+    item.bars = hasBars(item) && item.form === "full";
+    const text = (size, bold) => measure(item.label, Math.max(11, size * u), bold);
+    if (item.kind === "bonus") Object.assign(item, { w: text(13, true) + 27 * u, h: 20 * u, tall: TALL.bonus * u });
+    else if (item.kind === "chip") Object.assign(item, { w: text(11) + 14 * u, h: 17 * u, tall: TALL.chip * u });
+    else if (item.form === "full" || item.form === "bare") {
+      const least = item.bars ? (TRACK + 4) * u : 28 * u;
+      Object.assign(item, {
+        w: Math.max(least, text(12.5) + 14 * u),
+        h: 20 * u,
+        tall: TALL[item.bars ? "bars" : item.form] * u,
+      });
+    } else if (item.form === "small") Object.assign(item, { w: text(11) + 9 * u, h: 15 * u, tall: TALL.small * u });
+    else Object.assign(item, { w: (2 * ROUND[item.form] + 1) * u, h: 7 * u, tall: TALL[item.form] * u });
+  }
+
+  /** Height of each item's band: its own or its children's, whichever is more. */
+  function band(item) {
+    item.band = Math.max(
+      item.tall,
+      item.children.reduce((sum, child) => sum + band(child), 0),
+    );
+    return item.band;
+  }
+
+  function settle(item, top) {
+    const inside = item.children.reduce((sum, child) => sum + child.band, 0);
+    let at = top + (item.band - inside) / 2;
+    for (const child of item.children) {
+      settle(child, at);
+      at += child.band;
+    }
+    const straight = item.children.find((child) => child.on);
+    const ends = item.children.length ? [item.children[0].y, item.children[item.children.length - 1].y] : null;
+    const wanted = straight ? straight.y : ends ? (ends[0] + ends[1]) / 2 : top + item.band / 2;
+    item.y = Math.min(Math.max(wanted, top + item.tall / 2), top + item.band - item.tall / 2);
+  }
+
+  function columns(items) {
+    const widths = [];
+    for (const item of items) widths[item.depth] = Math.max(widths[item.depth] || 0, item.w);
+    return widths;
+  }
+
+  function plan(drawn, form, room) {
+    const items = [...drawn.items.values()];
+    for (const item of items) dress(item, form, room);
+    const widths = columns(items);
+    const gap = form.gap * room.u;
+    const least = MARGIN.left + MARGIN.right + widths.reduce((sum, one) => sum + one, 0) + gap * (widths.length - 1);
+    const tall = MARGIN.top + MARGIN.bottom + band(drawn.root);
+    return { items, widths, gap, least, tall, fits: least <= room.width && tall <= room.height };
+  }
+
+  function spread(made, drawn, room) {
+    const inner = room.height - MARGIN.top - MARGIN.bottom;
+    const stretch = Math.min(1.75, Math.max(1, inner / drawn.root.band));
+    for (const item of made.items) item.tall *= stretch;
+    band(drawn.root);
+    const height = Math.max(room.height, drawn.root.band + MARGIN.top + MARGIN.bottom);
+    settle(drawn.root, Math.max(MARGIN.top, (height - drawn.root.band) / 2));
+    const spare = room.width - made.least;
+    const gap = Math.min(WIDEST_GAP * room.u, made.gap + Math.max(0, spare) / Math.max(1, made.widths.length - 1));
+    let x = MARGIN.left;
+    const lefts = made.widths.map((width) => (x += width + gap) - width - gap);
+    for (const item of made.items) item.x = lefts[item.depth];
+    return { height, width: Math.max(room.width, x - gap + MARGIN.right) };
+  }
+
+  const round = (value) => Math.round(value * 10) / 10;
+  const at = (x, y) => `${round(x)} ${round(y)}`;
+
+  /** The curve from a parent's right side to a child's left side. */
+  function curve(from, to) {
+    const x = from.x + from.w;
+    const middle = (x + to.x) / 2;
+    if (Math.abs(from.y - to.y) < 0.5) return `M${at(x, from.y)}H${round(to.x)}`;
+    return `M${at(x, from.y)}C${at(middle, from.y)} ${at(middle, to.y)} ${at(to.x, to.y)}`;
+  }
+
+  /** Along a trunk shared by all siblings, then into the child: many steep curves side by side would make a smear. */
+  function elbow(from, to, u) {
+    const x = from.x + from.w;
+    const trunk = x + Math.min(14 * u, (to.x - x) / 2);
+    const r = Math.min(6 * u, Math.abs(to.y - from.y) / 2, to.x - trunk);
+    if (r < 0.5) return curve(from, to);
+    const down = r * Math.sign(to.y - from.y);
+    const out = `M${at(x, from.y)}H${round(trunk - r)}Q${at(trunk, from.y)} ${at(trunk, from.y + down)}`;
+    return `${out}V${round(to.y - down)}Q${at(trunk, to.y)} ${at(trunk + r, to.y)}H${round(to.x)}`;
+  }
+
+  /** True when the children of `item` spread so far that curves to them would run side by side. */
+  function steep(item) {
+    const away = item.children.map((child) => Math.abs(child.y - item.y));
+    return item.children.length > 4 && Math.max(...away) > 1.8 * (item.children[0].x - item.x - item.w);
+  }
+
+  function edges(items, u) {
+    const trunks = new Set(
+      [...items.values()].filter((item) => item.children.length && steep(item)).map((item) => item.id),
+    );
+    return [...items.values()]
+      .filter((item) => item.parent !== -1)
+      .map((item) => {
+        const from = items.get(item.parent);
+        return {
+          from: item.parent,
+          to: item.id,
+          item,
+          path: trunks.has(from.id) ? elbow(from, item, u) : curve(from, item),
+        };
+      });
+  }
+
+  const fullRoom = (room) => ({
+    width: 720,
+    height: 380,
+    u: 1,
+    limit: LIMIT,
+    opened: new Set(),
+    chosen: null,
+    ...room,
+  });
+
+  /**
+   * Lay out a step. `room` has width and height in CSS pixels, u (size of everything relative to 12.5 px text),
+   * measure(text, size, bold), and may have limit, opened (ids whose hidden children are wanted) and chosen (a node to enlarge).
+   */
+  function tree(step, given) {
+    const room = fullRoom(given);
+    const drawn = choose(step, room.limit, room.opened);
+    for (const id of step.path) if (drawn.items.has(id)) drawn.items.get(id).on = true;
+    const bent = chain.wanted(drawn, room) ? chain.plan(drawn, room) : null;
+    if (bent) return { items: drawn.items, ...bent, form: "chain" };
+    let made;
+    for (const form of FORMS) {
+      made = { ...plan(drawn, form, room), form: form.quiet };
+      if (made.fits) break;
+    }
+    return { items: drawn.items, ...spread(made, drawn, room), edges: edges(drawn.items, room.u), form: made.form };
+  }
+
+  return { tree, choose, dress, curve, edges, FORMS, MARGIN, TRACK, ROUND, LIMIT };
+})();

@@ -1,0 +1,44 @@
+// The way in: SpecvizViewer.mount(element, options), and attach() for the Gradio component.
+const SpecvizViewer = (() => {
+  /** Put the stylesheet into the page once, before the first stage appears. */
+  function dress() {
+    if (!SpecvizViewer.css || document.getElementById("specviz-style")) return;
+    const style = dom.h("style", { id: "specviz-style" }, SpecvizViewer.css);
+    document.head.append(style);
+  }
+
+  /**
+   * Draw a run in `host`. Options: text (trace lines so far), mode, autoplay, speed, fetchRange(run, first, last) for lines
+   * that were missed. Returns a handle whose update(text) takes the text as it has grown since.
+   */
+  function mount(host, options = {}) {
+    dress();
+    const stage = new Stage(host, options);
+    const update = (text) => stage.feed.accept(text);
+    if (options.text) update(options.text);
+    stage.flush();
+    return {
+      update,
+      stage,
+      go: (step, node) => stage.go(step, node ?? null),
+      pick: (node) => stage.pick(node),
+      play: () => stage.player.play(),
+      pause: () => stage.player.pause(),
+      flush: () => stage.flush(),
+      destroy: () => stage.destroy(),
+    };
+  }
+
+  /** The Gradio side: `props.value` is the text; `server.get_range` brings lines that a rotated segment no longer holds. */
+  function attach(element, props, server, watch) {
+    const host = element.querySelector(".specviz-host") || element;
+    const fetchRange = server && server.get_range ? (run, first, last) => server.get_range([run, first, last]) : null;
+    const handle = mount(host, { text: props.value || "", autoplay: props.autoplay !== false, fetchRange });
+    watch("value", () => handle.update(props.value || ""));
+    host.specviz = handle;
+    return handle;
+  }
+
+  return { mount, attach, css: "", parts: { words, study, layout, chain, rules, labels, Feed, Player, notebook } };
+})();
+globalThis.SpecvizViewer = SpecvizViewer;

@@ -1,0 +1,80 @@
+// Prompt lookup: where the last tokens were seen before, and what was copied from there.
+notebook.register("copy", {
+  title: "Copied from",
+  draw(note, step, stage) {
+    const { suffix_start: start, suffix_length: length, source, length: copied } = note;
+    if (!copied)
+      return dom.h(
+        "p",
+        {},
+        "The last tokens stand nowhere else in the text, so there is nothing to copy: the target adds one token by itself.",
+      );
+    const context = contextOf(stage, step);
+    const found = source - length;
+    const accepted = new Set(step.path.map((_, place) => place));
+    const marks = (place) => {
+      if (place >= found && place < source) return "sv-match";
+      if (place >= source && place < source + copied)
+        return accepted.has(place - source)
+          ? "sv-is-accepted"
+          : place - source === step.path.length
+            ? "sv-is-rejected"
+            : "sv-is-skipped";
+      return "";
+    };
+    const ending = (place) => (place >= start && place < start + length ? "sv-match" : "");
+    const earlier = excerpt(context, found - 8, source + copied + 4, marks, "Earlier in the text");
+    const now = excerpt(context, start - 8, start + length, ending, "Where the text is now");
+    const told =
+      `The last ${words.count(length, "token")}, ${words.quote(context.slice(start, start + length).join(""))}, ` +
+      `stood in the text before. What followed there, ${words.count(copied, "token")}, is the draft; ` +
+      `${step.counts.kept} of it ${step.counts.kept === 1 ? "was" : "were"} right.`;
+    return dom.h("div", {}, dom.h("p", { class: "sv-why" }, told), arrows(earlier, now));
+  },
+});
+
+/** Every token's text up to the root of `step`: prompt, then output. */
+function contextOf(stage, step) {
+  const pieces = [...stage.trace.run.prompt_pieces];
+  for (const before of stage.trace.steps) {
+    if (before === step) break;
+    pieces.push(...before.pieces);
+  }
+  return pieces.slice(0, step.position + 1);
+}
+
+function excerpt(context, from, to, mark, name) {
+  const first = Math.max(0, from),
+    last = Math.min(context.length, to);
+  const tokens = context
+    .slice(first, last)
+    .map((piece, index) => dom.h("span", { class: `sv-tok ${mark(first + index)}` }, words.plain(piece)));
+  return dom.h(
+    "figure",
+    { class: "sv-excerpt" },
+    dom.h("figcaption", {}, `${name} · tokens ${first}–${last - 1}`),
+    dom.h("div", { class: "sv-quote" }, first > 0 ? "… " : "", tokens, last < context.length ? " …" : ""),
+  );
+}
+
+/** The two excerpts with an arrow in their margin, from the suffix up to where it stood before. */
+function arrows(earlier, now) {
+  const path = dom.s("path", { class: "sv-arrow" });
+  const head = dom.s("path", { class: "sv-arrowhead" });
+  const overlay = dom.s("svg", { class: "sv-overlay", "aria-hidden": "true" }, path, head);
+  const box = dom.h("div", { class: "sv-copy", "data-after": "" }, earlier, now, overlay);
+  box.settle = () => {
+    const frame = box.getBoundingClientRect();
+    const height = (figure) => {
+      const mark = figure.querySelector(".sv-match");
+      const lines = mark ? [...mark.getClientRects()].sort((a, b) => b.width - a.width) : [];
+      return lines.length ? lines[0].top + lines[0].height / 2 - frame.top : null;
+    };
+    const up = height(earlier);
+    const down = height(now);
+    if (up === null || down === null || !frame.width) return;
+    path.setAttribute("d", `M1 ${down}C-11 ${down} -11 ${up} -1 ${up}`);
+    head.setAttribute("d", `M-3 ${up - 4}L5 ${up}L-3 ${up + 4}Z`);
+  };
+  return box;
+}

@@ -1,0 +1,96 @@
+// STAND: a stored n-gram row, shuffled by Gumbel noise; the tokens that came out on top became the children.
+notebook.register("ngram_rows", {
+  title: "N-gram rows",
+  draw(note, step, stage) {
+    const rows = study.list(note.rows);
+    if (!rows.length) return dom.h("p", {}, "The store holds no n-gram that ends here yet, so nothing was drafted.");
+    const row = notebook.focus(rows, stage);
+    const names = {
+      4: "the last three tokens (a 4-gram)",
+      3: "the last two tokens (a 3-gram)",
+      2: "the last token (a 2-gram)",
+      1: "how often tokens come at all (a 1-gram)",
+    };
+    const root = stage.step.nodes[row.node];
+    const told =
+      `After ${words.quote(root ? root.text : "")} the store looked up ${names[row.order] || `a ${row.order}-gram`}. ` +
+      "Gumbel noise is added to each log probability; " +
+      `the top ${row.picked} ${row.picked === 1 ? "becomes a child" : "become children"}: ` +
+      "a draw without replacement in one sweep.";
+    const stored = note.entries
+      ? dom.h("p", { class: "sv-mute" }, `${note.entries.toLocaleString("en")} entries in the store.`)
+      : null;
+    return dom.h(
+      "div",
+      {},
+      notebook.chooser(rows, row, stage),
+      dom.h("p", { class: "sv-why" }, told),
+      slopes(row, step, stage.column),
+      stored,
+    );
+  },
+});
+
+/** Left: the row as stored, likeliest first. Right: the order after the noise. Lines show who moved; picked ones are bold. */
+function slopes(row, step, w) {
+  const { s } = dom;
+  const texts = study.list(row.texts),
+    stored = study.list(row.probability),
+    noisy = study.list(row.perturbed);
+  const order = (values) => texts.map((_, index) => index).sort((a, b) => (values[b] ?? 0) - (values[a] ?? 0));
+  const left = order(stored),
+    right = order(noisy);
+  const most = Math.max(1e-9, ...stored.filter(Number.isFinite));
+  const pitch = 19,
+    top = 26,
+    from = w * 0.53,
+    to = w * 0.63;
+  const bar = w * 0.09,
+    left0 = w * 0.27;
+  const parts = texts.map((text, index) => {
+    const y1 = top + left.indexOf(index) * pitch,
+      y2 = top + right.indexOf(index) * pitch;
+    const picked = right.indexOf(index) < row.picked;
+    const status = picked ? notebook.verdict(step, row.node, row.tokens[index]) || "skipped" : "unused";
+    return s(
+      "g",
+      { class: `sv-slope sv-is-${status} ${picked ? "sv-picked" : ""}` },
+      s("text", { x: 0, y: y1 + 4 }, words.token(text, 9)),
+      s("rect", {
+        x: left0,
+        y: y1 - 4,
+        width: Math.max(1, (bar * (stored[index] || 0)) / most),
+        height: 8,
+        class: "sv-q",
+      }),
+      s("text", { x: from - 6, y: y1 + 4, "text-anchor": "end", class: "sv-mute" }, words.chance(stored[index])),
+      s("path", { d: `M${from} ${y1}C${(from + to) / 2} ${y1} ${(from + to) / 2} ${y2} ${to} ${y2}` }),
+      s("text", { x: to + 6, y: y2 + 4 }, words.token(text, 9)),
+      s(
+        "text",
+        { x: w, y: y2 + 4, "text-anchor": "end", class: "sv-mute" },
+        Number.isFinite(noisy[index]) ? noisy[index].toFixed(1) : "–",
+      ),
+    );
+  });
+  const heads = [
+    [0, "start", "stored"],
+    [from - 6, "end", "prob."],
+    [to + 6, "start", "with noise"],
+  ].map(([x, anchor, text]) => s("text", { x, y: 10, "text-anchor": anchor, class: "sv-mute" }, text));
+  const cut = top + row.picked * pitch - pitch / 2;
+  const line = row.picked < texts.length ? s("path", { d: `M${to} ${cut}H${w}`, class: "sv-cutline" }) : "";
+  return s(
+    "svg",
+    {
+      class: "sv-slopes",
+      width: w,
+      height: top + texts.length * pitch,
+      role: "img",
+      "aria-label": `Order after the noise: ${right.map((index) => words.token(texts[index], 12)).join(", ")}`,
+    },
+    heads,
+    line,
+    parts,
+  );
+}

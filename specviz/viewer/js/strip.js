@@ -1,0 +1,89 @@
+// The output strip: the emitted text, each token coloured by how it came to be; the current step framed, the future pale.
+class Strip {
+  constructor(stage) {
+    this.stage = stage;
+    this.text = dom.h("div", { class: "sv-strip", role: "region", tabindex: "0", "aria-label": "Output text" });
+    stage.root.append(this.text);
+    this.groups = [];
+    this.at = -1;
+    this.text.addEventListener("click", (event) => this.click(event));
+    stage.tip.over(this.text, (event) => this.describe(event));
+  }
+
+  update(changed) {
+    const { trace } = this.stage;
+    if (this.steps !== trace.steps) this.clear(trace);
+    while (this.groups.length < trace.steps.length) this.add(trace.steps[this.groups.length]);
+    if (changed.has("cursor") || changed.has("data")) this.mark();
+    this.moved = this.moved || changed.has("size");
+  }
+
+  /** Scrolling needs the finished layout, so it comes after every panel has drawn. */
+  settle() {
+    if (this.moved) this.reveal();
+    this.moved = false;
+  }
+
+  clear(trace) {
+    this.steps = trace.steps;
+    this.groups = [];
+    this.at = -1;
+    this.text.replaceChildren();
+  }
+
+  add(step) {
+    const index = this.groups.length;
+    const group = dom.h("span", { class: "sv-group sv-future", "data-step": index });
+    step.origins.forEach((origin, place) => {
+      const piece = words.plain(step.pieces[place] || "");
+      if (piece) group.append(dom.h("span", { class: `sv-tok sv-is-${origin.kind}`, "data-place": place }, piece));
+    });
+    this.groups.push(group);
+    this.text.append(group);
+  }
+
+  /** Move the frame, and the border between past and future, touching only the steps in between. */
+  mark() {
+    const now = this.stage.cursor;
+    if (this.at >= 0 && this.groups[this.at]) this.groups[this.at].classList.remove("sv-now");
+    for (let index = Math.min(this.at, now) + 1; index <= Math.max(this.at, now); index += 1) {
+      if (this.groups[index]) this.groups[index].classList.toggle("sv-future", index > now);
+    }
+    if (this.groups[now]) this.groups[now].classList.add("sv-now");
+    this.moved = this.moved || this.at !== now;
+    this.at = now;
+  }
+
+  /** Scroll the strip itself, never the page, by whole lines. */
+  reveal() {
+    const group = this.groups[this.stage.cursor];
+    const { scrollTop, clientHeight, scrollHeight } = this.text;
+    if (!group || scrollHeight <= clientHeight) return;
+    const line = 14.5 * 1.85 * this.stage.u;
+    const top = group.offsetTop - this.text.offsetTop,
+      bottom = top + group.offsetHeight;
+    if (top < scrollTop) this.text.scrollTop = line * Math.max(0, Math.floor(top / line) - 1);
+    else if (bottom > scrollTop + clientHeight + 1)
+      this.text.scrollTop = line * Math.ceil((bottom - clientHeight - 2) / line);
+  }
+
+  find(event) {
+    const token = event.target.closest ? event.target.closest("[data-place]") : null;
+    if (!token || !this.text.contains(token)) return null;
+    const index = Number(token.parentNode.dataset.step);
+    const step = this.stage.trace.steps[index];
+    return { index, step, node: study.find(step, step.origins[Number(token.dataset.place)].id) };
+  }
+
+  click(event) {
+    const found = this.find(event);
+    if (found) this.stage.go(found.index, found.node ? found.node.id : null);
+  }
+
+  describe(event) {
+    const found = this.find(event);
+    if (!found || !found.node) return null;
+    const [token, ...rest] = Tip.about(found.step, found.node);
+    return [token, `step ${found.index + 1}`, ...rest];
+  }
+}

@@ -1,0 +1,113 @@
+// The transport bar: the same for a live and a recorded run.
+class Transport {
+  constructor(stage) {
+    this.stage = stage;
+    const { player } = stage;
+    this.first = dom.button(dom.icon("first"), "First step (Home)", () => stage.go(0), { "aria-label": "First step" });
+    this.back = dom.button(dom.icon("back"), "One step back (←)", () => stage.go(stage.cursor - 1), {
+      "aria-label": "One step back",
+    });
+    this.play = dom.button("", "Play or pause (space)", () => player.toggle(), { class: "sv-play" });
+    this.step = dom.button(
+      [dom.h("span", {}, "Step"), dom.icon("on")],
+      "One step on (→)",
+      () => stage.go(stage.cursor + 1),
+      { class: "sv-next" },
+    );
+    this.reject = dom.button(
+      [dom.h("span", {}, "Next rejection"), dom.icon("reject")],
+      "The next step where the target overruled the draft (R)",
+      () => stage.rejection(),
+      { class: "sv-reject" },
+    );
+    this.slider = dom.h("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" });
+    this.slider.addEventListener("input", () => stage.go(Number(this.slider.value)));
+    this.speed = dom.h(
+      "select",
+      { "aria-label": "Playback speed", title: "Playback speed: 1× is as fast as it was recorded" },
+      Player.SPEEDS.map((speed) => dom.h("option", { value: speed }, `${speed}×`)),
+    );
+    this.speed.addEventListener("change", () => {
+      player.speed = Number(this.speed.value);
+    });
+    this.live = dom.button("● Follow live", "Show each step as it is computed (End)", () => stage.followLive(), {
+      class: "sv-follow",
+    });
+    this.place = dom.h("output", { class: "sv-place" });
+    const key = (name, text) => dom.h("span", {}, dom.h("kbd", {}, name), text);
+    const hints = dom.h(
+      "div",
+      { class: "sv-hints", "aria-hidden": "true" },
+      key("space", "play"),
+      key("← →", "step"),
+      key("R", "rejection"),
+      key("F", "full screen"),
+    );
+    this.bar = dom.h(
+      "footer",
+      { class: "sv-bar-transport", role: "group", "aria-label": "Playback" },
+      this.first,
+      this.back,
+      this.play,
+      this.step,
+      this.reject,
+      this.slider,
+      this.place,
+      this.speed,
+      this.live,
+      hints,
+    );
+    this.heard = dom.h("div", { class: "sv-heard", role: "status", "aria-live": "polite" });
+    stage.root.append(this.bar, this.heard);
+    this.spoken = 0;
+  }
+
+  update(changed) {
+    const { stage } = this;
+    const { player } = stage;
+    const none = stage.last < 0;
+    for (const one of [this.first, this.back, this.play, this.step, this.reject, this.slider]) one.disabled = none;
+    if (this.played !== player.playing) {
+      this.played = player.playing;
+      this.play.replaceChildren(dom.icon(player.playing ? "pause" : "play"), player.playing ? "Pause" : "Play");
+    }
+    this.live.hidden = !stage.running;
+    this.live.setAttribute("aria-pressed", String(stage.follow && stage.running));
+    this.slider.max = Math.max(0, stage.last);
+    this.slider.value = Math.max(0, stage.cursor);
+    this.slider.style.setProperty("--sv-done", `${stage.last > 0 ? (100 * stage.cursor) / stage.last : 0}%`);
+    this.slider.setAttribute("aria-valuetext", none ? "no steps yet" : `step ${stage.cursor + 1} of ${stage.last + 1}`);
+    dom.say(this.place, none ? "" : `${stage.cursor + 1} / ${stage.last + 1}`);
+    if (this.speed.value !== String(player.speed)) this.speed.value = String(player.speed);
+    if (changed.has("cursor")) this.announce();
+    if (changed.has("run")) this.finished();
+  }
+
+  /** While playing, at most one announcement in three seconds: nobody can listen faster. */
+  announce() {
+    const { stage } = this;
+    const moving = stage.player.playing || (stage.running && stage.follow);
+    const now = performance.now();
+    if (moving && now - this.spoken < 3000) return;
+    this.spoken = now;
+    dom.say(this.heard, labels.sentence(stage));
+  }
+
+  finished() {
+    const { trace } = this.stage;
+    if (!trace.end || this.told === trace.end || trace.mode !== "live") return;
+    this.told = trace.end;
+    dom.say(this.heard, `The run has ended: ${trace.end.reason}, ${words.count(trace.steps.length, "step")}.`);
+  }
+}
+
+/** Every panel, in the order in which they are drawn and read. */
+function buildPanels(stage) {
+  const header = new Header(stage);
+  const strip = new Strip(stage);
+  const tree = new Tree(stage);
+  const inspector = new Inspector(stage);
+  const overview = new Overview(stage);
+  stage.root.append(dom.h("div", { class: "sv-mid" }, tree.card, inspector.card), overview.card);
+  return [header, strip, tree, inspector, overview, new Transport(stage)];
+}

@@ -1,0 +1,238 @@
+// The step tree: draws the current step, lets the reader pan, zoom, open collapsed branches and pick a node.
+class Tree {
+  constructor(stage) {
+    this.stage = stage;
+    this.hatch = dom.id("hatch");
+    this.head = dom.h("h3", { class: "sv-cap" });
+    this.legend = dom.h("div", { class: "sv-legend" });
+    this.svg = dom.s("svg", { class: "sv-tree", role: "tree" });
+    this.scroller = dom.h("div", { class: "sv-scroll" }, this.svg);
+    this.table = new Table(stage);
+    this.empty = dom.h("div", { class: "sv-empty" });
+    this.why = dom.h("p", { class: "sv-ending" });
+    this.tools = this.buttons();
+    this.card = dom.h(
+      "div",
+      { class: "sv-card sv-treecard" },
+      dom.h("div", { class: "sv-cardhead" }, this.head, this.legend),
+      this.scroller,
+      this.table.box,
+      this.empty,
+      dom.h("div", { class: "sv-cardfoot" }, this.why, this.tools),
+    );
+    this.roving = new Roving(this);
+    pan(this.scroller);
+    this.listen();
+  }
+
+  buttons() {
+    const { stage } = this;
+    const zoom = (by) => () => stage.set({ zoom: by ? Math.min(4, Math.max(0.5, stage.zoom * by)) : 1 });
+    this.toggle = dom.button("Table", "The same step as a table (T)", () => stage.set({ table: !stage.table }), {
+      "aria-pressed": "false",
+    });
+    return dom.h(
+      "div",
+      { class: "sv-tools" },
+      dom.button("−", "Smaller: more of the tree (−)", zoom(1 / 1.5), { "aria-label": "Zoom out" }),
+      dom.button("Fit", "Fit the tree into its frame (0)", zoom(0)),
+      dom.button("+", "Larger: more text (+)", zoom(1.5), { "aria-label": "Zoom in" }),
+      this.toggle,
+      dom.button(dom.icon("full"), "Full screen (F)", () => stage.fullScreen(), { "aria-label": "Full screen" }),
+    );
+  }
+
+  listen() {
+    const { stage } = this;
+    this.svg.addEventListener("click", (event) => {
+      const group = event.target.closest("[data-id]");
+      if (group) this.take(group.dataset.id, true);
+    });
+    this.scroller.addEventListener(
+      "wheel",
+      (event) => {
+        if (!event.ctrlKey) return;
+        event.preventDefault();
+        stage.set({ zoom: Math.min(4, Math.max(0.5, stage.zoom * (event.deltaY < 0 ? 1.15 : 1 / 1.15))) });
+      },
+      { passive: false },
+    );
+    stage.tip.over(this.svg, (event) => this.describe(event));
+  }
+
+  /** Pick a node, or open the branch a count stands for. */
+  take(name, byPointer = false) {
+    const { stage } = this;
+    if (name.startsWith("chip")) {
+      stage.opened = new Set([...stage.opened, Number(name.slice(4))]);
+      stage.touch("tree");
+      return;
+    }
+    if (byPointer && stage.player.playing) stage.player.pause();
+    stage.pick(name === "bonus" ? name : Number(name));
+  }
+
+  describe(event) {
+    const { step } = this.stage;
+    const group = event.target.closest ? event.target.closest("[data-id]") : null;
+    if (!group || !step) return null;
+    const name = group.dataset.id;
+    if (name.startsWith("chip")) {
+      return [`${this.made.items.get(name).hidden} more drafted tokens`, "click to open this branch"];
+    }
+    return Tip.about(step, study.find(step, name === "bonus" ? name : Number(name)));
+  }
+
+  update(changed) {
+    const { stage } = this;
+    const fresh = stage.step !== this.step;
+    this.step = stage.step;
+    if (changed.has("size")) this.size = null;
+    if (changed.has("run") || changed.has("data")) this.waiting();
+    if (fresh || changed.has("tree") || changed.has("size")) this.redraw(fresh);
+    else if (changed.has("node")) this.select();
+    if (fresh || changed.has("data")) this.words();
+  }
+
+  /** What stands in the tree's place before there is a step. */
+  waiting() {
+    const { trace } = this.stage;
+    const { run, end, notice, steps } = trace;
+    this.empty.hidden = steps.length > 0;
+    if (steps.length) return;
+    const busy = !end && (run || (notice && notice.message)) && !(notice && notice.error);
+    const text = run
+      ? end
+        ? "The run ended before its first step."
+        : "The target is reading the prompt (prefill)…"
+      : notice && notice.error
+        ? "There is nothing to draw yet."
+        : notice
+          ? study.text(notice.message)
+          : "No run yet. Open a recorded run, or choose a method and press Run live.";
+    const part =
+      notice && !run && typeof notice.fraction === "number" ? Math.max(0, Math.min(1, notice.fraction)) : null;
+    const progress = part === null ? null : dom.h("progress", { max: 1, value: part, "aria-label": text });
+    this.empty.replaceChildren(
+      ...[
+        busy ? dom.h("span", { class: "sv-spinner", "aria-hidden": "true" }) : null,
+        dom.h("p", {}, text),
+        progress,
+      ].filter(Boolean),
+    );
+  }
+
+  words() {
+    const { stage } = this;
+    const { step, trace } = stage;
+    const shown = labels.shown(trace);
+    if (shown.join() !== this.legendKey) {
+      this.legendKey = shown.join();
+      this.legend.replaceChildren(
+        ...shown.map((status) => dom.h("span", {}, draw.sample(status, this.hatch), labels.LEGEND[status])),
+        dom.h("span", {}, dom.h("i", { class: "sv-key sv-q" }), "q drafter"),
+        dom.h("span", {}, dom.h("i", { class: "sv-key sv-p" }), "p target"),
+      );
+    }
+    this.legend.hidden = !step;
+    if (!step) return void this.head.replaceChildren("Step tree");
+    const total = trace.end ? ` of ${trace.steps.length}` : "";
+    const drafted = step.nodes.length - 1 - step.counts.pruned;
+    const kept = drafted
+      ? ` · ${step.counts.kept} of ${drafted} drafted kept · ${rules.of(step).title}`
+      : " · nothing drafted";
+    this.head.replaceChildren(dom.h("b", {}, `Step ${stage.cursor + 1}${total}`), kept);
+    dom.say(this.why, rules.ending(step));
+  }
+
+  redraw(fresh) {
+    const { stage } = this;
+    const { step, table } = stage;
+    this.toggle.setAttribute("aria-pressed", String(table));
+    this.scroller.hidden = table || !step;
+    this.table.box.hidden = !table || !step;
+    if (!step) return this.svg.replaceChildren();
+    if (table) return this.table.draw(step);
+    const { width, height } = this.room();
+    if (!width) return undefined;
+    const room = { width: width * stage.zoom, height: (height - 2) * stage.zoom };
+    const measure = (text, size, bold) => dom.measure(text, size, bold);
+    this.made = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened });
+    const focused = this.svg.contains(document.activeElement);
+    this.paint(step);
+    this.select(focused);
+    this.framing = this.framing || fresh;
+    return undefined;
+  }
+
+  /** The frame's size; asked for anew only when it may have changed, since asking makes the browser lay out the page. */
+  room() {
+    if (!this.size || !this.size.width)
+      this.size = { width: this.scroller.clientWidth, height: this.scroller.clientHeight };
+    return this.size;
+  }
+
+  paint(step) {
+    const { items, edges, width, height } = this.made;
+    const { u } = this.stage;
+    const lines = dom.s("g", { "aria-hidden": "true" }, edges.map(draw.edge));
+    // Drawn last, the accepted path lies over the rest.
+    for (const edge of [...lines.children].filter((one) => /accepted|relaxed|bonus/.test(one.getAttribute("class"))))
+      lines.append(edge);
+    const nodes = [...items.values()].map((item) =>
+      this.roving.dress(draw.node(item, u, this.hatch), item, step, items),
+    );
+    this.svg.setAttribute("width", Math.floor(width));
+    this.svg.setAttribute("height", Math.floor(height));
+    this.svg.setAttribute("aria-label", `Draft tree. ${labels.sentence(this.stage)}`);
+    this.svg.replaceChildren(draw.hatch(this.hatch), lines, ...nodes);
+  }
+
+  select(focused = false) {
+    const { stage } = this;
+    if (stage.table) return this.table.select(stage.node);
+    for (const old of this.svg.querySelectorAll('[aria-selected="true"]')) old.setAttribute("aria-selected", "false");
+    const group = this.svg.querySelector(`[data-id="${stage.node}"]`);
+    if (group) group.setAttribute("aria-selected", "true");
+    return this.roving.settle(group, focused);
+  }
+
+  get measured() {
+    return this.scroller;
+  }
+
+  settle() {
+    if (this.framing && this.made && !this.stage.table) this.frame();
+    this.framing = false;
+  }
+
+  /** When the drawing is larger than its frame, begin where the walk ended, with as much before it as fits. */
+  frame() {
+    const { scroller, made } = this;
+    const { width, height } = this.room();
+    if (made.width <= width + 1 && made.height <= height + 1) return;
+    const end = made.items.get("bonus") || made.items.get(this.stage.node) || made.items.get(0);
+    scroller.scrollLeft = Math.max(0, end.x + end.w + 20 - width);
+    scroller.scrollTop = Math.max(0, end.y - height / 2);
+  }
+}
+
+/** Drag the empty parts of a scrolling box to move what is in it. Touch scrolls by itself. */
+function pan(box) {
+  let from = null;
+  box.addEventListener("pointerdown", (event) => {
+    if (event.pointerType === "touch" || event.button !== 0 || event.target.closest("[data-id]")) return;
+    from = { x: event.clientX + box.scrollLeft, y: event.clientY + box.scrollTop };
+    box.setPointerCapture(event.pointerId);
+    box.classList.add("sv-panning");
+  });
+  box.addEventListener("pointermove", (event) => {
+    if (from) box.scrollTo(from.x - event.clientX, from.y - event.clientY);
+  });
+  const stop = () => {
+    from = null;
+    box.classList.remove("sv-panning");
+  };
+  box.addEventListener("pointerup", stop);
+  box.addEventListener("pointercancel", stop);
+}

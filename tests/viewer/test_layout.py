@@ -1,0 +1,147 @@
+"""Where the tree's nodes go: nothing overlaps, big trees shrink and then collapse, long chains turn at the row's end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.viewer import cases
+from tests.viewer.conftest import Evaluate
+
+DRAWN = """
+const step = study.step(given.step);
+const made = layout.tree(step, room(given.room));
+return { form: made.form, width: made.width, height: made.height, edges: made.edges.map((edge) => [edge.from, edge.to, edge.path]),
+  items: [...made.items.values()].map(({ id, kind, form, label, parent, x, y, w, h, depth, on, hidden }) =>
+    ({ id, kind, form, label, parent, x, y, w, h, depth, on: Boolean(on), hidden: hidden || 0 })) };
+"""
+
+
+def drawn(node: Evaluate, step: dict[str, Any], **room: Any) -> dict[str, Any]:
+    return node(DRAWN, {"step": step, "room": room})
+
+
+def overlaps(items: list[dict[str, Any]]) -> list[tuple[Any, Any]]:
+    """Pairs whose boxes share area."""
+    found = []
+    for place, a in enumerate(items):
+        for b in items[place + 1 :]:
+            beside = a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"]
+            above = abs(a["y"] - b["y"]) < (a["h"] + b["h"]) / 2 - 2.5
+            if beside and above:
+                found.append((a["id"], b["id"]))
+    return found
+
+
+SMALL = [
+    cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.6, 0.7), cases.node(0, " c", "rejected", 0.2, 0.1),
+    cases.node(1, " d", "rejected", 0.3, 0.1), cases.node(2, " e", "skipped", 0.4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("step", "room"),
+    [
+        (cases.step(0, SMALL, [1], [1, 9, " f", 0.5, "residual"]), {}),
+        (cases.bushy(0), {}),
+        (cases.bushy(1), {"height": 700}),
+        (cases.bushy(2), {"width": 360, "height": 300}),
+        (cases.chain(0), {}),
+        (cases.chain(1, kept=13), {"width": 500}),
+        (cases.chain(2, kept=0), {"width": 380}),
+        (cases.wide(), {}),
+        (cases.hostile(), {"width": 360}),
+    ],
+)
+def test_no_node_covers_another(node: Evaluate, step: dict[str, Any], room: dict[str, Any]) -> None:
+    made = drawn(node, step, **room)
+    assert overlaps(made["items"]) == []
+    for item in made["items"]:
+        assert 0 <= item["x"] and item["x"] + item["w"] <= made["width"] + 1
+        assert 0 <= item["y"] - item["h"] / 2 and item["y"] + item["h"] / 2 <= made["height"] + 1
+
+
+def test_the_accepted_path_is_one_straight_line(node: Evaluate) -> None:
+    made = drawn(node, cases.bushy(1), height=500)
+    path = [item for item in made["items"] if item["on"] or item["id"] == 0]
+    assert len(path) == 4
+    assert len({item["y"] for item in path}) == 1
+
+
+def test_depth_runs_from_left_to_right(node: Evaluate) -> None:
+    made = drawn(node, cases.bushy(0))
+    by_id = {item["id"]: item for item in made["items"]}
+    for item in made["items"]:
+        if item["parent"] != -1:
+            assert by_id[item["parent"]]["x"] + by_id[item["parent"]]["w"] <= item["x"]
+
+
+def test_a_small_tree_is_written_out_in_full(node: Evaluate) -> None:
+    made = drawn(node, cases.step(0, SMALL, [1], [1, 9, " f", 0.5, "target"]))
+    assert made["form"] == "full"
+    assert {item["label"] for item in made["items"]} == {"·a", "·b", "·c", "·d", "·e", "·f"}
+
+
+def test_eighty_nodes_fit_a_projector_and_the_path_keeps_its_text(node: Evaluate) -> None:
+    made = drawn(node, cases.bushy(0), width=940, height=330)
+    assert len(made["items"]) == 82
+    assert made["height"] < 330.5 and made["width"] < 940.5
+    kept = [item for item in made["items"] if item["on"] or item["kind"] == "bonus" or item["id"] == 0]
+    assert all(item["form"] == "full" and item["label"] for item in kept)
+    quiet = [item for item in made["items"] if not item["label"]]
+    assert len(quiet) > 40
+
+
+def test_zooming_in_brings_the_text_back(node: Evaluate) -> None:
+    near = drawn(node, cases.bushy(0), width=940 * 4, height=330 * 4)
+    assert near["form"] in ("full", "small")
+    assert all(item["label"] for item in near["items"])
+
+
+def test_a_huge_tree_is_collapsed_with_counts_that_add_up(node: Evaluate) -> None:
+    step = cases.wide()
+    made = drawn(node, step)
+    assert len(made["items"]) <= 400
+    hidden = sum(item["hidden"] or 0 for item in made["items"])
+    shown = sum(item["kind"] == "node" for item in made["items"])
+    assert hidden and shown + hidden == len(step["nodes"])
+    assert {item["label"] for item in made["items"] if item["kind"] == "chip"} == {
+        f"+{item['hidden']}" for item in made["items"] if item["kind"] == "chip"
+    }
+
+
+def test_opening_a_count_shows_what_it_hid(node: Evaluate) -> None:
+    body = """
+    const step = study.step(given);
+    const count = (opened) => [...layout.choose(step, 400, new Set(opened)).items.values()].filter((item) => item.parent === 2).length;
+    return [count([]), count([2])];
+    """
+    before, after = node(body, cases.wide())
+    assert after == 30 > before
+
+
+def test_a_long_chain_turns_at_the_end_of_its_row(node: Evaluate) -> None:
+    made = drawn(node, cases.chain(0), width=700)
+    assert made["form"] == "chain"
+    assert made["width"] <= 701
+    rows = sorted({round(item["y"]) for item in made["items"] if item["kind"] == "node"})
+    assert len(rows) >= 2
+    bonus = next(item for item in made["items"] if item["kind"] == "bonus")
+    beside = next(item for item in made["items"] if item["id"] == 9)
+    assert bonus["x"] == beside["x"] and bonus["y"] > beside["y"]
+
+
+def test_a_chain_that_fits_stays_on_one_row(node: Evaluate) -> None:
+    made = drawn(node, cases.chain(0, length=4, kept=4), width=900)
+    assert made["form"] != "chain"
+    assert len({item["y"] for item in made["items"]}) == 1
+
+
+def test_every_drawn_node_hangs_from_a_drawn_parent(node: Evaluate) -> None:
+    made = drawn(node, cases.wide())
+    ids = {item["id"] for item in made["items"]}
+    assert len(made["edges"]) == len(ids) - 1
+    for parent, child, path in made["edges"]:
+        assert parent in ids and child in ids
+        assert path.startswith("M") and "NaN" not in path

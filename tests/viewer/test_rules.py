@@ -1,0 +1,102 @@
+"""The inspector's sentences: every rule has one, it fits the verdict, and it names the tokens and numbers of this node."""
+
+from __future__ import annotations
+
+import pytest
+
+from specviz.trace import schema
+from tests.viewer import cases
+from tests.viewer.conftest import Evaluate
+
+EXPLAIN = """
+const step = study.step(given.step);
+return [...step.nodes.map((node) => rules.explain(step, node)), step.bonus ? rules.explain(step, step.bonus) : "", rules.ending(step), rules.of(step).title];
+"""
+
+NODES = [
+    cases.node(-1, " root", "root"), cases.node(0, " no", "rejected", 0.5, 0.1, 0.2, 0.7), cases.node(0, " yes", "accepted", 0.4, 0.6, 1.0, 0.3),
+    cases.node(1, " lost", "skipped", 0.4), cases.node(2, " wrong", "rejected", 0.8, 0.2, 0.25, 0.5), cases.node(2, " cut", "pruned", 0.01),
+    cases.node(2, " again", "resampled", 0.3, 0.1, 0.3, 0.9),
+]  # fmt: skip
+
+
+def explain(node: Evaluate, rule: str, source: str = "residual") -> list[str]:
+    step = cases.step(0, NODES, [2], [2, 9, " own", 0.4, source], rule=rule)
+    return node(EXPLAIN, {"step": step})
+
+
+@pytest.mark.parametrize("rule", schema.RULES)
+def test_every_rule_of_the_schema_is_explained(node: Evaluate, rule: str) -> None:
+    *sentences, ending, title = explain(node, rule)
+    assert title != rule or rule not in ("greedy", "match", "ratio")
+    for sentence in sentences:
+        assert len(sentence) > 25 and sentence.endswith(".")
+        for slip in ("undefined", "null", "NaN", "[object", "  ", ".."):
+            assert slip not in sentence, sentence
+    assert ending == "Stopped after “·yes”: the target wanted “·own”."
+
+
+def test_greedy_names_the_target_s_own_choice(node: Evaluate) -> None:
+    _, rejected, accepted, *_ = explain(node, "greedy", "target")
+    assert "likeliest token is “·yes”, not “·no”" in rejected
+    assert "and all that was drafted below it goes with it" in rejected
+    assert "guess 2 of 2" in accepted
+
+
+def test_the_ratio_test_shows_its_draw(node: Evaluate) -> None:
+    found = explain(node, "ratio")
+    assert "The draw 0.70 is not below 0.20, so it is dropped" in found[1]
+    assert "p ≥ q" in found[2]
+    assert "(p − q)₊" in found[1]
+
+
+def test_without_replacement_counts_the_siblings_that_failed_before(node: Evaluate) -> None:
+    found = explain(node, "without_replacement")
+    assert "It is tried first" in found[1]
+    assert "1 guess before it failed" in found[2]
+
+
+def test_traversal_explains_a_path_kept_at_once(node: Evaluate) -> None:
+    nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.5, 0.4), cases.node(1, " c", "accepted", 0.5, 0.4, 0.64, 0.2)]
+    step = cases.step(0, nodes, [1, 2], [2, 9, " d", 0.4, "target"], rule="traversal")
+    found = node(EXPLAIN, {"step": step})
+    assert "needed no draw of its own" in found[1]
+    assert "weighs 0.64" in found[2] and "kept at once" in found[2]
+
+
+def test_relaxed_says_what_the_strict_rule_would_have_said(node: Evaluate) -> None:
+    nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "relaxed", 0.5, 0.1, 0.9, 0.6)]
+    found = node(EXPLAIN, {"step": cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="relaxed")})
+    assert "Strictly (p/q = 0.20) it would have been rejected" in found[1]
+
+
+def test_a_relaxed_run_never_claims_the_target_s_law(node: Evaluate) -> None:
+    assert "own law" in explain(node, "ratio")[7]
+    for rule in ("relaxed", "typical", "local"):
+        assert "keeps the target's own law" not in explain(node, rule)[7]
+
+
+def test_skipped_nodes_say_who_was_in_the_way(node: Evaluate) -> None:
+    found = explain(node, "greedy", "target")
+    assert found[3] == "Never judged: it was drafted after “·no”, which was rejected."
+    late = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.5, 0.9, 1.0, 0.1), cases.node(0, " c", "skipped", 0.3)]
+    found = node(EXPLAIN, {"step": cases.step(0, late, [1], [1, 9, " d", 0.4, "target"], rule="without_replacement")})
+    assert found[2] == "Never judged: its sibling “·b” was accepted before its turn came."
+
+
+def test_the_bonus_tells_a_free_token_from_a_correction(node: Evaluate) -> None:
+    free = node(EXPLAIN, {"step": cases.chain(0, 3, 3)})
+    assert "comes free" in free[4] and "comes free" in free[5]
+    stopped = node(EXPLAIN, {"step": cases.chain(0, 3, 1)})
+    assert "what is left of the target's law" in stopped[4]
+    alone = node(EXPLAIN, {"step": cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " d", 0.4, "target"], rule="none")})
+    assert "Nothing was drafted" in alone[1]
+
+
+def test_a_cut_step_says_what_cut_it(node: Evaluate) -> None:
+    for cut, told in (("eos", "end-of-text"), ("budget", "token budget"), ("context", "end of the context")):
+        assert told in node(EXPLAIN, {"step": {**cases.chain(0, 3, 3), "cut": cut}})[5]
+
+
+def test_an_unknown_rule_is_named(node: Evaluate) -> None:
+    assert "invented" in explain(node, "invented")[2]
