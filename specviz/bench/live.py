@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -26,7 +27,10 @@ PATIENCE = 120.0
 @contextmanager
 def served() -> Iterator[str]:
     """The app on a free port of this machine; its address."""
-    environment = {**os.environ, "GRADIO_SERVER_PORT": "0", "PYTHONUNBUFFERED": "1"}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    environment = {**os.environ, "PORT": port, "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
         [sys.executable, str(APP)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
