@@ -12,7 +12,7 @@ from specviz.trace import metrics
 from specviz.trace.schema import Step, Trace
 from specviz.views.theme import Theme, axis, duration, figure, safe, theme_of, visible
 
-_MOST_BARS = 400
+_MOST_BARS = 320
 _LANES = {"this run": 1.0, "one by one": 0.0}
 
 
@@ -118,6 +118,9 @@ def _lane(made: go.Figure, look: Theme, blocks: Sequence[_Block]) -> None:
         ("rest", "judge, commit, host", look.host),
     ):
         lengths = [getattr(block, name) for block in blocks]
+        # The whole story hangs on the longest part alone, or a long run's figure would carry it three times.
+        hover = {"hovertext": [block.hover for block in blocks], "hoverinfo": "text"}
+        told = hover if name == "verify" else {"hoverinfo": "name"}
         made.add_bar(
             orientation="h",
             base=[_seconds(start) for start in before],
@@ -127,8 +130,7 @@ def _lane(made: go.Figure, look: Theme, blocks: Sequence[_Block]) -> None:
             name=label,
             yaxis="y2",
             marker=_marker(look, color),
-            hovertext=[block.hover for block in blocks],
-            hoverinfo="text",
+            **told,
         )
         before = [start + length for start, length in zip(before, lengths, strict=True)]
     if blocks:
