@@ -12,6 +12,8 @@ from specviz.commands.console import ProgressLine, emit, tell
 from specviz.commands.live import Live
 from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
 from specviz.models.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Request
 from specviz.trace import metrics, store
@@ -52,6 +54,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Decode. What was decoded is kept in ``--out`` however the run ends."""
     request = _request(options)
+    # Said now, before torch is imported and a model loaded.
+    build(get(request.method).parameters, request.parameters, request.method)
     _check_out(options.out)
     from specviz.run import stream
 
