@@ -1,6 +1,6 @@
-"""The small autoregressive draft model: narrow Llama-like layers between two projections onto the target's frozen embedding.
+"""The small autoregressive draft model: narrow layers between two projections onto the target's frozen embedding.
 
-Axis names: ``batch``, ``token``, ``width`` (of the draft), ``hidden`` (of the target), ``draft`` (the reduced vocabulary).
+Axis names: ``batch``, ``token``, ``width`` (of the draft), ``hidden`` (of the target), ``draft`` (its vocabulary).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from specviz.errors import ContextFull, ModelUnavailable
 
 @dataclass(frozen=True)
 class SmallConfig:
-    """Shape of the network. ``hidden`` and ``vocab_size`` are the target's; ``window`` is how far back a token looks."""
+    """The network's shape. ``hidden`` and ``vocab_size`` are the target's; ``window`` is how far back a token looks."""
 
     vocab_size: int
     hidden: int
     draft_vocab: int = 8192
-    width: int = 256
+    width: int = 128
     layers: int = 6
     heads: int = 4
-    inner: int = 1024
-    window: int = 1024
+    inner: int = 512
+    window: int = 512
     theta: float = 10000.0
 
 
@@ -51,18 +51,6 @@ class SmallCache:
         self.length = length
 
 
-@dataclass(frozen=True)
-class _Span:
-    """Where the tokens of one forward sit: rotary tables of their rows, and the attention mask (None: causal or all)."""
-
-    cosine: Tensor
-    sine: Tensor
-    start: int
-    low: int
-    mask: Tensor | None
-    causal: bool
-
-
 class SmallBlock(nn.Module):
     """One layer: normalised causal attention with rotary positions, then a squared-ReLU feed-forward."""
 
@@ -75,29 +63,23 @@ class SmallBlock(nn.Module):
         self.up = nn.Linear(config.width, config.inner, bias=False)
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
-    def forward(self, x: Tensor, span: _Span, past: tuple[Tensor, Tensor] | None) -> Tensor:
-        """x [batch, token, width]; ``past`` is this layer's key and value buffers [batch, head, capacity, size]."""
-        x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), span, past)
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        """x [batch, token, width], the rotary tables [token, size]."""
+        x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine)
         return x + self.down(F.relu(self.up(F.rms_norm(x, (x.shape[-1],)))).square())
 
-    def _attend(self, x: Tensor, span: _Span, past: tuple[Tensor, Tensor] | None) -> Tensor:
+    def _attend(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         batch, token, width = x.shape
         mixed = self.qkv(x).view(batch, token, 3 * self.heads, self.size).transpose(1, 2)
         turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded logits keep the small net stable
-        first, second = turned.chunk(2, dim=-1)
-        turned = turned * span.cosine + torch.cat((second, first), dim=-1) * span.sine
+        turned = turned * cosine + turned.roll(self.size // 2, -1) * sine
         query, key, value = turned[:, : self.heads], turned[:, self.heads :], mixed[:, 2 * self.heads :]
-        if past is not None:
-            end = span.start + token
-            past[0][:, :, span.start : end] = key
-            past[1][:, :, span.start : end] = value
-            key, value = past[0][:, :, span.low : end], past[1][:, :, span.low : end]
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=span.mask, is_causal=span.causal)
+        seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.out(seen.transpose(1, 2).reshape(batch, token, width))
 
 
 class SmallLM(nn.Module):
-    """A language model over ``draft_ids``, the target's most used tokens, reading and writing in the target's embedding."""
+    """A language model over ``draft_ids``, the target's most used tokens, read and written by its embedding."""
 
     embedding: Tensor
     draft_ids: Tensor
@@ -119,59 +101,124 @@ class SmallLM(nn.Module):
         self.register_buffer("embedding", embedding, persistent=False)
         self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
         self.register_buffer("rotary", _rotary(config, config.window).to(embedding.device), persistent=False)
-        self._head: Tensor | None = None
+        self._stepper: Stepper | None = None
 
     def head(self) -> Tensor:
         """The target's head seen from the draft's width, [draft, width]: one small matrix product instead of two."""
         return self.embedding[self.draft_ids] @ self.leave.weight
 
     def features(self, previous: Tensor, ids: Tensor) -> Tensor:
-        """Training's view: ids and the token before each, both [batch, token], to normalised features [batch, token, width]."""
-        cosine, sine = self._turns(0, ids.shape[1])
-        return self._run(previous, ids, _Span(cosine, sine, 0, 0, None, True), None)
+        """Training's view: ids and the token before each, [batch, token], to features [batch, token, width]."""
+        cosine, sine = self.turns(0, ids.shape[1])
+        x = self.enter(F.embedding(torch.stack((previous, ids), dim=-1), self.embedding).flatten(-2))
+        for block in self.blocks:
+            x = block(x, cosine, sine)
+        return F.rms_norm(x, (x.shape[-1],))
+
+    def turns(self, start: int, token: int) -> tuple[Tensor, Tensor]:
+        """Rotary cosines and sines [token, size] of the positions from ``start`` on."""
+        while self.rotary.shape[1] < start + token:
+            self.rotary = _rotary(self.config, 2 * self.rotary.shape[1]).to(self.rotary)
+        return self.rotary[0, start : start + token], self.rotary[1, start : start + token]
 
     def open(self, capacity: int) -> SmallCache:
         """An empty cache with room for ``capacity`` tokens."""
         return SmallCache(self.config, capacity, self.embedding)
 
+    def train(self, mode: bool = True) -> SmallLM:
+        """Weights that may change make the folded ones stale."""
+        self._stepper = None
+        return super().train(mode)
+
     @torch.inference_mode()
     def forward(self, ids: Tensor, cache: SmallCache, last_only: bool = False) -> Tensor:
-        """Read ids [token] after what the cache holds; logits [token, draft] (or of the last token alone, [1, draft])."""
+        """Logits [token, draft] of ids [token] after what the cache holds (or of the last alone, [1, draft])."""
         token, start = ids.shape[0], cache.length
         if start + token > cache.capacity:
             raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
         if token > self.config.window:  # a longer prompt than the window: in pieces, so that no mask grows past it
-            self.forward(ids[: -self.config.window], cache, last_only=True)
-            return self.forward(ids[-self.config.window :], cache, last_only)
+            first = self.forward(ids[: -self.config.window], cache, last_only)
+            rest = self.forward(ids[-self.config.window :], cache, last_only)
+            return rest if last_only else torch.cat((first, rest))
+        if self._stepper is None:
+            self._stepper = Stepper(self)
+        return self._stepper(ids, cache, last_only)
+
+
+class Stepper:
+    """The network as it runs while drafting: one sequence, a cache, and as few operations a layer as it takes.
+
+    On a processor a one-token pass costs operations, not arithmetic. So each normalisation is a length and a division,
+    its constant factor moved into the matrix behind it, and the sums go into the matrix products.
+    """
+
+    def __init__(self, model: SmallLM) -> None:
+        config = model.config
+        self.model, self.config = model, config
+        self.size = config.width // config.heads
+        grown = config.width**0.5
+        self.layers = [
+            (block.qkv.weight * grown, block.out.weight.T, block.up.weight * grown, block.down.weight.T)
+            for block in model.blocks
+        ]
+        self.head = (model.head() * grown).contiguous()
+
+    def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:
+        """See :meth:`SmallLM.forward`; there is room in the cache and the tokens fit the window."""
+        model, token, start = self.model, ids.shape[0], cache.length
         cache.last[start + 1 : start + token + 1] = ids
-        previous = cache.last[start : start + token]
-        past = [(cache.keys[layer], cache.values[layer]) for layer in range(self.config.layers)]
-        x = self._run(previous[None], ids[None], self._span(start, token), past)[0]
-        cache.length = start + token
-        if self._head is None:
-            self._head = self.head().contiguous()
-        return F.linear(x[-1:] if last_only else x, self._head, self.bias)
-
-    def _run(self, previous: Tensor, ids: Tensor, span: _Span, past: list[tuple[Tensor, Tensor]] | None) -> Tensor:
-        pair = torch.stack((previous, ids), dim=-1)
-        x = self.enter(F.embedding(pair, self.embedding).flatten(-2))
-        for layer, block in enumerate(self.blocks):
-            x = block(x, span, None if past is None else past[layer])
-        return F.rms_norm(x, (x.shape[-1],))
-
-    def _span(self, start: int, token: int) -> _Span:
-        cosine, sine = self._turns(start, token)
+        pair = torch.stack((cache.last[start : start + token], ids), dim=-1)
+        x = F.linear(F.embedding(pair, model.embedding).flatten(-2), model.enter.weight)
+        turns = [table[:, None, None] for table in model.turns(start, token)]
         low = max(0, start + 1 - self.config.window)
-        if token == 1 or start == 0:
-            return _Span(cosine, sine, start, low, None, token > 1)
-        row = torch.arange(start, start + token, device=self.embedding.device)[:, None]
-        column = torch.arange(low, start + token, device=self.embedding.device)[None]
-        return _Span(cosine, sine, start, low, (column <= row) & (column > row - self.config.window), False)
+        mask = self._mask(start, token, low)
+        for layer, (qkv, out, up, down) in enumerate(self.layers):
+            mixed = F.linear(_unit(x), qkv).view(token, 3, self.config.heads, self.size)
+            seen = self._attend(mixed, turns, cache.keys[layer], cache.values[layer], (low, start), mask)
+            x = torch.addmm(x, seen, out)
+            x = torch.addmm(x, F.relu(F.linear(_unit(x), up)).square_(), down)
+        cache.length = start + token
+        return F.linear(_unit(x[-1:] if last_only else x), self.head, model.bias)
 
-    def _turns(self, start: int, token: int) -> tuple[Tensor, Tensor]:
-        while self.rotary.shape[1] < start + token:
-            self.rotary = _rotary(self.config, 2 * self.rotary.shape[1]).to(self.rotary)
-        return self.rotary[0, start : start + token], self.rotary[1, start : start + token]
+    def _attend(
+        self,
+        mixed: Tensor,
+        turns: list[Tensor],
+        keys: Tensor,
+        values: Tensor,
+        span: tuple[int, int],
+        mask: Tensor | None,
+    ) -> Tensor:
+        """mixed [token, 3, head, size] to what each saw, [token, width]; its keys and values enter the cache."""
+        low, start = span
+        token = mixed.shape[0]
+        end = start + token
+        turned = _unit(mixed[:, :2])
+        turned = torch.addcmul(turned * turns[0], turned.roll(self.size // 2, -1), turns[1])
+        keys[:, :, start:end] = turned[:, 1].transpose(0, 1)
+        values[:, :, start:end] = mixed[:, 2].transpose(0, 1)
+        seen = F.scaled_dot_product_attention(
+            turned[:, 0].transpose(0, 1)[None],
+            keys[:, :, low:end],
+            values[:, :, low:end],
+            attn_mask=mask,
+            is_causal=mask is None and token > 1,
+            scale=self.size**0.5,  # of unit vectors: the usual 1/sqrt(size) times the two factors left out of them
+        )
+        return seen[0].transpose(0, 1).reshape(token, -1)
+
+    def _mask(self, start: int, token: int, low: int) -> Tensor | None:
+        """None where a token sees all that is in the cache, or where a causal triangle will do."""
+        if token == 1 or start == 0:
+            return None
+        row = torch.arange(start, start + token, device=self.head.device)[:, None]
+        column = torch.arange(low, start + token, device=self.head.device)[None]
+        return (column <= row) & (column > row - self.config.window)
+
+
+def _unit(x: Tensor) -> Tensor:
+    """x with its last axis scaled to length one."""
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
 def _rotary(config: SmallConfig, length: int) -> Tensor:
@@ -183,14 +230,14 @@ def _rotary(config: SmallConfig, length: int) -> Tensor:
 
 
 def save(model: SmallLM, path: Path, card: dict[str, str]) -> None:
-    """Write the learned weights (row-wise int8), the vocabulary and ``card`` to ``path``; the target's own are left out."""
+    """Write the learned weights (row-wise int8), the vocabulary and ``card``; the target's own are left out."""
     tensors = {name: value.detach() for name, value in model.state_dict().items()}
     tensors["draft_ids"] = model.draft_ids
     write_weights(path, tensors, {**card, "config": json.dumps(asdict(model.config))})
 
 
 def load(path: Path, embedding: Tensor, dtype: torch.dtype, device: torch.device) -> SmallLM:
-    """The draft model in ``path``, tied to this target's ``embedding``. Raises ModelUnavailable when they do not fit."""
+    """The draft model in ``path``, tied to ``embedding``. Raises ModelUnavailable when they do not fit."""
     tensors, card = read_weights(path)
     if "config" not in card or "draft_ids" not in tensors:
         raise ModelUnavailable(f"{path.name} is no small draft model: choose a file written by this app's training.")
@@ -200,6 +247,6 @@ def load(path: Path, embedding: Tensor, dtype: torch.dtype, device: torch.device
     try:
         model.load_state_dict(tensors)
     except RuntimeError as problem:
-        raise ModelUnavailable(f"{path.name} does not hold this draft model's weights: fetch the file again.") from problem
+        raise ModelUnavailable(f"{path.name} does not hold this model's weights: fetch the file again.") from problem
     model.rotary = model.rotary.to(device, dtype)
     return model.to(device, dtype).eval().requires_grad_(False)

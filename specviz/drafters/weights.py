@@ -1,4 +1,4 @@
-"""Small weights at rest: safetensors with matrices as row-wise int8 and a float16 scale a row, everything else float16."""
+"""Small weights at rest: safetensors with matrices as row-wise int8 and a scale a row, the rest as float16."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCALE = ".row_scale"
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, str]) -> None:
-    """Write ``tensors`` under their names: float matrices as int8 [row, column] with a scale a row, integers as int32."""
+    """Write ``tensors`` by name: float matrices as int8 [row, column] with a scale a row, integers as int32."""
     stored: dict[str, Tensor] = {}
     for name, value in tensors.items():
         value = value.detach().cpu()
@@ -32,13 +32,13 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, 
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors (float32 or int64) and card of a file. Raises ModelUnavailable when it is missing or no safetensors file."""
+    """Tensors (float32 or int64) and card of a file. Raises ModelUnavailable when it cannot be read."""
     try:
         with safe_open(path, framework="pt") as file:
             stored = {name: file.get_tensor(name) for name in file.keys()}
             card = dict(file.metadata() or {})
     except (OSError, SafetensorError) as problem:
-        raise ModelUnavailable(f"The weights {path.name} cannot be read ({problem}): fetch the file again.") from problem
+        raise ModelUnavailable(f"{path.name} cannot be read ({problem}): fetch the file again.") from problem
     return {name: _restore(name, stored) for name in stored if not name.endswith(_SCALE)}, card
 
 

@@ -20,8 +20,9 @@ from specviz.training.data import Dialogues, Markers
 
 @dataclass(frozen=True)
 class Agreement:
-    """Chain drafting of ``depth`` tokens a step. ``tau`` counts the bonus token; ``top1``/``top5`` are by depth, among the
-    positions whose shallower drafts were all right; ``repetition`` is the share of 4-grams seen before in their answer."""
+    """Chain drafting of ``depth`` tokens a step. ``tau`` counts the bonus token; ``top1``/``top5`` are by depth, among
+    the positions whose shallower drafts were all right; ``repetition`` is the share of 4-grams seen before in their
+    answer."""
 
     depth: int
     tau: float
@@ -49,15 +50,15 @@ def next_token_agreement(
         if dialogues.temperature[number] == 0:
             best = logits.topk(5).indices == label[:, None]
             hit, near, greedy = hit + int(best[:, 0].sum()), near + int(best.sum()), greedy + len(label)
-    return {"held_out": total / counted, "top1": hit / max(1, greedy), "top5": near / max(1, greedy)}
+    return {"held_out": total / max(1, counted), "top1": hit / max(1, greedy), "top5": near / max(1, greedy)}
 
 
 @torch.inference_mode()
 def chain_agreement(
     model: SmallLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, depth: int, runs: int
 ) -> Agreement:
-    """Speculate along ``chosen`` greedy answers with chains of ``depth``, at most ``runs`` steps; steps cut by the end of
-    an answer are left out."""
+    """Speculate along ``chosen`` greedy answers with chains of ``depth``, at most ``runs`` steps; steps cut by the end
+    of an answer are left out."""
     reached, hit, near = np.zeros(depth, int), np.zeros(depth, int), np.zeros(depth, int)
     steps, emitted, repeated, grams = 0, 0, 0, 0
     for number in chosen:
@@ -88,7 +89,7 @@ def chain_agreement(
 
 
 def _chain(model: SmallLM, cache: SmallCache, root: int, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Draft ``len(truth)`` tokens after ``root``; whether the truth was the first, and among the first five, at each depth."""
+    """Draft ``len(truth)`` tokens after ``root``: was the truth the first, and among the first five, by depth."""
     right, close = np.zeros(len(truth), int), np.zeros(len(truth), int)
     token = torch.tensor([root], device=model.embedding.device)
     for place, wanted in enumerate(truth):

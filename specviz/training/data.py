@@ -1,4 +1,4 @@
-"""The target's own dialogues as training data: reading them, keeping some out, and packing them into rows without padding.
+"""The target's own dialogues as training data: reading, keeping some out, packing into rows without padding.
 
 Axis names: ``dialogue``, ``row`` (of a batch), ``token``.
 """
@@ -26,7 +26,7 @@ HELD_OUT_EVERY = 20
 
 @dataclass(frozen=True)
 class Markers:
-    """The chat template's fixed ids: the prefix before a user turn, what joins two dialogues, and the token that ends one."""
+    """The chat template's fixed ids: before a user turn, between two dialogues, and the token that ends a turn."""
 
     prefix: tuple[int, ...]
     turn: tuple[int, ...]
@@ -35,7 +35,7 @@ class Markers:
 
 @dataclass(frozen=True)
 class Dialogues:
-    """Dialogues end to end. ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is where each answer begins."""
+    """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is where answers begin."""
 
     tokens: np.ndarray
     starts: np.ndarray
@@ -105,7 +105,7 @@ def write(path: Path, dialogues: Dialogues) -> None:
 
 
 def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
-    """Dialogue numbers to train on, and those kept out (every twentieth; a prompt seen twice stays on the training side)."""
+    """Numbers to train on, and those kept out: every twentieth, unless its question is also trained on."""
     spoken = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
     held = [number for number in range(len(dialogues)) if number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1]
     training = [number for number in range(len(dialogues)) if number % HELD_OUT_EVERY != HELD_OUT_EVERY - 1]
@@ -129,7 +129,7 @@ def draft_vocabulary(
 def rows(
     dialogues: Dialogues, chosen: Sequence[int], markers: Markers, length: int, generator: np.random.Generator
 ) -> Iterator[Row]:
-    """Endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, a new shuffle each time round.
+    """Endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, shuffled each time round.
 
     A dialogue cut off by the end of a row opens the next one, so every answer is seen whole and nothing is padding.
     """

@@ -1,7 +1,7 @@
 """``train dialogues``: data for drafters, written by the target itself, the user's questions included.
 
-The user turn is sampled at temperature 1 (top 64) behind the chat template's fixed opening, the answer at temperature 0, 0.3,
-0.7 or 1. So what a drafter learns is what the target says, and no outside text is needed.
+The user turn is sampled at temperature 1 (top 64) behind the chat template's fixed opening, the answer at temperature
+0, 0.3, 0.7 or 1. So what a drafter learns is what the target says, and no outside text is needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What recipes take from the frozen target: its embedding, the ids of its chat template's fixed parts, its tokenizer's hash."""
+"""What recipes take from the frozen target: its embedding and the ids of its chat template's fixed parts."""
 
 from __future__ import annotations
 

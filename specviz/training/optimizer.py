@@ -15,7 +15,7 @@ _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
-    """The nearest matrix with all singular values near one, [row, column], by Newton-Schulz iteration (Muon, algorithm 2)."""
+    """The nearest matrix with all singular values near one, [row, column], by Newton-Schulz iteration."""
     a, b, c = _QUINTIC
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / (x.norm() + 1e-7)
@@ -26,7 +26,7 @@ def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
 
 
 class Optimizer:
-    """Updates named parameters in place from given gradients; its state is named tensors, so that it is saved like weights."""
+    """Updates named parameters in place from given gradients; its state is tensors by name, saved like weights."""
 
     def __init__(self, parameters: Mapping[str, Tensor], momentum: float = 0.95, average: float = 0.99) -> None:
         self.parameters = dict(parameters)

@@ -15,7 +15,7 @@ WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
 
 @dataclass(frozen=True)
 class Recipe:
-    """``module`` holds ``make(job)``. ``minutes`` is how long it runs when nobody says, on the hardware it was made for."""
+    """``module`` holds ``make(job)``. ``minutes`` is how long it runs when nobody says."""
 
     name: str
     title: str
@@ -38,7 +38,7 @@ _RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("dialogues", "The target's own dialogues, prompts included", "specviz.training.dialogues", 60.0),
-        Recipe("small_draft", "Small autoregressive draft model for SmolLM2", "specviz.training.make_small_draft", 90.0),
+        Recipe("small_draft", "Small autoregressive draft model", "specviz.training.make_small_draft", 90.0),
     )
 }
 
@@ -53,8 +53,8 @@ def train(
 ) -> None:
     """Make the weights called ``name`` and print how it goes.
 
-    ``resume`` goes on from the last checkpoint; ``minutes`` counts from the very beginning. Raises BadInput on an unknown
-    name or a time that is not positive, ModelUnavailable when the target cannot be had.
+    ``resume`` goes on from the last checkpoint; ``minutes`` counts from the very beginning. Raises BadInput on an
+    unknown name or a time that is not positive, ModelUnavailable when the target cannot be had.
     """
     if name not in _RECIPES:
         raise BadInput(f"There is no recipe {name!r}; there are: {', '.join(sorted(_RECIPES))}.")

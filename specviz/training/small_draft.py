@@ -1,4 +1,4 @@
-"""Recipe of the small autoregressive draft model: cross-entropy on the target's own answers, read through its embedding."""
+"""Recipe of the small draft model: cross-entropy on the target's own answers, read through its embedding."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ IGNORED = -100
 class Settings:
     """What may be changed from run to run.
 
-    ``minutes`` of training time; an update reads ``batch`` rows of ``length`` tokens, ``part`` rows at a time on each of
-    ``workers`` cores. At a ``peak`` rate of 0.01 and above this network's loss goes up again after a few dozen updates.
+    ``minutes`` of training time; an update reads ``batch`` rows of ``length`` tokens, ``part`` rows at a time on each
+    of ``workers`` cores. At a ``peak`` of 0.01 and above this network's loss goes up again after a few dozen updates.
     """
 
     minutes: float = 90.0
-    batch: int = 4
+    batch: int = 6
     part: int = 1
-    length: int = 1024
-    peak: float = 0.003
+    length: int = 512
+    peak: float = 0.004
     decay: float = 0.02
     every: int = 100
     workers: int = 2
@@ -183,6 +183,7 @@ def _put(bench: Bench, weights: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, value in bench.optimizer.parameters.items():
             value.copy_(weights[name])
+    bench.model.eval()  # what the model folded from its old weights goes with this
 
 
 def _state(bench: Bench) -> dict[str, Tensor]:

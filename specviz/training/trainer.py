@@ -1,4 +1,4 @@
-"""What every recipe shares: gradients on all cores, a learning rate by the clock, checkpoints that resume, a printed log."""
+"""What every recipe shares: gradients on all cores, a learning rate by the clock, checkpoints that resume."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from safetensors import safe_open
@@ -39,43 +39,53 @@ def gradients(
     Threads share the work by parts and not inside each operation: a core that someone else is using then slows down
     only its own part, while operations split in two would wait for it thousands of times an update.
     """
-    waiting: queue.SimpleQueue[Part] = queue.SimpleQueue()
-    for part in parts:
-        waiting.put(part)
-    lock = threading.Lock()
-    total: list[Tensor] = []
-    value = 0.0
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        nonlocal total, value
-        try:
-            while not failed:
-                try:
-                    part = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                one = loss(part)
-                found = torch.autograd.grad(one, leaves)
-                with lock:
-                    value += float(one.detach())
-                    total = list(found) if not total else [a.add_(b) for a, b in zip(total, found, strict=True)]
-        except Exception as problem:  # raised again below, in the caller's thread
-            failed.append(problem)
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(workers - 1)]
+    sums = _Sums(parts, loss, leaves)
+    threads = [threading.Thread(target=sums.work, daemon=True) for _ in range(workers - 1)]
     for thread in threads:
         thread.start()
-    work()
+    sums.work()
     for thread in threads:
         thread.join()
-    if failed:
-        raise failed[0]
-    return total, value
+    if sums.failed:
+        raise sums.failed[0]
+    return sums.total, sums.value
+
+
+class _Sums:
+    """Parts that wait, and what those that are done add up to."""
+
+    def __init__(self, parts: Sequence[Any], loss: Callable[[Any], Tensor], leaves: Sequence[Tensor]) -> None:
+        self.total: list[Tensor] = []
+        self.value = 0.0
+        self.failed: list[BaseException] = []
+        self._loss, self._leaves = loss, leaves
+        self._lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        for part in parts:
+            self._waiting.put(part)
+
+    def work(self) -> None:
+        """Take parts until there are none, or one has failed. An error is kept for the thread that started it all."""
+        try:
+            while not self.failed:
+                self._add(self._waiting.get_nowait())
+        except queue.Empty:
+            return
+        except Exception as problem:
+            self.failed.append(problem)
+
+    def _add(self, part: Any) -> None:
+        one = self._loss(part)
+        found = torch.autograd.grad(one, self._leaves)
+        with self._lock:
+            self.value += float(one.detach())
+            # Not in place: two leaves may have been given one and the same gradient tensor.
+            self.total = [a + b for a, b in zip(self.total, found, strict=True)] if self.total else list(found)
 
 
 def rate(peak: float, share: float, updates: int, warm: int = 40, falling: float = 0.45) -> float:
-    """The learning rate when ``share`` of the time is gone: a short warm-up, then constant, then straight down to 2 %."""
+    """The learning rate when ``share`` of the time is gone: a short warm-up, then constant, then straight down to 2
+    %."""
     fall = 1.0 if share < 1 - falling else max(0.02, (1 - share) / falling)
     return peak * fall * min(1.0, (updates + 1) / warm)
 

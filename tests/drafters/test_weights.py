@@ -10,7 +10,8 @@ from specviz.drafters.weights import read_weights, write_weights
 
 
 def test_each_row_keeps_its_own_precision(tmp_path: Path) -> None:
-    matrix = torch.randn(4, 64, generator=torch.Generator().manual_seed(0)) * torch.tensor([[1e-3], [1.0], [50.0], [0.0]])
+    size = torch.tensor([[1e-3], [1.0], [50.0], [0.0]])
+    matrix = torch.randn(4, 64, generator=torch.Generator().manual_seed(0)) * size
     write_weights(tmp_path / "w.safetensors", {"m": matrix}, {})
     found = read_weights(tmp_path / "w.safetensors")[0]["m"]
     step = matrix.abs().amax(dim=1, keepdim=True) / 127

@@ -1,0 +1,77 @@
+"""Dialogues the target writes itself: well formed, its own words, greedy where they say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specviz.training import data, dialogues
+from specviz.training.data import Markers
+from specviz.training.material import Material
+from specviz.training.registry import Job, recipes
+
+END = 2
+PREFIX, ANSWER = (1, 9, 11), (END, 5, 6)
+
+
+@pytest.fixture(scope="module")
+def stuff() -> Material:
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=24, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, initializer_range=0.3, eos_token_id=None, bos_token_id=None, pad_token_id=None,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval().requires_grad_(False)
+    target = SimpleNamespace(model=model, device=torch.device("cpu"))
+    return Material(target, model.get_input_embeddings().weight, Markers(PREFIX, (5,), END), ANSWER)
+
+
+def test_questions_end_in_the_separator_and_differ(stuff: Material) -> None:
+    torch.manual_seed(0)
+    found = dialogues.questions(stuff, 48)
+    assert len(found) >= 5 and len(set(found)) == len(found)
+    for question in found:
+        assert question[-3:] == ANSWER and question.count(END) == 1
+        assert len(question) >= dialogues.SHORTEST_QUESTION + len(ANSWER)
+
+
+def test_a_greedy_answer_is_what_the_target_would_say(stuff: Material) -> None:
+    asked = [(7, 8, *ANSWER), (10, 12, 13, 14, 15, *ANSWER)]
+    for one in dialogues.answers(stuff, asked, 0.0):
+        assert one.answer[-1] == END or len(one.answer) == dialogues.LONGEST_ANSWER
+        ids = [*PREFIX, *one.question]
+        for token in one.answer[:12]:
+            logits = stuff.target.model(torch.tensor([ids])).logits[0, -1]
+            assert int(logits.argmax()) == token, "padding in front of the shorter question must not be seen"
+            ids.append(token)
+
+
+def test_nothing_follows_an_answers_end(stuff: Material) -> None:
+    torch.manual_seed(0)
+    found = dialogues.answers(stuff, [(7, 8, *ANSWER)] * 30, 1.0)
+    assert all(END not in one.answer[:-1] and one.answer for one in found)
+    assert len({one.answer for one in found}) > 1
+
+
+def test_the_file_grows_when_resumed_and_can_be_trained_on(
+    stuff: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialogues, "material", lambda device: stuff)
+    path = tmp_path / "d.npz"
+    job = Job(recipes()["dialogues"], "cpu", 1e-6, False, str(path))
+    ticks = iter([0.0, 0.0, 1.0])
+    monkeypatch.setattr(dialogues.time, "monotonic", lambda: next(ticks))
+    dialogues.make(job)
+    first = data.read(path)
+    assert len(first) > 0 and len({float(one) for one in first.temperature}) == 1
+    ticks = iter([0.0, 0.0, 1.0])
+    dialogues.make(Job(job.recipe, "cpu", 1e-6, True, str(path)))
+    more = data.read(path)
+    assert len(more) > len(first)
+    assert (more.tokens[: len(first.tokens)] == first.tokens).all()
+    asked = [tuple(more.of(number)[: more.prompt[number]]) for number in range(len(more))]
+    assert len(set(asked)) == len(asked), "no question twice"
