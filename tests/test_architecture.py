@@ -70,7 +70,7 @@ def _name(file: Path) -> str:
 
 @lru_cache(maxsize=None)
 def _tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"), filename=str(file), feature_version=(3, 10))
+    return ast.parse(file.read_text(encoding="utf-8"), filename=str(file), feature_version=(3, 11))
 
 
 def _room(file: Path) -> str:
