@@ -6,7 +6,7 @@ target need not run again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +86,25 @@ def chain_agreement(
         depth, emitted / max(1, steps), tuple((hit / deep).tolist()), tuple((near / deep).tolist()), steps,
         repeated / max(1, grams),
     )  # fmt: skip
+
+
+@torch.inference_mode()
+def overlap(
+    model: SmallLM, target: Callable[[Tensor], Tensor], dialogues: Dialogues, chosen: Sequence[int], markers: Markers
+) -> float:
+    """Mean over the answers' positions of sum min(p, q) at temperature 1: the chance that a drafted token is accepted.
+
+    ``target`` gives logits [token, vocab] of ids [token]. The answers should have been sampled at temperature 1.
+    """
+    total, positions = 0.0, 0
+    for number in chosen:
+        ids = torch.tensor([*markers.prefix, *dialogues.of(number)], device=model.embedding.device)[:-1]
+        first = len(markers.prefix) + int(dialogues.prompt[number]) - 1
+        ours = model(ids, model.open(len(ids)))[first:].float().softmax(-1)
+        theirs = target(ids)[first:].float().softmax(-1)[:, model.draft_ids]
+        total += float(torch.minimum(ours, theirs).sum())
+        positions += len(ours)
+    return total / max(1, positions)
 
 
 def _chain(model: SmallLM, cache: SmallCache, root: int, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

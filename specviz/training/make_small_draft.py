@@ -22,6 +22,7 @@ from specviz.training.registry import WEIGHTS, Job
 DEPTHS = (4, 6)
 MEASURED_DIALOGUES = 60
 MEASURED_STEPS = 4000
+OVERLAP_DIALOGUES = 20
 
 
 def make(job: Job) -> None:
@@ -36,7 +37,10 @@ def make(job: Job) -> None:
     print(f"{len(bench.training)} dialogues to learn from, {len(bench.held_out)} kept out; {settings}", flush=True)
     progress = small_draft.train(bench, settings, checkpoint, show)
     found = measured(bench)
-    card = card_of(job.recipe.name, file, device, progress, found, settings)
+    target = stuff.target.model
+    accepted = small_draft.measure_overlap(bench, lambda ids: target(ids[None]).logits[0], OVERLAP_DIALOGUES)
+    print(f"temperature 1: {accepted:.3f} of single drafts accepted", flush=True)
+    card = card_of(job.recipe.name, file, device, progress, found, settings, accepted)
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     small_draft.export(bench, path, {**card, "tokenizer_hash": stuff.target.tokenizer_hash})
     print(card_line(path, card), flush=True)
@@ -66,15 +70,18 @@ def measured(bench: small_draft.Bench) -> dict[int, Agreement]:
 
 def card_of(
     name: str, file: Path, device: torch.device, progress: trainer.Progress, found: Mapping[int, Agreement],
-    settings: small_draft.Settings,
+    settings: small_draft.Settings, accepted: float,
 ) -> dict[str, str]:  # fmt: skip
     """The model card that travels inside the file."""
     last = progress.history[-1] if progress.history else {}
+    deepest = found[max(found)]
     metrics = {
         **{key: round(last[key], 4) for key in ("held_out", "top1", "top5") if key in last},
         **{f"tau_depth_{depth}": round(agreement.tau, 3) for depth, agreement in found.items()},
-        "top1_by_depth": [round(one, 3) for one in max(found.items())[1].top1] if found else [],
-        "repetition": round(max(found.items())[1].repetition, 3) if found else 0.0,
+        "top1_by_depth": [round(one, 3) for one in deepest.top1],
+        "top5_by_depth": [round(one, 3) for one in deepest.top5],
+        "accepted_at_temperature_1": round(accepted, 3),
+        "repetition": round(deepest.repetition, 3),
     }
     return {
         "recipe": f"python -m specviz train {name} ({json.dumps(asdict(settings))})",

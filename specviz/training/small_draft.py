@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specviz.drafters.small_lm import SmallConfig, SmallLM, save
 from specviz.training import data, trainer
-from specviz.training.agreement import Agreement, chain_agreement, next_token_agreement
+from specviz.training.agreement import Agreement, chain_agreement, next_token_agreement, overlap
 from specviz.training.optimizer import Optimizer
 
 IGNORED = -100
@@ -143,7 +143,8 @@ def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Re
             _milestone(bench, checkpoint, progress, recent / settings.every, report)
             recent = 0.0
             clock.start()
-    trainer.write_checkpoint(checkpoint, _state(bench), progress)
+    if recent:
+        _milestone(bench, checkpoint, progress, recent / (progress.updates % settings.every), report)
     use_average(bench)
     return progress
 
@@ -165,6 +166,12 @@ def measure(bench: Bench, dialogues: int, depth: int, runs: int) -> Agreement:
     """The final figures: chain drafting simulated on ``dialogues`` held-out greedy answers."""
     greedy = [number for number in bench.held_out if bench.dialogues.temperature[number] == 0][:dialogues]
     return chain_agreement(bench.model, bench.dialogues, greedy, bench.markers, depth, runs)
+
+
+def measure_overlap(bench: Bench, target: Callable[[Tensor], Tensor], dialogues: int) -> float:
+    """Chance of acceptance at temperature 1, on ``dialogues`` held-out answers sampled at temperature 1."""
+    sampled = [number for number in bench.held_out if bench.dialogues.temperature[number] == 1][:dialogues]
+    return overlap(bench.model, target, bench.dialogues, sampled, bench.markers)
 
 
 def export(bench: Bench, path: Path, card: Mapping[str, str]) -> None:

@@ -63,6 +63,22 @@ def test_chains_get_long(learned: small_draft.Bench) -> None:
     assert len(found.top1) == 3 and all(near >= hit for hit, near in zip(found.top1, found.top5, strict=True))
 
 
+def test_the_chance_of_acceptance_is_one_between_equals_and_none_between_strangers(learned: small_draft.Bench) -> None:
+    model = learned.model
+
+    def itself(ids: torch.Tensor) -> torch.Tensor:
+        logits = torch.full((len(ids), VOCAB), -torch.inf)
+        logits[:, model.draft_ids] = model(ids, model.open(len(ids)))
+        return logits
+
+    def stranger(ids: torch.Tensor) -> torch.Tensor:
+        best = itself(ids).argmin(-1, keepdim=True)
+        return torch.full((len(ids), VOCAB), -torch.inf).scatter(1, best, 0.0)
+
+    assert small_draft.measure_overlap(learned, itself, 3) == pytest.approx(1.0, abs=1e-4)
+    assert small_draft.measure_overlap(learned, stranger, 3) < 0.05
+
+
 def test_what_is_exported_drafts_the_same(learned: small_draft.Bench, tmp_path: Path) -> None:
     path = tmp_path / "weights" / "small.safetensors"
     small_draft.export(learned, path, {"licence": "Apache-2.0"})
@@ -104,7 +120,7 @@ def test_the_card_says_what_was_spent_and_found(learned: small_draft.Bench, tmp_
     data.write(file, learned.dialogues)
     progress = trainer.Progress(90, 120.0, 4242, [{"top1": 0.9, "top5": 0.95, "held_out": 0.4, "loss": 0.3}])
     found = {3: small_draft.measure(learned, 3, 3, 10)}
-    card = card_of("small_draft", file, torch.device("cpu"), progress, found, SETTINGS)
+    card = card_of("small_draft", file, torch.device("cpu"), progress, found, SETTINGS, 0.5)
     line = card_line(file, card)
     for said in ("4242 answer tokens", "2 minutes on cpu", "Apache-2.0", "tau_depth_3", "d.npz sha256", "commit"):
         assert said in line

@@ -25,5 +25,5 @@ def dialogues(count: int = 60) -> Dialogues:
         turns.append([*asked, *said, END])
         prompts.append(len(asked))
     starts = np.concatenate(([0], np.cumsum([len(turn) for turn in turns])))
-    temperature = np.array([0.0 if number % 2 else 1.0 for number in range(count)], dtype=np.float32)
+    temperature = np.array([0.0 if number % 3 else 1.0 for number in range(count)], dtype=np.float32)
     return Dialogues(np.array([token for turn in turns for token in turn]), starts, np.array(prompts), temperature)
