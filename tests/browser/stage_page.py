@@ -1,0 +1,81 @@
+"""A page with the stage on it, in a real Chromium, and what the tests ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from specviz.viewer import replay
+
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+PROJECTOR = {"width": 1280, "height": 720}
+PHONE = {"width": 390, "height": 844}
+
+
+@contextmanager
+def browser(path: str) -> Iterator[Browser]:
+    """A Chromium that asks nothing of the network by itself."""
+    with sync_playwright() as play:
+        opened = play.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
+class StagePage:
+    """One tab that shows a trace. ``requests`` are those that left the file, ``errors`` what the console complained of."""
+
+    def __init__(self, opened: Browser, size: dict[str, int] | None = None, **context: Any) -> None:
+        self.page: Page = opened.new_context(viewport=size or PROJECTOR, **context).new_page()
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda one: self.requests.append(one.url))
+        self.page.on("pageerror", lambda one: self.errors.append(str(one)))
+        self.page.on("console", lambda one: self.errors.append(one.text) if one.type == "error" else None)
+
+    def open(self, folder: Path, text: str, autoplay: bool = False, query: str = "", speed: float | None = None) -> StagePage:
+        """Write the one-file replay of ``text`` and open it from disk."""
+        file = folder / "replay.html"
+        file.write_text(replay.page(text, autoplay=autoplay, speed=speed), encoding="utf-8")
+        self.page.goto(file.as_uri() + query)
+        self.until("Boolean(window.stage)")
+        return self
+
+    def until(self, condition: str, seconds: float = 15.0) -> None:
+        """Wait for a JavaScript expression to be true. The page's own policy forbids Playwright's way of waiting."""
+        for _ in range(int(seconds / 0.05)):
+            if self.run(condition):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"never true: {condition}")
+
+    def run(self, script: str, given: Any = None) -> Any:
+        """The value of a JavaScript expression or function on the page."""
+        return self.page.evaluate(script, given)
+
+    def step(self) -> int:
+        """The step that is shown, counted from 0."""
+        return int(self.run("stage.stage.cursor"))
+
+    def steps(self) -> int:
+        """How many steps have arrived."""
+        return int(self.run("stage.stage.trace.steps.length"))
+
+    def go(self, step: int) -> None:
+        """Show a step and wait until it is drawn."""
+        self.run("(step) => { stage.go(step); stage.flush(); }", step)
+
+    def outside(self) -> list[str]:
+        """Requests for anything but the file itself and data inside it."""
+        return [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))]
+
+    def close(self) -> None:
+        """Shut the tab; whatever it complained of fails the test."""
+        self.page.context.close()
+        assert self.errors == []
+        assert self.outside() == []

@@ -1,0 +1,308 @@
+"""The stage in a real browser: it plays, scrubs, explains, listens to the keyboard, and nothing a trace says does harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Browser, expect  # noqa: E402
+
+from tests.browser import stage_page  # noqa: E402
+from tests.browser.stage_page import PHONE, StagePage  # noqa: E402
+from tests.samples import lines, sample_trace  # noqa: E402
+from tests.viewer import cases  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., StagePage]
+SAMPLE = "".join(line + "\n" for line in lines(sample_trace(14)))
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with stage_page.browser(chromium) as opened:
+        yield opened
+
+
+@pytest.fixture
+def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """``show(text, ...)`` opens a trace in a tab of its own."""
+    tabs: list[StagePage] = []
+
+    def opened(text: str = SAMPLE, *, size: dict[str, int] | None = None, context: Any = None, **how: Any) -> StagePage:
+        tabs.append(StagePage(browser, size, **(context or {})).open(tmp_path, text, **how))
+        return tabs[-1]
+
+    yield opened
+    for tab in tabs:
+        tab.close()
+
+
+def test_a_recorded_run_plays_by_itself_and_says_that_it_is_recorded(show: Open) -> None:
+    tab = show(autoplay=True, speed=1)
+    expect(tab.page.locator(".sv-badges")).to_contain_text("recorded")
+    tab.until("stage.stage.cursor === 13 && !stage.stage.player.playing")
+    expect(tab.page.locator(".sv-future")).to_have_count(0)
+    expect(tab.page.get_by_role("button", name="Play")).to_be_visible()
+
+
+def test_play_again_starts_from_the_first_step(show: Open) -> None:
+    tab = show(speed=0.02)
+    tab.go(13)
+    tab.page.get_by_role("button", name="Play").click()
+    expect(tab.page.get_by_role("button", name="Pause")).to_be_visible()
+    assert tab.step() < 13
+
+
+def test_a_reader_who_wants_less_motion_is_not_played_to(show: Open) -> None:
+    tab = show(autoplay=True, speed=1, context={"reduced_motion": "reduce"})
+    tab.page.wait_for_timeout(300)
+    assert tab.step() == 0
+
+
+def test_scrubbing_moves_text_tree_and_inspector_together(show: Open) -> None:
+    tab = show()
+    tab.page.get_by_label("Step", exact=True).fill("4")
+    expect(tab.page.locator(".sv-cap").first).to_contain_text("Step 5 of 14")
+    expect(tab.page.locator(".sv-group.sv-future")).to_have_count(9)
+    expect(tab.page.locator(".sv-now")).to_have_attribute("data-step", "4")
+    bonus = tab.run("stage.stage.step.bonus.text").strip()
+    expect(tab.page.locator(".sv-tree .sv-is-bonus").last).to_contain_text(bonus)
+
+
+def test_every_step_can_be_drawn(show: Open) -> None:
+    for method in ("token_recycling", "stand", "prompt_lookup", "speculative_sampling", "relaxed", "autoregressive"):
+        tab = show("".join(line + "\n" for line in lines(sample_trace(10, method=method))))
+        for tabs in ("verdict", "method"):
+            tab.run("(tab) => stage.stage.set({ tab })", tabs)
+            for step in range(10):
+                tab.go(step)
+                drawn = tab.run("document.querySelectorAll('.sv-tree [data-id]').length")
+                assert drawn == tab.run("stage.stage.step.nodes.length") + tab.run("Number(Boolean(stage.stage.step.bonus))")
+        assert tab.run("stage.stage.trace.problems") == []
+
+
+def test_the_next_rejection_is_one(show: Open) -> None:
+    tab = show()
+    tab.page.get_by_role("button", name="Next rejection").click()
+    assert tab.run("stage.stage.step.overruled") is True
+    first = tab.step()
+    tab.page.get_by_role("button", name="Next rejection").click()
+    assert tab.step() > first
+    expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
+
+
+def test_a_click_on_a_node_opens_the_proof_of_its_verdict(show: Open) -> None:
+    tab = show(cases.trace(cases.chain(0, length=5, kept=3), method="speculative_sampling"))
+    tab.page.locator('.sv-tree [data-id="4"]').click()
+    inspector = tab.page.locator(".sv-inspector")
+    expect(inspector).to_contain_text("Rejected · depth 4")
+    expect(inspector).to_contain_text("The draw 0.63 is not below 0.20, so it is dropped")
+    expect(inspector).to_contain_text("draw < min(1, p/q)")
+    tab.page.locator('.sv-tree [data-id="bonus"]').click()
+    expect(inspector).to_contain_text("Bonus · depth 4")
+    expect(tab.page.locator('[data-id="bonus"][aria-selected="true"]')).to_have_count(1)
+
+
+def test_hovering_shows_the_numbers_without_a_click(show: Open) -> None:
+    tab = show(cases.trace(cases.chain(0, length=5, kept=3), cases.bushy(1)))
+    tip = tab.page.locator(".sv-tip")
+    tab.page.locator('.sv-tree [data-id="4"]').hover()
+    expect(tip).to_contain_text("rejected, depth 4")
+    expect(tip).to_contain_text("p 0.10 · q 0.50 · threshold 0.20 · draw 0.63")
+    tab.page.locator(".sv-tok").first.hover()
+    expect(tip).to_contain_text("step 1")
+    box = tab.page.locator(".sv-veil").bounding_box()
+    assert box
+    tab.page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 70)
+    expect(tip).to_contain_text("verify 42.0 ms")
+    tab.page.mouse.move(5, 5)
+    expect(tip).to_be_hidden()
+
+
+def test_a_click_on_a_word_or_on_the_overview_goes_there(show: Open) -> None:
+    tab = show()
+    tab.page.locator('.sv-group[data-step="7"] .sv-tok').first.click()
+    assert tab.step() == 7
+    box = tab.page.locator(".sv-veil").bounding_box()
+    assert box
+    tab.page.mouse.click(box["x"] + 84, box["y"] + 40)
+    assert tab.step() == 0
+
+
+def test_the_keyboard_works_inside_the_stage_and_only_there(show: Open) -> None:
+    tab = show()
+    tab.page.keyboard.press("ArrowRight")
+    assert tab.step() == 0
+    tab.page.locator(".specviz").focus()
+    for key, expected in (("ArrowRight", 1), ("PageDown", 2), ("ArrowLeft", 1), ("End", 13), ("PageUp", 12), ("Home", 0)):
+        tab.page.keyboard.press(key)
+        assert tab.step() == expected, key
+    tab.page.keyboard.press("r")
+    assert tab.run("stage.stage.step.overruled") is True
+    tab.page.keyboard.press(" ")
+    assert tab.run("stage.stage.player.playing") is True
+    tab.page.keyboard.press(" ")
+    assert tab.run("stage.stage.player.playing") is False
+    tab.page.keyboard.press("t")
+    expect(tab.page.locator(".sv-tablebox table")).to_be_visible()
+
+
+def test_space_on_a_focused_button_presses_that_button(show: Open) -> None:
+    tab = show()
+    tab.page.get_by_role("button", name="Step", exact=True).focus()
+    tab.page.keyboard.press(" ")
+    assert tab.step() == 1
+    assert tab.run("stage.stage.player.playing") is False
+
+
+def test_arrows_walk_the_tree_once_a_node_has_the_focus(show: Open) -> None:
+    tab = show(cases.trace(cases.bushy(0)))
+    tab.page.locator('.sv-tree [data-id="0"]').focus()
+    seen = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft", "Home", "End"):
+        tab.page.keyboard.press(key)
+        seen.append(tab.run("document.activeElement.dataset.id"))
+    path = tab.run("stage.stage.step.path")
+    assert seen[:2] == [str(path[0]), str(path[1])]
+    assert tab.run("(id) => stage.stage.step.nodes[Number(id)].depth", seen[2]) == 2
+    assert seen[3] == tab.run("(id) => String(stage.stage.step.nodes[Number(id)].parent)", seen[2])
+    assert seen[4:] == ["0", "bonus"]
+    assert tab.step() == 0
+    expect(tab.page.locator('.sv-tree [tabindex="0"]')).to_have_count(1)
+    expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
+
+
+def test_the_tree_and_its_table_say_the_same(show: Open) -> None:
+    tab = show(cases.trace(cases.chain(0, length=5, kept=3)))
+    tab.page.get_by_role("button", name="Table").click()
+    rows = tab.page.locator(".sv-tablebox tbody tr")
+    expect(rows).to_have_count(7)
+    expect(rows.nth(4)).to_contain_text("rejected")
+    expect(rows.nth(4)).to_contain_text("0.63")
+    rows.nth(4).click()
+    expect(tab.page.locator(".sv-verdict")).to_contain_text("Rejected")
+    tab.page.get_by_role("button", name="Table").click()
+    expect(tab.page.locator('.sv-tree [data-id="4"]')).to_have_attribute("aria-selected", "true")
+
+
+def test_a_huge_tree_is_drawn_in_part_and_opened_by_a_click(show: Open) -> None:
+    tab = show(cases.trace(cases.wide()))
+    assert tab.page.locator(".sv-tree [data-id]").count() <= 400
+    chip = tab.page.locator('.sv-tree [data-id="chip2"]')
+    expect(chip).to_contain_text("+2")
+    before = tab.run("[...stage.stage.panels[2].made.items.values()].filter((one) => one.parent === 2).length")
+    chip.click()
+    tab.run("stage.flush()")
+    after = tab.run("[...stage.stage.panels[2].made.items.values()].filter((one) => one.parent === 2).length")
+    assert after == 30 > before
+
+
+def test_zooming_in_writes_out_more_of_a_big_tree(show: Open) -> None:
+    tab = show(cases.trace(cases.bushy(0)))
+    words = "[...document.querySelectorAll('.sv-tree [data-id] text')].length"
+    before = tab.run(words)
+    for _ in range(3):
+        tab.page.get_by_role("button", name="Zoom in").click()
+    tab.run("stage.flush()")
+    assert tab.run(words) > before + 20
+    tab.page.get_by_role("button", name="Fit").click()
+    tab.run("stage.flush()")
+    assert tab.run(words) == before
+
+
+def test_whatever_a_token_says_stays_text(show: Open) -> None:
+    tab = show(cases.trace(cases.hostile(), title=cases.PATCHES[0], prompt=cases.PATCHES[1], warnings=[cases.PATCHES[2]]))
+    for tabs in ("verdict", "method"):
+        tab.run("(tab) => { stage.stage.set({ tab }); stage.flush(); }", tabs)
+        for node in ("0", "1", "2", "3", "4", "bonus"):
+            tab.run("(id) => { stage.pick(id === 'bonus' ? id : Number(id)); stage.flush(); }", node)
+    tab.run("stage.stage.set({ table: true }); stage.flush()")
+    tab.page.wait_for_timeout(100)
+    assert tab.run("window.pwned") is None
+    assert tab.run("document.querySelectorAll('.specviz img, .specviz script, .specviz [onload], .specviz [onerror]').length") == 0
+    expect(tab.page.locator(".sv-strip")).to_contain_text(cases.PATCHES[0])
+    expect(tab.page.locator(".sv-banner")).to_have_text(cases.PATCHES[2])
+    expect(tab.page.locator(".sv-tablebox")).to_contain_text("\\u202egnp.exe")
+
+
+def test_an_unknown_note_is_listed_and_a_broken_one_does_no_harm(show: Open) -> None:
+    notes = [{"type": "quantum_foam", "depth": 3, "words": ["a", "b"]}, {"type": "successors", "rows": "many"}]
+    tab = show(cases.trace({**cases.bushy(0), "notes": notes}))
+    tab.page.get_by_role("tab", name="Method").click()
+    pane = tab.page.locator(".sv-inspector")
+    expect(pane).to_contain_text("Note “quantum_foam”")
+    expect(pane).to_contain_text('["a","b"]')
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [("error", "The run failed. The drafter broke."), ("out_of_memory", "ran out of memory"), ("cancelled", "The run was stopped.")],
+)
+def test_a_run_that_broke_off_says_so_loudly(show: Open, reason: str, told: str) -> None:
+    text = cases.text([cases.run(), cases.chain(0), cases.end(2, reason, "The drafter broke.")])
+    tab = show(text)
+    expect(tab.page.locator(".sv-banner")).to_contain_text(told)
+    expect(tab.page.locator(".sv-banner")).to_contain_text("The 1 step up to there are kept" if reason else "")
+
+
+def test_before_the_first_run_the_stage_says_what_to_do(show: Open) -> None:
+    tab = show("")
+    expect(tab.page.locator(".sv-empty")).to_contain_text("No run yet")
+    expect(tab.page.get_by_role("button", name="Play")).to_be_disabled()
+    tab.run("""stage.update('{"kind":"stage","mode":"live","run":"k","message":"Loading the model","fraction":0.5}\\n')""")
+    expect(tab.page.locator(".sv-empty")).to_contain_text("Loading the model")
+    expect(tab.page.locator(".sv-empty progress")).to_have_attribute("value", "0.5")
+    expect(tab.page.locator(".sv-spinner")).to_be_visible()
+
+
+def test_screen_readers_hear_each_step(show: Open) -> None:
+    tab = show(cases.trace(cases.bushy(0), cases.bushy(1), cases.chain(0)))
+    tab.page.get_by_role("button", name="Step", exact=True).click()
+    expect(tab.page.locator(".sv-heard")).to_have_text("Step 2: 3 of 80 accepted, bonus ·physics")
+    node = tab.page.get_by_role("treeitem", selected=True)
+    assert "accepted, depth 3" in str(node.get_attribute("aria-label"))
+    assert node.get_attribute("aria-level") == "4"
+
+
+def test_on_a_phone_nothing_is_cut_off_and_fingers_hit(show: Open) -> None:
+    tab = show(size=PHONE, context={"has_touch": True, "is_mobile": True})
+    tab.go(5)
+    assert tab.run("document.documentElement.scrollWidth") <= 390
+    boxes = tab.run("[...document.querySelectorAll('.specviz button, .specviz select')].filter((one) => one.offsetParent)"
+                    ".map((one) => [one.textContent, one.offsetWidth, one.offsetHeight])")  # fmt: skip
+    assert len(boxes) > 8
+    for name, width, height in boxes:
+        assert width >= 44 and height >= 44, name
+    tab.page.locator(".sv-tree .sv-is-bonus").last.tap()
+    expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
+
+
+@pytest.mark.parametrize("size", [stage_page.PROJECTOR, PHONE])
+def test_no_text_is_smaller_than_eleven_pixels(show: Open, size: dict[str, int]) -> None:
+    for text in (SAMPLE, cases.trace(cases.bushy(0))):
+        tab = show(text, size=size)
+        small = tab.run("""() => [...document.querySelectorAll('.specviz *')]
+          .filter((one) => [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
+          .filter((one) => one.getClientRects().length && parseFloat(getComputedStyle(one).fontSize) < 11)
+          .map((one) => one.outerHTML.slice(0, 80))""")
+        assert small == []
+
+
+def test_two_stages_share_a_page_without_sharing_a_state(show: Open) -> None:
+    tab = show()
+    ids = tab.run("""(text) => {
+      const host = document.body.appendChild(document.createElement("div"));
+      window.second = SpecvizViewer.mount(host, { text, autoplay: false });
+      second.go(3);
+      second.flush();
+      return [...document.querySelectorAll("[id]")].map((one) => one.id);
+    }""", SAMPLE)  # fmt: skip
+    assert len(ids) == len(set(ids))
+    assert tab.step() == 0
+    assert tab.run("second.stage.cursor") == 3

@@ -1,0 +1,91 @@
+"""The stage inside a real Gradio page: streamed to, never mounted anew, whole for a page that opens late."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright")
+gr = pytest.importorskip("gradio")
+
+from playwright.sync_api import Browser, Page, expect  # noqa: E402
+
+from specviz.viewer.component import Stage  # noqa: E402
+from tests.browser import stage_page  # noqa: E402
+from tests.samples import lines, sample_trace  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+LINES = lines(sample_trace(60, method="stand"))
+HANDLE = "document.querySelector('.specviz-host').specviz"
+
+
+def control(**more: Any) -> str:
+    return json.dumps({"kind": "stage", "mode": "live", "run": "key", **more}) + "\n"
+
+
+def stream() -> Iterator[str]:
+    """The run as a feed gives it: growing, then a second segment that no longer holds the first half."""
+    text = control()
+    for at, line in enumerate(LINES):
+        if at == 40:
+            text = control(first=40)
+        text += line + "\n"
+        yield text
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with gr.Blocks() as app:
+        start = gr.Button("Run live")
+        late = gr.Button("Open late")
+        stage = Stage("".join(line + "\n" for line in LINES[:8]), lines=lambda run, first, last: LINES[first:last])
+        start.click(stream, outputs=stage, show_progress="hidden")
+        late.click(lambda: control(first=40) + "".join(line + "\n" for line in LINES[40:]), outputs=stage)
+    _, url, _ = app.launch(prevent_thread_lock=True, quiet=True, server_name="127.0.0.1")
+    yield url
+    app.close()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with stage_page.browser(chromium) as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    opened = browser.new_context(viewport=stage_page.PROJECTOR).new_page()
+    outside: list[str] = []
+    opened.on("request", lambda one: None if one.url.startswith((address, "data:", "blob:")) else outside.append(one.url))
+    opened.goto(address)
+    expect(opened.locator(".sv-tree [data-id]").first).to_be_visible(timeout=30_000)
+    yield opened
+    opened.context.close()
+    assert outside == []
+
+
+def test_a_streamed_run_arrives_whole_in_the_same_stage(page: Page) -> None:
+    page.evaluate("window.before = document.querySelector('.specviz')")
+    page.get_by_role("button", name="Run live").click()
+    expect(page.locator(".sv-cap").first).to_contain_text("Step 60 of 60", timeout=30_000)
+    assert page.evaluate("before === document.querySelector('.specviz')") is True
+    assert page.evaluate(f"{HANDLE}.stage.trace.problems") == []
+    assert page.locator(".specviz").count() == 1
+
+
+def test_a_page_that_opens_late_fetches_what_it_missed(page: Page) -> None:
+    page.get_by_role("button", name="Open late").click()
+    page.wait_for_function(f"{HANDLE}.stage.trace.steps.length === 60", timeout=30_000)
+    assert page.evaluate(f"{HANDLE}.stage.trace.steps.map((step) => step.index)") == list(range(60))
+    assert page.evaluate(f"{HANDLE}.stage.trace.problems") == []
+
+
+def test_dark_mode_follows_the_page_around_it(page: Page) -> None:
+    colour = "getComputedStyle(document.querySelector('.specviz')).backgroundColor"
+    light = page.evaluate(colour)
+    page.evaluate("document.body.classList.add('dark')")
+    assert page.evaluate(colour) != light

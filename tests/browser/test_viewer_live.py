@@ -1,0 +1,156 @@
+"""A run that is going on: every step arrives, nothing is mounted anew, and whoever looks back is not dragged forward."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Browser, expect  # noqa: E402
+
+from tests.browser import stage_page  # noqa: E402
+from tests.browser.stage_page import PHONE, StagePage  # noqa: E402
+from tests.samples import lines, sample_trace  # noqa: E402
+from tests.viewer import cases  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+CONTROL = json.dumps({"kind": "stage", "mode": "live", "run": "key"}) + "\n"
+LINES = lines(sample_trace(60, method="stand"))
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    with stage_page.browser(chromium) as opened:
+        yield opened
+
+
+@pytest.fixture
+def tab(browser: Browser, tmp_path: Path) -> Iterator[StagePage]:
+    opened = StagePage(browser).open(tmp_path, "")
+    yield opened
+    opened.close()
+
+
+def grow(tab: StagePage, start: int, stop: int) -> None:
+    """Append lines one by one, each in a frame of its own."""
+    tab.run(
+        """async ([control, lines, start, stop]) => {
+          for (let to = start + 1; to <= stop; to += 1) {
+            stage.update(control + lines.slice(0, to).map((line) => line + "\\n").join(""));
+            await new Promise((drawn) => requestAnimationFrame(drawn));
+          }
+          stage.flush();
+        }""",
+        [CONTROL, LINES, start, stop],
+    )
+
+
+def test_sixty_updates_arrive_and_nothing_is_mounted_anew(tab: StagePage) -> None:
+    grow(tab, 0, 3)
+    tab.run("window.before = { root: document.querySelector('.specviz'), svg: document.querySelector('.sv-tree'), "
+            "word: document.querySelector('.sv-tok') }")  # fmt: skip
+    grow(tab, 3, len(LINES))
+    assert tab.steps() == 60
+    assert tab.step() == 59
+    same = "before.root === document.querySelector('.specviz') && before.svg === document.querySelector('.sv-tree') "
+    assert tab.run(same + "&& before.word === document.querySelector('.sv-tok')") is True
+    said = tab.run("document.querySelector('.sv-strip').textContent")
+    assert said == json.loads(LINES[-1])["text"]
+    assert tab.run("stage.stage.trace.problems") == []
+
+
+def test_a_burst_in_one_text_is_the_same_as_many_updates(tab: StagePage) -> None:
+    tab.run("(text) => { stage.update(text); stage.flush(); }", CONTROL + "".join(line + "\n" for line in LINES))
+    assert tab.steps() == 60
+
+
+def test_while_the_prompt_is_read_the_stage_waits_visibly(tab: StagePage) -> None:
+    grow(tab, 0, 1)
+    expect(tab.page.locator(".sv-empty")).to_contain_text("reading the prompt")
+    expect(tab.page.locator(".sv-spinner")).to_be_visible()
+    expect(tab.page.locator(".sv-badge.sv-live")).to_have_text("live")
+    grow(tab, 1, 2)
+    expect(tab.page.locator(".sv-spinner")).to_be_hidden()
+
+
+def test_looking_back_stops_following_until_asked(tab: StagePage) -> None:
+    grow(tab, 0, 20)
+    assert tab.step() == 18
+    tab.page.locator(".specviz").focus()
+    tab.page.keyboard.press("ArrowLeft")
+    tab.page.keyboard.press("ArrowLeft")
+    grow(tab, 20, 30)
+    assert tab.step() == 16
+    tab.page.get_by_role("button", name="Follow live").click()
+    assert tab.step() == 28
+    grow(tab, 30, 40)
+    assert tab.step() == 38
+
+
+def test_playing_catches_up_with_a_live_run_and_follows_it(tab: StagePage) -> None:
+    grow(tab, 0, 20)
+    tab.go(15)
+    tab.run("stage.stage.player.speed = 10")
+    tab.page.get_by_role("button", name="Play").click()
+    tab.until("stage.stage.follow && stage.stage.cursor === 18")
+    grow(tab, 20, 25)
+    assert tab.step() == 23
+
+
+def test_a_new_run_takes_the_stage_from_the_old_one(tab: StagePage) -> None:
+    grow(tab, 0, 20)
+    other = json.dumps({"kind": "stage", "mode": "live", "run": "other"}) + "\n"
+    tab.run("(text) => { stage.update(text); stage.flush(); }", other + cases.text([cases.run(), cases.chain(0)]))
+    assert tab.steps() == 1
+    assert tab.run("document.querySelectorAll('.sv-group').length") == 1
+
+
+def test_the_baseline_arrives_last_and_shows_what_was_saved(tab: StagePage) -> None:
+    first = json.loads(LINES[-1])
+    plain = {**first, "baseline": None}
+    text = CONTROL + "".join(line + "\n" for line in [*LINES[:-1], json.dumps(plain)])
+    tab.run("(text) => { stage.update(text); stage.flush(); }", text)
+    assert tab.run("stage.stage.panels[4].plain") is None
+    text += json.dumps({**first, "seq": first["seq"] + 1}) + "\n"
+    tab.run("(text) => { stage.update(text); stage.flush(); }", text)
+    assert tab.run("stage.stage.panels[4].plain.times.length") == len(first["baseline"]["token_ns"])
+    expect(tab.page.locator(".sv-run .sv-cap")).to_contain_text("one by one")
+
+
+def test_an_error_after_some_steps_keeps_them_on_the_stage(tab: StagePage) -> None:
+    failed = json.dumps({"kind": "stage", "mode": "live", "run": "key", "error": "The engine broke."}) + "\n"
+    text = CONTROL + cases.text([cases.run(), cases.chain(0)]) + failed
+    tab.run("(text) => { stage.update(text); stage.flush(); }", text)
+    expect(tab.page.locator(".sv-banner.sv-error")).to_have_text("The engine broke.")
+    assert tab.steps() == 1
+
+
+def test_a_compressed_replay_plays_from_disk(browser: Browser, tmp_path: Path) -> None:
+    text = cases.trace(*[cases.bushy(at) for at in range(120)])
+    tab = StagePage(browser).open(tmp_path, text)
+    assert (tmp_path / "replay.html").stat().st_size < 1_000_000
+    assert tab.steps() == 120
+    tab.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [stage_page.PROJECTOR, PHONE])
+def test_axe_finds_nothing_serious(browser: Browser, tmp_path: Path, theme: str, size: dict[str, int]) -> None:
+    script = os.environ.get("AXE_JS", "")
+    if not Path(script).is_file():
+        pytest.skip("no axe-core here: set AXE_JS to the path of axe.min.js (npm install axe-core@4.14)")
+    tab = StagePage(browser, size).open(tmp_path, "".join(line + "\n" for line in LINES), query=f"?theme={theme}")
+    tab.run(Path(script).read_text(encoding="utf-8"))
+    for step, state in ((20, {"tab": "verdict"}), (59, {"tab": "method"}), (40, {"table": True})):
+        tab.run("([step, state]) => { stage.stage.set(state); stage.go(step); stage.flush(); }", [step, state])
+        found = tab.run("axe.run(document.querySelector('.specviz')).then((all) => all.violations)")
+        serious = [(one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in found
+                   if one["impact"] in ("serious", "critical")]  # fmt: skip
+        assert serious == []
+    tab.close()
