@@ -22,7 +22,9 @@ from specviz.trace.schema import Step
 VOCAB = 48
 
 
-def tiny_llama(seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, context: int = 1024) -> LlamaForCausalLM:
+def tiny_llama(
+    seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, context: int = 1024
+) -> LlamaForCausalLM:
     """A three-layer random Llama whose greedy text is neither constant nor hopeless."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -52,7 +54,9 @@ def perturbed(model: LlamaForCausalLM, amount: float, seed: int = 1) -> LlamaFor
     return copy
 
 
-def tiny_target(tier: str = "eager", dtype: torch.dtype = torch.float64, eos: Sequence[int] = (), **kwargs: Any) -> TextTarget:
+def tiny_target(
+    tier: str = "eager", dtype: torch.dtype = torch.float64, eos: Sequence[int] = (), **kwargs: Any
+) -> TextTarget:
     return TextTarget(tiny_llama(dtype=dtype, **kwargs), "tiny", eos, tier)
 
 
@@ -66,7 +70,9 @@ class Letters:
         return tuple(self.of(token) for token in more)
 
 
-def parts_for(target: TextTarget, warp: Warp, draft: TextTarget | None = None, memory: dict[Any, Any] | None = None) -> Parts:
+def parts_for(
+    target: TextTarget, warp: Warp, draft: TextTarget | None = None, memory: dict[Any, Any] | None = None
+) -> Parts:
     """Parts without a machine to measure: a cost curve in which forty nodes are cheap."""
     kept = {} if memory is None else memory
 

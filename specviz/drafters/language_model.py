@@ -1,7 +1,7 @@
 """A smaller language model as drafter, one token at a time: the draft of speculative sampling.
 
-Its cache follows the committed text: what was drafted and rejected is rewound, what was committed but never run through it
-(the bonus token, and after full acceptance the last drafted token too) is fed before the next draft.
+Its cache follows the committed text: what was drafted and rejected is rewound, what was committed but never run through
+it (the bonus token, and after full acceptance the last drafted token too) is fed before the next draft.
 """
 
 from __future__ import annotations
@@ -50,19 +50,21 @@ class DraftModel:
 
 
 class SessionModel:
-    """Any target's session, used as a draft model."""
+    """Any target's session, used as a draft model. Logits that one of the two models lacks are padding, not words."""
 
-    support: Tensor | None = None
-
-    def __init__(self, session: Session, target: Target) -> None:
+    def __init__(self, session: Session, target: Target, vocab_size: int | None = None) -> None:
+        """``vocab_size`` is the verifying target's, where it may differ from the draft model's own."""
         self.session = session
         self._device = target.device
+        self._vocab = min(target.vocab_size, vocab_size or target.vocab_size)
+        padded = vocab_size is not None and vocab_size != self._vocab
+        self.support: Tensor | None = torch.arange(self._vocab, device=self._device) if padded else None
 
     def extend(self, ids: Sequence[int]) -> Tensor:
         if len(ids) > SHORT:
-            return self.session.prefill(ids).logits[-1]
+            return self.session.prefill(ids).logits[-1, : self._vocab]
         tree = DraftTree.of(ids, range(-1, len(ids) - 1), self._device)
-        logits = self.session.score(tree).logits[-1]
+        logits = self.session.score(tree).logits[-1, : self._vocab]
         self.session.keep(range(len(ids)))
         return logits
 
@@ -100,25 +102,24 @@ class LanguageModelDrafter(Silent):
         self._context_length = context_length
         self._model: ChainModel | None = None
         self._fed: list[int] = []
+        self._agreed = 0
         self._calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._context_length, len(context.ids) + context.room)
         self._model = self._open(capacity)
         self._fed = []
-        if len(context.ids) > 1:
+        self._agreed = 0
+        if 1 < len(context.ids) <= self._context_length:
             self._feed(list(context.ids[:-1]))
         self._calls = 0
 
     def _feed(self, text: list[int]) -> Tensor:
         """Bring the model's cache to ``text`` and give the logits after it. At least the last token is always run."""
         assert self._model is not None
-        same = 0
-        for ours, theirs in zip(self._fed, text, strict=False):
-            if ours != theirs:
-                break
+        same = min(self._agreed, len(text) - 1)
+        while same < min(len(self._fed), len(text) - 1) and self._fed[same] == text[same]:
             same += 1
-        same = min(same, len(text) - 1)
         if same < len(self._fed):
             self._model.rewind(same)
         logits = self._model.extend(text[same:])
@@ -135,6 +136,7 @@ class LanguageModelDrafter(Silent):
         if len(text) >= self._context_length:
             return [None]
         law = context.warp.log_probabilities(self._feed(text)).exp()
+        self._agreed = len(context.ids)  # committed and fed: no need to compare it again
         return [Proposal(law, self._model.support)]
 
     def calls(self) -> int:

@@ -1,8 +1,8 @@
 """STAND's memory: for recent n-grams the target's ten likeliest next tokens with their averaged probabilities.
 
-Song et al., "Accelerated Test-Time Scaling with Model-Free Speculative Sampling" (arXiv 2506.04708). Rows are learned from
-committed positions only and at temperature 1; the run's temperature is applied when a row is read, so trajectories at
-different temperatures can share one store.
+Song et al., "Accelerated Test-Time Scaling with Model-Free Speculative Sampling" (arXiv 2506.04708). Rows are learned
+from committed positions only and at temperature 1; the run's temperature is applied when a row is read, so trajectories
+at different temperatures can share one store.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 from specviz.drafters.silent import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round
 from specviz.engine.sampling import Warp
+from specviz.engine.transfer import send
 from specviz.trace.schema import Note
 
 KEPT = 10
@@ -109,7 +110,9 @@ class NgramDrafter(Silent):
         return [self._row(context, node, self._suffix(context.ids, tokens, parents, node, longest)) for node in nodes]
 
     @staticmethod
-    def _suffix(ids: Sequence[int], tokens: Sequence[int], parents: Sequence[int], node: int, longest: int) -> list[int]:
+    def _suffix(
+        ids: Sequence[int], tokens: Sequence[int], parents: Sequence[int], node: int, longest: int
+    ) -> list[int]:
         """The last ``longest`` tokens of the text that ends at ``node``."""
         found: list[int] = []
         while node > 0 and len(found) < longest:
@@ -125,8 +128,10 @@ class NgramDrafter(Silent):
             return None
         order, entry = found
         self._orders[node] = order
-        probability = torch.tensor(warped(entry.law, context.warp), dtype=torch.float64, device=context.device)
-        return Proposal(probability, torch.tensor(list(entry.law), device=context.device))
+        # On the host, whatever the target runs on: ten numbers are not worth a trip to a GPU and back.
+        return Proposal(
+            torch.tensor(warped(entry.law, context.warp), dtype=torch.float64), torch.tensor(list(entry.law))
+        )
 
     def calls(self) -> int:
         """Look-ups are no forwards: one a round, as for every model-free method."""
@@ -150,7 +155,8 @@ class NgramDrafter(Silent):
 
     def observe(self, finished: Round) -> None:
         visited = finished.verdict.visited[: len(finished.emitted)]
-        seen = best_tokens(finished.target.logits[list(visited)])
+        logits = finished.target.logits
+        seen = best_tokens(logits.index_select(0, send(visited, logits.device)))
         text = [*finished.context.ids[-max(self.store.orders) :]]
         for row, token in zip(seen, finished.emitted, strict=True):
             self.store.learn(text, row)

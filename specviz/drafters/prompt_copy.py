@@ -1,7 +1,7 @@
 """Prompt lookup: find the current suffix earlier in the text and propose what followed it there.
 
-After Saxena's prompt lookup decoding (2023) as the reference implementations run it: longest suffix first, and by default
-the earliest occurrence that has a full continuation.
+After Saxena's prompt lookup decoding (2023) as the reference implementations run it: longest suffix first, and by
+default the earliest occurrence that has a full continuation.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from specviz.trace.schema import Note
 class PromptCopy(Silent):
     """An index of every n-gram's occurrences, extended as text is committed.
 
-    ``longest`` and ``shortest`` bound the suffix length; ``length`` is how many tokens are copied. With ``latest`` the most
-    recent occurrence wins, with ``partial`` a continuation may be shorter than ``length`` because the text ends.
+    ``longest`` and ``shortest`` bound the suffix length; ``length`` is how many tokens are copied. With ``latest`` the
+    most recent occurrence wins. As published a continuation has its full length and begins before the suffix does; with
+    ``partial`` it may be shorter because the text ends, and begin anywhere before that end.
     """
 
     def __init__(self, longest: int, shortest: int, length: int, latest: bool, partial: bool) -> None:
@@ -50,20 +51,18 @@ class PromptCopy(Silent):
         for size in range(min(self.longest, len(ids) - 1), self.shortest - 1, -1):
             source = self._source(tuple(ids[-size:]), len(ids))
             if source is not None:
-                tokens = ids[source : source + self.length]
+                # The context's last place is the bonus token's.
+                tokens = ids[source : source + min(self.length, max(0, context.room - 1))]
                 return tokens, self._note(len(ids) - size, size, source, len(tokens))
         return (), self._note(len(ids), 0, 0, 0)
 
     def _source(self, suffix: tuple[int, ...], total: int) -> int | None:
         """Where the continuation to copy starts, or None."""
+        last = total - 1 if self.partial else min(total - self.length, total - len(suffix) - 1)
         places = self._places.get(suffix, [])
-        for place in reversed(places) if self.latest else places:
-            whole = place + self.length <= total
-            if place < total and (whole or self.partial):
-                return place
-            if not whole and not self.latest:
-                return None  # places ascend: later ones have even less text after them
-        return None
+        if not self.latest:
+            return places[0] if places and places[0] <= last else None
+        return next((place for place in reversed(places) if place <= last), None)
 
     @staticmethod
     def _note(start: int, size: int, source: int, length: int) -> Note:

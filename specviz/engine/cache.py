@@ -1,8 +1,8 @@
 """The target's keys and values: score a tree behind the committed path, keep one path of it, roll back.
 
-Two stores with one behaviour: :class:`GrowingCache` (views into preallocated buffers, any width of pass; the eager tier) and
-:class:`FixedCache` (transformers' StaticCache at one address, padded passes; the graph tier). Kept entries need no new
-rotation: a node of depth d was rotated for position length + d, which is the place it is moved to.
+Two stores with one behaviour: :class:`GrowingCache` (views into preallocated buffers, any width of pass; the eager
+tier) and :class:`FixedCache` (transformers' StaticCache at one address, padded passes; the graph tier). Kept entries
+need no new rotation: a node of depth d was rotated for position length + d, which is the place it is moved to.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, StaticCache
 
+from specviz.engine.transfer import send
+
 
 class GrowingLayer(DynamicLayer):
-    """A dynamic layer that writes into a roomy buffer, so that a pass does not copy the whole past (``torch.cat`` would)."""
+    """A dynamic layer that writes into a roomy buffer, where ``torch.cat`` would copy the whole past in every pass."""
 
     def __init__(self, capacity: int = 256) -> None:
         super().__init__()
@@ -94,8 +96,7 @@ class GrowingCache:
         moved = [node for place, node in enumerate(path) if node != place]
         first = len(path) - len(moved)
         if moved:
-            device = self.layers[0].device
-            source = torch.tensor(moved, dtype=torch.long, device=device) + self.length
+            source = send([self.length + node for node in moved], self.layers[0].device)
             for layer in self.layers:
                 layer.move(source, self.length + first)
         self.rewind(end)
@@ -119,6 +120,7 @@ class FixedCache:
         self.cache = StaticCache(config=config, max_cache_len=capacity)
         self.capacity = capacity
         self.length = 0
+        self._counters: Tensor | None = None
 
     def width(self, nodes: int) -> int:
         """Columns of the attention mask: always all of them."""
@@ -127,8 +129,14 @@ class FixedCache:
     @torch.inference_mode()
     def point(self) -> None:
         """Make the next pass write behind the committed tokens."""
-        for layer in self.cache.layers:
-            layer.cumulative_length.fill_(self.length)
+        layers = self.cache.layers
+        if self._counters is None and layers[0].is_initialized:
+            # All counters in one tensor, each layer holding its element: one launch sets them all.
+            self._counters = torch.zeros(len(layers), dtype=torch.long, device=layers[0].keys.device)
+            for place, layer in enumerate(layers):
+                layer.cumulative_length = self._counters[place]
+        if self._counters is not None:
+            self._counters.fill_(self.length)
 
     def advance(self, tokens: int) -> None:
         self.length += tokens
@@ -139,12 +147,11 @@ class FixedCache:
         moved = [node for place, node in enumerate(path) if node != place]
         first = self.length + len(path) - len(moved)
         if moved:
-            device = self.cache.layers[0].keys.device
-            source = torch.tensor(moved, dtype=torch.long, device=device) + self.length
-            target = torch.arange(first, first + len(moved), device=device)
+            source = send([self.length + node for node in moved], self.cache.layers[0].keys.device)
+            end = first + len(moved)
             for layer in self.cache.layers:
-                layer.keys.index_copy_(2, target, layer.keys.index_select(2, source))
-                layer.values.index_copy_(2, target, layer.values.index_select(2, source))
+                layer.keys[:, :, first:end] = layer.keys.index_select(2, source)
+                layer.values[:, :, first:end] = layer.values.index_select(2, source)
         self.length += len(path)
 
     def rewind(self, length: int) -> None:

@@ -32,7 +32,7 @@ class Stopwatch:
         if self.device.type != "cuda":
             return time.perf_counter_ns()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self.device))
         return event
 
     def mark(self, phase: str) -> None:

@@ -37,8 +37,8 @@ class CostCurve:
 def best_size(value: Sequence[float], curve: CostCurve, overhead: float = 0.0) -> int:
     """How many drafted nodes pay most: ``argmax_n (1 + value[0] + … + value[n-1]) / (cost(n + 1) + overhead)``.
 
-    ``value`` is each node's chance of acceptance, best node first; the 1 is the bonus token; ``overhead`` is milliseconds a
-    round takes besides its pass.
+    ``value`` is each node's chance of acceptance, best node first; the 1 is the bonus token; ``overhead`` is
+    milliseconds a round takes besides its pass.
     """
     best, expected, most = 0, 1.0, 1.0 / (curve.at(1) + overhead)
     for nodes, chance in enumerate(value, start=1):
@@ -50,10 +50,10 @@ def best_size(value: Sequence[float], curve: CostCurve, overhead: float = 0.0) -
 
 
 def measure(target: Target, widths: Sequence[int] = WIDTHS) -> CostCurve:
-    """Time passes behind a cache of 128 tokens; the median of a few, taken in turn so that drift hits all widths alike."""
+    """Time passes behind 128 cached tokens: medians of a few, taken in turn so that drift hits all widths alike."""
     context = max(1, min(CONTEXT, target.context_length - 2 * max(widths)))
     widths = tuple(width for width in widths if context + width < target.context_length)
-    session = target.open(context + max(widths) + 1)
+    session = target.open(context)
     try:
         session.prefill([1] * context)
         taken: dict[int, list[float]] = {width: [] for width in widths}

@@ -1,6 +1,6 @@
 """The small contracts between the loop and the rooms around it. The loop knows these and nothing else.
 
-Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens a drafter gives mass to).
+Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens with drafter's mass).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Session(Protocol):
     length: int
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` into the cache. Logits are those of the last position only, [1, vocab]; hidden is [position, hidden]."""
+        """Put ``ids`` into the cache. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
 
     def score(self, tree: DraftTree) -> TargetPass:
         """Run the target once over the tree. The cache keeps its length until ``keep`` is called."""
@@ -61,7 +61,10 @@ class Target(Protocol):
     tier: str
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
-        """A fresh session with room for ``capacity`` tokens, tree nodes included. ``taps`` are hidden-state layers wanted."""
+        """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them.
+
+        ``taps`` are the hidden-state layers wanted.
+        """
 
 
 class TokenText(Protocol):
@@ -97,7 +100,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The law a node's children were drawn from. ``ids`` None means ``probability`` is [vocab]; else both are [support]."""
+    """The law of a node's children: ``probability`` is [vocab] when ``ids`` is None, else both are [support]."""
 
     probability: Tensor
     ids: Tensor | None = None
@@ -105,8 +108,9 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Pick:
-    """What a growth took at ``node``: the law, its Gumbel-perturbed log-probabilities (None when nothing was drawn), the
-    order in the support by which children were taken, and how many were."""
+    """What a growth took at ``node``: the law, its Gumbel-perturbed log-probabilities (None when nothing was drawn),
+    the order in the support by which children were taken, and how many were.
+    """
 
     node: int
     proposal: Proposal
@@ -119,9 +123,9 @@ class Pick:
 class Draft:
     """A drafted tree, and what the accept rule and the screen need to know about how it came to be.
 
-    ``proposals`` maps an inner node to the law of its children, *as sampled from*; a node without one has children chosen
-    deterministically (each a point mass). ``confidence`` is the drafter's own probability per node for the screen, None
-    where it has none. ``pruned`` are (parent, token, confidence) drafted but not sent to the target.
+    ``proposals`` maps an inner node to the law of its children, *as sampled from*; a node without one has children
+    chosen deterministically (each a point mass). ``confidence`` is the drafter's own probability per node for the
+    screen, None where it has none. ``pruned`` are (parent, token, confidence) drafted but not sent to the target.
     """
 
     tree: DraftTree
@@ -162,7 +166,7 @@ class Drafter(Protocol):
     """Proposes. What it offers a growth (rows, continuations, successors) is between the two of them."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        """A new run: the prompt is ``context.ids``; ``prefill`` is the target's pass over all of it but the last token."""
+        """A new run: the prompt is ``context.ids``; ``prefill`` is the target's pass over all but its last token."""
 
     def observe(self, finished: Round) -> None:
         """Learn from a finished round: committed tokens, the target's rows on the whole tree."""

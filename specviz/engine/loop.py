@@ -1,7 +1,8 @@
-"""The only loop: prefill, then draft, verify, judge, commit until the text ends, the budget is spent, or someone stops it."""
+"""The only loop: prefill, then draft, verify, judge, commit until the text ends, the budget is spent, or it stops."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,11 +14,11 @@ from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Composition, Context, Draft, Round, Session, Target, TargetPass
 from specviz.engine.recorder import Pending, Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.errors import ContextFull, SpecvizError
+from specviz.errors import ContextFull, OutOfMemory, SpecvizError
 from specviz.trace.schema import Step
 
-# Room kept free in the cache for the nodes of one tree beside the committed text.
-TREE_ROOM = 640
+_LOG = logging.getLogger(__name__)
+_NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
 @dataclass
@@ -31,13 +32,15 @@ class Outcome:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has a class for it; the CPU allocator only a sentence."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    """CUDA's allocator has a class for it; the CPU's, and CUDA's libraries, only a sentence."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError | OutOfMemory):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
 @dataclass
 class Decoding:
-    """One run of one composition on one target. ``prompt`` are its token ids; iterate :meth:`steps`, then read ``outcome``."""
+    """One run of a composition on a target, from the token ids ``prompt``: iterate :meth:`steps`, read ``outcome``."""
 
     target: Target
     composition: Composition
@@ -55,38 +58,56 @@ class Decoding:
             raise SpecvizError("The prompt is empty; give at least one token.")
         if len(self.prompt) + 1 > self.target.context_length:
             raise ContextFull(
-                f"The prompt has {len(self.prompt)} tokens but {self.target.name} can see {self.target.context_length}; "
-                "shorten it."
+                f"The prompt has {len(self.prompt)} tokens but {self.target.name} can see "
+                f"{self.target.context_length}; shorten it."
             )
         self.ids = list(self.prompt)
         self._round = 0
         self._recording_ns = 0
+        self._waiting: Pending | None = None
 
     def steps(self) -> Iterator[Step]:
-        """Decode, yielding each step as it is recorded. Never raises what a user could not help: see ``outcome``."""
+        """Decode, yielding each step as it is recorded. Whatever goes wrong ends the run and is told in ``outcome``."""
         session: Session | None = None
         try:
-            capacity = min(self.target.context_length, len(self.prompt) + self.budget + TREE_ROOM)
+            capacity = min(self.target.context_length, len(self.prompt) + self.budget)
             session = self.target.open(capacity, self.composition.taps)
             self._prefill(session)
             yield from self._rounds(session)
-        except (SpecvizError, RuntimeError, MemoryError) as error:
+        except Exception as error:  # the steps so far must survive a fault in any part, ours included
             self._fail(error)
+            last = self._rescue()
+            if last is not None:
+                yield last
         finally:
-            self.composition.controller.close()
-            if session is not None:
-                session.close()
+            try:
+                self.composition.controller.close()
+            finally:
+                if session is not None:
+                    session.close()
 
-    def _fail(self, error: BaseException) -> None:
+    def _rescue(self) -> Step | None:
+        """The step that was settled but not yet shown when something failed, if the device still gives it."""
+        try:
+            return self._finish()
+        except Exception as error:  # as a rule the same fault again, which is told already
+            _LOG.warning("The last step before the fault is lost: %s", error)
+            return None
+
+    def _fail(self, error: Exception) -> None:
         if is_out_of_memory(error):
             self.outcome.reason = "out_of_memory"
             self.outcome.message = (
-                f"{self.target.device.type.upper()} memory ran out; use a smaller tree, fewer new tokens or a smaller model. "
-                "The steps so far are kept."
+                f"{self.target.device.type.upper()} memory ran out; use a smaller tree, fewer new tokens or a smaller "
+                "model. The steps so far are kept."
             )
             return
         self.outcome.reason = "error"
-        self.outcome.message = str(error) if isinstance(error, SpecvizError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, SpecvizError):
+            self.outcome.message = str(error)
+            return
+        self.outcome.message = f"{type(error).__name__}: {error}"
+        _LOG.error("A run ended by a fault of the program", exc_info=error)
 
     def _context(self) -> Context:
         return Context(
@@ -107,29 +128,28 @@ class Decoding:
             found = session.prefill(self.prompt[:-1])
         self.composition.controller.begin(self._context(), found)
         if self.target.device.type == "cuda":
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.target.device)
         self.outcome.prefill_ns = time.perf_counter_ns() - started
 
     def _rounds(self, session: Session) -> Iterator[Step]:
         """Rounds until done. On CUDA a step is made while the next pass runs, so it is yielded one round later."""
         deferred = self.target.device.type == "cuda"
-        waiting: Pending | None = None
         stop: str | None = None
         while stop is None and not self.cancel.is_set():
             clock = Stopwatch(self.target.device)
             clock.start(self._recording_ns)
             context = self._context()
             draft, scored = self._propose(session, context, clock)
-            ready = self._finish(waiting)
+            ready = self._finish()
             finished, cut, stop = self._settle(session, context, draft, scored, clock)
-            waiting = self._capture(finished, cut, clock, session)
+            self._waiting = self._capture(finished, cut, clock, session)
             if not deferred:
-                ready, waiting = self._finish(waiting), None
+                ready = self._finish()
             if ready is not None:
                 yield ready
             self._round += 1
+        last = self._finish()
         self.outcome.reason = stop or "cancelled"
-        last = self._finish(waiting)
         if last is not None:
             yield last
 
@@ -155,13 +175,12 @@ class Decoding:
         clock.mark("draft")
         # A new list: what a drafter or a pending step saw of this round must not grow under it.
         self.ids = [*self.ids, *emitted]
-        self.outcome.output_ids += emitted
         clock.stop()
         return finished, cut, stop
 
     def _cut(self, found: list[int]) -> tuple[list[int], str | None, str | None]:
         """(tokens that count, why the rest was cut off, why the run is over): end of sequence, budget, context."""
-        left = self.budget - len(self.outcome.output_ids)
+        left = self.budget - (len(self.ids) - len(self.prompt))
         room = self.target.context_length - len(self.ids)
         limit, why = (left, "budget") if left <= room else (room, "context")
         ends = [] if self.ignore_eos else [place + 1 for place, one in enumerate(found) if one in self.target.eos_ids]
@@ -177,11 +196,16 @@ class Decoding:
         self._recording_ns = time.perf_counter_ns() - started
         return pending
 
-    def _finish(self, waiting: Pending | None) -> Step | None:
-        """Make the step of a settled round. What recording costs is host time of the round in which it is spent."""
+    def _finish(self) -> Step | None:
+        """Make the step that waits, if any; only then do its tokens count as output, so the two always agree.
+
+        What recording costs is host time of the round in which it is spent.
+        """
+        waiting, self._waiting = self._waiting, None
         if waiting is None:
             return None
         started = time.perf_counter_ns()
         step = self.recorder.finish(waiting)
+        self.outcome.output_ids += step.emitted
         self._recording_ns += time.perf_counter_ns() - started
         return step

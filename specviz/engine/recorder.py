@@ -1,4 +1,4 @@
-"""Turns a judged round into a trace step: the only maker of ``trace.Step``, and the only part that copies for the screen.
+"""Turns a judged round into a trace step: the only maker of ``trace.Step``, the only part that copies for the screen.
 
 On CUDA the numbers for the screen are gathered on the device, copied once into pinned memory without waiting, and made
 into a step while the next pass runs; on a CPU the step is made at once.
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Draft, Round, TokenText, Verdict
+from specviz.engine.transfer import send
 from specviz.errors import BadInput
 from specviz.trace.schema import (
     PRUNED,
@@ -64,10 +65,13 @@ class Recorder:
         """Take what the step needs off the device; does not wait for a GPU."""
         numbers = self._numbers(finished) if self.level == "tree" else None
         pending = Pending(finished, cut, clock, padded, numbers)
-        if numbers is not None and numbers[0].device.type == "cuda":
-            pending.numbers = tuple(self._pin(part) for part in numbers)  # type: ignore[assignment]
+        device = finished.context.device
+        if device.type == "cuda":
+            if numbers is not None:
+                pending.numbers = tuple(self._pin(part) for part in numbers)  # type: ignore[assignment]
+            # At every level, since the clock's events must have passed too before they can be read.
             pending.ready = torch.cuda.Event()
-            pending.ready.record()
+            pending.ready.record(torch.cuda.current_stream(device))
         return pending
 
     @staticmethod
@@ -78,11 +82,12 @@ class Recorder:
     def _numbers(self, finished: Round) -> tuple[Tensor, Tensor, Tensor]:
         """Top few log p and ids of every visited row, and p at each child of a visited node, as [visited, child]."""
         visited = finished.verdict.visited
-        rows = finished.context.warp.log_probabilities(finished.target.logits[list(visited)])
+        logits = finished.target.logits
+        rows = finished.context.warp.log_probabilities(logits.index_select(0, send(visited, logits.device)))
         best = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
         asked = [self._asked(node, finished) for node in visited]
         width = max(len(row) for row in asked)
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in asked], device=rows.device)
+        ids = send([row + [0] * (width - len(row)) for row in asked], rows.device)
         return best.values.float(), best.indices, rows.gather(-1, ids).float()
 
     @staticmethod

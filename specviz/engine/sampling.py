@@ -1,8 +1,8 @@
-"""Warping, position-keyed noise, and draws: every random number of a run is a pure function of (seed, stream, place, token).
+"""Warping, position-keyed noise, draws: every random number of a run is a pure function of seed, stream, place, token.
 
-Noise is a counter-based hash, not a generator with state, so that a token drawn at absolute position t by a speculative run
-is the very token the autoregressive run with the same seed draws there (a coupling: both take argmax of log p + Gumbel(t)),
-and so that it is the same on every device and inside a captured graph.
+Noise is a counter-based hash, not a generator with state, so that a token drawn at absolute position t by a speculative
+run is the very token the autoregressive run with the same seed draws there (a coupling: both take argmax of log p +
+Gumbel(t)), and so that it is the same on every device and inside a captured graph.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -26,6 +27,8 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15, the SplitMix64 increment, 
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
+# A nucleus is nearly always among so many best tokens, which cost far less to find than a sorted vocabulary.
+_NUCLEUS = 2048
 
 
 def _mix_host(value: int) -> int:
@@ -43,6 +46,13 @@ def _mix(value: Tensor) -> Tensor:
     return value ^ ((value >> 31) & ((1 << 33) - 1))
 
 
+@lru_cache(maxsize=32)
+def _weyl(size: int, device: str) -> Tensor:
+    """int64 [size]: 1, 2, 3, … times the increment. Read only, as it is shared between runs."""
+    with torch.inference_mode(False):
+        return torch.arange(1, size + 1, dtype=torch.long, device=device) * _GOLDEN
+
+
 @dataclass(frozen=True)
 class Noise:
     """Random numbers keyed by place. ``seed`` is the run's."""
@@ -57,19 +67,20 @@ class Noise:
 
     def uniform(self, stream: int, *place: int) -> float:
         """One number in (0, 1), for instance the draw against an acceptance threshold."""
-        return ((self._key(stream, *place) >> 11) + 0.5) * 2.0**-53
+        return ((self._key(stream, *place) >> 12) + 0.5) * 2.0**-52
 
     def uniforms(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] in (0, 1), one for each token id."""
         key = self._key(stream, *place)
         signed = key - (1 << 64) if key >= (1 << 63) else key
-        counter = torch.arange(1, size + 1, dtype=torch.long, device=device) * _GOLDEN + signed
-        bits = (_mix(counter) >> 11) & ((1 << 53) - 1)
-        return (bits.to(torch.float64) + 0.5) * 2.0**-53
+        counter = _weyl(size, str(device)) + signed
+        # 52 bits and a half: one bit more would round the largest up to 1, whose Gumbel noise is infinite.
+        bits = (_mix(counter) >> 12) & ((1 << 52) - 1)
+        return (bits.to(torch.float64) + 0.5) * 2.0**-52
 
     def gumbel(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard Gumbel noise, one for each token id."""
-        return -torch.log(-torch.log(self.uniforms(size, stream, *place, device=device)))
+        return self.uniforms(size, stream, *place, device=device).log_().neg_().log_().neg_()
 
 
 @dataclass(frozen=True)
@@ -109,11 +120,21 @@ class Warp:
         return torch.log_softmax(scores, -1)
 
     def _nucleus(self, scores: Tensor) -> Tensor:
-        """Keep the smallest set of likeliest tokens whose mass reaches ``top_p`` (Holtzman et al., arXiv 1904.09751)."""
-        ordered, order = scores.sort(dim=-1, descending=True)
-        mass = torch.softmax(ordered, -1)
-        outside = mass.cumsum(-1) - mass >= self.top_p
-        return scores.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -math.inf)
+        """Keep the smallest set of likeliest tokens whose mass reaches ``top_p`` (Holtzman et al., arXiv 1904.09751).
+
+        Tokens that tie with the last one kept are kept too, so that the law does not hang on how a sort orders equals.
+        """
+        total = torch.logsumexp(scores, -1, keepdim=True)
+        vocab = scores.shape[-1]
+        # Asking whether few were enough would wait for a GPU, which sorts fast anyway.
+        few = min(_NUCLEUS, vocab) if scores.device.type == "cpu" else vocab
+        ordered = scores.topk(few, dim=-1).values
+        mass = (ordered - total).exp().cumsum(-1)
+        if few < vocab and bool((mass[..., -1] < self.top_p).any()):
+            ordered = scores.sort(dim=-1, descending=True).values
+            mass = (ordered - total).exp().cumsum(-1)
+        kept = (mass < self.top_p).sum(-1, keepdim=True).clamp_max(ordered.shape[-1] - 1)
+        return scores.masked_fill(scores < ordered.gather(-1, kept), -math.inf)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Warped p [..., vocab], rows summing to 1. At temperature 0 a one-hot row on the largest logit."""
@@ -141,13 +162,3 @@ def draw(probability: Tensor, noise: Noise, *place: int, stream: int = TARGET) -
     """One token from a [vocab] law (need not sum to 1), by the Gumbel-max rule with the noise of ``place``."""
     gumbel = noise.gumbel(probability.shape[-1], stream, *place, device=probability.device)
     return int((probability.double().log() + gumbel).argmax())
-
-
-def residual(p: Tensor, q: Tensor) -> Tensor:
-    """norm((p - q)+) over [vocab]: what is left of the target after the drafter's share (Leviathan et al. 2211.17192).
-
-    When q covers p completely nothing is left and p itself is returned: that branch has probability 0.
-    """
-    left = (p - q).clamp_min(0)
-    total = left.sum()
-    return torch.where(total > 0, left / total, p)

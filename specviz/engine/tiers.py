@@ -1,27 +1,31 @@
 """How a target pass is launched: eagerly at its own width, or padded to a fixed width so that it can be a CUDA graph.
 
-One code path: the graph tier runs the same model call over static buffers; on CUDA the call is captured once per width and
-replayed, elsewhere it is simply made, so its arithmetic is tested on any machine.
+One code path: the graph tier runs the same model call over static buffers; on CUDA the call is captured once per width
+and replayed, elsewhere it is simply made, so its arithmetic is tested on any machine.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from specviz.engine.transfer import send
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 
 TIERS = ("auto", "eager", "graph")
 WIDTHS = (1, 8, 16, 32, 64, 96, 128, 256, 640)
+# Slots a cache keeps free behind the committed tokens for the rows of one pass, padding included.
+TREE_ROOM = WIDTHS[-1]
 CAPACITIES = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
 def choose_tier(wanted: str, device: torch.device, obstacle: str = "") -> tuple[str, str]:
-    """(tier, warning). "auto" is graph on CUDA unless ``obstacle`` says why the model cannot be captured, else eager."""
+    """(tier, warning). "auto" is graph on CUDA unless ``obstacle`` says why it cannot be captured, else eager."""
     if wanted not in TIERS:
         raise BadInput(f"There is no tier {wanted!r}; choose one of {', '.join(TIERS)}.")
     if wanted == "auto":
@@ -38,7 +42,9 @@ def padded_width(nodes: int) -> int:
     for width in WIDTHS:
         if nodes <= width:
             return width
-    raise BadInput(f"A tree of {nodes} nodes is larger than the graph tier's widest pass ({WIDTHS[-1]}); use fewer nodes.")
+    raise BadInput(
+        f"A tree of {nodes} nodes is larger than the graph tier's widest pass ({WIDTHS[-1]}); use fewer nodes."
+    )
 
 
 def bucket(capacity: int) -> int:
@@ -55,13 +61,15 @@ def see(tree: DraftTree, length: int, width: int, rows: int, device: torch.devic
     Rows past the tree's nodes are padding; each sees only its own slot, because an empty row is backend-defined.
     """
     nodes = len(tree)
-    mask = torch.zeros(rows, width, dtype=torch.bool)
+    mask = torch.zeros(rows, width, dtype=torch.bool, device=device)
     mask[:nodes, :length] = True
-    mask[:nodes, length : length + nodes] = tree.shape.ancestors
+    mask[:nodes, length : length + nodes] = tree.shape.ancestors_on(device)
     if rows > nodes:
-        spare = torch.arange(nodes, rows)
-        mask[spare, length + spare] = True
-    return mask.to(device, non_blocking=True)
+        mask.diagonal(length)[nodes:rows] = True
+    return mask
+
+
+_CAPTURING = threading.Lock()
 
 
 @dataclass
@@ -113,9 +121,8 @@ class GraphRunner:
     def _fill(self, buffers: Buffers, tree: DraftTree, length: int, width: int) -> None:
         nodes = len(tree)
         buffers.tokens[0, :nodes] = tree.tokens
-        depths = torch.zeros(width, dtype=torch.long)
-        depths[:nodes] = torch.tensor(tree.shape.depths)
-        buffers.positions[0].copy_(depths + length)
+        places = [length + depth for depth in tree.shape.depths] + [length] * (width - nodes)
+        buffers.positions[0].copy_(send(places, self.device))
         mask = see(tree, length, self.capacity, width, self.device)
         if self.mask_dtype == torch.bool:
             buffers.mask[0, 0].copy_(mask)
@@ -135,16 +142,18 @@ class GraphRunner:
         return buffers.outputs
 
     def _capture(self, buffers: Buffers) -> None:
-        """Warm up on a side stream, as CUDA asks, then record the call. Writes land in slots the next pass overwrites."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):
-                self.point()
-                self.forward(buffers.tokens, buffers.positions, buffers.mask)
-        torch.cuda.current_stream().wait_stream(side)
-        self.point()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            buffers.outputs = self.forward(buffers.tokens, buffers.positions, buffers.mask)
-        buffers.graph = graph
+        """Warm up on a side stream, as CUDA asks, then record the call. Writes land where the next pass overwrites."""
+        with _CAPTURING, torch.cuda.device(self.device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(2):
+                    self.point()
+                    self.forward(buffers.tokens, buffers.positions, buffers.mask)
+            torch.cuda.current_stream().wait_stream(side)
+            self.point()
+            graph = torch.cuda.CUDAGraph()
+            # Another user's run may allocate or copy meanwhile, which the default mode would count as an error of ours.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                buffers.outputs = self.forward(buffers.tokens, buffers.positions, buffers.mask)
+            buffers.graph = graph

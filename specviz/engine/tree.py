@@ -1,7 +1,8 @@
-"""Draft trees: shape (parents) known to the host, tokens on the device, and the masks and positions a target pass needs.
+"""Draft trees: shape (parents) known to the host, tokens on the device, and the mask that a target pass needs.
 
-Layout after text trees in SpecInfer (arXiv 2305.09781): node 0 is the last committed token, not yet in the target's cache;
-``parents[i] < i``; a node's absolute position is cache length + depth; a node sees the cache, its ancestors and itself.
+Layout after text trees in SpecInfer (arXiv 2305.09781): node 0 is the last committed token, not yet in the target's
+cache; ``parents[i] < i``; a node's absolute position is cache length + depth; a node sees the cache, its ancestors and
+itself.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+import numpy
 import torch
 from torch import Tensor
 
+from specviz.engine.transfer import send
 from specviz.errors import BadInput
 
 
@@ -70,20 +73,37 @@ class TreeShape:
     @cached_property
     def ancestors(self) -> Tensor:
         """Bool [node, node] on the CPU: True where the column is an ancestor of the row or the row itself."""
-        seen = torch.eye(len(self.parents), dtype=torch.bool)
+        seen = numpy.eye(len(self.parents), dtype=bool)
         for node, parent in enumerate(self.parents[1:], start=1):
             seen[node] |= seen[parent]
-        return seen
+        return torch.from_numpy(seen)
+
+    @cached_property
+    def _elsewhere(self) -> dict[torch.device, Tensor]:
+        return {}
+
+    def ancestors_on(self, device: torch.device) -> Tensor:
+        """:attr:`ancestors` on ``device``, copied there once."""
+        if device.type == "cpu":
+            return self.ancestors
+        if device not in self._elsewhere:
+            self._elsewhere[device] = self.ancestors.to(device)
+        return self._elsewhere[device]
 
 
 @lru_cache(maxsize=64)
+def shape_of(parents: tuple[int, ...]) -> TreeShape:
+    """The shape with these parents. Trees of one run keep few shapes, so what a shape works out is worth keeping."""
+    return TreeShape(parents)
+
+
 def chain(length: int) -> TreeShape:
     """The shape of a chain: a root with ``length`` drafted tokens below it, one under the other."""
-    return TreeShape(tuple(range(-1, length)))
+    return shape_of(tuple(range(-1, length)))
 
 
 def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
-    """A shape from child counts: ``levels[d][i]`` is how many children the i-th node of depth d has (missing means 0)."""
+    """A shape from child counts: ``levels[d][i]`` is how many children the i-th node of depth d has (0 if missing)."""
     parents, level = [-1], [0]
     for counts in levels:
         below = []
@@ -95,9 +115,10 @@ def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
 
 
 def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
-    """A shape from rank paths, ``(0, 2)`` being the third child of the first child of the root; every prefix must be there.
+    """A shape from rank paths, ``(0, 2)`` being the third child of the root's first; every prefix must be there.
 
-    Siblings keep rank order and nodes are laid level by level. Raises BadInput when a path's parent is missing.
+    Siblings keep rank order, a missing rank leaves no gap, and nodes are laid level by level. Raises BadInput when a
+    path's parent is missing.
     """
     ordered = sorted({tuple(path) for path in paths}, key=lambda path: (len(path), path))
     place: dict[tuple[int, ...], int] = {(): 0}
@@ -122,7 +143,10 @@ class DraftTree:
         """From host lists. Raises BadInput when the two differ in length or a parent comes after its child."""
         if len(tokens) != len(parents):
             raise BadInput(f"A draft tree with {len(tokens)} tokens cannot have {len(parents)} parents.")
-        return DraftTree(TreeShape(tuple(parents)), torch.tensor(list(tokens), dtype=torch.long, device=device))
+        known = tuple(map(int, tokens))
+        tree = DraftTree(shape_of(tuple(parents)), send(known, device))
+        tree.__dict__["host_tokens"] = known  # so that nobody has to fetch them back
+        return tree
 
     def __len__(self) -> int:
         return len(self.shape)

@@ -25,8 +25,8 @@ def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tu
 class Choices:
     """The target's own token at each node: argmax at temperature 0, else a draw with the noise of the next position.
 
-    On CUDA all nodes are chosen in one go and copied once, since asking node by node would wait for the device each time;
-    on a CPU only the nodes that the walk visits are worth their softmax.
+    On CUDA all nodes are chosen in one go and copied once, since asking node by node would wait for the device each
+    time; on a CPU only the nodes that the walk visits are worth their softmax.
     """
 
     def __init__(self, logits: Tensor, tree: DraftTree, context: Context) -> None:

@@ -15,7 +15,7 @@ from specviz.errors import BadInput
 
 @dataclass(frozen=True)
 class CalibratedTree:
-    """Rank paths below the root with their measured chance of being accepted, best first and parents before children."""
+    """Rank paths below the root with their measured chance of acceptance, best first and parents before children."""
 
     paths: tuple[tuple[int, ...], ...]
     chance: tuple[float, ...]
@@ -39,12 +39,15 @@ class CalibratedTree:
             paths = tuple(tuple(int(rank) for rank in one) for one, _ in found["paths"])
             return CalibratedTree(paths, tuple(float(p) for _, p in found["paths"]), str(found.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BadInput(f"{path.name} is no calibrated tree ({error}); make it with: python -m specviz calibrate.") from error
+            raise BadInput(
+                f"{path.name} is no calibrated tree ({error}); make it with: python -m specviz calibrate."
+            ) from error
 
 
 def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = "") -> CalibratedTree:
-    """From how often each path was accepted in ``rounds`` rounds. A path is never likelier than its parent, so ordering by
-    count with shorter paths first on ties keeps every parent before its children."""
+    """From how often each path was accepted in ``rounds`` rounds. A path is never likelier than its parent, so ordering
+    by count with shorter paths first on ties keeps every parent before its children.
+    """
     ordered = sorted(reached, key=lambda path: (-reached[path], len(path), path))
     chance = tuple(reached[path] / max(1, rounds) for path in ordered)
     return CalibratedTree(tuple(ordered), chance, source)

@@ -18,7 +18,7 @@ class Copying(Protocol):
 
 
 class Copied:
-    """The continuation as a chain, cut to the room there is."""
+    """The continuation as a chain, cut to the room there is (a drafter may do so itself, and tell it so)."""
 
     def grow(self, drafter: Copying, context: Context) -> Draft:
         tokens, note = drafter.continuation(context)

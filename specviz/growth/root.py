@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
 from specviz.engine.interfaces import Context, Draft, Drafter
-from specviz.engine.tree import DraftTree, chain
+from specviz.engine.tree import DraftTree
 
 
 class RootOnly:
     """A tree of one node."""
 
     def grow(self, drafter: Drafter, context: Context) -> Draft:
-        return Draft(DraftTree(chain(0), torch.tensor([context.ids[-1]], device=context.device)))
+        return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))

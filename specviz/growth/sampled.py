@@ -1,7 +1,8 @@
 """Trees whose children are drawn from the drafter's law: chains, and Gumbel-Top-K among siblings without replacement.
 
-The top k of log q + Gumbel noise are k draws without replacement, in draw order (Kool et al., arXiv 1903.06059), which is
-what STAND's parallel sampling rests on (arXiv 2506.04708). The noise is keyed by round, so no round reuses another's.
+The top k of log q + Gumbel noise are k draws without replacement, in draw order (Kool et al., arXiv 1903.06059), which
+is what STAND's parallel sampling rests on (arXiv 2506.04708). The noise is keyed by round, so no round reuses
+another's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ SHOWN = 12
 class Rows(Protocol):
     """A drafter that gives the law of a node's children."""
 
-    def rows(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> list[Proposal | None]:
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
         """For each of ``nodes`` of the tree so far the warped law of its children, None where it has none to offer."""
 
     def calls(self) -> int:
@@ -60,7 +63,7 @@ class _Growing:
 
 
 class _Block:
-    """Gumbel noise for one round. Small supports share one block, since a call per node would cost more than the draws."""
+    """Gumbel noise for one round. Small supports share one block: a call per node would cost more than the draws."""
 
     WIDTH = 16
 
@@ -106,7 +109,7 @@ class Sampled:
     @staticmethod
     def _pick(node: int, law: Proposal, wanted: int, context: Context, noise: _Block) -> Pick:
         q = law.probability
-        if wanted > 1 or q.numel() <= _Block.WIDTH:
+        if wanted > 1 or q.numel() <= _Block.WIDTH:  # one draw from a wide law needs no counting, which waits for a GPU
             wanted = min(wanted, int((q > 0).sum()))
         if context.warp.greedy:
             return Pick(node, law, None, q.topk(wanted).indices, wanted)

@@ -1,4 +1,4 @@
-"""A tree of fixed shape filled with ranked successors: node of rank r below v carries the drafter's r-th guess after v."""
+"""A tree of fixed shape filled with ranked successors: the r-th child of a node carries the r-th guess after it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ranking(Protocol):
 
 
 class Static:
-    """Fills ``shape`` level by level. Where the drafter knows nothing the branch ends: a made-up token would be waste."""
+    """Fills ``shape`` level by level. Where the drafter knows nothing the branch ends: a made-up token is waste."""
 
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape
@@ -41,6 +41,8 @@ class Static:
                     tokens.append(int(token))
                     parents.append(place[node])
                 if used and len(rows) < SHOWN:
-                    rows.append({"node": place[node], "token": tokens[place[node]], "tokens": list(ranked), "used": len(used)})
+                    rows.append(
+                        {"node": place[node], "token": tokens[place[node]], "tokens": list(ranked), "used": len(used)}
+                    )
         tree = DraftTree.of(tokens, parents, context.device)
         return Draft(tree, confidence=(None,) * len(tree), calls=1, notes=(drafter.note(rows),))

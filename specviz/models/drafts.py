@@ -36,7 +36,10 @@ def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progre
     model = TextTarget(draft.model, draft.name, draft.eos_ids, target.tier)
     warnings = tuple(word for word in (*draft.warnings, model.warning) if word)
     return DraftModel(
-        draft.name, model.context_length, lambda capacity: SessionModel(model.open(capacity), model), warnings
+        draft.name,
+        model.context_length,
+        lambda capacity: SessionModel(model.open(capacity), model, target.vocab_size),
+        warnings,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from specviz.engine.cache import FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import GraphRunner, bucket, choose_tier, padded_width, see
+from specviz.engine.tiers import TREE_ROOM, GraphRunner, bucket, choose_tier, padded_width, see
+from specviz.engine.transfer import send
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 
@@ -18,16 +20,41 @@ FULL = "full_attention"
 SLIDING = "sliding_attention"
 # Branches of a tree cannot be told apart by masking a recurrence, so such layers are refused rather than run wrong.
 BRANCHABLE = {FULL, SLIDING}
+# Kernels that take any mask.
+KERNELS = ("sdpa", "eager")
 # These RoPE kinds look at the largest position on the host, which a captured graph cannot do.
 HOST_ROPE = {"dynamic", "longrope"}
 
 
 def layer_kinds(config: Any) -> tuple[str, ...]:
-    """The kind of every decoder layer, in transformers' words."""
-    found = getattr(config, "layer_types", None)
-    if found:
-        return tuple(found)
-    return (FULL,) * config.num_hidden_layers
+    """The kind of every decoder layer, in transformers' words; without a list, what transformers' own caches assume."""
+    listed = getattr(config, "layer_types", None)
+    if listed:
+        return tuple(listed)
+    if getattr(config, "sliding_window", None) is not None:
+        kind = SLIDING
+    else:
+        kind = FULL if getattr(config, "attention_chunk_size", None) is None else "chunked_attention"
+    return (kind,) * config.num_hidden_layers
+
+
+def trouble(model: Any, kinds: Sequence[str]) -> str:
+    """Why this model cannot verify trees, or nothing."""
+    unknown = sorted(set(kinds) - BRANCHABLE)
+    if unknown or getattr(model, "_is_stateful", False):
+        what = f"layers of kind {', '.join(unknown)}" if unknown else "recurrent layers"
+        return f"has {what}, which cannot hold the branches of a draft tree; choose a target whose layers all attend"
+    config = model.config.get_text_config()
+    if "position_ids" not in inspect.signature(model.forward).parameters or getattr(config, "alibi", False):
+        return "takes no position ids, so two branches could not share a depth; choose a target with rotary positions"
+    if "local" in getattr(config, "attention_layers", ()):
+        return (
+            "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
+        )
+    kernel = model.config._attn_implementation
+    if kernel not in KERNELS:
+        return f"runs the attention kernel {kernel}, which ignores a tree's mask; load it with {' or '.join(KERNELS)}"
+    return ""
 
 
 def _rope_kind(config: Any) -> str:
@@ -49,12 +76,11 @@ class TextTarget:
         self.dtype = model.dtype
         self.attention = str(model.config._attn_implementation)
         self.kinds = layer_kinds(self.config)
-        unknown = sorted(set(self.kinds) - BRANCHABLE)
-        if unknown:
-            raise ModelUnavailable(
-                f"{name} has layers of kind {', '.join(unknown)}, which cannot hold the branches of a draft tree; "
-                "choose a target whose layers all attend."
-            )
+        reason = trouble(model, self.kinds)
+        if reason:
+            raise ModelUnavailable(f"{name} {reason}.")
+        # Models with a list of kinds take one mask for each kind; models that slide throughout take one mask.
+        self._one_mask = not getattr(self.config, "layer_types", None)
         self.tier, self.warning = choose_tier(tier, self.device, self._obstacle())
 
     def _obstacle(self) -> str:
@@ -65,7 +91,10 @@ class TextTarget:
         return f"its {rope} rotary positions are computed on the host" if rope in HOST_ROPE else ""
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> TextSession:
-        """A fresh session with room for ``capacity`` tokens. Raises ContextFull beyond the model's own context."""
+        """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them.
+
+        Raises ContextFull beyond the model's own context.
+        """
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
         return TextSession(self, capacity, tuple(taps))
@@ -74,11 +103,12 @@ class TextTarget:
         """What the model's attention wants for a bool mask [row, kv]: additive on eager, a dict where windows slide."""
         if SLIDING not in self.kinds:
             return self._finish(seen)
-        return {FULL: self._finish(seen), SLIDING: self._finish(seen & self._window(seen, length, depths))}
+        near = self._finish(seen & self._window(seen, length, depths))
+        return near if self._one_mask else {FULL: self._finish(seen), SLIDING: near}
 
     def _window(self, seen: Tensor, length: int, depths: Sequence[int]) -> Tensor:
         """Bool [row, kv]: columns whose position is within the sliding window of the row's position."""
-        row = torch.tensor(depths, device=seen.device) + length
+        row = send([length + depth for depth in depths], seen.device)
         column = torch.cat([torch.arange(length, device=seen.device), row])
         return row[:, None] - column[None, :] < int(self.config.sliding_window)
 
@@ -92,7 +122,7 @@ class TextTarget:
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """One call of the model over ``tokens`` [1, row]: logits [row, vocab] (the last ``last`` rows if set) and taps."""
+        """One call of the model over ``tokens`` [1, row]: logits [row, vocab] (only the ``last`` if set) and taps."""
         asked = {"output_hidden_states": list(taps)} if taps else {}
         with torch.inference_mode():
             found = self.model(
@@ -116,10 +146,10 @@ class TextSession:
         self._cache: GrowingCache | FixedCache
         self._graph: GraphRunner | None = None
         if target.tier == "graph":
-            self._cache = FixedCache(target.config, bucket(capacity))
+            self._cache = FixedCache(target.config, bucket(capacity + TREE_ROOM))
             self._graph = self._runner(self._cache)
         else:
-            self._cache = GrowingCache(len(target.kinds), capacity)
+            self._cache = GrowingCache(len(target.kinds), capacity + TREE_ROOM)
 
     def _runner(self, cache: FixedCache) -> GraphRunner:
         target = self.target
@@ -165,7 +195,7 @@ class TextSession:
         if self._graph is not None:
             return TargetPass(*self._graph(tree, self.length))
         target, nodes, start = self.target, len(tree), self.length
-        positions = (torch.tensor(tree.shape.depths) + start).to(target.device)[None]
+        positions = send([[start + depth for depth in tree.shape.depths]], target.device)
         mask = None
         if nodes > 1 or SLIDING in target.kinds:
             mask = target.mask(see(tree, start, start + nodes, nodes, target.device), start, tree.shape.depths)
