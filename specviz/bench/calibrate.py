@@ -1,104 +1,145 @@
-"""Finds the trees of STAND and Token Recycling: decode with a large tree, count which rank paths are accepted, keep the best.
+"""Finds the trees of STAND and Token Recycling: replay the target's own texts, count which rank paths would have been right.
 
-STAND (arXiv 2506.04708) starts from 625 nodes of depth 20 and keeps 80; Token Recycling (arXiv 2408.08696) likewise.
+STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 that were accepted most; Token Recycling
+(arXiv 2408.08696) searches likewise. Here the target writes one token at a time, its rows are kept, and at every position
+the drafter, knowing only what came before, is asked by which ranks it would have reached the text that followed: the same
+counts for every conceivable path at once, without a pass over a wide tree.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from specviz.bench.prompts import CALIBRATION
-from specviz.drafters.ngram_store import NgramDrafter, NgramStore
-from specviz.drafters.successors import Recycler, SuccessorMatrix
+from specviz.drafters.ngram_store import NgramStore, best_tokens, warped
+from specviz.drafters.silent import Silent
+from specviz.drafters.successors import SuccessorMatrix, top_successors
 from specviz.engine.controller import Steady
-from specviz.engine.interfaces import Composition, Draft
-from specviz.engine.tree import TreeShape, shape_from_paths
+from specviz.engine.interfaces import Composition, Round
+from specviz.engine.sampling import DRAFT, Noise, Warp
 from specviz.errors import BadInput
-from specviz.growth.calibrated import CalibratedTree, from_counts
-from specviz.methods.parts import TREES
 from specviz.acceptance.match import Match
-from specviz.acceptance.rejection import Rejection
-from specviz.growth.sampled import Sampled
-from specviz.growth.static import Static
+from specviz.growth.calibrated import CalibratedTree, from_counts
+from specviz.growth.root import RootOnly
+from specviz.methods.parts import TREES
 from specviz.request import Request
 from specviz.run import Prepared, prepare
-from specviz.trace.schema import Step
 
 KEPT = 80
 TRAJECTORIES = 3
-NAMES = ("stand", "token_recycling")
-Path_ = tuple[int, ...]
+STAND_HEAT = 0.6
+DEEPEST = {"stand": 16, "token_recycling": 8}
+RankPath = tuple[int, ...]
 
 
-def wide_shape(nodes: int, depth: int, width: int = 8) -> TreeShape:
-    """A large tree to start from: rank paths in order of a falling prior (each rank halves, each level costs a tenth)."""
-    found: list[tuple[float, Path_]] = [(0.0, ())]
-    for _ in range(depth):
-        longer = [(cost + 0.6 * rank + 0.1, (*path, rank)) for cost, path in found for rank in range(width)]
-        found = sorted({*found, *longer})[: nodes + 1]
-    return shape_from_paths([path for _, path in found if path])
+@dataclass
+class Text:
+    """One text the target wrote: prompt and output ids, and for each output token the row it was chosen from."""
+
+    prompt: list[int]
+    output: list[int]
+    rows: list[dict[int, float]]
+    successors: list[list[int]]
 
 
-def rank_paths(shape: TreeShape) -> dict[int, Path_]:
-    """Each node's path of sibling ranks from the root."""
-    found: dict[int, Path_] = {0: ()}
-    for node in range(len(shape)):
-        for rank, child in enumerate(shape.children[node]):
-            found[child] = (*found[node], rank)
-    return found
+class Listener(Silent):
+    """Keeps the target's rows at committed positions."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[int, float]] = []
+        self.successors: list[list[int]] = []
+
+    def observe(self, finished: Round) -> None:
+        self.rows += best_tokens(finished.target.logits[:1])
+        self.successors += top_successors(finished.target.logits[:1]).tolist()
 
 
-def run(name: str, target: str, nodes: int = 320, tokens: int = 128, report: Callable[[str], None] = print) -> Path:
+def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
     """Calibrate ``name`` on ``target`` and write ``assets/trees/NAME.json``; the path of that file."""
-    if name not in NAMES:
-        raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(NAMES)}.")
-    counts: Counter[Path_] = Counter()
-    rounds = 0
-    shape = wide_shape(nodes, 20 if name == "stand" else 8)
-    for number, steps in enumerate(_runs(name, target, shape, tokens)):
-        for draft_shape, step in steps:
-            rounds += 1
-            paths = rank_paths(draft_shape)
-            counts.update(paths[node] for node in step.path)
-        report(f"run {number + 1}: {rounds} rounds, {sum(counts.values()) / max(1, rounds):.2f} accepted a round")
-    source = f"{len(CALIBRATION)} prompts, {rounds} rounds of {nodes} nodes on {target}"
-    tree = from_counts(dict(counts), rounds, source)
+    if name not in DEEPEST:
+        raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(DEEPEST)}.")
+    counts: Counter[RankPath] = Counter()
+    places = 0
+    replay = replay_stand if name == "stand" else replay_recycling
+    for number, texts in enumerate(_written(name, target, tokens), start=1):
+        for found in replay(texts):
+            places += 1
+            counts.update(found[:depth] for depth in range(1, len(found) + 1))
+        report(f"prompt {number} of {len(CALIBRATION)}: {places} places, {counts.total() / max(1, places):.2f} reached in each")
+    tree = from_counts(dict(counts), places, f"{len(CALIBRATION)} prompts, {places} places, {target}")
     out = TREES / f"{name}.json"
-    CalibratedTree(tree.paths[:KEPT], tree.chance[:KEPT], source).save(out)
+    CalibratedTree(tree.paths[:KEPT], tree.chance[:KEPT], tree.source).save(out)
     return out
 
 
-class _Watched(Steady):
-    """Remembers the shape of the last draft, which may be smaller than the static one."""
-
-    shape: TreeShape
-
-    def draft(self, context: object) -> Draft:
-        drafted = super().draft(context)  # type: ignore[arg-type]
-        self.shape = drafted.tree.shape
-        return drafted
-
-
-def _runs(name: str, target: str, shape: TreeShape, tokens: int) -> Iterator[list[tuple[TreeShape, Step]]]:
-    """Decoded trajectories, each as (drafted shape, step) pairs."""
-    matrix: SuccessorMatrix | None = None
-    heat = 0.6 if name == "stand" else 0.0
+def _written(name: str, target: str, tokens: int) -> Iterator[list[Text]]:
+    """Per prompt the texts to replay: three sampled trajectories for STAND, the greedy text for Token Recycling."""
+    heat, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
     for prompt in CALIBRATION:
-        ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=heat, record="off"))
-        store = NgramStore()
-        matrix = matrix or SuccessorMatrix(ready.target.vocab_size)
-        for seed in range(TRAJECTORIES if name == "stand" else 1):
-            if name == "stand":
-                controller = _Watched(NgramDrafter(store), Sampled(shape))
-                yield _decode(ready, Composition(controller, Rejection()), controller, seed)
-            else:
-                controller = _Watched(Recycler(matrix), Static(shape))
-                yield _decode(ready, Composition(controller, Match()), controller, seed)
+        ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=heat))
+        yield [_write(ready, seed) for seed in range(tries)]
 
 
-def _decode(ready: Prepared, composition: Composition, controller: _Watched, seed: int) -> list[tuple[TreeShape, Step]]:
-    decoding = ready.decoding(composition, seed, "tree", threading.Event())
-    return [(controller.shape, step) for step in decoding.steps()]
+def _write(ready: Prepared, seed: int) -> Text:
+    listener = Listener()
+    composition = Composition(Steady(listener, RootOnly()), Match())
+    decoding = ready.decoding(composition, seed, "off", threading.Event())
+    for _ in decoding.steps():
+        pass
+    return Text(ready.prompt_ids, decoding.outcome.output_ids, listener.rows, listener.successors)
+
+
+def replay_recycling(texts: Sequence[Text]) -> Iterator[RankPath]:
+    """At every place of every text, the ranks by which the matrix as it was then leads along what followed."""
+    for text in texts:
+        seen = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))
+        last = text.prompt[-1]
+        for place, row in enumerate(text.successors):
+            yield _along(text.output[place:], last, seen)
+            seen.write([last], torch.tensor([row]))
+            last = text.output[place]
+
+
+def _along(following: Sequence[int], token: int, matrix: SuccessorMatrix) -> RankPath:
+    found: list[int] = []
+    for expected in following[: DEEPEST["token_recycling"]]:
+        ranked = matrix.read(token)
+        if expected not in ranked:
+            break
+        found.append(ranked.index(expected))
+        token = expected
+    return tuple(found)
+
+
+def replay_stand(texts: Sequence[Text]) -> Iterator[RankPath]:
+    """The same for the n-gram store, filled by earlier trajectories and by this one so far; ranks are draw orders."""
+    store, warp = NgramStore(), Warp(STAND_HEAT)
+    for number, text in enumerate(texts):
+        for place, row in enumerate(text.rows):
+            before = [*text.prompt, *text.output[:place]]
+            if number or place >= len(text.output) // 2:  # an empty store says nothing about shapes
+                yield _drawn(text.output[place:], before, store, warp, Noise(number * 100_003 + place))
+            store.learn(before, row)
+
+
+def _drawn(following: Sequence[int], before: list[int], store: NgramStore, warp: Warp, noise: Noise) -> RankPath:
+    found: list[int] = []
+    text = list(before[-8:])
+    for depth, expected in enumerate(following[: DEEPEST["stand"]]):
+        entry = store.lookup(text)
+        if entry is None:
+            break
+        law = entry[1].law
+        perturbed = torch.tensor(warped(law, warp), dtype=torch.float64).log() + noise.gumbel(len(law), DRAFT, depth)
+        order = [list(law)[rank] for rank in perturbed.argsort(descending=True).tolist()]
+        if expected not in order:
+            break
+        found.append(order.index(expected))
+        text.append(expected)
+    return tuple(found)

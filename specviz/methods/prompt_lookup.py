@@ -32,7 +32,7 @@ class Parameters:
     exactness="exact",
     token_exact=True,
     paper=Paper("Prompt Lookup Decoding", "Apoorv Saxena", 2023),
-    look_at="The copied chain is long when the answer quotes the prompt and absent when it does not: compare an edit with a story.",
+    look_at="The copied chain is long when the answer quotes the prompt, absent when it does not: an edit against a story.",
     parameters=Parameters,
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:

@@ -1,4 +1,7 @@
-"""Speculative sampling (Leviathan et al. 2211.17192; Chen et al. 2302.01318): a small model drafts a chain, the ratio test judges."""
+"""Speculative sampling: a small model drafts a chain, the ratio test judges it.
+
+Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ class Parameters:
     exactness="exact",
     token_exact=False,
     paper=Paper("Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"),
-    look_at="Overlapping p and q bars: their common area is the chance of acceptance, the surplus of p is what a rejection draws from.",
+    look_at="Overlapping p and q bars: their common area is the chance of acceptance, p's surplus is what a rejection draws from.",
     parameters=Parameters,
     weights=("small_draft",),
     needs_draft=True,

@@ -28,7 +28,9 @@ PUBLISHED = (
 class Parameters:
     """Which tree, and whether the matrix outlives a run."""
 
-    tree: str = choice("fitted", ("published", "fitted"), "The published 80 nodes, or as many of the best as pay on this machine.")
+    tree: str = choice(
+        "fitted", ("published", "fitted"), "The published 80 nodes, or as many of the best as pay on this machine."
+    )
     keep: bool = switch(True, "Keep the matrix from one run to the next, as published.")
 
 
