@@ -75,7 +75,8 @@ def _rows(trace: Trace) -> list[tuple[str, str]]:
     ]
     if end.baseline is not None:
         rows += _compared(trace)
-    return rows + [("why", term.sentence) for term in explain(trace) if term.name == "verdict" or term.loud]
+    why = sorted(explain(trace), key=lambda term: term.name == "verdict")
+    return rows + [("why", term.sentence) for term in why if term.loud or term.name == "verdict"]
 
 
 def _compared(trace: Trace) -> list[tuple[str, str]]:

@@ -6,10 +6,9 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specviz.commands.console import ProgressLine, emit, tell
-from specviz.commands.live import Live
 from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput
 from specviz.methods.parameters import build
@@ -18,6 +17,9 @@ from specviz.models.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Request
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Step, Trace
+
+if TYPE_CHECKING:
+    from specviz.commands.live import Live
 
 HELP = "decode a prompt and show how it went"
 BROKEN = 1
@@ -57,6 +59,7 @@ def execute(options: argparse.Namespace) -> int:
     # Said now, before torch is imported and a model loaded.
     build(get(request.method).parameters, request.parameters, request.method)
     _check_out(options.out)
+    from specviz.commands.live import Live
     from specviz.run import stream
 
     progress, taken, live = ProgressLine(), _Taken(), Live(quiet=options.json)

@@ -164,8 +164,8 @@ def _numbers(canvas: Canvas, leaf: _Leaf, left: float, row: float, roomy: bool) 
     full = 64.0
     below = row + (PILL if roomy else PILL - 3) / 2 + 4
     if leaf.q is not None:
-        canvas.bar(left + 2, below, full * leaf.q, Line("drafter q", canvas.theme.draft, "solid"))
+        canvas.bar(left + 2, below, full * leaf.q, Line("q drafter", canvas.theme.draft, "solid"))
     if leaf.p is not None:
-        canvas.bar(left + 2, below + 4, full * leaf.p, Line("target p", canvas.theme.verify, "solid"))
+        canvas.bar(left + 2, below + 4, full * leaf.p, Line("p target", canvas.theme.accepted, "solid"))
     if roomy:
         canvas.write(left - 1, below + 14, _print(leaf), mono=True, color=look(leaf.status, canvas.theme).line)

@@ -40,8 +40,8 @@ def look(status: str, theme: Theme) -> Look:
             "rejected, redrawn", "triangle-down", "8px,3px,2px,3px", 1.6, paper, theme.resampled, theme.resampled
         ),
         SKIPPED: Look("never judged", "circle-open", "1.5px,3px", 1.2, paper, theme.quiet, theme.mute),
-        PRUNED: Look("drafted, not sent", "line-ew-open", "1px,5px", 1.2, paper, theme.quiet, theme.mute),
-        BONUS: Look("bonus token", "diamond", "2px,2px", 1.8, theme.tints["bonus"], theme.bonus, theme.bonus),
+        PRUNED: Look("pruned", "line-ew-open", "1px,5px", 1.2, paper, theme.quiet, theme.mute),
+        BONUS: Look("bonus", "diamond", "2px,2px", 1.8, theme.tints["bonus"], theme.bonus, theme.bonus),
     }[status]
 
 

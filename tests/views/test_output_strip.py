@@ -29,7 +29,7 @@ def test_the_text_is_the_runs_own(method: str) -> None:
 
 def test_drafted_and_own_tokens_differ_in_colour_and_in_underline() -> None:
     sky, own, blue = spans(views.output_strip(trace(TREE)))
-    assert sky[1] == own[1] == "step 1: accepted" and blue[1] == "step 1: bonus token"
+    assert sky[1] == own[1] == "step 1: accepted" and blue[1] == "step 1: bonus"
     assert "2px solid" in sky[0] and "2px dotted" in blue[0]
     assert THEMES["light"].accepted in sky[0] and THEMES["light"].bonus in blue[0]
 
