@@ -5,7 +5,7 @@ from __future__ import annotations
 import gradio as gr
 
 from specviz.trace.metrics import FORMULAS
-from specviz.ui import panels
+from specviz.ui import panels, theme
 from specviz.views.theme import markup
 
 INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
@@ -25,10 +25,10 @@ for text in job: print(text.splitlines()[-1])   # grows by a line a step</code><
 def build() -> None:
     """Lay the tab out; there is nothing to connect."""
     with gr.Column(elem_classes="sp-page"):
-        gr.HTML(INTRODUCTION)
-        gr.HTML(f"<h2>Methods</h2>{panels.cards()}")
-        gr.HTML(f"<h2>Numbers</h2>{_numbers()}")
-        gr.HTML(PROGRAMS.format(here="http://127.0.0.1:7860"))
+        theme.html(INTRODUCTION)
+        theme.html(f"<h2>Methods</h2>{panels.cards()}")
+        theme.html(f"<h2>Numbers</h2>{_numbers()}")
+        theme.html(PROGRAMS.format(here="http://127.0.0.1:7860"))
 
 
 def _numbers() -> str:

@@ -10,16 +10,15 @@ import gradio as gr
 
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
-from specviz.ui import comparing, panels
+from specviz.ui import comparing, panels, theme
 from specviz.ui.asking import Asked
 from specviz.ui.comparing import Change
 from specviz.ui.shared import Shared
-from specviz.ui.shown import title
-from specviz.ui.traces_tab import choices
+from specviz.ui.shown import choices, title
 from specviz.viewer.component import Stage
 
 Runs = list[tuple[str, str]]
-ALIGNMENTS = [("token", "token"), ("time", "time"), ("not at all", "off")]
+ALIGNMENTS = [("token", "token"), ("time", "time"), ("neither", "off")]
 ALIGN = "(how) => window.specvizPage.align('#sp-left', '#sp-right', how)"
 
 
@@ -32,6 +31,7 @@ class CompareTab:
     right: gr.HTML
     one: gr.Dropdown
     two: gr.Dropdown
+    said: gr.HTML
     table: gr.HTML
     banner: gr.HTML
     run: gr.Button
@@ -43,7 +43,7 @@ class CompareTab:
     @property
     def outputs(self) -> list[Any]:
         """Everything a change may touch."""
-        return [self.left, self.right, self.one, self.two, self.table, self.banner, self.run, self.stop, self.runs]
+        return [self.left, self.right, self.one, self.two, self.said, self.table, self.banner, self.run, self.stop, self.runs]
 
     def updates(self, change: Change, runs: Runs) -> dict[Any, Any]:
         """The change as Gradio wants it: only the components that differ."""
@@ -56,9 +56,9 @@ class CompareTab:
             runs.append((title(change.kept[1]), change.kept[0]))
             made[self.runs] = runs
         if change.names is not None:
-            listed = choices(self.shared, runs)
+            listed = choices(self.shared.library, runs)
             made[self.one], made[self.two] = (gr.Dropdown(listed, value=name or None) for name in change.names)
-            made[self.table] = self.versus(*change.names)
+            made |= self.versus(*change.names)
         if change.banner is not None:
             made[self.banner] = gr.HTML(panels.banner(change.banner), visible=bool(change.banner))
         if change.running is not None:
@@ -66,12 +66,14 @@ class CompareTab:
             made[self.stop] = gr.Button(visible=change.running)
         return made
 
-    def versus(self, left: str, right: str) -> str:
-        """The table between the two, or nothing while one of them is missing."""
+    def versus(self, left: str, right: str) -> dict[Any, Any]:
+        """The sentence above the two and the table below, or nothing while one of them is missing."""
         try:
-            return comparing.table(self.shared.library.trace(left), self.shared.library.trace(right))
+            pair = self.shared.library.trace(left), self.shared.library.trace(right)
         except SpecvizError:
-            return ""
+            return {self.said: "", self.table: ""}
+        said = f'<p class="sp-parting">{panels.markup(comparing.sentence(*pair))}</p>'
+        return {self.said: said, self.table: comparing.table(*pair)}
 
 
 def build(shared: Shared, runs: gr.State) -> CompareTab:
@@ -80,19 +82,20 @@ def build(shared: Shared, runs: gr.State) -> CompareTab:
     methods = [(one.title, one.name) for one in all_methods().values() if "text" in one.modality]
     with gr.Column(elem_classes="sp-compare"):
         with gr.Row(elem_classes="sp-bar"):
-            one = gr.Dropdown(choices(shared, []), value=next(iter(names), None), label="Left", elem_id="sp-one", min_width=200)
-            two = gr.Dropdown(choices(shared, []), value=next(iter(names[1:]), None), label="Right", elem_id="sp-two", min_width=200)
-            how = gr.Radio(ALIGNMENTS, value="token", label="Keep in step by", elem_classes="sp-how", min_width=180)
-            method = gr.Dropdown(methods, value="autoregressive", label="Run the Text tab's settings, and with", elem_id="sp-other", min_width=200)
+            one = gr.Dropdown(choices(shared.library, []), value=next(iter(names), None), label="Left", elem_id="sp-one", min_width=200)
+            two = gr.Dropdown(choices(shared.library, []), value=next(iter(names[1:]), None), label="Right", elem_id="sp-two", min_width=200)
+            how = gr.Radio(ALIGNMENTS, value="token", label="In step by", elem_classes="sp-how", min_width=180)
+            method = gr.Dropdown(methods, value="autoregressive", label="Text tab's run against", elem_id="sp-other", min_width=200)
             with gr.Row(elem_classes="sp-go"):
                 run = gr.Button("Run both", variant="primary", min_width=0)
                 stop = gr.Button("Stop", visible=False, min_width=0, elem_classes="sp-stop")
-        banner = gr.HTML("", visible=False)
+        banner = theme.html("", visible=False)
+        said = theme.html("")
         with gr.Row(elem_classes="sp-pair"):
             left = Stage("", elem_id="sp-left", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False)
             right = Stage("", elem_id="sp-right", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False)
-        table = gr.HTML("")
-    return CompareTab(shared, left, right, one, two, table, banner, run, stop, method, how, runs)
+        table = theme.html("")
+    return CompareTab(shared, left, right, one, two, said, table, banner, run, stop, method, how, runs)
 
 
 def wire(tab: CompareTab, here: gr.Tab, asked: list[Any]) -> None:

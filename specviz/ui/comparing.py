@@ -70,7 +70,7 @@ def parting(left: Trace, right: Trace) -> int | None:
 
 
 def table(left: Trace, right: Trace) -> str:
-    """The numbers of both, and one sentence on their texts."""
+    """The numbers of both."""
     rows = [
         ("tokens", *(sum(len(step.emitted) for step in trace.steps) for trace in (left, right))),
         ("target passes", len(left.steps), len(right.steps)),
@@ -80,7 +80,7 @@ def table(left: Trace, right: Trace) -> str:
     ]
     cells = "".join(f"<tr><th scope=row>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in rows)
     heads = "".join(f"<th scope=col>{markup(trace.run.title)}</th>" for trace in (left, right))
-    return f'<div class="sp-versus"><table><thead><tr><td></td>{heads}</tr></thead><tbody>{cells}</tbody></table><p>{sentence(left, right)}</p></div>'
+    return f'<div class="sp-versus"><table><thead><tr><td></td>{heads}</tr></thead><tbody>{cells}</tbody></table></div>'
 
 
 def sentence(left: Trace, right: Trace) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.trace import store as traces
-from specviz.ui import feed, lessons, panels
+from specviz.ui import feed, lessons, panels, theme
 from specviz.ui.lessons import Lesson, Page
 from specviz.ui.shared import Shared
 from specviz.viewer.component import Stage
@@ -81,14 +81,14 @@ def build(shared: Shared, found: dict[str, Lesson]) -> None:
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
                 lesson = gr.Dropdown(names, value=first, label="Lesson", elem_id="sp-lesson-choice")
-                text = gr.HTML(opened.text)
+                text = theme.html(opened.text)
                 guess = gr.Radio(list(opened.choices), label="Your prediction", visible=opened.asks, elem_classes="sp-guess")
-                verdict = gr.HTML("", visible=False)
+                verdict = theme.html("", visible=False)
             with gr.Column(elem_classes="sp-foot", min_width=0), gr.Row(elem_classes="sp-go"):
                 back = gr.Button("Back", size="lg", min_width=0, interactive=False)
                 reveal = gr.Button("Reveal", variant="primary", size="lg", min_width=0, visible=opened.asks)
-                onward = gr.Button("Next", size="lg", min_width=0)
-        with gr.Column(elem_classes="sp-main", min_width=0):
+                onward = gr.Button("Next", variant="secondary" if opened.asks else "primary", size="lg", min_width=0)
+        with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
             stage = Stage(opened.feed, elem_id="sp-lesson", elem_classes="sp-stage", autoplay=False)
     number, at = gr.State(0), gr.Number(opened.at, visible=False)
     parts = {"text": text, "stage": stage, "at": at, "guess": guess, "verdict": verdict, "back": back, "reveal": reveal, "onward": onward}

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
 
+from specviz.errors import BadTrace
 from specviz.request import Memory, Request
 from specviz.trace import store as traces
 from specviz.trace.schema import End, Trace
@@ -22,7 +23,7 @@ WAIT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Frame:
-    """One update of the page. ``cancel`` is what ends this run. ``trace`` comes with every end line; ``failure`` when the run broke off
+    """One update of the page. ``cancel`` is what ends this run. ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off
     or, with no ``lines``, never began."""
 
     cancel: Event
@@ -75,20 +76,27 @@ class Live:
             self.store.drop(feed.run)
 
     def _frame(self, cancel: Event, feed: Feed, batch: Batch) -> Frame:
+        first = not feed.count and bool(batch.lines)
         if batch.status is not None and not feed.count:
             feed.say(batch.status)
         for one in batch.lines:
             self.store.append(feed.run, one)
         feed.add(batch.lines)
-        if batch.failure and feed.count:
-            feed.fail(batch.failure)
-        trace = self._trace(feed.run) if batch.ended or batch.failure else None
-        return Frame(cancel, feed.text, feed.run, trace, batch.failure, feed.count)
+        trace, failure = None, batch.failure
+        if first or batch.ended or batch.failure:
+            trace, broken = self._trace(feed.run)
+            failure = failure or broken
+        if failure and feed.count:
+            feed.fail(failure)
+        return Frame(cancel, feed.text, feed.run, trace, failure, feed.count)
 
-    def _trace(self, key: str) -> Trace | None:
-        """The run so far, None before its first line."""
+    def _trace(self, key: str) -> tuple[Trace | None, str]:
+        """The run so far, None before its first line; or what is wrong with the file it has written, which stays on the stage."""
         text = self.store.text(key)
-        return traces.read(text.encode()) if text else None
+        try:
+            return (traces.read(text.encode()) if text else None), ""
+        except BadTrace as error:
+            return None, f"This run's own file breaks the trace format, so it cannot be explained or saved: {error}"
 
 
 def _ahead(ticket: Ticket) -> str:

@@ -19,14 +19,20 @@
   theme(chosen || (dark() ? "dark" : "light"));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => theme(kept.get() || (event.matches ? "dark" : "light")));
 
-  /** Open the fold with this id and bring it into view. */
-  function unfold(id) {
-    const fold = document.getElementById(id);
-    const head = fold && fold.querySelector("button.label-wrap");
-    if (!head) return;
-    if (!head.classList.contains("open")) head.click();
+  const head = (id) => document.querySelector(`#${id} button.label-wrap`);
+  const isOpen = (id) => Boolean(head(id) && head(id).classList.contains("open"));
+
+  /** Bring the fold with this id to the top. */
+  function reveal(id) {
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    fold.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+    const fold = document.getElementById(id);
+    if (fold) setTimeout(() => fold.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" }), 60);
+  }
+
+  /** Open the fold with this id, if it is closed, and show it. */
+  function unfold(id) {
+    if (isOpen(id)) reveal(id);
+    else if (head(id)) head(id).click();
   }
 
   document.addEventListener("click", (event) => {
@@ -108,6 +114,8 @@
   });
 
   window.specvizPage = {
+    reveal,
+    figures: (shown) => [isOpen("sp-figures") ? shown : "", dark() ? "dark" : "light"],
     align: (left, right, how) => { alignment = { left, right, how }; },
     go: (id, step) => { const found = stage(id); if (found && step >= 0) setTimeout(() => found.go(step), 30); },
     stage,

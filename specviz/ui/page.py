@@ -25,7 +25,7 @@ def build(shared: Shared) -> gr.Blocks:
     with gr.Blocks(title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False) as page:
         shown = gr.State(default.name if default else "")
         runs = gr.State([])
-        gr.HTML(MASTHEAD, elem_classes="sp-masthead", apply_default_css=False)
+        theme.html(MASTHEAD, elem_classes="sp-masthead")
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
             with gr.Tab("Text", id="text"):
                 text = text_tab.build(shared, shown, runs)

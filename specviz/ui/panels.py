@@ -45,19 +45,20 @@ def summary(name: str) -> str:
     return f'<p class="sp-summary">{markup(method.summary)} <b title="{markup(MEANING[word])}">{markup(word)}</b></p>'
 
 
-def why(trace: Trace | None) -> str:
-    """The speed-up in one number and the terms behind it, for the foot of the controls."""
-    terms = {term.name: term for term in explain(trace)} if trace is not None else {}
+def why(trace: Trace | None, timing: bool = False) -> str:
+    """The speed-up in one number and the terms behind it. ``timing`` says that the one-by-one run is still to come."""
+    terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if not terms:
-        return '<p class="sp-why-none">Why it was faster, or not, stands here after a run.</p>'
-    return f'<div class="sp-why">{_headline(terms)}<dl>{"".join(_rows(terms))}</dl></div>'
+        return '<p class="sp-why-none">Why it was faster, or not, stands here when the run is over.</p>'
+    return f'<div class="sp-why">{_headline(terms, timing)}<dl>{"".join(_rows(terms))}</dl></div>'
 
 
-def _headline(terms: dict[str, Term]) -> str:
+def _headline(terms: dict[str, Term], timing: bool) -> str:
     measured = terms["measured"].value if "measured" in terms else None
     said = markup(terms["verdict"].sentence)
     if measured is None:
-        return f'<p title="{said}">Speed-up {MORE}</p><p>unknown: the one-by-one run was not timed</p>'
+        why = "timing the one-by-one run …" if timing else "unknown: the one-by-one run was not timed"
+        return f'<p title="{said}">Speed-up {MORE}</p><p>{why}</p>'
     word = "faster" if measured >= 1 else "slower"
     return f'<p title="{said}">Why {word} {MORE}</p><p><b>{measured:.2f}×</b> measured</p>'
 

@@ -47,3 +47,8 @@ def title(trace: Trace) -> str:
     prompt = " ".join(run.prompt.split())
     heat = f", T = {run.sampling.temperature:g}" if run.sampling.temperature else ""
     return f"{run.title}{heat} · {prompt[:40]}{'…' if len(prompt) > 40 else ''}"
+
+
+def choices(library: Library, runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """This session's runs, newest first, then the recorded ones: title and name of each."""
+    return [*reversed(runs), *library.gallery.choices()]

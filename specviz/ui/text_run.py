@@ -21,8 +21,8 @@ STOPPED = ("Stopped",)
 class Change:
     """What is to change on the page; None leaves a part as it is.
 
-    ``feed`` is the stage's text, ``shown`` the run's name, ``kept`` a run that joins this session's list, ``asked`` a run
-    whose settings the controls take over.
+    ``feed`` is the stage's text, ``shown`` the run's name, ``kept`` says that it joins this session's list, ``asked`` is a
+    run whose settings the controls take over. ``timing`` says that the one-by-one run is still to come.
     """
 
     feed: str | None = None
@@ -31,7 +31,8 @@ class Change:
     banner: str | None = None
     note: bool = False
     running: bool | None = None
-    kept: str | None = None
+    kept: bool = False
+    timing: bool = False
     asked: Run | None = None
 
 
@@ -51,20 +52,25 @@ def live(shared: Shared, session: str | None, shown: str, asked: Asked) -> Itera
         request = asking.request(asked, shared.settings)
         visit = shared.visits.of(session)
         yield Change(running=True, banner="")
+        last: Trace | None = None
         for frame in shared.live.run(visit, request):
-            if visit.current(frame.cancel):
-                yield _changed(shared, shown, frame)
+            if not visit.current(frame.cancel):
+                return
+            last = frame.trace or last
+            yield _changed(shared, shown, frame, request.baseline)
+        if last is not None:
+            yield Change(trace=last)
     except SpecvizError as error:
         yield Change(banner=str(error))
     yield Change(running=False)
 
 
-def _changed(shared: Shared, shown: str, frame: Frame) -> Change:
+def _changed(shared: Shared, shown: str, frame: Frame, timing: bool) -> Change:
     if frame.failure and not frame.lines:
         return Change(feed=shared.library.feed(shown), banner=frame.failure, note=frame.failure.startswith(STOPPED))
-    name = MINE + frame.key if frame.lines else None
-    kept = name if frame.trace is not None else None
-    return Change(frame.feed, name, frame.trace, frame.failure or None, kept=kept)
+    if not frame.lines:
+        return Change(frame.feed)
+    return Change(frame.feed, MINE + frame.key, frame.trace, frame.failure or None, kept=True, timing=timing)
 
 
 def stop(shared: Shared, session: str | None) -> None:

@@ -10,12 +10,12 @@ import gradio as gr
 
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Run, Trace
-from specviz.ui import asking, controls, panels, text_run
+from specviz.ui import asking, controls, panels, text_run, theme
 from specviz.ui.asking import Asked
 from specviz.ui.figures import Figures
 from specviz.ui.picker import chosen, picker
 from specviz.ui.shared import Shared
-from specviz.ui.shown import title
+from specviz.ui.shown import choices, title
 from specviz.ui.text_run import Change
 from specviz.viewer.component import Stage
 
@@ -64,17 +64,17 @@ class TextTab:
             made[self.stage] = change.feed
         if change.shown is not None:
             made[self.shown] = change.shown
-            made[self.recording] = change.shown if change.shown in self.shared.library.gallery.recordings else None
+            if change.kept and change.trace is not None and all(name != change.shown for _, name in runs):
+                runs.append((title(change.trace), change.shown))
+                made[self.runs] = runs
+            made[self.recording] = gr.Dropdown(choices(self.shared.library, runs), value=change.shown or None)
         if change.banner is not None:
             made[self.banner] = gr.HTML(panels.banner(change.banner, "note" if change.note else "error"), visible=bool(change.banner))
         if change.running is not None:
             made[self.run] = gr.Button("Running" if change.running else "Run live")
             made[self.stop] = gr.Button(visible=change.running)
         if change.trace is not None:
-            made[self.why] = panels.why(change.trace)
-            if change.kept and all(name != change.kept for _, name in runs):
-                runs.append((title(change.trace), change.kept))
-                made[self.runs] = runs
+            made[self.why] = panels.why(change.trace, change.timing)
         if change.asked is not None and text_run.known(change.asked):
             made |= self.take_over(change)
         return made
@@ -116,12 +116,13 @@ def build(shared: Shared, shown: gr.State, runs: gr.State) -> TextTab:
                 with gr.Row(elem_classes="sp-go"):
                     parts["run"] = gr.Button("Run live", variant="primary", size="lg", min_width=0)
                     parts["stop"] = gr.Button("Stop", size="lg", min_width=0, visible=False, elem_classes="sp-stop")
-                parts["why"] = gr.HTML(panels.why(_first(shared)))
+                parts["why"] = theme.html(panels.why(_first(shared)))
         with gr.Column(elem_classes="sp-main", min_width=0):
-            parts["banner"] = gr.HTML("", visible=False, elem_classes="sp-banner")
-            default = shared.library.gallery.default
-            feed = shared.library.feed(default.name) if default else ""
-            parts["stage"] = Stage(feed, elem_id="sp-stage", elem_classes="sp-stage", lines=shared.library.store.lines)
+            with gr.Column(elem_classes="sp-front", min_width=0):
+                parts["banner"] = theme.html("", visible=False)
+                default = shared.library.gallery.default
+                feed = shared.library.feed(default.name) if default else ""
+                parts["stage"] = Stage(feed, elem_id="sp-stage", elem_classes="sp-stage", lines=shared.library.store.lines)
             figures = Figures.build(shared, shown)
     tab = TextTab(shared, shown=shown, runs=runs, figures=figures, recording=top, **parts)
     _wire(tab)
@@ -142,11 +143,11 @@ def arrive(tab: TextTab) -> Any:
 
 
 def _recordings(shared: Shared) -> gr.Dropdown:
-    """The recorded runs, in the header's free corner."""
+    """What the stage shows, in the header's free corner: recorded runs, and this session's as they come."""
     gallery = shared.library.gallery
     return gr.Dropdown(
-        gallery.choices(), value=gallery.default.name if gallery.default else None, label="Recorded run", elem_id="sp-recording",
-        elem_classes="sp-top", visible=bool(gallery.recordings), min_width=0,
+        choices(shared.library, []), value=gallery.default.name if gallery.default else None, label="Showing", elem_id="sp-recording",
+        elem_classes="sp-top", min_width=0,
     )  # fmt: skip
 
 
@@ -163,7 +164,7 @@ def _controls(shared: Shared) -> dict[str, Any]:
     choices = [(one.title, one.name) for one in all_methods().values() if "text" in one.modality]
     return {
         "method": gr.Dropdown(choices, value=method, label="Method", elem_id="sp-method"),
-        "summary": gr.HTML(panels.summary(method)),
+        "summary": theme.html(panels.summary(method)),
         "target": gr.Dropdown(
             asking.targets("target"), value=settings.target, label="Target", allow_custom_value=settings.any_model, elem_id="sp-target",
         ),
@@ -198,8 +199,10 @@ def _wire(tab: TextTab) -> None:
     def halt(request: gr.Request) -> None:
         text_run.stop(shared, request.session_hash)
 
-    tab.recording.input(tab.player(), [tab.recording, tab.runs], tab.outputs, **quiet)
-    tab.run.click(go, [tab.shown, tab.runs, *tab.asked], tab.outputs, **quiet)
+    played = tab.recording.input(tab.player(), [tab.recording, tab.runs], tab.outputs, **quiet)
+    ran = tab.run.click(go, [tab.shown, tab.runs, *tab.asked], tab.outputs, **quiet)
+    for event in (played, ran):
+        tab.figures.on(event.then, shared, tab.shown)
     tab.stop.click(halt, None, None, queue=False, show_progress="hidden", api_visibility="private")
     tab.examples.choose(chosen, None, tab.prompt, queue=False, show_progress="hidden", api_visibility="private")
     tab.method.input(tab.of_method, tab.method, [tab.summary, tab.own, tab.draft], queue=False, **quiet)

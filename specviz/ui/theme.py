@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import gradio as gr
 
@@ -92,6 +93,11 @@ def css() -> str:
 def script() -> str:
     """What the page does in the browser besides the stage: theme choice, the URL's query, small conveniences."""
     return _file("page.js")
+
+
+def html(value: str = "", **more: Any) -> gr.HTML:
+    """A piece of HTML dressed by our style sheet alone."""
+    return gr.HTML(value, apply_default_css=False, js_on_load=None, **more)
 
 
 def _fonts(listed: str) -> list[str]:

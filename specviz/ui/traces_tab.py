@@ -11,9 +11,9 @@ import gradio as gr
 from specviz.errors import SpecvizError
 from specviz.trace import store as traces
 from specviz.trace.schema import Trace
-from specviz.ui import downloads, panels
+from specviz.ui import downloads, panels, theme
 from specviz.ui.shared import Shared
-from specviz.ui.shown import MINE, title
+from specviz.ui.shown import MINE, choices, title
 
 Runs = list[tuple[str, str]]
 
@@ -50,11 +50,6 @@ def opened(shared: Shared, path: str | None) -> tuple[str, str]:
     return MINE + shared.library.store.add(trace), title(trace)
 
 
-def choices(shared: Shared, runs: Runs) -> Runs:
-    """This session's runs, newest first, then the recorded ones."""
-    return [*reversed(runs), *shared.library.gallery.choices()]
-
-
 def facts(trace: Trace) -> str:
     """What a run is, as a table."""
     run, end = trace.run, trace.end
@@ -82,7 +77,7 @@ def _number(value: float | None) -> str:
 
 def chosen(shared: Shared, runs: Runs, name: str, message: str = "") -> list[Any]:
     """What the tab shows when a run is chosen."""
-    listed = choices(shared, runs)
+    listed = choices(shared.library, runs)
     try:
         shown = facts(shared.library.trace(name)) if name else ""
     except SpecvizError as error:
@@ -97,18 +92,18 @@ def build(shared: Shared) -> TracesTab:
     default = shared.library.gallery.default
     name = default.name if default else ""
     with gr.Column(elem_classes="sp-page"):
-        gr.HTML(_HEAD)
-        banner = gr.HTML("", visible=False)
+        theme.html(_HEAD)
+        banner = theme.html("", visible=False)
         with gr.Row(elem_classes="sp-two"):
             with gr.Column(min_width=300):
-                run = gr.Dropdown(choices(shared, []), value=name or None, label="Run", elem_id="sp-run")
-                shown = gr.HTML(facts(default.trace) if default else "")
-                show = gr.Button("Show on the stage", variant="primary")
+                run = gr.Dropdown(choices(shared.library, []), value=name or None, label="Run", elem_id="sp-run")
+                shown = theme.html(facts(default.trace) if default else "")
+                show = gr.Button("Show on the stage", variant="primary", size="md")
             with gr.Column(min_width=300):
-                gr.HTML("<h3>Save this run as</h3>")
+                theme.html("<h3>Save this run as</h3>")
                 saved = downloads.buttons(shared.library, name, elem_id="sp-downloads")
-                gr.HTML("<h3>Open a trace file</h3>")
-                upload = gr.File(label="A .spectrace.jsonl file", file_types=[".jsonl"], type="filepath", height=120, elem_id="sp-upload")
+                theme.html("<h3>Open a trace file</h3>")
+                upload = gr.File(show_label=False, file_types=[".jsonl"], type="filepath", height=120, elem_id="sp-upload")
     return TracesTab(run, shown, saved, banner, upload, show)
 
 
