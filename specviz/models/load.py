@@ -88,7 +88,8 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, pro
             raise _no_room(name, device) from problem
         raise ModelUnavailable(f"{name} cannot be loaded from {folder}: {_first_line(problem)}") from problem
     shape = architecture_of(model)
-    pack(model)
+    with quiet():
+        pack(model)
     return LoadedText(
         name=name,
         model=model,

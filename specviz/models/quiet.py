@@ -1,20 +1,25 @@
-"""Keep transformers' own progress bars off the terminal while it loads: we show our own."""
+"""Let transformers load one thing at a time, without the progress bars that stand beside our own."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from transformers.utils import logging
 
+# While it loads, transformers switches what belongs to the whole process: torch's default dtype, its own bars.
+_LOADING = threading.Lock()
+
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars inside; as it was afterwards."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    """Nobody else loads inside, and no bars are drawn but the one of unpacking a GGUF file, which cannot be told to."""
+    with _LOADING:
+        shown = logging.is_progress_bar_enabled()
+        logging.disable_progress_bar()
+        try:
+            yield
+        finally:
+            if shown:
+                logging.enable_progress_bar()

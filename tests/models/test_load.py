@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,17 @@ def test_the_same_model_is_loaded_once_for_each_number_format(tiny_folder: Path)
     assert load_causal_lm(str(tiny_folder), "float64") is not first
     load.release(str(tiny_folder))
     assert load_causal_lm(str(tiny_folder), "float32") is not first
+
+
+def test_two_users_can_load_different_models_at_once(tiny_folder: Path) -> None:
+    formats = ["float64", "float32", "bfloat16", "float16"]
+    with ThreadPoolExecutor(4) as users:
+        loaded = list(users.map(lambda name: load_causal_lm(str(tiny_folder), name, "cpu"), formats))
+    for one, name in zip(loaded, formats, strict=True):
+        weights = list(one.model.parameters())
+        assert {str(weight.dtype) for weight in weights} == {f"torch.{name}"}
+        assert all(weight.device.type == "cpu" and weight.isfinite().all() for weight in weights)
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_weights_only_as_pickles_are_refused(tiny_folder: Path, tiny_model: Any) -> None:
