@@ -1,0 +1,42 @@
+"""``methods``: what is listed, for programs and for people, and that it needs no torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from specviz.__main__ import main
+from tests.commands.fakes import ROOT
+
+
+def test_methods_are_listed_as_json_without_torch() -> None:
+    asked = (
+        "import sys; from specviz.__main__ import main; main(['methods', '--json']); "
+        "print({'torch', 'transformers', 'gradio'} & set(sys.modules), file=sys.stderr)"
+    )
+    answer = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert answer.stderr.strip() == "set()"
+    listed = {one["name"]: one for one in json.loads(answer.stdout)}
+    assert {"autoregressive", "speculative_sampling", "prompt_lookup", "token_recycling", "stand"} <= set(listed)
+    for one in listed.values():
+        assert {"title", "modality", "exactness", "token_exact", "parameters", "weights", "paper"} <= set(one)
+        assert one["exactness"] in ("exact", "relaxed") and isinstance(one["token_exact"], bool)
+        for weights in one["weights"]:
+            assert weights["present"] in (True, False)
+    copied = next(one for one in listed["prompt_lookup"]["parameters"] if one["name"] == "copied")
+    assert copied == {
+        "name": "copied", "kind": "int", "default": 10, "low": 1, "high": 64, "unit": "tokens", "choices": [],
+        "step": None, "help": copied["help"],
+    }  # fmt: skip
+    assert listed["token_recycling"]["paper"]["arxiv"] == "2408.08696"
+
+
+def test_methods_are_listed_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    shown = capsys.readouterr().out
+    assert "prompt_lookup: Prompt lookup." in shown
+    assert "1 to 64 tokens, normally 10." in shown
+    assert "arXiv 2408.08696" in shown

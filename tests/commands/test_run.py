@@ -1,0 +1,136 @@
+"""``run``: what goes to the output and what elsewhere, what is asked of the engine, what is kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specviz.__main__ import main
+from specviz.request import Request
+from specviz.trace import store
+from specviz.trace.schema import Trace
+from tests.commands.fakes import RUN, Event, put_fake, python
+from tests.samples import sample_trace
+
+
+def test_json_is_exactly_one_object_and_words_go_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = put_fake(monkeypatch).trace
+    assert main([*RUN, "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("\n") == 1
+    found = json.loads(said.out)
+    assert found["output_ids"] == list(trace.end.output_ids) and found["text"] == trace.end.text
+    assert found["method"] == "token_recycling" and found["exactness"] == "exact" and found["reason"] == "budget"
+    needed = {"tau", "steps", "emitted", "accepted_by_depth", "node_efficiency", "seconds", "tokens_per_second"}
+    compared = {"speedup", "predicted_speedup", "baseline_tokens_per_second", "first_divergence"}
+    assert needed | compared <= set(found["metrics"])
+    assert {"draft", "verify", "judge", "commit", "host", "total"} <= set(found["metrics"]["seconds"])
+    assert "Loading a model" in said.err and "warning: This run is a sample made for tests." in said.err
+
+
+def test_live_output_is_the_text_and_then_the_numbers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = put_fake(monkeypatch).trace
+    assert main(list(RUN)) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith(trace.end.text + "\n\n")
+    numbers = said.out[len(trace.end.text) :]
+    assert f"{trace.end.metrics['tau']:.2f} tokens a pass" in numbers
+    assert f"{trace.end.metrics['speedup']:.2f}× measured" in numbers
+    assert "the same text, token for token" in numbers
+    assert "one token at a time" in numbers, "why it was faster, or not"
+    assert "\x1b" not in said.out, "no colours outside a terminal"
+
+
+def test_text_streams_as_it_is_accepted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = []
+
+    def events(trace: Trace, cancel: Any) -> Iterator[Event]:
+        yield trace.run
+        for step in trace.steps:
+            yield step
+            seen.append(capsys.readouterr().out)
+        yield trace.end
+
+    trace = put_fake(monkeypatch, events=events).trace
+    assert main(list(RUN)) == 0
+    assert seen == ["".join(step.pieces) for step in trace.steps]
+
+
+def test_a_silent_drafter_is_loud_in_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = sample_trace(4, method="autoregressive")
+    put_fake(monkeypatch, replace(trace, run=replace(trace.run, method="prompt_lookup")))
+    assert main(list(RUN)) == 0
+    assert "The drafter proposed nothing in all of 4 steps" in capsys.readouterr().out
+
+
+def test_token_text_cannot_drive_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = sample_trace(2)
+    spoilt = tuple(replace(step, pieces=("\x1b]0;owned\x07",) * len(step.pieces)) for step in trace.steps)
+    put_fake(monkeypatch, replace(trace, steps=spoilt))
+    assert main(list(RUN)) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_every_flag_reaches_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = put_fake(monkeypatch)
+    flags = (
+        "--target T --draft D --raw --max-new-tokens 7 --temperature 0.5 --top-p 0.9 --top-k 40 --seed 3 "
+        "--dtype float64 --device cpu --tier eager --param tree=published --param keep=false --baseline --json"
+    )
+    assert main([*RUN, *flags.split()]) == 0
+    assert made.asked == Request(
+        method="token_recycling", prompt="hello", target="T", draft="D", raw=True, max_new_tokens=7, temperature=0.5,
+        top_p=0.9, top_k=40, seed=3, dtype="float64", device="cpu", tier="eager", baseline=True,
+        parameters={"tree": "published", "keep": "false"},
+    )  # fmt: skip
+
+
+def test_the_prompt_may_come_from_a_file_or_the_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, file = put_fake(monkeypatch), tmp_path / "prompt.txt"
+    file.write_text("naïve\n", encoding="utf-8")
+    assert main(["run", "--method", "stand", "--prompt-file", str(file), "--json"]) == 0
+    assert made.asked is not None and made.asked.prompt == "naïve\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("from the input"))
+    assert main(["run", "--method", "stand", "--prompt-file", "-", "--json"]) == 0
+    assert made.asked.prompt == "from the input"
+
+
+def test_the_trace_is_kept_and_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made, out = put_fake(monkeypatch), tmp_path / "run.spectrace.jsonl"
+    assert main([*RUN, "--json", "--out", str(out)]) == 0
+    assert len(store.read(out).steps) == len(made.trace.steps)
+
+
+def test_the_last_end_wins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def events(trace: Trace, cancel: Any) -> Iterator[Event]:
+        yield from (trace.run, *trace.steps, replace(trace.end, baseline=None, metrics={}), trace.end)
+
+    put_fake(monkeypatch, events=events)
+    out = tmp_path / "run.spectrace.jsonl"
+    assert main([*RUN, "--json", "--out", str(out)]) == 0
+    assert "speedup" in json.loads(capsys.readouterr().out)["metrics"]
+    assert store.read(out).end.baseline is not None
+
+
+@pytest.mark.model
+def test_the_real_model_writes_the_same_text_twice(tmp_path: Path) -> None:
+    given = ("--prompt", "Count from one to five: one, two,", "--max-new-tokens", "12", "--raw", "--json")
+    answers = [python("run", "--method", name, *given) for name in ("autoregressive", "prompt_lookup")]
+    assert [answer.returncode for answer in answers] == [0, 0], answers[0].stderr + answers[1].stderr
+    first, second = (json.loads(answer.stdout) for answer in answers)
+    assert len(first["output_ids"]) == 12 and first["output_ids"] == second["output_ids"]
