@@ -4,39 +4,37 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import html
-import json
 
+from specviz.trace import replay, store
 from specviz.viewer import bundle
 
 COMPRESS_ABOVE = 400_000
-"""Letters of trace from which it is embedded compressed, so that the file stays under a megabyte for long runs too."""
+"""Letters of trace from which it is embedded compressed, so that a page stays under a megabyte for long runs too."""
 
-# Nothing may be fetched, whatever a trace says; only what is in this file runs.
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-
-PAGE = """<!doctype html>
+# The six marks are those of trace.replay, which makes the page of a run that is too long even for this.
+TEMPLATE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta http-equiv="Content-Security-Policy" content="{{policy}}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <link rel="icon" href="data:,">
-<title>{title}</title>
+<title>{{title}}</title>
 <style>
-html, body {{ margin: 0; height: 100%; background: #fbfbfa; --specviz-height: max(600px, 100vh); }}
-html.dark, .dark body {{ background: #14181c; }}
-</style>
+html, body { margin: 0; height: 100%; background: #fbfbfa; --specviz-height: max(600px, 100vh); }
+.dark, .dark body { background: #14181c; }
+.specviz-notice { margin: 0; padding: 6px 14px; font: 13px/1.4 system-ui, sans-serif; background: #fdf1d5; color: #1d2329; }
+{{style}}</style>
 </head>
 <body>
-<main id="stage"></main>
+{{notice}}
+<main id="stage" OPTIONS></main>
 <noscript>This page draws a recorded run and needs JavaScript. It asks nothing of the network.</noscript>
-<script type="application/json" id="trace">{trace}</script>
-<script>
-{script}</script>
-<script>
-{start}</script>
+<script type="application/json" id="specviz-trace">{{trace}}</script>
+<script>{{script}}</script>
 </body>
 </html>
 """
@@ -47,32 +45,47 @@ const asked = new URLSearchParams(location.search).get("theme");
 const dress = () => document.documentElement.classList.toggle("dark", asked ? asked === "dark" : preferred.matches);
 preferred.addEventListener("change", dress);
 dress();
-const given = JSON.parse(document.getElementById("trace").textContent);
-let text = given.text;
-if (given.gzip) {
-const bytes = Uint8Array.from(atob(given.gzip), (one) => one.charCodeAt(0));
+const host = document.getElementById("stage");
+let text = document.getElementById("specviz-trace").textContent;
+if (host.dataset.gzip) {
+const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
 text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
-window.stage = SpecvizViewer.mount(document.getElementById("stage"), { text, ...given.options });
+const { autoplay, speed } = host.dataset;
+window.stage = SpecvizViewer.mount(host, { text, mode: "recorded", autoplay: autoplay !== "false", speed: Number(speed) });
 })();
 """
 
 
-def safe_json(value: object) -> str:
-    """JSON that no HTML parser can mistake for markup inside a script element."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
-
-
 def page(text: str, *, title: str = "A recorded run · specviz", autoplay: bool = True, speed: float | None = None) -> str:
-    """The HTML file for the lines of a trace. ``speed`` 1 plays as fast as the run was recorded, None chooses a calm speed."""
-    options = {"mode": "recorded", "autoplay": autoplay, **({} if speed is None else {"speed": speed})}
-    given: dict[str, object] = {"options": options, "text": text}
-    if len(text) > COMPRESS_ABOVE:
+    """The HTML file for the lines of a trace. ``speed`` 1 plays as fast as the run was recorded, None chooses a calm speed.
+
+    A run too long for a megabyte even when compressed loses notes, then tables, then its last steps, and the page says so.
+    """
+    options = f'data-autoplay="{str(autoplay).lower()}" data-speed="{speed or 0:g}"'
+    script = bundle.script() + START
+    if len(text) <= COMPRESS_ABOVE:
+        made = _filled(TEMPLATE.replace("OPTIONS", options), title, replay.embedded(text), script)
+    else:
         packed = gzip.compress(text.encode("utf-8", "surrogatepass"), mtime=0)
-        given = {"options": options, "gzip": base64.b64encode(packed).decode("ascii")}
-    return PAGE.format(
-        policy=html.escape(POLICY), title=html.escape(title), trace=safe_json(given), script=bundle.script(), start=START
+        data = base64.b64encode(packed).decode("ascii")
+        made = _filled(TEMPLATE.replace("OPTIONS", f'{options} data-gzip="true"'), title, data, script)
+    if len(made) < replay.MAX_PAGE and len(made.encode("utf-8", "surrogatepass")) < replay.MAX_PAGE:
+        return made
+    return replay.page(store.read(text.encode("utf-8", "surrogatepass")), script, "", TEMPLATE.replace("OPTIONS", options))
+
+
+def _filled(template: str, title: str, data: str, script: str) -> str:
+    """The template with its marks filled from the left, so that nothing put in is read as a mark."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
     )
+    made, rest = "", template
+    for mark, part in (
+        ("policy", policy), ("title", html.escape(title)), ("style", ""), ("notice", ""), ("trace", data), ("script", script),
+    ):  # fmt: skip
+        before, _, rest = rest.partition("{{" + mark + "}}")
+        made += before + part
+    return made + rest

@@ -100,3 +100,10 @@ def test_a_cut_step_says_what_cut_it(node: Evaluate) -> None:
 
 def test_an_unknown_rule_is_named(node: Evaluate) -> None:
     assert "invented" in explain(node, "invented")[2]
+
+
+def test_a_verdict_that_is_kept_back_is_not_given_away(node: Evaluate) -> None:
+    nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "skipped", 0.5, None)]
+    step = {**cases.step(0, nodes, [], None), "emitted": [], "pieces": []}
+    body = "const step = study.step(given); return [rules.explain(step, step.nodes[1]), labels.tally(step), rules.ending(step)];"
+    assert node(body, step) == ["Not judged yet: what do you expect?", "1 drafted, not judged yet", ""]

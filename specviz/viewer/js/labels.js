@@ -29,15 +29,20 @@ const labels = (() => {
     return Object.keys(LEGEND).filter((status) => seen.has(status));
   }
 
+  /** "4 of 24 accepted": of the drafted nodes that the target has scored. */
+  function tally(step) {
+    const sent = step.nodes.length - 1 - step.counts.pruned;
+    if (!sent) return "nothing drafted";
+    return step.veiled ? `${sent} drafted, not judged yet` : `${step.counts.kept} of ${sent} accepted`;
+  }
+
   /** "Step 12: 4 of 24 accepted, bonus ·colour". */
   function sentence(stage) {
     const { step } = stage;
     if (!step) return "";
-    const sent = step.nodes.length - 1 - step.counts.pruned;
-    const kept = step.nodes.length > 1 ? `${step.counts.kept} of ${sent} accepted` : "nothing drafted";
     const bonus = step.bonus ? `, bonus ${words.token(step.bonus.text, 30)}` : "";
-    return `Step ${stage.cursor + 1}: ${kept}${bonus}${step.cut ? `, cut by ${step.cut}` : ""}`;
+    return `Step ${stage.cursor + 1}: ${tally(step)}${bonus}${step.cut ? `, cut by ${step.cut}` : ""}`;
   }
 
-  return { of, shown, sentence, LEGEND };
+  return { of, shown, tally, sentence, LEGEND };
 })();

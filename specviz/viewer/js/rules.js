@@ -28,6 +28,7 @@ const rules = (() => {
   }
 
   function skipped(step, node) {
+    if (step.veiled) return "Not judged yet: what do you expect?";
     for (let up = step.nodes[node.parent]; up && up.id > 0; up = step.nodes[up.parent]) {
       if (study.FAILED.has(up.status))
         return `Never judged: it was drafted after ${quote(up.text)}, which was rejected.`;

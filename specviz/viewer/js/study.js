@@ -111,6 +111,8 @@ const study = (() => {
     made.origins = origins(made);
     made.counts = counts(made);
     made.end = last(made);
+    // A step whose verdict is kept back, as a lesson does before its reveal.
+    made.veiled = !made.bonus && !made.emitted.length;
     // The target overruled the draft: it had children to choose from where the walk ended, and took none of them.
     made.overruled = Boolean(made.bonus) && made.end.children.some((id) => FAILED.has(made.nodes[id].status));
     return made;

@@ -137,11 +137,8 @@ class Tree {
     this.legend.hidden = !step;
     if (!step) return void this.head.replaceChildren("Step tree");
     const total = trace.end ? ` of ${trace.steps.length}` : "";
-    const drafted = step.nodes.length - 1 - step.counts.pruned;
-    const kept = drafted
-      ? ` · ${step.counts.kept} of ${drafted} drafted kept · ${rules.of(step).title}`
-      : " · nothing drafted";
-    this.head.replaceChildren(dom.h("b", {}, `Step ${stage.cursor + 1}${total}`), kept);
+    const rule = step.veiled || step.nodes.length === 1 ? "" : ` · ${rules.of(step).title}`;
+    this.head.replaceChildren(dom.h("b", {}, `Step ${stage.cursor + 1}${total}`), ` · ${labels.tally(step)}${rule}`);
     dom.say(this.why, rules.ending(step));
   }
 

@@ -27,8 +27,8 @@ notebook.register("copy", {
     const now = excerpt(context, start - 8, start + length, ending, "Where the text is now");
     const told =
       `The last ${words.count(length, "token")}, ${words.quote(context.slice(start, start + length).join(""))}, ` +
-      `stood in the text before. What followed there, ${words.count(copied, "token")}, is the draft; ` +
-      `${step.counts.kept} of it ${step.counts.kept === 1 ? "was" : "were"} right.`;
+      `stood in the text before. What followed there, ${words.count(copied, "token")}, became the draft` +
+      (step.veiled ? "." : `; the target kept ${step.counts.kept}.`);
     return dom.h("div", {}, dom.h("p", { class: "sv-why" }, told), arrows(earlier, now));
   },
 });
