@@ -44,7 +44,8 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
     width, height = _draw(canvas, leaves, roomy)
     drafted = len(step.nodes) - 1
     folded = sum(leaf.hidden for leaf in leaves)
-    title = f"Step {step.index + 1} · {count(drafted, 'drafted token')}, {len(step.path)} accepted"
+    within = "" if step.accepted == len(step.path) else f", {step.accepted} of them before the end"
+    title = f"Step {step.index + 1} · {count(drafted, 'drafted token')}, {len(step.path)} accepted{within}"
     if not drafted:
         title = f"Step {step.index + 1} · the drafter proposed nothing"
     said = visible("".join(step.pieces), 60)

@@ -70,6 +70,12 @@ def test_a_step_without_a_draft_says_so_loudly() -> None:
     assert "the drafter proposed nothing" in draft_tree(SILENT).layout.title.text
 
 
+def test_a_cut_step_says_how_many_of_the_accepted_entered_the_output() -> None:
+    figure = draft_tree(replace(TREE, emitted=(2,), pieces=(" sky",), cut="budget"))
+    assert figure.layout.title.text == "Step 4 · 6 drafted tokens, 2 accepted, 1 of them before the end"
+    assert figure.layout.title.subtitle.text.endswith("cut short by budget")
+
+
 def test_a_big_tree_folds_only_what_nobody_judged_and_says_how_much() -> None:
     step = max(sample_trace(30, seed=2, nodes=80).steps, key=lambda one: len(one.nodes))
     whole, folded = draft_tree(step), draft_tree(step, most=20)
