@@ -131,20 +131,20 @@ def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Re
     clock = trainer.Clock(progress, settings.minutes)
     stream = _stream(bench, settings, progress.updates)
     clock.start()
-    recent = 0.0
+    recent: list[float] = []
     while clock.share < 1:
         batch = [next(stream) for _ in range(settings.batch)]
         rate = trainer.rate(settings.peak, clock.share, progress.updates)
-        recent += update(bench, batch, rate, settings)
+        recent.append(update(bench, batch, rate, settings))
         progress.updates += 1
         progress.tokens += sum(int(row.counts.sum()) for row in batch)
         clock.stop()
         if progress.updates % settings.every == 0:
-            _milestone(bench, checkpoint, progress, recent / settings.every, report)
-            recent = 0.0
+            _milestone(bench, checkpoint, progress, float(np.mean(recent)), report)
+            recent = []
             clock.start()
     if recent:
-        _milestone(bench, checkpoint, progress, recent / (progress.updates % settings.every), report)
+        _milestone(bench, checkpoint, progress, float(np.mean(recent)), report)
     use_average(bench)
     return progress
 
