@@ -69,6 +69,8 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
     replay = replay_stand if name == "stand" else replay_recycling
     for number, texts in enumerate(_written(name, target, tokens), start=1):
         for found in replay(texts):
+            if found is None:
+                continue  # nothing known, nothing drafted: such a place costs no tree and says nothing about one
             places += 1
             counts.update(found[:depth] for depth in range(1, len(found) + 1))
         report(f"prompt {number} of {len(CALIBRATION)}: {places} places, {counts.total() / max(1, places):.2f} reached in each")
@@ -95,13 +97,16 @@ def _write(ready: Prepared, seed: int) -> Text:
     return Text(ready.prompt_ids, decoding.outcome.output_ids, listener.rows, listener.successors)
 
 
-def replay_recycling(texts: Sequence[Text]) -> Iterator[RankPath]:
-    """At every place of every text, the ranks by which the matrix as it was then leads along what followed."""
+def replay_recycling(texts: Sequence[Text]) -> Iterator[RankPath | None]:
+    """At every place of every text, the ranks by which the matrix as it was then leads along what followed.
+
+    None where the matrix knew nothing of the place's token.
+    """
     for text in texts:
         seen = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))
         last = text.prompt[-1]
         for place, row in enumerate(text.successors):
-            yield _along(text.output[place:], last, seen)
+            yield _along(text.output[place:], last, seen) if seen.read(last) else None
             seen.write([last], torch.tensor([row]))
             last = text.output[place]
 
@@ -117,14 +122,15 @@ def _along(following: Sequence[int], token: int, matrix: SuccessorMatrix) -> Ran
     return tuple(found)
 
 
-def replay_stand(texts: Sequence[Text]) -> Iterator[RankPath]:
+def replay_stand(texts: Sequence[Text]) -> Iterator[RankPath | None]:
     """The same for the n-gram store, filled by earlier trajectories and by this one so far; ranks are draw orders."""
     store, warp = NgramStore(), Warp(STAND_HEAT)
     for number, text in enumerate(texts):
         for place, row in enumerate(text.rows):
             before = [*text.prompt, *text.output[:place]]
             if number or place >= len(text.output) // 2:  # an empty store says nothing about shapes
-                yield _drawn(text.output[place:], before, store, warp, Noise(number * 100_003 + place))
+                noise = Noise(number * 100_003 + place)
+                yield _drawn(text.output[place:], before, store, warp, noise) if store.lookup(before) else None
             store.learn(before, row)
 
 

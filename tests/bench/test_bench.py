@@ -56,7 +56,7 @@ def test_replay_counts_the_ranks_that_lead_along_the_text() -> None:
     successors = [after[token] for token in [1, *output[:-1]]]
     text = Text([1], output, [{} for _ in output], successors)
     found = list(replay_recycling([text]))
-    assert found[:3] == [(), (), ()]
+    assert found[:3] == [None, None, None]
     assert found[3] == (0, 1, 0)
     assert found[5] == (0,)
 
@@ -65,7 +65,7 @@ def test_replay_of_a_store_grows_with_the_trajectory() -> None:
     sure = [{token: 1.0} for token in [5, 6, 7, 8]]
     text = Text([1, 2, 3, 4], [5, 6, 7, 8], sure, [])
     first, second = list(replay_stand([text])), list(replay_stand([text, text]))[2:]
-    assert first == [(), ()]
+    assert first == [None, None]
     assert second == [(0, 0, 0, 0), (0, 0, 0), (0, 0), (0,)]
 
 
