@@ -9,9 +9,10 @@ from specviz.ui import panels, theme
 from specviz.views.theme import markup
 
 INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
-<p>A large model writes one token a pass. Speculative decoding lets something cheap guess ahead and lets the model check all
-guesses in one pass; what it agrees with is written at once. This app runs real models, records every step, and shows the
-record: what was drafted, what was kept and why, and what it cost. A recorded run and a live one look the same.</p>
+<p>A large model writes one token a pass. Speculative decoding lets something cheap guess ahead and lets the model
+check all guesses in one pass; what it agrees with is written at once. This app runs real models, records every step,
+and shows the record: what was drafted, what was kept and why, and what it cost. A recorded run and a live one look the
+same.</p>
 <p>The page asks nothing of the network, and no visitor sees another visitor's runs.</p>"""
 
 PROGRAMS = """<h2>From a program</h2><pre><code>from gradio_client import Client
@@ -33,5 +34,7 @@ def build() -> None:
 
 def _numbers() -> str:
     """Formulas of every metric, as tools disagree about their names."""
-    rows = "".join(f"<dt>{markup(name.replace('_', ' '))}</dt><dd>{markup(said)}</dd>" for name, said in FORMULAS.items())
+    rows = "".join(
+        f"<dt>{markup(name.replace('_', ' '))}</dt><dd>{markup(said)}</dd>" for name, said in FORMULAS.items()
+    )
     return f'<dl class="sp-facts">{rows}</dl>'

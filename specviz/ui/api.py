@@ -1,4 +1,4 @@
-"""The interface for programs: ``/run`` streams a trace file, ``/methods`` lists what there is. Everything else is private."""
+"""The interface for programs: ``/run`` streams a trace file, ``/methods`` lists what there is. The rest is private."""
 
 from __future__ import annotations
 
@@ -19,10 +19,20 @@ def register(shared: Shared) -> None:
     """Add the endpoints to the page that is being built."""
 
     def run(
-        request: gr.Request, method: str, prompt: str, max_new_tokens: int = 64, temperature: float = 0.0, seed: int = 0,
-        top_p: float = 1.0, top_k: int = 0, raw: bool = False, baseline: bool = False, target: str = "", draft: str = "",
+        request: gr.Request,
+        method: str,
+        prompt: str,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int = 0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        raw: bool = False,
+        baseline: bool = False,
+        target: str = "",
+        draft: str = "",
         parameters: str = "{}",
-    ) -> Iterator[str]:  # fmt: skip
+    ) -> Iterator[str]:
         """Decode speculatively and stream the trace.
 
         Each answer is the trace file so far, one JSON object a line: a run line, a line a step, an end line. The last
@@ -42,10 +52,23 @@ def register(shared: Shared) -> None:
             draft: a draft model's name, for methods that need one; empty for the one that ships.
             parameters: the method's own parameters as a JSON object.
         """
-        given = {"prompt_as": "raw" if raw else "chat", "baseline": baseline, "seed": seed, "top_p": top_p, "top_k": top_k}
+        given = {
+            "prompt_as": "raw" if raw else "chat",
+            "baseline": baseline,
+            "seed": seed,
+            "top_p": top_p,
+            "top_k": top_k,
+        }
         basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
-        asked = Asked(method, target or shared.settings.target, draft, prompt, _form("basics", basics),
-                      _form("advanced", {"device": shared.settings.device, **given}), _form(method, _object(parameters)))  # fmt: skip
+        asked = Asked(
+            method,
+            target or shared.settings.target,
+            draft,
+            prompt,
+            _form("basics", basics),
+            _form("advanced", {"device": shared.settings.device, **given}),
+            _form(method, _object(parameters)),
+        )
         yield from streamed(shared, request.session_hash, asked)
 
     run_options: dict[str, Any] = {"concurrency_limit": None}
@@ -71,11 +94,16 @@ def methods() -> list[dict[str, Any]]:
     """Every method: its name, title, what it does, how exact it is, and its parameters with their bounds."""
     return [
         {
-            "name": one.name, "title": one.title, "summary": one.summary, "modality": list(one.modality),
-            "exactness": one.exactness, "token_exact": one.token_exact, "parameters": controls.fields(one.parameters),
+            "name": one.name,
+            "title": one.title,
+            "summary": one.summary,
+            "modality": list(one.modality),
+            "exactness": one.exactness,
+            "token_exact": one.token_exact,
+            "parameters": controls.fields(one.parameters),
         }
         for one in all_methods().values()
-    ]  # fmt: skip
+    ]
 
 
 def _form(of: str, values: dict[str, Any]) -> str:

@@ -45,12 +45,22 @@ def request(asked: Asked, settings: Settings) -> Request:
     own = controls.values(asked.own, method.name)
     build(method.parameters, own, method.title)
     return Request(
-        method=method.name, prompt=_prompt(asked.prompt), target=model(asked.target, settings),
-        draft=model(asked.draft, settings) if method.needs_draft and asked.draft else None, raw=advanced.prompt_as == "raw",
-        max_new_tokens=basics.max_new_tokens, temperature=basics.temperature, top_k=advanced.top_k, top_p=advanced.top_p,
-        seed=advanced.seed, dtype=advanced.dtype, device=advanced.device, tier=advanced.tier, parameters=own,
+        method=method.name,
+        prompt=_prompt(asked.prompt),
+        target=model(asked.target, settings),
+        draft=model(asked.draft, settings) if method.needs_draft and asked.draft else None,
+        raw=advanced.prompt_as == "raw",
+        max_new_tokens=basics.max_new_tokens,
+        temperature=basics.temperature,
+        top_k=advanced.top_k,
+        top_p=advanced.top_p,
+        seed=advanced.seed,
+        dtype=advanced.dtype,
+        device=advanced.device,
+        tier=advanced.tier,
+        parameters=own,
         baseline=advanced.baseline,
-    )  # fmt: skip
+    )
 
 
 def _checked(parameters: type, payload: str, of: str) -> Any:
@@ -69,7 +79,9 @@ def _prompt(text: str | None) -> str:
     if not given.strip():
         raise BadInput("The prompt is empty; write something, or click an example.")
     if len(given) > PROMPT_LETTERS:
-        raise BadInput(f"The prompt has {len(given):,} characters; at most {PROMPT_LETTERS:,} make sense here. Shorten it.")
+        raise BadInput(
+            f"The prompt has {len(given):,} characters; at most {PROMPT_LETTERS:,} make sense here. Shorten it."
+        )
     return given
 
 
@@ -84,9 +96,10 @@ def model(name: str | None, settings: Settings) -> str:
     return given
 
 
-def targets(role: str) -> list[tuple[str, str]]:
-    """Title and name of every model that can take a role, for a drop-down."""
-    return [(entry.title, entry.name) for entry in catalog.entries("text", role)]
+def models(role: str, own: str = "") -> list[tuple[str, str]]:
+    """Title and name of every model that can take a role, and of ``own``, the one this copy of the app is set up with."""
+    listed = [(entry.title, entry.name) for entry in catalog.entries("text", role)]
+    return listed if not own or own in [name for _, name in listed] else [(own, own), *listed]
 
 
 def basics(settings: Settings, run: Run | None = None) -> str:

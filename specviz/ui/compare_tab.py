@@ -1,4 +1,4 @@
-"""The Compare tab: two runs side by side, kept in step by token or by time; recorded, or run now on one prompt and seed."""
+"""The Compare tab: two runs side by side, in step by token or by time; recorded, or run now on one prompt and seed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,18 @@ class CompareTab:
     @property
     def outputs(self) -> list[Any]:
         """Everything a change may touch."""
-        return [self.left, self.right, self.one, self.two, self.said, self.table, self.banner, self.run, self.stop, self.runs]
+        return [
+            self.left,
+            self.right,
+            self.one,
+            self.two,
+            self.said,
+            self.table,
+            self.banner,
+            self.run,
+            self.stop,
+            self.runs,
+        ]
 
     def updates(self, change: Change, runs: Runs) -> dict[Any, Any]:
         """The change as Gradio wants it: only the components that differ."""
@@ -82,18 +93,36 @@ def build(shared: Shared, runs: gr.State) -> CompareTab:
     methods = [(one.title, one.name) for one in all_methods().values() if "text" in one.modality]
     with gr.Column(elem_classes="sp-compare"):
         with gr.Row(elem_classes="sp-bar"):
-            one = gr.Dropdown(choices(shared.library, []), value=next(iter(names), None), label="Left", elem_id="sp-one", min_width=200)
-            two = gr.Dropdown(choices(shared.library, []), value=next(iter(names[1:]), None), label="Right", elem_id="sp-two", min_width=200)
+            one = gr.Dropdown(
+                choices(shared.library, []),
+                value=next(iter(names), None),
+                label="Left",
+                elem_id="sp-one",
+                min_width=200,
+            )
+            two = gr.Dropdown(
+                choices(shared.library, []),
+                value=next(iter(names[1:]), None),
+                label="Right",
+                elem_id="sp-two",
+                min_width=200,
+            )
             how = gr.Radio(ALIGNMENTS, value="token", label="In step by", elem_classes="sp-how", min_width=180)
-            method = gr.Dropdown(methods, value="autoregressive", label="Text tab's run against", elem_id="sp-other", min_width=200)
+            method = gr.Dropdown(
+                methods, value="autoregressive", label="Text tab's run against", elem_id="sp-other", min_width=200
+            )
             with gr.Row(elem_classes="sp-go"):
                 run = gr.Button("Run both", variant="primary", min_width=0)
                 stop = gr.Button("Stop", visible=False, min_width=0, elem_classes="sp-stop")
         banner = theme.html("", visible=False)
         said = theme.html("")
         with gr.Row(elem_classes="sp-pair"):
-            left = Stage("", elem_id="sp-left", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False)
-            right = Stage("", elem_id="sp-right", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False)
+            left = Stage(
+                "", elem_id="sp-left", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False
+            )
+            right = Stage(
+                "", elem_id="sp-right", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False
+            )
         table = theme.html("")
     return CompareTab(shared, left, right, one, two, said, table, banner, run, stop, method, how, runs)
 
@@ -104,12 +133,14 @@ def wire(tab: CompareTab, here: gr.Tab, asked: list[Any]) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
     def pair(one: str | None, two: str | None, runs: Runs) -> dict[Any, Any]:
-        return tab.updates(comparing.both(shared, one or "", two or ""), runs)
+        return tab.updates(comparing.both(shared, one or "", two or ""), list(runs))
 
-    def go(one: str | None, two: str | None, runs: Runs, other: str, request: gr.Request, *controls: Any) -> Iterator[dict[Any, Any]]:
-        before = (one or "", two or "")
+    def go(
+        one: str | None, two: str | None, runs: Runs, other: str, request: gr.Request, *controls: Any
+    ) -> Iterator[dict[Any, Any]]:
+        before, mine = (one or "", two or ""), list(runs)
         for change in comparing.live(shared, request.session_hash, Asked(*controls), other, before):
-            yield tab.updates(change, runs)
+            yield tab.updates(change, mine)
 
     def halt(request: gr.Request) -> None:
         shared.visits.of(request.session_hash).stop()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from specviz.errors import SpecvizError
 from specviz.trace import metrics
 from specviz.trace.schema import Trace
-from specviz.ui import asking
+from specviz.ui import asking, controls
 from specviz.ui.asking import Asked
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
@@ -17,7 +17,7 @@ from specviz.views.theme import markup
 
 @dataclass(frozen=True)
 class Change:
-    """What is to change; None leaves it. ``left`` and ``right`` are feeds of the two stages, ``names`` what they show."""
+    """What is to change; None leaves it. ``left`` and ``right`` are the stages' feeds, ``names`` what they show."""
 
     left: str | None = None
     right: str | None = None
@@ -37,11 +37,11 @@ def both(shared: Shared, left: str, right: str) -> Change:
 
 
 def live(shared: Shared, session: str | None, asked: Asked, other: str, before: tuple[str, str]) -> Iterator[Change]:
-    """Run one method and then the other on the same prompt and seed. Each has its own settings; the other's are its defaults."""
+    """Run one method and then the other on the same prompt and seed. The other runs with its defaults."""
     names = list(before)
     try:
         first = asking.request(asked, shared.settings)
-        second = asking.request(replace(asked, method=other, own=""), shared.settings)
+        second = asking.request(replace(asked, method=other, own=controls.method_answer(other)), shared.settings)
         visit = shared.visits.of(session)
         yield Change(running=True, banner="", left="", right="")
         for side, request in enumerate((first, second)):
@@ -91,7 +91,11 @@ def sentence(left: Trace, right: Trace) -> str:
     if at is None:
         return "Same prompt, same target, and token for token the same text as far as both go."
     drawn = left.run.sampling.temperature > 0
-    why = "drawn tokens may differ between methods that are exact in law" if drawn else "at temperature 0 rounding may decide between two tokens that are nearly as likely"
+    why = (
+        "drawn tokens may differ between methods that are exact in law"
+        if drawn
+        else "at temperature 0 rounding may decide between two tokens that are nearly as likely"
+    )
     return f"Same prompt and target; the texts part at output token {at + 1}: {why}."
 
 

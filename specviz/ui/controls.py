@@ -23,28 +23,48 @@ FORM_LETTERS = 20_000
 class Basics:
     """What every run is asked. The upper bound of new tokens is the app's, see :func:`basics`."""
 
-    temperature: float = number(0.0, 0.0, 2.0, "0 always takes the likeliest token; above it, tokens are drawn.", step=0.1)
-    max_new_tokens: int = number(96, 1, 512, "The run stops after this many, or earlier when the model ends its answer.")
+    temperature: float = number(
+        0.0, 0.0, 2.0, "0 always takes the likeliest token; above it, tokens are drawn.", step=0.1
+    )
+    max_new_tokens: int = number(
+        96, 1, 512, "The run stops after this many, or earlier when the model ends its answer."
+    )
 
 
 @dataclass(frozen=True)
 class Advanced:
     """What most people leave alone."""
 
-    top_p: float = number(1.0, 0.01, 1.0, "Draw only from the likeliest tokens that together have this probability.", step=0.05)
+    top_p: float = number(
+        1.0, 0.01, 1.0, "Draw only from the likeliest tokens that together have this probability.", step=0.05
+    )
     top_k: int = number(0, 0, 1000, "Draw only from this many of the likeliest tokens; 0 keeps all.")
     seed: int = number(0, 0, 2**31 - 1, "The same seed draws the same tokens, whatever the method.")
-    prompt_as: str = choice("chat", ("chat", "raw"), "Chat wraps the prompt in the model's own template; raw lets it continue the text.")
-    dtype: str = choice("auto", ("auto", "float64", "float32", "bfloat16", "float16"), "Number format of the model; auto takes what this machine is fast at.")
+    prompt_as: str = choice(
+        "chat", ("chat", "raw"), "Chat wraps the prompt in the model's own template; raw lets it continue the text."
+    )
+    dtype: str = choice(
+        "auto",
+        ("auto", "float64", "float32", "bfloat16", "float16"),
+        "Number format of the model; auto takes what this machine is fast at.",
+    )
     device: str = choice("auto", ("auto", "cpu", "cuda"), "Where the model runs; auto takes a GPU when there is one.")
-    tier: str = choice("auto", ("auto", "eager", "graph"), "eager runs each pass as it comes, graph pads it to fixed shapes and replays a recording.")
+    tier: str = choice(
+        "auto",
+        ("auto", "eager", "graph"),
+        "eager runs each pass as it comes, graph pads it to fixed shapes and replays a recording.",
+    )
     baseline: bool = switch(True, "Afterwards, decode the same prompt one token at a time, to compare the time.")
 
 
 TITLES = {
-    "max_new_tokens": "New tokens", "top_p": "Top-p", "top_k": "Top-k", "prompt_as": "Prompt as", "dtype": "Number format",
+    "max_new_tokens": "New tokens",
+    "top_p": "Top-p",
+    "top_k": "Top-k",
+    "prompt_as": "Prompt as",
+    "dtype": "Number format",
     "baseline": "Time the one-by-one run too",
-}  # fmt: skip
+}
 
 
 def title(name: str) -> str:
@@ -61,9 +81,16 @@ def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[di
 def _field(one: Parameter, high: float | None) -> dict[str, Any]:
     bounds = one.bounds
     return {
-        "name": one.name, "kind": one.kind, "title": title(one.name), "help": bounds.help, "unit": bounds.unit,
-        "low": bounds.low, "high": bounds.high if high is None else high, "step": bounds.step, "choices": list(bounds.choices),
-    }  # fmt: skip
+        "name": one.name,
+        "kind": one.kind,
+        "title": title(one.name),
+        "help": bounds.help,
+        "unit": bounds.unit,
+        "low": bounds.low,
+        "high": bounds.high if high is None else high,
+        "step": bounds.step,
+        "choices": list(bounds.choices),
+    }
 
 
 def answer(of: str, listed: list[dict[str, Any]], parameters: type, values: Mapping[str, Any] | None = None) -> str:
@@ -80,7 +107,7 @@ def method_answer(method: str, values: Mapping[str, Any] | None = None) -> str:
 
 
 def values(payload: str | None, of: str) -> dict[str, Any]:
-    """What a form says, as it was typed. Empty when the form still shows another method's fields: its defaults apply."""
+    """What a form says, as it was typed. Empty when it still shows another method's fields: defaults apply."""
     if payload is None or len(payload) > FORM_LETTERS:
         raise BadInput("The settings did not arrive as the page sends them. Reload the page and try again.")
     try:

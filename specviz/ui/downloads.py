@@ -26,7 +26,12 @@ FORMATS = (
     ("graphml", "Tree, GraphML", "of the step below"),
     ("nodelink", "Tree, node-link", "of the step below, JSON for networkx"),
 )
-TYPES = {".html": "text/html", ".graphml": "application/xml", ".jsonl": "application/x-ndjson", ".json": "application/json"}
+TYPES = {
+    ".html": "text/html",
+    ".graphml": "application/xml",
+    ".jsonl": "application/x-ndjson",
+    ".json": "application/json",
+}
 
 
 def make(library: Library, asked: Sequence[Any]) -> dict[str, str]:
@@ -57,13 +62,19 @@ def buttons(library: Library, shown: str, **more: Any) -> gr.HTML:
         return make(library, asked)
 
     return gr.HTML(
-        shown, html_template=_template(), js_on_load=_script(), server_functions=[make_file], apply_default_css=False, **more
+        shown,
+        html_template=_template(),
+        js_on_load=_script(),
+        server_functions=[make_file],
+        apply_default_css=False,
+        **more,
     )
 
 
 def _template() -> str:
     made = "".join(
-        f'<li><button type="button" data-kind="{kind}">{title}</button><span>{about}</span></li>' for kind, title, about in FORMATS
+        f'<li><button type="button" data-kind="{kind}">{title}</button><span>{about}</span></li>'
+        for kind, title, about in FORMATS
     )
     step = '<label>Step for the trees <input type="number" min="1" value="1" inputmode="numeric"></label>'
     return f'<div class="sp-downloads"><ul>{made}</ul>{step}<p class="sp-saved" role="status"></p></div>'

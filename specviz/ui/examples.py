@@ -22,10 +22,13 @@ class Group:
     examples: tuple[Example, ...]
 
 
-_JSON = '{"name": "Ada Lovelace", "born": 1815, "field": "mathematics", "city": "London", "languages": ["English", "French"]}'
+_JSON = (
+    '{"name": "Ada Lovelace", "born": 1815, "field": "mathematics", "city": "London", '
+    '"languages": ["English", "French"]}'
+)
 _NOTES = (
-    "The meeting on Monday will start at ten in the blue room on the second floor. Please bring the printed report, the "
-    "budget for next year and two copies of the contract."
+    "The meeting on Monday will start at ten in the blue room on the second floor. Please bring the printed report, "
+    "the budget for next year and two copies of the contract."
 )
 
 GROUPS = (
@@ -38,7 +41,8 @@ GROUPS = (
             Example(
                 "Rename in code",
                 "Rename the variable total to amount and return the whole function:\n"
-                "def add_up(prices):\n    total = 0\n    for price in prices:\n        total = total + price\n    return total",
+                "def add_up(prices):\n    total = 0\n    for price in prices:\n        total = total + price\n"
+                "    return total",
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""The text the stage reads: a control line, then the lines of a trace file, growing at its end; cut into segments when long."""
+"""The text the stage reads: a control line, then lines of a trace file; it grows at its end, in segments when long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fold under the stage: why it was (not) faster term by term, and summary figures, made only when somebody opens it."""
+"""The fold under the stage: why it was (not) faster term by term, and summary figures, made when somebody opens it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,12 @@ class Figures:
     @staticmethod
     def build(shared: Shared, shown: gr.State) -> Figures:
         """Lay it out, closed; opening it draws the run that is on the stage."""
-        with gr.Accordion("Why (not) faster, and figures of the whole run", open=False, elem_id="sp-figures", elem_classes="sp-fold sp-figures") as fold:
+        with gr.Accordion(
+            "Why (not) faster, and figures of the whole run",
+            open=False,
+            elem_id="sp-figures",
+            elem_classes="sp-fold sp-figures",
+        ) as fold:
             table = theme.html("")
             plots = [gr.Plot(show_label=False)]
             with gr.Row(elem_classes="sp-plots"):
@@ -48,9 +53,14 @@ class Figures:
     def on(self, event: Any, shared: Shared, shown: gr.State) -> Any:
         """Draw when ``event`` happens, if the fold is open."""
         return event(
-            self.draw(shared), [shown, self.look], [self.table, *self.plots], js=ASK, show_progress="hidden",
-            api_visibility="private", concurrency_limit=None,
-        )  # fmt: skip
+            self.draw(shared),
+            [shown, self.look],
+            [self.table, *self.plots],
+            js=ASK,
+            show_progress="hidden",
+            api_visibility="private",
+            concurrency_limit=None,
+        )
 
     def draw(self, shared: Shared) -> Any:
         """A handler that draws the run called ``shown`` in the page's colours."""
@@ -70,7 +80,7 @@ class Figures:
 
 
 def _fluid(figure: Any) -> Any:
-    """The figure as wide as its place, which on a page may be half of what a slide gives it, its subtitle broken to fit."""
+    """The figure as wide as its place, half of what a slide gives it, its subtitle broken to fit."""
     said = figure.layout.title.subtitle.text or ""
     broken = said if "<br>" in said else "<br>".join(wrap(said, SUBTITLE_LETTERS))
     top = figure.layout.margin.t + SUBTITLE_LINE * (broken.count("<br>") - said.count("<br>"))

@@ -31,7 +31,9 @@ class Recording:
         try:
             return self.path.read_text(encoding="utf-8")
         except OSError as error:
-            raise BadInput(f"The recorded run {self.name} cannot be read: {error.strerror} ({self.path.name}).") from None
+            raise BadInput(
+                f"The recorded run {self.name} cannot be read: {error.strerror} ({self.path.name})."
+            ) from None
 
     @cached_property
     def trace(self) -> Trace:
@@ -52,7 +54,7 @@ class Gallery:
 
     def _recording(self, one: dict[str, str], index: Path) -> Recording:
         missing = {"name", "file", "title"} - one.keys()
-        if missing or Path(one["file"]).name != one["file"]:
+        if missing or not one["file"] or Path(one["file"]).name != one["file"]:
             raise BadTrace(f"{index} has an entry without {', '.join(sorted(missing)) or 'a plain file name'}.")
         return Recording(one["name"], one["title"], one.get("note", ""), self.folder / one["file"])
 

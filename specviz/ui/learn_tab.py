@@ -1,4 +1,4 @@
-"""The Learn tab: a lesson's page at the left, its recorded run on a stage at the right, a prediction before each reveal."""
+"""The Learn tab: a lesson's page at the left, its recorded run at the right, a prediction before each reveal."""
 
 from __future__ import annotations
 
@@ -49,19 +49,28 @@ def view(shared: Shared, lesson: Lesson, number: int, guess: str | None = None, 
     trace = shared.library.trace(name or "")
     page = lessons.page(lesson, number, trace)
     hidden = page.veiled and page.step is not None and page.ask is not None and not revealed
-    text = traces.text(lessons.veiled(trace, page.step)) if hidden and page.step is not None else shared.library.text(name or "")
+    text = (
+        traces.text(lessons.veiled(trace, page.step))
+        if hidden and page.step is not None
+        else shared.library.text(name or "")
+    )
     return View(
-        text=_text(lesson, page, number), feed=feed.recorded(f"{name}#{number}{'?' if hidden else ''}", text),
-        at=-1 if page.step is None else page.step, choices=page.ask.choices if page.ask and not revealed else (),
-        verdict=_verdict(page, guess) if revealed else "", first=number == 0, last=number == len(lesson.pages) - 1,
+        text=_text(lesson, page, number),
+        feed=feed.recorded(f"{name}#{number}{'?' if hidden else ''}", text),
+        at=-1 if page.step is None else page.step,
+        choices=page.ask.choices if page.ask and not revealed else (),
+        verdict=_verdict(page, guess) if revealed else "",
+        first=number == 0,
+        last=number == len(lesson.pages) - 1,
         asks=page.ask is not None and not revealed,
-    )  # fmt: skip
+    )
 
 
 def _text(lesson: Lesson, page: Page, number: int) -> str:
     said = "".join(f"<p>{one}</p>" for one in page.text)
     asked = f'<p class="sp-ask">{panels.markup(page.ask.question)}</p>' if page.ask else ""
-    return f'<div class="sp-lesson"><h2>{panels.markup(lesson.title)} <small>{number + 1} of {len(lesson.pages)}</small></h2>{said}{asked}</div>'
+    place = f"<small>{number + 1} of {len(lesson.pages)}</small>"
+    return f'<div class="sp-lesson"><h2>{panels.markup(lesson.title)} {place}</h2>{said}{asked}</div>'
 
 
 def _verdict(page: Page, guess: str | None) -> str:
@@ -69,7 +78,8 @@ def _verdict(page: Page, guess: str | None) -> str:
         return ""
     right = page.ask.choices[page.ask.answer]
     head = "Nobody guessed." if guess is None else "Right." if guess == right else f"You said: {guess}."
-    return f'<div class="sp-reveal" role="status"><p><b>{panels.markup(head)}</b> Answer: {panels.markup(right)}</p><p>{page.reveal}</p></div>'
+    said = f"<p><b>{panels.markup(head)}</b> Answer: {panels.markup(right)}</p><p>{page.reveal}</p>"
+    return f'<div class="sp-reveal" role="status">{said}</div>'
 
 
 def build(shared: Shared, found: dict[str, Lesson]) -> None:
@@ -82,7 +92,9 @@ def build(shared: Shared, found: dict[str, Lesson]) -> None:
             with gr.Column(elem_classes="sp-scroll", min_width=0):
                 lesson = gr.Dropdown(names, value=first, label="Lesson", elem_id="sp-lesson-choice")
                 text = theme.html(opened.text)
-                guess = gr.Radio(list(opened.choices), label="Your prediction", visible=opened.asks, elem_classes="sp-guess")
+                guess = gr.Radio(
+                    list(opened.choices), label="Your prediction", visible=opened.asks, elem_classes="sp-guess"
+                )
                 verdict = theme.html("", visible=False)
             with gr.Column(elem_classes="sp-foot", min_width=0), gr.Row(elem_classes="sp-go"):
                 back = gr.Button("Back", size="lg", min_width=0, interactive=False)
@@ -91,22 +103,37 @@ def build(shared: Shared, found: dict[str, Lesson]) -> None:
         with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
             stage = Stage(opened.feed, elem_id="sp-lesson", elem_classes="sp-stage", autoplay=False)
     number, at = gr.State(0), gr.Number(opened.at, visible=False)
-    parts = {"text": text, "stage": stage, "at": at, "guess": guess, "verdict": verdict, "back": back, "reveal": reveal, "onward": onward}
+    parts = {
+        "text": text,
+        "stage": stage,
+        "at": at,
+        "guess": guess,
+        "verdict": verdict,
+        "back": back,
+        "reveal": reveal,
+        "onward": onward,
+    }
     _wire(shared, found, lesson, number, parts)
 
 
 def updates(shown: View, number: int, parts: dict[str, Any]) -> list[Any]:
     """The view as Gradio wants it, in the order of ``parts``, the page's number last."""
     made = {
-        "text": shown.text, "stage": shown.feed, "at": shown.at,
+        "text": shown.text,
+        "stage": shown.feed,
+        "at": shown.at,
         "guess": gr.Radio(list(shown.choices), value=None, visible=shown.asks),
-        "verdict": gr.HTML(shown.verdict, visible=bool(shown.verdict)), "back": gr.Button(interactive=not shown.first),
-        "reveal": gr.Button(visible=shown.asks), "onward": gr.Button(interactive=not shown.last, variant="secondary" if shown.asks else "primary"),
-    }  # fmt: skip
+        "verdict": gr.HTML(shown.verdict, visible=bool(shown.verdict)),
+        "back": gr.Button(interactive=not shown.first),
+        "reveal": gr.Button(visible=shown.asks),
+        "onward": gr.Button(interactive=not shown.last, variant="secondary" if shown.asks else "primary"),
+    }
     return [*(made[name] for name in parts), number]
 
 
-def _wire(shared: Shared, found: dict[str, Lesson], lesson: gr.Dropdown, number: gr.State, parts: dict[str, Any]) -> None:
+def _wire(
+    shared: Shared, found: dict[str, Lesson], lesson: gr.Dropdown, number: gr.State, parts: dict[str, Any]
+) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
     outputs = [*parts.values(), number]
 

@@ -1,4 +1,4 @@
-"""Lessons: JSON files that walk a class through a recorded run, a prediction before every reveal. Values in, values out.
+"""Lessons: JSON files that walk a class through a recorded run, a prediction before every reveal.
 
 A file of ``assets/lessons`` holds {"title", "about", "trace", "method", "pages": [...]}: ``trace`` names the recording, or,
 where there is none of that name, ``method`` takes the first recording of a method. A page is {"text", "at", "veiled",
@@ -94,7 +94,13 @@ def page(lesson: Lesson, number: int, trace: Trace) -> Page:
     at = find(trace, raw["at"]) if "at" in raw else None
     known = facts(trace, at)
     text = tuple(filled(one, known) for one in raw["text"])
-    return Page(text, at, bool(raw.get("veiled")), _question(raw.get("ask"), trace, at, known), filled(raw.get("reveal", ""), known))
+    return Page(
+        text,
+        at,
+        bool(raw.get("veiled")),
+        _question(raw.get("ask"), trace, at, known),
+        filled(raw.get("reveal", ""), known),
+    )
 
 
 def find(trace: Trace, at: Any) -> int:
@@ -124,20 +130,29 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
     """What texts may name: of the run, and of the step ``at``."""
     end = trace.end.metrics if trace.end else {}
     known = {
-        "method": trace.run.title, "target": trace.run.target, "steps": str(len(trace.steps)),
-        "tokens": str(sum(len(step.emitted) for step in trace.steps)), "tau": _number(metrics.tau(trace.steps)),
-        "speedup": _number(end.get("speedup")), "predicted": _number(end.get("predicted_speedup")),
-    }  # fmt: skip
+        "method": trace.run.title,
+        "target": trace.run.target,
+        "steps": str(len(trace.steps)),
+        "tokens": str(sum(len(step.emitted) for step in trace.steps)),
+        "tau": _number(metrics.tau(trace.steps)),
+        "speedup": _number(end.get("speedup")),
+        "predicted": _number(end.get("predicted_speedup")),
+    }
     return known if at is None else known | _step_facts(trace.steps[at])
 
 
 def _step_facts(step: Step) -> dict[str, str]:
     bonus = step.bonus.text if step.bonus else ""
     return {
-        "step": str(step.index + 1), "root": visible(step.nodes[0].text), "drafted": str(step.verified),
-        "kept": str(step.accepted), "emitted": str(len(step.emitted)), "bonus": visible(bonus),
-        "text": visible("".join(step.pieces)), "depth": str(max(step.depths)),
-    }  # fmt: skip
+        "step": str(step.index + 1),
+        "root": visible(step.nodes[0].text),
+        "drafted": str(step.verified),
+        "kept": str(step.accepted),
+        "emitted": str(len(step.emitted)),
+        "bonus": visible(bonus),
+        "text": visible("".join(step.pieces)),
+        "depth": str(max(step.depths)),
+    }
 
 
 def _number(value: float | None) -> str:
@@ -166,7 +181,9 @@ def _kept(step: Step, known: Mapping[str, str]) -> Question:
     deepest = max(max(step.depths), step.accepted)
     lowest = max(0, min(step.accepted - 2, deepest - MOST_CHOICES + 1))
     counts = range(lowest, min(deepest, lowest + MOST_CHOICES - 1) + 1)
-    asked = f"The drafter proposes {known['drafted']} tokens, at most {deepest} in a row. How many will the target keep?"
+    asked = (
+        f"The drafter proposes {known['drafted']} tokens, at most {deepest} in a row. How many will the target keep?"
+    )
     return Question(asked, tuple(str(count) for count in counts), step.accepted - lowest)
 
 
@@ -191,6 +208,14 @@ def veiled(trace: Trace, at: int) -> Trace:
         for node in step.nodes
     )
     hidden = replace(
-        step, nodes=nodes, path=(), bonus=None, emitted=(), pieces=(), rows=(), cut=None, time=Nanoseconds(draft=step.time.draft)
+        step,
+        nodes=nodes,
+        path=(),
+        bonus=None,
+        emitted=(),
+        pieces=(),
+        rows=(),
+        cut=None,
+        time=Nanoseconds(draft=step.time.draft),
     )
     return replace(trace, steps=(*trace.steps[:at], hidden), end=None)

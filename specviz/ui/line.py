@@ -44,8 +44,8 @@ class Line:
         with self._moved:
             if len(self._tickets) > self.waiting:
                 raise LineFull(
-                    f"The engine is busy and {self.waiting} more {'run is' if self.waiting == 1 else 'runs are'} waiting, "
-                    "which is all there is room for. Try again in a minute; recorded runs play without waiting."
+                    f"The engine is busy, and {self.waiting} more {'run' if self.waiting == 1 else 'runs'} waiting for it "
+                    "is all there is room for. Try again in a minute; recorded runs play without waiting."
                 )
             ticket = Ticket(self)
             self._tickets.append(ticket)

@@ -23,8 +23,11 @@ WAIT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Frame:
-    """One update of the page. ``cancel`` is what ends this run. ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off
-    or, with no ``lines``, never began."""
+    """One update of the page. ``cancel`` is what ends this run.
+
+    ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off or, with no ``lines``,
+    never began.
+    """
 
     cancel: Event
     feed: str | None = None
@@ -91,7 +94,7 @@ class Live:
         return Frame(cancel, feed.text, feed.run, trace, failure, feed.count)
 
     def _trace(self, key: str) -> tuple[Trace | None, str]:
-        """The run so far, None before its first line; or what is wrong with the file it has written, which stays on the stage."""
+        """The run so far, None before its first line; or what is wrong with the file it has written."""
         text = self.store.text(key)
         try:
             return (traces.read(text.encode()) if text else None), ""
@@ -102,4 +105,3 @@ class Live:
 def _ahead(ticket: Ticket) -> str:
     count = ticket.ahead
     return f"Waiting for the engine: {count} {'run is' if count == 1 else 'runs are'} ahead of yours."
-

@@ -29,6 +29,12 @@
     if (fold) setTimeout(() => fold.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" }), 60);
   }
 
+  /** Figures are drawn when their fold opens, so opening it again draws them in the new colours. */
+  function redraw(id) {
+    head(id).click();
+    setTimeout(() => head(id).click(), 50);
+  }
+
   /** Open the fold with this id, if it is closed, and show it. */
   function unfold(id) {
     if (isOpen(id)) reveal(id);
@@ -43,6 +49,7 @@
     const next = dark() ? "light" : "dark";
     kept.set(next);
     theme(next);
+    if (isOpen("sp-figures")) redraw("sp-figures");
   });
 
   /** The stage inside the component with this id, once it is there. */
@@ -77,6 +84,19 @@
     else url.searchParams.delete("step");
     if (url.href !== location.href) history.replaceState(history.state, "", url);
   }
+
+  // ?tab=learn opens a tab; the first one needs no word.
+  const tabs = () => [...document.querySelectorAll(".sp-tabs > .tab-wrapper [role=tab]")];
+  document.addEventListener("click", (event) => {
+    const tab = tabs().find((one) => one.contains(event.target));
+    if (!tab) return;
+    const url = new URL(location.href);
+    if (tab === tabs()[0]) url.searchParams.delete("tab");
+    else url.searchParams.set("tab", tab.dataset.tabId);
+    history.replaceState(history.state, "", url);
+  });
+  const wantedTab = tabs().find((one) => one.dataset.tabId === query().get("tab"));
+  if (wantedTab) wantedTab.click();
 
   document.addEventListener("specviz:step", (event) => {
     if (!event.target.closest("#sp-stage")) return;

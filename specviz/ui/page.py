@@ -13,16 +13,22 @@ from specviz.ui.shared import Shared
 QUEUE = 64
 """Events of all kinds that may wait at once; the line in front of the engine is bounded apart from it."""
 
+CACHE = (3600, 3600)
+"""Seconds: how often uploads that nobody took are looked for, and how old they may get."""
+
 MASTHEAD = """
-<div class="sp-brand">specviz</div>
-<button type="button" id="sp-theme" class="sp-theme" aria-label="Use dark colours"><span aria-hidden="true">◐</span></button>
+<h1 class="sp-brand">specviz</h1>
+<button type="button" id="sp-theme" class="sp-theme" aria-label="Use dark colours">
+<span aria-hidden="true">◐</span></button>
 """
 
 
 def build(shared: Shared) -> gr.Blocks:
     """The page, ready to launch."""
     default = shared.library.gallery.default
-    with gr.Blocks(title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False) as page:
+    with gr.Blocks(
+        title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False, delete_cache=CACHE
+    ) as page:
         shown = gr.State(default.name if default else "")
         runs = gr.State([])
         theme.html(MASTHEAD, elem_classes="sp-masthead")
@@ -40,7 +46,9 @@ def build(shared: Shared) -> gr.Blocks:
                 about_tab.build()
         api.register(shared)
 
-        page.load(text_tab.arrive(text), runs, text.outputs, queue=False, show_progress="hidden", api_visibility="private")
+        page.load(
+            text_tab.arrive(text), runs, text.outputs, queue=False, show_progress="hidden", api_visibility="private"
+        )
 
         def leave(request: gr.Request) -> None:
             shared.visits.leave(request.session_hash)
@@ -53,7 +61,15 @@ def build(shared: Shared) -> gr.Blocks:
 def launch_options(settings: Settings) -> dict[str, Any]:
     """How to launch it: nothing shared, nothing measured, no file served, uploads bounded."""
     return {
-        "theme": theme.theme(), "css": theme.css(), "js": theme.script(), "footer_links": [], "run_history": False,
-        "ssr_mode": False, "share": False, "max_file_size": settings.max_upload_mb * 1_000_000, "server_port": settings.port,
-        "show_error": True, "state_session_capacity": 256,
-    }  # fmt: skip
+        "theme": theme.theme(),
+        "css": theme.css(),
+        "js": theme.script(),
+        "footer_links": [],
+        "run_history": False,
+        "ssr_mode": False,
+        "share": False,
+        "max_file_size": settings.max_upload_mb * 1_000_000,
+        "server_port": settings.port,
+        "show_error": True,
+        "state_session_capacity": 256,
+    }

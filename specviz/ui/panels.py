@@ -1,4 +1,4 @@
-"""Small pieces of HTML around the stage. Every text from outside goes through ``markup``; nothing here carries a script."""
+"""Small pieces of HTML around the stage. Text from outside goes through ``markup``; nothing here carries a script."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def _rows(terms: dict[str, Term]) -> list[str]:
     costs = [terms[phase].value or 0.0 for phase in PHASES if phase in terms]
     if costs:
         parts = " + ".join(duration(terms[phase].value or 0.0) for phase in PHASES)
-        rows.append(f'<dt title="draft + verify + judge + commit + host = {parts}">one step</dt><dd>{duration(sum(costs))}</dd>')
+        rows.append(
+            f'<dt title="draft + verify + judge + commit + host = {parts}">one step</dt><dd>{duration(sum(costs))}</dd>'
+        )
     return rows
 
 
@@ -87,7 +89,8 @@ def _card(method: Method) -> str:
     needs = "a draft model with the target's tokenizer" if method.needs_draft else "nothing but the target"
     bound = f"<dt>Bound</dt><dd>{markup(method.bound)}</dd>" if method.bound else ""
     return (
-        f'<article class="sp-card"><h3>{markup(method.title)} <span class="sp-tag" title="{markup(MEANING[word])}">{markup(word)}</span></h3>'
+        f'<article class="sp-card"><h3>{markup(method.title)} <span class="sp-tag" title="{markup(MEANING[word])}">'
+        f"{markup(word)}</span></h3>"
         f"<p>{markup(method.summary)}</p><dl><dt>Watch</dt><dd>{markup(method.look_at)}</dd>"
         f"<dt>Needs</dt><dd>{needs}</dd>{bound}<dt>Paper</dt><dd>{_paper(method)}</dd></dl></article>"
     )

@@ -41,8 +41,11 @@ def chosen(event: gr.EventData) -> Any:
 def _list() -> str:
     at = iter(range(len(PROMPTS)))
     groups = "".join(
-        f'<section><h4>{markup(group.kind)}</h4><p>{markup(group.expect)}</p><div>'
-        + "".join(f'<button type="button" data-at="{next(at)}" title="{markup(one.prompt)}">{markup(one.label)}</button>' for one in group.examples)
+        f"<section><h4>{markup(group.kind)}</h4><p>{markup(group.expect)}</p><div>"
+        + "".join(
+            f'<button type="button" data-at="{next(at)}" title="{markup(one.prompt)}">{markup(one.label)}</button>'
+            for one in group.examples
+        )
         + "</div></section>"
         for group in GROUPS
     )

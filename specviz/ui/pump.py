@@ -1,8 +1,9 @@
-"""From the engine's thread to the screen: lines go into a bounded queue, and come out in batches a browser can keep up with."""
+"""From the engine's thread to the screen: lines go into a bounded queue and come out in batches a browser can follow."""
 
 from __future__ import annotations
 
 import contextvars
+import logging
 import queue
 import threading
 import time
@@ -40,6 +41,7 @@ class Outlet:
 
     def __init__(self, cancel: threading.Event, bound: int) -> None:
         self.cancel = cancel
+        self.gone = threading.Event()
         self.items: queue.Queue[Callable[[Batch], None] | None] = queue.Queue(bound)
 
     def line(self, text: str, *, ended: bool = False) -> None:
@@ -64,12 +66,11 @@ class Outlet:
 
     def put(self, item: Callable[[Batch], None] | None) -> None:
         """Hand over, waiting for room as long as somebody is listening."""
-        while True:
+        while not self.gone.is_set():
             try:
                 return self.items.put(item, timeout=0.2)
             except queue.Full:
-                if self.cancel.is_set():
-                    return
+                continue
 
 
 def pump(
@@ -82,7 +83,7 @@ def pump(
 ) -> Iterator[Batch]:
     """Run ``work`` in a thread of its own and yield what it hands over, at most once every ``every`` seconds.
 
-    ``done`` is called from that thread when the work is over, whatever happened, so that nobody else starts before it is.
+    ``done`` is called from that thread when the work is over, whatever happened, so that nobody else starts before.
     Closing this generator sets ``cancel`` and returns at once; the work ends at its next look at it.
     """
     outlet = Outlet(cancel, bound)
@@ -95,6 +96,7 @@ def pump(
             last = time.monotonic()
             yield batch
     finally:
+        outlet.gone.set()
         cancel.set()
 
 
@@ -103,9 +105,10 @@ def _work(work: Callable[[Outlet], None], outlet: Outlet, done: Callable[[], Non
         work(outlet)
     except SpecvizError as error:
         outlet.failure(str(error))
-    except BaseException as error:
-        outlet.failure(f"The run stopped because of a fault in specviz: {type(error).__name__}. What it wrote is kept.")
-        raise
+    except Exception as fault:
+        # The visitor learns that it was our fault, the log learns what it was.
+        logging.getLogger(__name__).exception("a run failed")
+        outlet.failure(f"The run stopped because of a fault in specviz: {type(fault).__name__}. What it wrote is kept.")
     finally:
         done()
         outlet.put(None)

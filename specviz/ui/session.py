@@ -52,7 +52,7 @@ class Visits:
         self._lock = threading.Lock()
 
     def of(self, session: str | None) -> Visit:
-        """The visit of a page, begun now if it is new. Raises BadInput without a session, as a bare API call has none."""
+        """The visit of a page, begun now if it is new. Raises BadInput without a session."""
         if not session:
             raise BadInput("This page has no session; reload it.")
         with self._lock:
@@ -71,5 +71,3 @@ class Visits:
 
     def __len__(self) -> int:
         return len(self._open)
-
-

@@ -16,7 +16,7 @@ from specviz.ui.shown import Library
 
 @dataclass(frozen=True)
 class Shared:
-    """Made once per app. Nothing in it belongs to one visitor except inside ``visits`` and under keys of ``library.store``."""
+    """Made once per app. What belongs to one visitor is inside ``visits`` and under keys of ``library.store``."""
 
     settings: Settings
     library: Library

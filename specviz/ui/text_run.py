@@ -21,8 +21,8 @@ STOPPED = ("Stopped",)
 class Change:
     """What is to change on the page; None leaves a part as it is.
 
-    ``feed`` is the stage's text, ``shown`` the run's name, ``kept`` says that it joins this session's list, ``asked`` is a
-    run whose settings the controls take over. ``timing`` says that the one-by-one run is still to come.
+    ``feed`` is the stage's text, ``shown`` the run's name, ``kept`` says that it joins this session's list, ``asked`` is
+    a run whose settings the controls take over. ``timing`` says that the one-by-one run is still to come.
     """
 
     feed: str | None = None
@@ -79,5 +79,5 @@ def stop(shared: Shared, session: str | None) -> None:
 
 
 def known(run: Run) -> bool:
-    """Whether the controls can take over a run's settings: an uploaded one may be of a method this app does not have."""
+    """Whether the controls can take over a run's settings: an uploaded one may be of an unknown method."""
     return run.method in all_methods()

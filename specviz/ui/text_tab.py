@@ -1,4 +1,4 @@
-"""The Text tab: controls at the left, the stage at the right, why it was faster below; wiring only, the doing is in text_run."""
+"""The Text tab: controls at the left, the stage at the right, why it was faster below; the doing is in text_run."""
 
 from __future__ import annotations
 
@@ -48,9 +48,22 @@ class TextTab:
     def outputs(self) -> list[Any]:
         """Everything a change may touch."""
         return [
-            self.stage, self.shown, self.runs, self.banner, self.run, self.stop, self.why, self.method, self.summary, self.own,
-            self.draft, self.prompt, self.basics, self.advanced, self.recording,
-        ]  # fmt: skip
+            self.stage,
+            self.shown,
+            self.runs,
+            self.banner,
+            self.run,
+            self.stop,
+            self.why,
+            self.method,
+            self.summary,
+            self.own,
+            self.draft,
+            self.prompt,
+            self.basics,
+            self.advanced,
+            self.recording,
+        ]
 
     @property
     def asked(self) -> list[Any]:
@@ -58,7 +71,7 @@ class TextTab:
         return [self.method, self.target, self.draft, self.prompt, self.basics, self.advanced, self.own]
 
     def updates(self, change: Change, runs: list[tuple[str, str]]) -> dict[Any, Any]:
-        """The change as Gradio wants it: only the components that differ."""
+        """The change as Gradio wants it: only the components that differ. A run that is kept joins ``runs`` itself."""
         made: dict[Any, Any] = {}
         if change.feed is not None:
             made[self.stage] = change.feed
@@ -69,7 +82,9 @@ class TextTab:
                 made[self.runs] = runs
             made[self.recording] = gr.Dropdown(choices(self.shared.library, runs), value=change.shown or None)
         if change.banner is not None:
-            made[self.banner] = gr.HTML(panels.banner(change.banner, "note" if change.note else "error"), visible=bool(change.banner))
+            made[self.banner] = gr.HTML(
+                panels.banner(change.banner, "note" if change.note else "error"), visible=bool(change.banner)
+            )
         if change.running is not None:
             made[self.run] = gr.Button("Running" if change.running else "Run live")
             made[self.stop] = gr.Button(visible=change.running)
@@ -83,7 +98,7 @@ class TextTab:
         """A handler that plays the run it is given by name."""
 
         def play(name: str, runs: list[tuple[str, str]], request: gr.Request) -> dict[Any, Any]:
-            return self.updates(text_run.recording(self.shared, request.session_hash, name), runs)
+            return self.updates(text_run.recording(self.shared, request.session_hash, name), list(runs))
 
         return play
 
@@ -92,17 +107,20 @@ class TextTab:
         run = change.asked
         assert run is not None
         return self.of_method(run.method, dict(run.parameters)) | {
-            self.method: run.method, self.prompt: run.prompt, self.basics: asking.basics(self.shared.settings, run),
+            self.method: run.method,
+            self.prompt: run.prompt,
+            self.basics: asking.basics(self.shared.settings, run),
             self.advanced: asking.advanced(self.shared.settings, run),
-        }  # fmt: skip
+        }
 
     def of_method(self, name: str, values: dict[str, Any] | None = None) -> dict[Any, Any]:
         """What depends on the method alone."""
         needs = all_methods()[name].needs_draft
         return {
-            self.summary: panels.summary(name), self.own: controls.method_answer(name, values),
+            self.summary: panels.summary(name),
+            self.own: controls.method_answer(name, values),
             self.draft: gr.Dropdown(visible=needs),
-        }  # fmt: skip
+        }
 
 
 def build(shared: Shared, shown: gr.State, runs: gr.State) -> TextTab:
@@ -122,7 +140,9 @@ def build(shared: Shared, shown: gr.State, runs: gr.State) -> TextTab:
                 parts["banner"] = theme.html("", visible=False)
                 default = shared.library.gallery.default
                 feed = shared.library.feed(default.name) if default else ""
-                parts["stage"] = Stage(feed, elem_id="sp-stage", elem_classes="sp-stage", lines=shared.library.store.lines)
+                parts["stage"] = Stage(
+                    feed, elem_id="sp-stage", elem_classes="sp-stage", lines=shared.library.store.lines
+                )
             figures = Figures.build(shared, shown)
     tab = TextTab(shared, shown=shown, runs=runs, figures=figures, recording=top, **parts)
     _wire(tab)
@@ -137,7 +157,7 @@ def arrive(tab: TextTab) -> Any:
         default = tab.shared.library.gallery.default
         if not name or (default and name == default.name):
             return {tab.shown: default.name if default else ""}
-        return tab.updates(text_run.recording(tab.shared, request.session_hash, name), runs)
+        return tab.updates(text_run.recording(tab.shared, request.session_hash, name), list(runs))
 
     return arrived
 
@@ -146,9 +166,13 @@ def _recordings(shared: Shared) -> gr.Dropdown:
     """What the stage shows, in the header's free corner: recorded runs, and this session's as they come."""
     gallery = shared.library.gallery
     return gr.Dropdown(
-        choices(shared.library, []), value=gallery.default.name if gallery.default else None, label="Showing", elem_id="sp-recording",
-        elem_classes="sp-top", min_width=0,
-    )  # fmt: skip
+        choices(shared.library, []),
+        value=gallery.default.name if gallery.default else None,
+        label="Showing",
+        elem_id="sp-recording",
+        elem_classes="sp-top",
+        min_width=0,
+    )
 
 
 def _first(shared: Shared) -> Trace | None:
@@ -166,22 +190,32 @@ def _controls(shared: Shared) -> dict[str, Any]:
         "method": gr.Dropdown(choices, value=method, label="Method", elem_id="sp-method"),
         "summary": theme.html(panels.summary(method)),
         "target": gr.Dropdown(
-            asking.targets("target"), value=settings.target, label="Target", allow_custom_value=settings.any_model, elem_id="sp-target",
+            asking.models("target", settings.target),
+            value=settings.target,
+            label="Target",
+            allow_custom_value=settings.any_model,
+            elem_id="sp-target",
         ),
         "draft": gr.Dropdown(
-            [("The small one that ships", asking.OWN_DRAFT), *asking.targets("draft")], value=asking.OWN_DRAFT, label="Draft model",
-            allow_custom_value=settings.any_model, visible=all_methods()[method].needs_draft, elem_id="sp-draft",
+            [("The small one that ships", asking.OWN_DRAFT), *asking.models("draft")],
+            value=asking.OWN_DRAFT,
+            label="Draft model",
+            allow_custom_value=settings.any_model,
+            visible=all_methods()[method].needs_draft,
+            elem_id="sp-draft",
         ),
         "prompt": gr.Textbox(first.prompt if first else "", label="Prompt", lines=3, max_lines=6, elem_id="sp-prompt"),
         "examples": picker(),
         **_forms(shared, method, first),
-    }  # fmt: skip
+    }
 
 
 def _forms(shared: Shared, method: str, first: Run | None) -> dict[str, Any]:
     made = {
         "basics": controls.form(asking.basics(shared.settings, first), elem_id="sp-basics"),
-        "own": controls.form(controls.method_answer(method, dict(first.parameters) if first else None), elem_id="sp-own"),
+        "own": controls.form(
+            controls.method_answer(method, dict(first.parameters) if first else None), elem_id="sp-own"
+        ),
     }
     with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
         made["advanced"] = controls.form(asking.advanced(shared.settings, first), elem_id="sp-advanced")
@@ -193,14 +227,16 @@ def _wire(tab: TextTab) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
     def go(shown: str, runs: list[tuple[str, str]], request: gr.Request, *asked: Any) -> Iterator[dict[Any, Any]]:
+        mine = list(runs)
         for change in text_run.live(shared, request.session_hash, shown, Asked(*asked)):
-            yield tab.updates(change, runs)
+            yield tab.updates(change, mine)
 
     def halt(request: gr.Request) -> None:
         text_run.stop(shared, request.session_hash)
 
     played = tab.recording.input(tab.player(), [tab.recording, tab.runs], tab.outputs, **quiet)
-    ran = tab.run.click(go, [tab.shown, tab.runs, *tab.asked], tab.outputs, **quiet)
+    started = [tab.run.click, tab.prompt.submit]
+    ran = gr.on(started, go, [tab.shown, tab.runs, *tab.asked], tab.outputs, **quiet)
     for event in (played, ran):
         tab.figures.on(event.then, shared, tab.shown)
     tab.stop.click(halt, None, None, queue=False, show_progress="hidden", api_visibility="private")

@@ -26,7 +26,7 @@ class TracesTab:
     facts: gr.HTML
     downloads: gr.HTML
     banner: gr.HTML
-    upload: gr.File
+    upload: gr.UploadButton
     show: gr.Button
 
     @property
@@ -58,15 +58,22 @@ def facts(trace: Trace) -> str:
     written = sum(len(step.emitted) for step in trace.steps)
     heat = run.sampling.temperature
     rows = {
-        "method": run.title, "target": run.target, "draft model": run.draft,
+        "method": run.title,
+        "target": run.target,
+        "draft model": run.draft,
         "exactness": run.exactness + (f" ({run.bound})" if run.bound else ""),
         "sampling": f"temperature {heat:g}, seed {run.sampling.seed}" if heat else "greedy",
         "written": f"{written} tokens in {len(trace.steps)} passes, τ {_number(metrics.get('tau'))}",
-        "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the one-by-one run" if speed else "") if rate else "",
+        "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the one-by-one run" if speed else "")
+        if rate
+        else "",
         "on": ", ".join(part for part in (run.machine, run.device, run.dtype, run.tier) if part),
-        "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "never: the file stops in the middle",
-        "recorded": run.recorded_at, "prompt": run.prompt[:400] + ("…" if len(run.prompt) > 400 else ""),
-    }  # fmt: skip
+        "ended": (end.reason + (f": {end.message}" if end.message else ""))
+        if end
+        else "never: the file stops in the middle",
+        "recorded": run.recorded_at,
+        "prompt": run.prompt[:400] + ("…" if len(run.prompt) > 400 else ""),
+    }
     listed = "".join(f"<dt>{name}</dt><dd>{panels.markup(value)}</dd>" for name, value in rows.items() if value)
     return f'<dl class="sp-facts">{listed}</dl>'
 
@@ -81,10 +88,13 @@ def chosen(shared: Shared, runs: Runs, name: str, message: str = "") -> list[Any
     try:
         shown = facts(shared.library.trace(name)) if name else ""
     except SpecvizError as error:
-        shown, message = "", str(error)
+        shown, name, message = "", "", str(error)
     return [
-        gr.Dropdown(listed, value=name or None), shown, name, gr.HTML(panels.banner(message), visible=bool(message)),
-    ]  # fmt: skip
+        gr.Dropdown(listed, value=name or None),
+        shown,
+        name,
+        gr.HTML(panels.banner(message), visible=bool(message)),
+    ]
 
 
 def build(shared: Shared) -> TracesTab:
@@ -103,16 +113,21 @@ def build(shared: Shared) -> TracesTab:
                 theme.html("<h3>Save this run as</h3>")
                 saved = downloads.buttons(shared.library, name, elem_id="sp-downloads")
                 theme.html("<h3>Open a trace file</h3>")
-                upload = gr.File(show_label=False, file_types=[".jsonl"], type="filepath", height=120, elem_id="sp-upload")
+                upload = gr.UploadButton(
+                    "Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md"
+                )
     return TracesTab(run, shown, saved, banner, upload, show)
 
 
 _HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
 Any engine can write one; the format is in <code>specviz/trace/trace.schema.json</code>, and
-<code>python -m specviz validate FILE</code> checks it. What you open here stays in this session and is forgotten when you leave.</p>"""
+<code>python -m specviz validate FILE</code> checks it. What you open here stays in this session
+and is forgotten when you leave.</p>"""
 
 
-def wire(shared: Shared, tab: TracesTab, shown: gr.State, runs: gr.State, tabs: gr.Tabs, here: gr.Tab, text: Any) -> None:
+def wire(
+    shared: Shared, tab: TracesTab, shown: gr.State, runs: gr.State, tabs: gr.Tabs, here: gr.Tab, text: Any
+) -> None:
     """Connect the tab; ``text`` is the Text tab, which plays what is shown."""
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 

@@ -1,0 +1,1 @@
+"""Tests of the page: handlers as plain functions, then the running app."""

@@ -1,0 +1,110 @@
+"""Stand-ins for tests of the page: an engine that replays a sample run, and an app with recorded runs and no model."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from specviz.errors import SpecvizError
+from specviz.request import Memory, Request
+from specviz.trace import metrics, store
+from specviz.trace.schema import End, Run, Step
+from specviz.ui import asking, controls
+from specviz.ui.asking import Asked
+from specviz.ui.engine import Progress
+from specviz.ui.settings import Settings
+from specviz.ui.shared import Shared, make
+from tests.samples import sample_trace
+
+RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
+
+
+@dataclass
+class FakeEngine:
+    """Replays a sample of the method asked for, a step every ``pace`` seconds, and notices a stop between two steps.
+
+    ``breaks`` is raised after ``breaks_at`` steps, before the run line when that is -1.
+    """
+
+    steps: int = 12
+    pace: float = 0.0
+    breaks: Exception | None = None
+    breaks_at: int = -1
+    running: int = 0
+    most_running: int = 0
+    cancelled: int = 0
+
+    def __call__(
+        self, request: Request, memory: Memory, cancel: threading.Event, progress: Progress
+    ) -> Iterator[Run | Step | End]:
+        progress("Loading", 0.5)
+        self.running += 1
+        self.most_running = max(self.running, self.most_running)
+        try:
+            yield from self.events(request, cancel)
+        finally:
+            self.running -= 1
+
+    def events(self, request: Request, cancel: threading.Event) -> Iterator[Run | Step | End]:
+        if self.breaks and self.breaks_at < 0:
+            raise self.breaks
+        trace = sample_trace(self.steps, request.seed, method=request.method, baseline=True, reason="budget")
+        assert trace.end is not None
+        yield replace(trace.run, prompt=request.prompt, warnings=())
+        for step in trace.steps:
+            if step.index == self.breaks_at and self.breaks:
+                raise self.breaks
+            if cancel.wait(self.pace) if self.pace else cancel.is_set():
+                self.cancelled += 1
+                yield stopped(trace.steps[: step.index])
+                return
+            yield step
+        yield replace(trace.end, baseline=None, metrics=metrics.summarise(trace.steps, "budget", trace.end.prefill_ns))
+        if request.baseline:
+            yield trace.end
+
+
+def stopped(steps: tuple[Step, ...]) -> End:
+    """The end of a run that somebody stopped."""
+    output = tuple(token for step in steps for token in step.emitted)
+    text = "".join(piece for step in steps for piece in step.pieces)
+    return End("cancelled", output, text, 1, metrics.summarise(steps, "cancelled", 1))
+
+
+def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:
+    """A folder of recorded runs with its index; the first is the default."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        store.write(sample_trace(16, method=name), folder / f"{name}.spectrace.jsonl")
+    listed = [{"name": name, "file": f"{name}.spectrace.jsonl", "title": f"A run of {name}"} for name in names]
+    (folder / "index.json").write_text(json.dumps({"default": names[0], "traces": listed}), encoding="utf-8")
+    return folder
+
+
+def app(folder: Path, engine: FakeEngine | None = None, **settings: object) -> Shared:
+    """An app as it runs, its engine replaced."""
+    return make(Settings(traces=gallery(folder / "traces"), **settings), engine or FakeEngine())  # type: ignore[arg-type]
+
+
+def asked(shared: Shared, method: str = "stand", prompt: str = "Say something.", **changes: str) -> Asked:
+    """What the controls say, as the page would send it."""
+    settings = shared.settings
+    given = {
+        "method": method, "target": settings.target, "draft": "", "prompt": prompt, "basics": asking.basics(settings),
+        "advanced": asking.advanced(settings), "own": controls.method_answer(method),
+    }  # fmt: skip
+    return Asked(**{**given, **changes})
+
+
+def changed(form: str, **values: object) -> str:
+    """A form's answer after somebody typed into it."""
+    found = json.loads(form)
+    found["values"].update(values)
+    return json.dumps(found)
+
+
+class Refused(SpecvizError):
+    """Any error with a sentence for the user."""

@@ -1,0 +1,49 @@
+"""Runs wait their turn, in order, and nobody waits in a line that is full."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from specviz.ui.line import Line, LineFull
+
+
+def test_first_come_first_served() -> None:
+    line = Line(waiting=2)
+    first, second, third = line.join(), line.join(), line.join()
+    assert (first.ahead, second.ahead, third.ahead) == (0, 1, 2)
+    assert first.wait(0) and not second.wait(0)
+    first.leave()
+    assert second.wait(0) and third.ahead == 1
+
+
+def test_a_full_line_says_how_many_wait_and_what_to_do() -> None:
+    line = Line(waiting=1)
+    line.join()
+    waiting = line.join()
+    with pytest.raises(LineFull, match="1 more run waiting .* Try again .* recorded runs"):
+        line.join()
+    waiting.leave()
+    assert line.join().ahead == 1
+
+
+def test_whoever_gives_up_lets_the_next_one_through() -> None:
+    line = Line(waiting=4)
+    first, second, third = line.join(), line.join(), line.join()
+    second.leave()
+    second.leave()
+    first.leave()
+    assert third.wait(0)
+
+
+def test_a_waiting_thread_wakes_when_its_turn_comes() -> None:
+    line = Line(waiting=1)
+    first, second = line.join(), line.join()
+    woken = threading.Event()
+    waiter = threading.Thread(target=lambda: second.wait(30) and woken.set())
+    waiter.start()
+    assert not woken.is_set()
+    first.leave()
+    waiter.join(10)
+    assert woken.is_set()

@@ -1,0 +1,127 @@
+"""A live run: it waits, streams, keeps what it wrote, and gives its place back however it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from specviz.request import Request
+from specviz.trace import store
+from specviz.trace.store import TraceStore
+from specviz.ui.line import Line, LineFull
+from specviz.ui.live import Frame, Live
+from specviz.ui.session import Visit
+from tests.ui.fakes import FakeEngine, Refused
+
+REQUEST = Request(method="stand", prompt="Say something.", baseline=True)
+
+
+@dataclass
+class Room:
+    """An engine, its line and the store behind it."""
+
+    engine: FakeEngine
+    waiting: int = 2
+
+    def __post_init__(self) -> None:
+        self.line = Line(self.waiting)
+        self.store = TraceStore()
+        self.live = Live(self.engine, self.line, self.store)
+
+    def free(self) -> bool:
+        """Whether the next run could start at once (the engine's thread gives the place back a moment after the last frame)."""
+        ticket = self.line.join()
+        try:
+            return ticket.wait(10)
+        finally:
+            ticket.leave()
+
+
+def test_a_run_streams_and_its_file_is_kept() -> None:
+    room = Room(FakeEngine(steps=8))
+    frames = list(room.live.run(Visit(), REQUEST))
+    last = frames[-1]
+    assert last.trace is not None and last.trace.end is not None and last.trace.end.baseline is not None
+    kept = store.read(room.store.text(last.key).encode())
+    assert kept == last.trace and len(kept.steps) == 8
+    assert last.feed is not None and '"kind":"end"' in last.feed
+    assert room.free()
+
+
+def test_what_the_stage_holds_only_grows() -> None:
+    frames = [frame.feed or "" for frame in Room(FakeEngine(steps=30, pace=0.01)).live.run(Visit(), REQUEST)]
+    assert len(frames) > 2
+    assert all(after.startswith(before) for before, after in zip(frames, frames[1:], strict=False))
+
+
+def test_loading_is_told_before_the_first_step() -> None:
+    first = next(Room(FakeEngine()).live.run(Visit(), REQUEST))
+    assert first.feed is not None and "Loading 50%" in first.feed
+
+
+def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:
+    room, visit = Room(FakeEngine(steps=400, pace=0.02)), Visit()
+    last: Frame | None = None
+    for frame in room.live.run(visit, REQUEST):
+        last = frame
+        if frame.lines > 3:
+            visit.stop()
+    assert last is not None and last.trace is not None and last.trace.end is not None
+    assert last.trace.end.reason == "cancelled" and 2 < len(last.trace.steps) < 60
+    assert room.engine.cancelled == 1 and room.free()
+
+
+def test_a_page_that_closes_cancels_its_run() -> None:
+    room = Room(FakeEngine(steps=600, pace=0.02))
+    frames = room.live.run(Visit(), REQUEST)
+    next(frames)
+    frames.close()
+    assert room.free()
+    assert room.engine.running == 0
+
+
+def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
+    room, visit = Room(FakeEngine()), Visit()
+    other = room.line.join()
+    frames = room.live.run(visit, REQUEST)
+    assert "1 run is ahead of yours" in (next(frames).feed or "")
+    visit.stop()
+    assert "Stopped while waiting" in list(frames)[-1].failure
+    assert len(room.store) == 0
+    other.leave()
+    assert room.free()
+
+
+def test_a_full_line_changes_nothing() -> None:
+    room, visit = Room(FakeEngine(), waiting=0), Visit()
+    room.line.join()
+    with pytest.raises(LineFull):
+        next(room.live.run(visit, REQUEST))
+    assert visit.cancel is None and len(room.store) == 0
+
+
+def test_a_run_that_never_began_leaves_nothing_behind() -> None:
+    room = Room(FakeEngine(breaks=Refused("The model cannot be fetched; check the network.")))
+    last = list(room.live.run(Visit(), REQUEST))[-1]
+    assert last.failure == "The model cannot be fetched; check the network." and last.lines == 0
+    assert len(room.store) == 0 and room.free()
+
+
+def test_a_run_that_breaks_off_keeps_its_steps() -> None:
+    room = Room(FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=5))
+    last = list(room.live.run(Visit(), REQUEST))[-1]
+    assert last.failure == "The disk is full; make room."
+    assert last.trace is not None and len(last.trace.steps) == 5 and last.trace.end is None
+    assert last.feed is not None and "The disk is full" in last.feed
+
+
+def test_a_second_run_of_a_page_ends_the_first() -> None:
+    room, visit = Room(FakeEngine(steps=600, pace=0.01)), Visit()
+    first = room.live.run(visit, REQUEST)
+    begun = next(first)
+    room.engine.steps = 3
+    second = list(room.live.run(visit, REQUEST))
+    assert second[-1].trace is not None and len(second[-1].trace.steps) == 3
+    assert not visit.current(begun.cancel) and visit.current(second[-1].cancel)
+    assert room.engine.most_running == 1

@@ -1,0 +1,118 @@
+"""The built page: what is public, what is bounded, and that it opens without a model or a recording."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from specviz.trace import store
+from specviz.ui import page, theme
+from specviz.ui.settings import ROOT, Settings
+from specviz.ui.shared import Shared, make
+from tests.ui.fakes import FakeEngine, app
+
+
+def served(shared: Shared) -> tuple[gr.Blocks, str]:
+    """The page, running on a free port of this machine."""
+    built = page.build(shared)
+    options: dict[str, Any] = {**page.launch_options(shared.settings), "prevent_thread_lock": True, "quiet": True}
+    _, url, _ = built.launch(**{**options, "server_name": "127.0.0.1"})
+    return built, url
+
+
+@pytest.fixture(scope="module")
+def engine() -> FakeEngine:
+    return FakeEngine(steps=20, pace=0.03)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[Client]:
+    built, url = served(app(tmp_path_factory.mktemp("app"), engine))
+    yield Client(url, verbose=False)
+    built.close()
+
+
+def test_only_the_documented_endpoints_are_public(client: Client) -> None:
+    found = client.view_api(return_format="dict", print_info=False)
+    assert set(found["named_endpoints"]) == {"/run", "/methods"} and not found["unnamed_endpoints"]
+
+
+def test_run_streams_a_growing_trace_file(client: Client) -> None:
+    job = client.submit(method="stand", prompt="Say something.", baseline=True, parameters='{"nodes": 12}', api_name="/run")
+    states = list(job)
+    assert len(states) > 3 and all(after.startswith(before) for before, after in zip(states, states[1:], strict=False))
+    trace = store.read(states[-1].encode())
+    assert len(trace.steps) == 20 and trace.end is not None and trace.end.baseline is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"method": "telepathy"}, "There is no method 'telepathy'"),
+        ({"prompt": " "}, "The prompt is empty"),
+        ({"temperature": 9}, "Temperature is 9"),
+        ({"max_new_tokens": 100_000}, "New tokens is 100000"),
+        ({"parameters": '{"nodes": 900}'}, "give a whole number from 0 to 80"),
+        ({"parameters": "[]"}, "must be a JSON object"),
+        ({"parameters": "{"}, "must be a JSON object"),
+    ],
+)
+def test_run_explains_what_is_wrong(client: Client, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(AppError) as caught:
+        client.predict(**{"method": "stand", "prompt": "Hi", **changes}, api_name="/run")
+    assert said in str(caught.value)
+
+
+def test_a_cancelled_call_frees_the_engine(client: Client, engine: FakeEngine) -> None:
+    before, engine.steps = engine.cancelled, 600
+    job = client.submit(method="stand", prompt="Say something.", api_name="/run")
+    next(iter(job))
+    job.cancel()
+    engine.steps = 20
+    assert client.predict(method="prompt_lookup", prompt="Next.", api_name="/run").count('"kind":"step"') == 20
+    assert engine.most_running == 1 and engine.cancelled == before + 1
+
+
+def test_methods_are_listed_with_their_bounds(client: Client) -> None:
+    found = {one["name"]: one for one in client.predict(api_name="/methods")}
+    assert {"autoregressive", "prompt_lookup", "stand"} <= set(found)
+    nodes = next(one for one in found["stand"]["parameters"] if one["name"] == "nodes")
+    assert (nodes["low"], nodes["high"]) == (0, 80)
+
+
+def test_the_page_opens_without_recordings(tmp_path: Path) -> None:
+    built = page.build(make(Settings(traces=tmp_path), FakeEngine()))
+    labels = [block.label for block in built.blocks.values() if isinstance(block, gr.Tab)]
+    assert labels == ["Text", "Compare", "Traces", "About"], "lessons need recordings"
+
+
+def test_events_of_the_page_are_private_and_bounded(tmp_path: Path) -> None:
+    built = page.build(app(tmp_path))
+    listed = [one for one in built.fns.values() if one.fn is not None]
+    public = {one.api_name for one in listed if one.api_visibility == "public"}
+    assert {name for name in public if name} >= {"run", "methods"}
+    assert built._queue.max_size == page.QUEUE
+
+
+def test_launch_shares_and_serves_nothing() -> None:
+    options = page.launch_options(Settings(max_upload_mb=3))
+    assert options["share"] is False and options["run_history"] is False and options["ssr_mode"] is False
+    assert "allowed_paths" not in options and options["max_file_size"] == 3_000_000
+
+
+def test_the_look_asks_nothing_of_the_network() -> None:
+    made = theme.css() + theme.script() + "".join(str(font) for font in theme.theme()._font_css)
+    assert "http" not in made.replace("http://www.w3.org", "") and "@import" not in made
+
+
+def test_opening_the_page_loads_no_torch() -> None:
+    script = "import sys, app; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=120, check=False).returncode == 0

@@ -1,0 +1,40 @@
+"""The small HTML pieces say what the run's numbers say, and nothing in them can run."""
+
+from __future__ import annotations
+
+from specviz.methods.registry import all_methods
+from specviz.ui import panels
+from tests.samples import sample_trace
+
+
+def test_the_headline_is_the_measured_speed_up() -> None:
+    trace = sample_trace(20)
+    assert trace.end is not None
+    made = panels.why(trace)
+    assert f"<b>{trace.end.metrics['speedup']:.2f}×</b>" in made and "predicted speed-up" in made
+    assert "Why faster" in made
+
+
+def test_without_a_one_by_one_run_the_speed_up_is_unknown() -> None:
+    trace = sample_trace(20, baseline=False)
+    assert "was not timed" in panels.why(trace)
+    assert "timing the one-by-one run" in panels.why(trace, timing=True)
+
+
+def test_while_a_run_goes_on_nothing_is_claimed() -> None:
+    assert panels.why(sample_trace(20, ended=False)) == panels.why(None)
+    assert "×" not in panels.why(None)
+
+
+def test_messages_are_text() -> None:
+    made = panels.banner("<img src=x onerror=alert(1)>")
+    assert "<img" not in made and 'role="alert"' in made
+    assert panels.banner("") == ""
+    assert 'role="status"' in panels.banner("Stopped.", "note")
+
+
+def test_every_method_has_a_card_with_its_exactness() -> None:
+    made = panels.cards()
+    for method in all_methods().values():
+        assert method.title in made and panels.exactness(method) in made
+        assert panels.exactness(method) in panels.summary(method.name)

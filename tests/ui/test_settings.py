@@ -1,0 +1,45 @@
+"""The environment variables mean what the table in settings.py says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import BadInput
+from specviz.ui import engine, settings
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert settings.read({}) == settings.Settings()
+
+
+def test_every_variable_is_read() -> None:
+    found = settings.read(
+        {
+            "SPECVIZ_TARGET": "a/b", "SPECVIZ_DEVICE": "cpu", "SPECVIZ_MAX_NEW_TOKENS": "64", "SPECVIZ_MAX_WAITING": "3",
+            "SPECVIZ_MAX_UPLOAD_MB": "5", "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_TRACES": "/t", "SPECVIZ_LESSONS": "/l",
+            "PORT": "8080", "SPACES_ZERO_GPU": "true",
+        }
+    )  # fmt: skip
+    assert found == settings.Settings("a/b", "cpu", 64, 3, 5, False, Path("/t"), Path("/l"), 8080, True)
+
+
+def test_a_space_keeps_visitors_to_the_list_unless_told_otherwise() -> None:
+    assert not settings.read({"SPACE_ID": "me/app"}).any_model
+    assert settings.read({"SPACE_ID": "me/app", "SPECVIZ_ANY_MODEL": "1"}).any_model
+
+
+def test_the_port_of_gradio_counts_where_there_is_no_other() -> None:
+    assert settings.read({"GRADIO_SERVER_PORT": "7000"}).port == 7000
+    assert settings.read({"GRADIO_SERVER_PORT": "7000", "PORT": "80"}).port == 80
+
+
+@pytest.mark.parametrize("value", ["many", "0", "-1", "1.5"])
+def test_a_value_that_makes_no_sense_is_named(value: str) -> None:
+    with pytest.raises(BadInput, match="SPECVIZ_MAX_WAITING"):
+        settings.read({"SPECVIZ_MAX_WAITING": value})
+
+
+def test_without_a_lent_gpu_runs_are_local() -> None:
+    assert engine.choose(zero_gpu=False) is engine.local

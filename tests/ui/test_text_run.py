@@ -1,0 +1,112 @@
+"""What clicking does on the Text tab: nothing that was there is lost when something goes wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specviz.trace import store
+from specviz.ui import text_run
+from specviz.ui.shared import Shared
+from specviz.ui.shown import MINE
+from specviz.ui.text_run import Change
+from tests.ui.fakes import FakeEngine, Refused, app, asked
+
+
+@pytest.fixture()
+def shared(tmp_path: Path) -> Shared:
+    return app(tmp_path)
+
+
+def run(shared: Shared, session: str = "a", shown: str = "token_recycling", **changes: str) -> list[Change]:
+    return list(text_run.live(shared, session, shown, asked(shared, **changes)))
+
+
+def test_a_recorded_run_plays_and_sets_the_controls(shared: Shared) -> None:
+    change = text_run.recording(shared, "a", "stand")
+    assert change.feed is not None and '"mode":"recorded"' in change.feed and change.shown == "stand"
+    assert change.asked is not None and change.asked.method == "stand" and text_run.known(change.asked)
+
+
+def test_a_name_that_is_no_recording_is_told_and_nothing_changes(shared: Shared) -> None:
+    change = text_run.recording(shared, "a", "../../etc/passwd")
+    assert change == Change(banner=change.banner) and "There is no recorded run" in (change.banner or "")
+
+
+def test_a_live_run_streams_is_kept_and_explained(shared: Shared) -> None:
+    changes = run(shared)
+    assert changes[0].running is True and changes[-1].running is False
+    name = next(change.shown for change in changes if change.kept)
+    assert name is not None and name.startswith(MINE)
+    traces = [change.trace for change in changes if change.trace is not None]
+    assert traces[-1].end is not None and traces[-1].end.baseline is not None
+    assert shared.library.trace(name) == traces[-1]
+
+
+def test_while_the_one_by_one_run_is_still_to_come_that_is_said(shared: Shared) -> None:
+    shared.live.stream.pace = 0.06  # type: ignore[attr-defined]
+    ended = [change for change in run(shared) if change.trace is not None and change.trace.end is not None]
+    assert ended[0].timing and not ended[-1].timing
+
+
+def test_bad_input_leaves_the_stage_alone(shared: Shared) -> None:
+    changes = run(shared, prompt="")
+    assert "The prompt is empty" in "".join(change.banner or "" for change in changes)
+    assert all(change.feed is None and change.shown is None for change in changes) and changes[-1].running is False
+
+
+def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(breaks=Refused("The model cannot be fetched; check the network.")))
+    changes = run(shared)
+    back = [change for change in changes if change.banner]
+    assert back[-1].banner == "The model cannot be fetched; check the network."
+    assert back[-1].feed == shared.library.feed("token_recycling")
+    assert all(change.shown is None for change in changes)
+
+
+def test_a_run_that_breaks_off_stays_on_the_stage_with_its_steps(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=4))
+    changes = run(shared)
+    assert "The disk is full; make room." in [change.banner for change in changes]
+    name = next(change.shown for change in changes if change.kept)
+    assert len(shared.library.trace(name or "").steps) == 4
+
+
+def test_a_full_line_is_told_and_the_stage_stays(tmp_path: Path) -> None:
+    shared = app(tmp_path, max_waiting=1)
+    tickets = [shared.live.line.join() for _ in range(2)]
+    changes = run(shared)
+    assert any("Try again in a minute" in (change.banner or "") for change in changes)
+    assert all(change.feed is None for change in changes)
+    for ticket in tickets:
+        ticket.leave()
+
+
+def test_stop_keeps_what_was_written(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(steps=300, pace=0.02))
+    last = None
+    for change in text_run.live(shared, "a", "", asked(shared)):
+        last = change.trace or last
+        if change.shown:
+            text_run.stop(shared, "a")
+    assert last is not None and last.end is not None and last.end.reason == "cancelled"
+    assert store.text(last)
+
+
+def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(steps=300, pace=0.02))
+    changes = text_run.live(shared, "a", "", asked(shared))
+    while next(changes).shown is None:
+        pass
+    text_run.recording(shared, "a", "stand")
+    assert [change for change in changes if change.feed is not None] == []
+
+
+def test_two_visitors_have_their_own_runs_and_stops(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(steps=30, pace=0.01))
+    text_run.stop(shared, "b")
+    mine = {change.shown for change in run(shared, "a") if change.shown}
+    theirs = {change.shown for change in run(shared, "b") if change.shown}
+    assert len(mine) == len(theirs) == 1 and mine != theirs
+    assert shared.visits.of("a").memory is not shared.visits.of("b").memory

@@ -1,0 +1,80 @@
+"""Opening a trace file: a good one is kept for this session, a hostile one is refused with its line and field."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import BadTrace
+from specviz.trace.schema import Trace
+from specviz.ui import traces_tab
+from specviz.ui.shared import Shared
+from tests.samples import dump, lines, sample_trace
+from tests.ui.fakes import app
+
+
+@pytest.fixture()
+def shared(tmp_path: Path) -> Shared:
+    return app(tmp_path)
+
+
+def test_a_good_file_is_kept_and_its_copy_removed(shared: Shared, tmp_path: Path) -> None:
+    trace = sample_trace(6, method="stand")
+    file = dump(tmp_path / "good.spectrace.jsonl", trace)
+    name, title = traces_tab.opened(shared, str(file))
+    assert shared.library.trace(name) == trace and "STAND" in title and not file.exists()
+
+
+def broken(line: int, **fields: object) -> str:
+    made = lines(sample_trace(6, method="stand"))
+    made[line] = json.dumps({**json.loads(made[line]), **fields})
+    return "\n".join(made) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (broken(2, nodes="many"), 3),
+        (broken(1, path=[99]), 2),
+        (broken(0, method=None), 1),
+        (broken(3, time=[1, 2]), 4),
+        ("{}\n", 1),
+        ("<html></html>\n", 1),
+        ("[" * 5000, 1),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_line(shared: Shared, tmp_path: Path, text: str, line: int) -> None:
+    file = tmp_path / "bad.spectrace.jsonl"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(BadTrace, match=f"line {line}"):
+        traces_tab.opened(shared, str(file))
+    assert not file.exists() and len(shared.library.store) == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe", b"\n\n"])
+def test_what_is_no_text_is_refused(shared: Shared, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "odd.spectrace.jsonl"
+    file.write_bytes(content)
+    with pytest.raises(BadTrace):
+        traces_tab.opened(shared, str(file))
+
+
+def test_a_hostile_text_is_shown_as_text() -> None:
+    trace = sample_trace(3)
+    hostile = replace(trace, run=replace(trace.run, prompt="<script>alert(1)</script>", title="<img src=x>"))
+    made = traces_tab.facts(hostile)
+    assert "<script" not in made and "<img" not in made and "&lt;script&gt;" in made
+
+
+def test_a_file_that_stops_in_the_middle_says_so() -> None:
+    trace = sample_trace(3, ended=False)
+    assert "stops in the middle" in traces_tab.facts(trace)
+    assert traces_tab.facts(Trace(trace.run, ()))
+
+
+def test_a_run_that_is_gone_leaves_a_sentence(shared: Shared) -> None:
+    *_, banner = traces_tab.chosen(shared, [], "mine:gone")
+    assert "no longer kept" in banner.value
