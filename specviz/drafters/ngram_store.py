@@ -45,7 +45,10 @@ class Entry:
 
 
 class NgramStore:
-    """The table, shared by all trajectories of one prompt. The oldest entries leave when it is full."""
+    """The table, shared by all trajectories of one prompt. The oldest entries leave when it is full.
+
+    An n-gram of order n is n - 1 tokens and the one they lead to, so order 2 looks at the last token alone.
+    """
 
     def __init__(self, orders: Sequence[int] = ORDERS) -> None:
         self.orders = tuple(orders)
@@ -54,9 +57,9 @@ class NgramStore:
     def learn(self, suffix: Sequence[int], seen: dict[int, float]) -> None:
         """The target's best next tokens after ``suffix`` (at least as long as the longest order, or the whole text)."""
         for order in self.orders:
-            if len(suffix) < order:
+            if len(suffix) < order - 1:
                 continue
-            key = tuple(suffix[-order:])
+            key = tuple(suffix[1 - order :])
             if key in self.entries:
                 self.entries[key].add(seen)
             else:
@@ -67,7 +70,7 @@ class NgramStore:
     def lookup(self, suffix: Sequence[int]) -> tuple[int, Entry] | None:
         """(order, entry) of the longest known n-gram that ends the text."""
         for order in self.orders:
-            entry = self.entries.get(tuple(suffix[-order:])) if len(suffix) >= order else None
+            entry = self.entries.get(tuple(suffix[1 - order :])) if len(suffix) >= order - 1 else None
             if entry is not None:
                 return order, entry
         return None

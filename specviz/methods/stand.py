@@ -26,7 +26,7 @@ class Parameters:
     earlier_trajectories: int = number(
         0, 0, 16, "Decode this many trajectories of the prompt first, with other seeds, to fill the store.", "runs"
     )
-    lowest_order: int = number(2, 1, 4, "Shortest n-gram looked up when longer ones are unknown.", "tokens")
+    lowest_order: int = number(2, 2, 4, "Shortest n-gram looked up when longer ones are unknown; 2 looks at the last token alone.", "tokens")
 
 
 @method(

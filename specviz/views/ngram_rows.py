@@ -57,7 +57,7 @@ def ngram_rows(trace: Trace, index: int, theme: str = "light") -> go.Figure:
     for place, row in enumerate(rows):
         high, head = 38 + place * _ROW, step.nodes[row.node]
         end = canvas.pill(0, high, head.text, head.status, most=_LETTERS)
-        canvas.write(end + 6, high, f"{row.order}-gram" if row.order > 1 else "1 token")
+        canvas.write(end + 6, high, f"{row.order}-gram")
         for left, cell in zip(lefts, row.cells, strict=False):
             _cell(canvas, left, high, cell)
     return drawn(canvas, *_headline(step, rows, note.whole("entries", 0), noise), lefts[-1], 30 + len(rows) * _ROW)
