@@ -306,3 +306,18 @@ def test_two_stages_share_a_page_without_sharing_a_state(show: Open) -> None:
     assert len(ids) == len(set(ids))
     assert tab.step() == 0
     assert tab.run("second.stage.cursor") == 3
+
+
+def test_beside_another_stage_the_proof_comes_on_demand_and_goes_again(show: Open) -> None:
+    tab = show(size={"width": 514, "height": 676})
+    inspector = tab.page.locator(".sv-inspector")
+    expect(inspector).to_be_hidden()
+    expect(tab.page.locator(".sv-run")).to_be_visible()
+    tab.page.locator('.sv-tree [data-id="1"]').click()
+    expect(inspector).to_be_visible()
+    assert tab.run("document.querySelector('.specviz').scrollHeight") <= 676
+    tab.page.locator('.sv-tree [data-id="1"]').click()
+    expect(inspector).to_be_hidden()
+    tab.page.locator('.sv-tree [data-id="1"]').click()
+    tab.page.keyboard.press("PageDown")
+    expect(inspector).to_be_hidden()

@@ -54,6 +54,7 @@ class Inspector {
     const moved = stage.step !== this.step || changed.has("node") || changed.has("run");
     if (!moved && !changed.has("ui") && !changed.has("size")) return;
     this.anew = moved;
+    stage.root.toggleAttribute("data-picked", stage.picked);
     this.step = stage.step;
     const notes = stage.step ? stage.step.notes : [];
     const any = stage.trace.steps.some((step) => step.notes.length);

@@ -108,8 +108,9 @@ class Stage {
 
   pick(node) {
     if (!this.step || !study.find(this.step, node)) return;
+    // A second pick of the same node puts the proof away where there is no room to keep it open.
+    this.picked = !(this.picked && this.node === node && this.size === "compact");
     this.node = node;
-    this.picked = true;
     this.touch("node");
     this.root.dispatchEvent(new CustomEvent("specviz:node", { bubbles: true, detail: { step: this.cursor, node } }));
   }
@@ -177,11 +178,19 @@ class Stage {
     if (!width || (width === this.width && height === this.height)) return;
     Object.assign(this, { width, height });
     this.u = width >= 1500 ? 1.2 : 1;
-    const size =
-      width < 640 ? "phone" : width < 900 ? "narrow" : width < 1120 ? "middle" : width >= 1500 ? "large" : "wide";
+    const size = Stage.sizeOf(width);
     this.root.dataset.size = size;
     this.size = size;
     this.touch("size", "tree");
+  }
+
+  /** Phones stack everything; a narrow column beside another stage keeps its height and shows the proof on demand. */
+  static sizeOf(width) {
+    if (width < 440 || (width < 640 && matchMedia("(pointer: coarse)").matches)) return "phone";
+    if (width < 640) return "compact";
+    if (width < 900) return "narrow";
+    if (width < 1120) return "middle";
+    return width < 1500 ? "wide" : "large";
   }
 
   destroy() {

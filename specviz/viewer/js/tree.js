@@ -130,8 +130,8 @@ class Tree {
       this.legendKey = shown.join();
       this.legend.replaceChildren(
         ...shown.map((status) => dom.h("span", {}, draw.sample(status, this.hatch), labels.LEGEND[status])),
-        dom.h("span", {}, dom.h("i", { class: "sv-key sv-q" }), "q drafter"),
-        dom.h("span", {}, dom.h("i", { class: "sv-key sv-p" }), "p target"),
+        dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-key sv-q" }), "q drafter"),
+        dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-key sv-p" }), "p target"),
       );
     }
     this.legend.hidden = !step;

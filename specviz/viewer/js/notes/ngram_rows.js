@@ -55,7 +55,7 @@ function slopes(row, step, w) {
     return s(
       "g",
       { class: `sv-slope sv-is-${status} ${picked ? "sv-picked" : ""}` },
-      s("text", { x: 0, y: y1 + 4 }, words.token(text, 9)),
+      s("text", { x: 0, y: y1 + 4 }, words.token(text, 8)),
       s("rect", {
         x: left0,
         y: y1 - 4,
@@ -65,7 +65,7 @@ function slopes(row, step, w) {
       }),
       s("text", { x: from - 6, y: y1 + 4, "text-anchor": "end", class: "sv-mute" }, words.chance(stored[index])),
       s("path", { d: `M${from} ${y1}C${(from + to) / 2} ${y1} ${(from + to) / 2} ${y2} ${to} ${y2}` }),
-      s("text", { x: to + 6, y: y2 + 4 }, words.token(text, 9)),
+      s("text", { x: to + 6, y: y2 + 4 }, words.token(text, 8)),
       s(
         "text",
         { x: w, y: y2 + 4, "text-anchor": "end", class: "sv-mute" },

@@ -51,7 +51,7 @@ notebook.register("overlap", {
       dom.h(
         "div",
         { class: "sv-shared" },
-        dom.h("i", { style: `width:${(100 * Math.min(1, overlap)).toFixed(1)}%` }),
+        dom.h("div", {}, dom.h("i", { style: `width:${(100 * Math.min(1, overlap)).toFixed(1)}%` })),
         dom.h("b", {}, words.chance(overlap)),
       ),
       key,
