@@ -25,13 +25,13 @@ VOCAB = 48
 def tiny_llama(
     seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, context: int = 1024
 ) -> LlamaForCausalLM:
-    """A three-layer random Llama whose greedy text is neither constant nor hopeless."""
+    """A two-layer random Llama whose greedy text is neither constant nor hopeless."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocab,
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
         initializer_range=0.25,

@@ -54,14 +54,12 @@ class GrowingLayer(DynamicLayer):
             self._grow(end)
         self.key_buffer[:, :, self.length : end] = key_states
         self.value_buffer[:, :, self.length : end] = value_states
-        self.truncate(end)
-        return self.keys, self.values
+        self.length = end
+        return self.seen()
 
-    def truncate(self, length: int) -> None:
-        """Show only the first ``length`` entries; the rest may be overwritten."""
-        self.length = length
-        self.keys = self.key_buffer[:, :, :length]
-        self.values = self.value_buffer[:, :, :length]
+    def seen(self) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first ``length`` tokens, [batch, head, kv, size] each."""
+        return self.key_buffer[:, :, : self.length], self.value_buffer[:, :, : self.length]
 
     def get_seq_length(self) -> int:
         return self.length
@@ -105,12 +103,11 @@ class GrowingCache:
         """Forget all but the first ``length`` tokens."""
         self.length = length
         for layer in self.layers:
-            if layer.is_initialized:
-                layer.truncate(length)
+            layer.length = length  # what lies behind may be overwritten
 
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
         """Committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
-        return [(layer.keys, layer.values) for layer in self.layers]
+        return [layer.seen() for layer in self.layers]
 
 
 class FixedCache:
@@ -137,6 +134,15 @@ class FixedCache:
                 layer.cumulative_length = self._counters[place]
         if self._counters is not None:
             self._counters.fill_(self.length)
+
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """As new, at the same address. Zeroed, since a masked entry still counts as 0 times it, and it may be NaN."""
+        self.length = 0
+        for layer in self.cache.layers:
+            if layer.is_initialized:
+                layer.keys.zero_()
+                layer.values.zero_()
 
     def advance(self, tokens: int) -> None:
         self.length += tokens

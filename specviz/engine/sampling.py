@@ -1,8 +1,8 @@
 """Warping, position-keyed noise, draws: every random number of a run is a pure function of seed, stream, place, token.
 
 Noise is a counter-based hash, not a generator with state, so that a token drawn at absolute position t by a speculative
-run is the very token the autoregressive run with the same seed draws there (a coupling: both take argmax of log p +
-Gumbel(t)), and so that it is the same on every device and inside a captured graph.
+run is the very token the autoregressive run with the same seed draws there (a coupling: both take the argmax of p over
+the exponential noise of t), and so that it is the same on every device and inside a captured graph.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def _mix_host(value: int) -> int:
 
 
 def _mix(value: Tensor) -> Tensor:
-    """The same finaliser on int64 tensors; torch shifts are arithmetic, so the copied sign bits are masked off."""
-    value = (value ^ ((value >> 30) & ((1 << 34) - 1))) * _MIX_1
-    value = (value ^ ((value >> 27) & ((1 << 37) - 1))) * _MIX_2
-    return value ^ ((value >> 31) & ((1 << 33) - 1))
+    """The same finaliser in place on int64 tensors; torch shifts are arithmetic, so copied sign bits are masked off."""
+    value.bitwise_xor_((value >> 30).bitwise_and_((1 << 34) - 1)).mul_(_MIX_1)
+    value.bitwise_xor_((value >> 27).bitwise_and_((1 << 37) - 1)).mul_(_MIX_2)
+    return value.bitwise_xor_((value >> 31).bitwise_and_((1 << 33) - 1))
 
 
 @lru_cache(maxsize=32)
@@ -73,14 +73,20 @@ class Noise:
         """float64 [size] in (0, 1), one for each token id."""
         key = self._key(stream, *place)
         signed = key - (1 << 64) if key >= (1 << 63) else key
-        counter = _weyl(size, str(device)) + signed
+        bits = _mix(_weyl(size, str(device)) + signed)
         # 52 bits and a half: one bit more would round the largest up to 1, whose Gumbel noise is infinite.
-        bits = (_mix(counter) >> 12) & ((1 << 52) - 1)
-        return (bits.to(torch.float64) + 0.5) * 2.0**-52
+        return (bits >> 12).bitwise_and_((1 << 52) - 1).to(torch.float64).add_(0.5).mul_(2.0**-52)
+
+    def exponential(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
+        """float64 [size] of standard exponential noise E, one for each token id.
+
+        The argmax of p / E is a draw from p: it is that of log p + Gumbel noise, as -log E is Gumbel, a logarithm less.
+        """
+        return self.uniforms(size, stream, *place, device=device).log_().neg_()
 
     def gumbel(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard Gumbel noise, one for each token id."""
-        return self.uniforms(size, stream, *place, device=device).log_().neg_().log_().neg_()
+        return self.exponential(size, stream, *place, device=device).log_().neg_()
 
 
 @dataclass(frozen=True)
@@ -108,16 +114,20 @@ class Warp:
 
         At temperature 0 there is no warped law but a point mass; this then gives the plain log-softmax, for the screen.
         """
-        scores = logits if logits.dtype == torch.float64 else logits.float()
+        return torch.log_softmax(self._warped(logits), -1)
+
+    def _warped(self, logits: Tensor) -> Tensor:
+        """Logits over temperature, -inf outside the support; at temperature 0 as they are."""
+        scores = _wide(logits)
         if self.greedy:
-            return torch.log_softmax(scores, -1)
+            return scores
         scores = scores / self.temperature
         if 0 < self.top_k < scores.shape[-1]:
             floor = scores.topk(self.top_k, dim=-1).values[..., -1:]
             scores = scores.masked_fill(scores < floor, -math.inf)
         if self.top_p < 1.0:
             scores = self._nucleus(scores)
-        return torch.log_softmax(scores, -1)
+        return scores
 
     def _nucleus(self, scores: Tensor) -> Tensor:
         """Keep the smallest set of likeliest tokens whose mass reaches ``top_p`` (Holtzman et al., arXiv 1904.09751).
@@ -139,9 +149,9 @@ class Warp:
     def probabilities(self, logits: Tensor) -> Tensor:
         """Warped p [..., vocab], rows summing to 1. At temperature 0 a one-hot row on the largest logit."""
         if self.greedy:
-            wide = logits if logits.dtype == torch.float64 else logits.float()
+            wide = _wide(logits)
             return torch.zeros_like(wide).scatter(-1, wide.argmax(-1, keepdim=True), 1.0)
-        return self.log_probabilities(logits).exp()
+        return torch.softmax(self._warped(logits), -1)
 
     def choose(self, logits: Tensor, positions: Sequence[int], noise: Noise, stream: int = TARGET) -> Tensor:
         """The target's own token at each row, int64 [row]: row i is drawn with the noise of absolute ``positions[i]``.
@@ -149,16 +159,20 @@ class Warp:
         ``positions`` are those of the token being chosen (one past the node whose row it is).
         """
         if self.greedy:
-            return logits.argmax(-1)
-        rows = self.log_probabilities(logits)
+            return _wide(logits).argmax(-1)
+        rows = self.probabilities(logits).double()
         found = {}
         for place in set(positions):
-            found[place] = noise.gumbel(rows.shape[-1], stream, place, device=rows.device)
-        gumbel = torch.stack([found[place] for place in positions])
-        return (rows.double() + gumbel).argmax(-1)
+            found[place] = noise.exponential(rows.shape[-1], stream, place, device=rows.device)
+        return (rows / torch.stack([found[place] for place in positions])).argmax(-1)
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """At least float32: exact, and half-precision reductions are several times slower on a CPU."""
+    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def draw(probability: Tensor, noise: Noise, *place: int, stream: int = TARGET) -> int:
-    """One token from a [vocab] law (need not sum to 1), by the Gumbel-max rule with the noise of ``place``."""
-    gumbel = noise.gumbel(probability.shape[-1], stream, *place, device=probability.device)
-    return int((probability.double().log() + gumbel).argmax())
+    """One token from a [vocab] law (need not sum to 1), with the noise of ``place``."""
+    race = noise.exponential(probability.shape[-1], stream, *place, device=probability.device)
+    return int((probability.double() / race).argmax())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -82,6 +83,8 @@ class TextTarget:
         # Models with a list of kinds take one mask for each kind; models that slide throughout take one mask.
         self._one_mask = not getattr(self.config, "layer_types", None)
         self.tier, self.warning = choose_tier(tier, self.device, self._obstacle())
+        self._spare: tuple[tuple[int, ...], FixedCache, GraphRunner] | None = None
+        self._lock = threading.Lock()
 
     def _obstacle(self) -> str:
         """Why this model cannot be captured in a graph, or nothing."""
@@ -98,6 +101,26 @@ class TextTarget:
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
         return TextSession(self, capacity, tuple(taps))
+
+    def lend(self, capacity: int, taps: tuple[int, ...]) -> tuple[FixedCache, GraphRunner]:
+        """A static cache with its runner: the last run's when it fits, as capturing graphs takes longer than a run."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+        if spare is not None and (spare[1].capacity, spare[0]) == (capacity, taps):
+            spare[1].clear()
+            return spare[1], spare[2]
+        cache = FixedCache(self.config, capacity)
+
+        def forward(tokens: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+            return self.run(tokens, positions, mask, cache.cache, taps)
+
+        mask_dtype = self.dtype if self.attention == "eager" else torch.bool
+        return cache, GraphRunner(forward, cache.point, capacity, self.device, mask_dtype)
+
+    def take_back(self, cache: FixedCache, runner: GraphRunner, taps: tuple[int, ...]) -> None:
+        """Keep what a finished run was lent for the next one; only one, as it holds memory."""
+        with self._lock:
+            self._spare = (taps, cache, runner)
 
     def mask(self, seen: Tensor, length: int, depths: Sequence[int]) -> Any:
         """What the model's attention wants for a bool mask [row, kv]: additive on eager, a dict where windows slide."""
@@ -146,19 +169,9 @@ class TextSession:
         self._cache: GrowingCache | FixedCache
         self._graph: GraphRunner | None = None
         if target.tier == "graph":
-            self._cache = FixedCache(target.config, bucket(capacity + TREE_ROOM))
-            self._graph = self._runner(self._cache)
+            self._cache, self._graph = target.lend(bucket(capacity + TREE_ROOM), taps)
         else:
             self._cache = GrowingCache(len(target.kinds), capacity + TREE_ROOM)
-
-    def _runner(self, cache: FixedCache) -> GraphRunner:
-        target = self.target
-
-        def forward(tokens: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-            return target.run(tokens, positions, mask, cache.cache, self.taps)
-
-        mask_dtype = target.dtype if target.attention == "eager" else torch.bool
-        return GraphRunner(forward, cache.point, cache.capacity, target.device, mask_dtype)
 
     @property
     def length(self) -> int:
@@ -214,6 +227,8 @@ class TextSession:
         return self._cache.tensors()
 
     def close(self) -> None:
-        """Drop the cache and any captured graphs."""
+        """Drop the cache; in the graph tier it goes back to the target, with its graphs."""
+        if self._graph is not None and isinstance(self._cache, FixedCache):
+            self.target.take_back(self._cache, self._graph, self.taps)
         self._graph = None
         self._cache = GrowingCache(len(self.target.kinds), 1)
