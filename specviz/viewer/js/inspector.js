@@ -1,4 +1,6 @@
 // The proof of a verdict: what was decided about the chosen node, why, and every number that entered the decision.
+const RATIOS = new Set(["ratio", "without_replacement", "relaxed", "traversal"]);
+
 class Inspector {
   constructor(stage) {
     this.stage = stage;
@@ -212,33 +214,24 @@ class Inspector {
   }
 
   numbers(step, node) {
+    const root = node.status === "root";
     const rule = rules.of(step);
-    const strictly =
-      node.q !== null && node.q !== undefined && node.p !== null
-        ? words.chance(Math.min(1, node.p / Math.max(node.q, 1e-30)))
-        : null;
+    const given = (value) => (value === null || value === undefined ? null : words.chance(value));
+    const ratio = RATIOS.has(step.rule) && given(node.q) && given(node.p) ? Math.min(1, node.p / node.q) : null;
+    const drafter = root || node.id === "bonus" ? null : given(node.q) || "none: a certain guess";
     const rows = [
-      ["rule", rule.title],
-      ["p, target", words.chance(node.p)],
-      ["q, drafter", node.id === "bonus" ? null : node.q === null ? "none: a certain guess" : words.chance(node.q)],
-      ["min(1, p/q)", ["ratio", "without_replacement", "relaxed", "traversal"].includes(step.rule) ? strictly : null],
-      ["threshold", node.threshold === null || node.threshold === undefined ? null : words.chance(node.threshold)],
-      ["draw", node.draw === null || node.draw === undefined ? null : words.chance(node.draw)],
+      ["rule", root ? null : rule.title],
+      ["p, target", given(node.p)],
+      ["q, drafter", drafter],
+      ["min(1, p/q)", given(ratio)],
+      ["threshold", given(node.threshold)],
+      ["draw", given(node.draw)],
       ["token id", study.text(node.token)],
       ["position", String(step.position + node.depth)],
       ["grid", node.grid ? node.grid.join(", ") : null],
-    ];
-    return dom.h(
-      "div",
-      { class: "sv-numbers" },
-      rule.formula ? dom.h("code", {}, rule.formula) : null,
-      dom.h(
-        "dl",
-        {},
-        rows
-          .filter(([, value]) => value !== null && value !== "–")
-          .map(([name, value]) => [dom.h("dt", {}, name), dom.h("dd", {}, value)]),
-      ),
-    );
+    ].filter(([, value]) => value !== null);
+    const listed = rows.map(([name, value]) => [dom.h("dt", {}, name), dom.h("dd", {}, value)]);
+    const formula = rule.formula && !root ? dom.h("code", {}, rule.formula) : null;
+    return dom.h("div", { class: "sv-numbers" }, formula, dom.h("dl", {}, listed));
   }
 }

@@ -187,7 +187,7 @@ class Stage {
   /** Phones stack everything; a narrow column beside another stage keeps its height and shows the proof on demand. */
   static sizeOf(width) {
     if (width < 440 || (width < 640 && matchMedia("(pointer: coarse)").matches)) return "phone";
-    if (width < 640) return "compact";
+    if (width < 700) return "compact";
     if (width < 900) return "narrow";
     if (width < 1120) return "middle";
     return width < 1500 ? "wide" : "large";
