@@ -9,8 +9,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ORDER = (
-    "words", "dom", "study", "labels", "chain", "layout", "reasons", "rules", "feed", "player", "keys", "tip", "header", "strip", "draw",
-    "roving", "table", "tree", "notebook", "inspector", "lanes", "overview", "transport", "stage", "mount",
+    "words", "dom", "study", "labels", "chain", "layout", "reasons", "rules", "feed",
+    "player", "keys", "tip", "header", "strip", "draw", "roving", "table", "tree",
+    "notebook", "inspector", "lanes", "overview", "transport", "stage", "mount",
 )  # fmt: skip
 # Later ones win where two rules are equally particular.
 STYLES = ("colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "run", "phone")

@@ -4,10 +4,11 @@
 
     {"kind":"stage","mode":"live","run":"KEY","first":0}
 
-``mode`` is "live" or "recorded" (the default: the run is played from its first step). A value that begins with the last
-one is more of the same run; any other value is a new run, unless its control line names the same ``run``: then it is the
-next segment of a long one, whose lines count from ``first``. Later control lines may carry ``message`` (and ``fraction``,
-0 to 1) while a model loads, or ``error``. A page that opens late, or misses a segment, asks ``lines`` for what it lacks.
+``mode`` is "live" or "recorded" (the default: the run is played from its first step). A value that begins with the
+last one is more of the same run; any other value is a new run, unless its control line names the same ``run``: then it
+is the next segment of a long one, whose lines count from ``first``. Later control lines may carry ``message`` (and
+``fraction``, 0 to 1) while a model loads, or ``error``. A page that opens late, or misses a segment, asks ``lines`` for
+what it lacks.
 
 Everything else happens in the browser: playing, scrubbing, hovering and inspecting never come back to Python.
 """
@@ -59,7 +60,7 @@ class Stage(gr.HTML):
         )
 
     def missed(self, asked: Sequence[Any]) -> str:
-        """The lines asked for, as far as one answer goes; nothing for a question that makes no sense or an unknown run."""
+        """The lines asked for, as far as one answer goes; none for a question without sense or an unknown run."""
         try:
             run, first, last = str(asked[0])[:200], int(asked[1]), int(asked[2])
             found = self._lines(run, max(0, first), max(0, last))

@@ -1,4 +1,4 @@
-"""A recorded run as one HTML file that plays offline from disk: the viewer, the trace, and nothing that asks the network."""
+"""A recorded run as one HTML file that plays from disk: viewer and trace, and nothing that asks the network."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ TEMPLATE = """<!doctype html>
 <style>
 html, body { margin: 0; height: 100%; background: #fbfbfa; --specviz-height: max(600px, 100vh); }
 .dark, .dark body { background: #14181c; }
-.specviz-notice { margin: 0; padding: 6px 14px; font: 13px/1.4 system-ui, sans-serif; background: #fdf1d5; color: #1d2329; }
+.specviz-notice { margin: 0; padding: 6px 14px; font: 13px/1.4 system-ui, sans-serif; }
+.specviz-notice { background: #fdf1d5; color: #1d2329; }
 {{style}}</style>
 </head>
 <body>
@@ -52,15 +53,18 @@ const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
 text = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 const { autoplay, speed } = host.dataset;
-window.stage = SpecvizViewer.mount(host, { text, mode: "recorded", autoplay: autoplay !== "false", speed: Number(speed) });
+const options = { mode: "recorded", autoplay: autoplay !== "false", speed: Number(speed) };
+window.stage = SpecvizViewer.mount(host, { text, ...options });
 })();
 """
 
 
-def page(text: str, *, title: str = "A recorded run · specviz", autoplay: bool = True, speed: float | None = None) -> str:
-    """The HTML file for the lines of a trace. ``speed`` 1 plays as fast as the run was recorded, None chooses a calm speed.
+def page(
+    text: str, *, title: str = "A recorded run · specviz", autoplay: bool = True, speed: float | None = None
+) -> str:
+    """The HTML file for the lines of a trace. ``speed`` 1 plays as fast as it was recorded, None chooses a calm speed.
 
-    A run too long for a megabyte even when compressed loses notes, then tables, then its last steps, and the page says so.
+    A run too long for a megabyte even when compressed loses notes, then tables, then its last steps; the page says so.
     """
     options = f'data-autoplay="{str(autoplay).lower()}" data-speed="{speed or 0:g}"'
     script = bundle.script() + START
@@ -72,7 +76,9 @@ def page(text: str, *, title: str = "A recorded run · specviz", autoplay: bool 
         made = _filled(TEMPLATE.replace("OPTIONS", f'{options} data-gzip="true"'), title, data, script)
     if len(made) < replay.MAX_PAGE and len(made.encode("utf-8", "surrogatepass")) < replay.MAX_PAGE:
         return made
-    return replay.page(store.read(text.encode("utf-8", "surrogatepass")), script, "", TEMPLATE.replace("OPTIONS", options))
+    return replay.page(
+        store.read(text.encode("utf-8", "surrogatepass")), script, "", TEMPLATE.replace("OPTIONS", options)
+    )
 
 
 def _filled(template: str, title: str, data: str, script: str) -> str:
@@ -82,10 +88,9 @@ def _filled(template: str, title: str, data: str, script: str) -> str:
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
+    parts = {"policy": policy, "title": html.escape(title), "style": "", "notice": "", "trace": data, "script": script}
     made, rest = "", template
-    for mark, part in (
-        ("policy", policy), ("title", html.escape(title)), ("style", ""), ("notice", ""), ("trace", data), ("script", script),
-    ):  # fmt: skip
+    for mark, part in parts.items():
         before, _, rest = rest.partition("{{" + mark + "}}")
         made += before + part
     return made + rest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from specviz.viewer import replay
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-PROJECTOR = {"width": 1280, "height": 720}
-PHONE = {"width": 390, "height": 844}
+PROJECTOR: dict[str, int] = {"width": 1280, "height": 720}
+PHONE: dict[str, int] = {"width": 390, "height": 844}
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def browser(path: str) -> Iterator[Browser]:
 
 
 class StagePage:
-    """One tab that shows a trace. ``requests`` are those that left the file, ``errors`` what the console complained of."""
+    """One tab that shows a trace. ``requests`` are those it made, ``errors`` what the console complained of."""
 
     def __init__(self, opened: Browser, size: dict[str, int] | None = None, **context: Any) -> None:
         self.page: Page = opened.new_context(viewport=size or PROJECTOR, **context).new_page()
@@ -38,7 +38,9 @@ class StagePage:
         self.page.on("pageerror", lambda one: self.errors.append(str(one)))
         self.page.on("console", lambda one: self.errors.append(one.text) if one.type == "error" else None)
 
-    def open(self, folder: Path, text: str, autoplay: bool = False, query: str = "", speed: float | None = None) -> StagePage:
+    def open(
+        self, folder: Path, text: str, autoplay: bool = False, query: str = "", speed: float | None = None
+    ) -> StagePage:
         """Write the one-file replay of ``text`` and open it from disk."""
         file = folder / "replay.html"
         file.write_text(replay.page(text, autoplay=autoplay, speed=speed), encoding="utf-8")
@@ -79,3 +81,6 @@ class StagePage:
         self.page.context.close()
         assert self.errors == []
         assert self.outside() == []
+
+
+Open = Callable[..., StagePage]

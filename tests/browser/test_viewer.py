@@ -1,46 +1,20 @@
-"""The stage in a real browser: it plays, scrubs, explains, listens to the keyboard, and nothing a trace says does harm."""
+"""The stage in a real browser: it plays, scrubs, explains, and nothing a trace says does harm."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Browser, expect  # noqa: E402
+from playwright.sync_api import expect  # noqa: E402
 
-from tests.browser import stage_page  # noqa: E402
-from tests.browser.stage_page import PHONE, StagePage  # noqa: E402
+from tests.browser.stage_page import Open  # noqa: E402
 from tests.samples import lines, sample_trace  # noqa: E402
 from tests.viewer import cases  # noqa: E402
 
 pytestmark = pytest.mark.browser
 
-Open = Callable[..., StagePage]
 SAMPLE = "".join(line + "\n" for line in lines(sample_trace(14)))
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with stage_page.browser(chromium) as opened:
-        yield opened
-
-
-@pytest.fixture
-def show(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """``show(text, ...)`` opens a trace in a tab of its own."""
-    tabs: list[StagePage] = []
-
-    def opened(text: str = SAMPLE, *, size: dict[str, int] | None = None, context: Any = None, **how: Any) -> StagePage:
-        tabs.append(StagePage(browser, size, **(context or {})).open(tmp_path, text, **how))
-        return tabs[-1]
-
-    yield opened
-    for tab in tabs:
-        tab.close()
 
 
 def test_a_recorded_run_plays_by_itself_and_says_that_it_is_recorded(show: Open) -> None:
@@ -83,7 +57,9 @@ def test_every_step_can_be_drawn(show: Open) -> None:
             for step in range(10):
                 tab.go(step)
                 drawn = tab.run("document.querySelectorAll('.sv-tree [data-id]').length")
-                assert drawn == tab.run("stage.stage.step.nodes.length") + tab.run("Number(Boolean(stage.stage.step.bonus))")
+                assert drawn == tab.run("stage.stage.step.nodes.length") + tab.run(
+                    "Number(Boolean(stage.stage.step.bonus))"
+                )
         assert tab.run("stage.stage.trace.problems") == []
 
 
@@ -135,71 +111,6 @@ def test_a_click_on_a_word_or_on_the_overview_goes_there(show: Open) -> None:
     assert tab.step() == 0
 
 
-def test_the_keyboard_works_inside_the_stage_and_only_there(show: Open) -> None:
-    tab = show()
-    tab.page.keyboard.press("ArrowRight")
-    assert tab.step() == 0
-    tab.page.locator(".specviz").focus()
-    for key, expected in (("ArrowRight", 1), ("PageDown", 2), ("ArrowLeft", 1), ("End", 13), ("PageUp", 12), ("Home", 0)):
-        tab.page.keyboard.press(key)
-        assert tab.step() == expected, key
-    tab.page.keyboard.press("r")
-    assert tab.run("stage.stage.step.overruled") is True
-    tab.page.keyboard.press(" ")
-    assert tab.run("stage.stage.player.playing") is True
-    tab.page.keyboard.press(" ")
-    assert tab.run("stage.stage.player.playing") is False
-    tab.page.keyboard.press("t")
-    expect(tab.page.locator(".sv-tablebox table")).to_be_visible()
-
-
-def test_f_fills_the_screen_and_f_gives_it_back(show: Open) -> None:
-    tab = show()
-    tab.page.locator(".specviz").focus()
-    tab.page.keyboard.press("f")
-    tab.until("document.fullscreenElement === document.querySelector('.specviz')")
-    tab.page.keyboard.press("f")
-    tab.until("document.fullscreenElement === null")
-
-
-def test_space_on_a_focused_button_presses_that_button(show: Open) -> None:
-    tab = show()
-    tab.page.get_by_role("button", name="Step", exact=True).focus()
-    tab.page.keyboard.press(" ")
-    assert tab.step() == 1
-    assert tab.run("stage.stage.player.playing") is False
-
-
-def test_arrows_walk_the_tree_once_a_node_has_the_focus(show: Open) -> None:
-    tab = show(cases.trace(cases.bushy(0)))
-    tab.page.locator('.sv-tree [data-id="0"]').focus()
-    seen = []
-    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft", "Home", "End"):
-        tab.page.keyboard.press(key)
-        seen.append(tab.run("document.activeElement.dataset.id"))
-    path = tab.run("stage.stage.step.path")
-    assert seen[:2] == [str(path[0]), str(path[1])]
-    assert tab.run("(id) => stage.stage.step.nodes[Number(id)].depth", seen[2]) == 2
-    assert seen[3] == tab.run("(id) => String(stage.stage.step.nodes[Number(id)].parent)", seen[2])
-    assert seen[4:] == ["0", "bonus"]
-    assert tab.step() == 0
-    expect(tab.page.locator('.sv-tree [tabindex="0"]')).to_have_count(1)
-    expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
-
-
-def test_the_tree_and_its_table_say_the_same(show: Open) -> None:
-    tab = show(cases.trace(cases.chain(0, length=5, kept=3)))
-    tab.page.get_by_role("button", name="Table").click()
-    rows = tab.page.locator(".sv-tablebox tbody tr")
-    expect(rows).to_have_count(7)
-    expect(rows.nth(4)).to_contain_text("rejected")
-    expect(rows.nth(4)).to_contain_text("0.63")
-    rows.nth(4).click()
-    expect(tab.page.locator(".sv-verdict")).to_contain_text("Rejected")
-    tab.page.get_by_role("button", name="Table").click()
-    expect(tab.page.locator('.sv-tree [data-id="4"]')).to_have_attribute("aria-selected", "true")
-
-
 def test_a_huge_tree_is_drawn_in_part_and_opened_by_a_click(show: Open) -> None:
     tab = show(cases.trace(cases.wide()))
     assert tab.page.locator(".sv-tree [data-id]").count() <= 400
@@ -226,7 +137,9 @@ def test_zooming_in_writes_out_more_of_a_big_tree(show: Open) -> None:
 
 
 def test_whatever_a_token_says_stays_text(show: Open) -> None:
-    tab = show(cases.trace(cases.hostile(), title=cases.PATCHES[0], prompt=cases.PATCHES[1], warnings=[cases.PATCHES[2]]))
+    tab = show(
+        cases.trace(cases.hostile(), title=cases.PATCHES[0], prompt=cases.PATCHES[1], warnings=[cases.PATCHES[2]])
+    )
     for tabs in ("verdict", "method"):
         tab.run("(tab) => { stage.stage.set({ tab }); stage.flush(); }", tabs)
         for node in ("0", "1", "2", "3", "4", "bonus"):
@@ -234,7 +147,12 @@ def test_whatever_a_token_says_stays_text(show: Open) -> None:
     tab.run("stage.stage.set({ table: true }); stage.flush()")
     tab.page.wait_for_timeout(100)
     assert tab.run("window.pwned") is None
-    assert tab.run("document.querySelectorAll('.specviz img, .specviz script, .specviz [onload], .specviz [onerror]').length") == 0
+    assert (
+        tab.run(
+            "document.querySelectorAll('.specviz img, .specviz script, .specviz [onload], .specviz [onerror]').length"
+        )
+        == 0
+    )
     expect(tab.page.locator(".sv-strip")).to_contain_text(cases.PATCHES[0])
     expect(tab.page.locator(".sv-banner")).to_have_text(cases.PATCHES[2])
     expect(tab.page.locator(".sv-tablebox")).to_contain_text("\\u202egnp.exe")
@@ -251,7 +169,11 @@ def test_an_unknown_note_is_listed_and_a_broken_one_does_no_harm(show: Open) -> 
 
 @pytest.mark.parametrize(
     ("reason", "told"),
-    [("error", "The run failed. The drafter broke."), ("out_of_memory", "ran out of memory"), ("cancelled", "The run was stopped.")],
+    [
+        ("error", "The run failed. The drafter broke."),
+        ("out_of_memory", "ran out of memory"),
+        ("cancelled", "The run was stopped."),
+    ],
 )
 def test_a_run_that_broke_off_says_so_loudly(show: Open, reason: str, told: str) -> None:
     text = cases.text([cases.run(), cases.chain(0), cases.end(2, reason, "The drafter broke.")])
@@ -264,43 +186,12 @@ def test_before_the_first_run_the_stage_says_what_to_do(show: Open) -> None:
     tab = show("")
     expect(tab.page.locator(".sv-empty")).to_contain_text("No run yet")
     expect(tab.page.get_by_role("button", name="Play")).to_be_disabled()
-    tab.run("""stage.update('{"kind":"stage","mode":"live","run":"k","message":"Loading the model","fraction":0.5}\\n')""")
+    tab.run(
+        """stage.update('{"kind":"stage","mode":"live","run":"k","message":"Loading the model","fraction":0.5}\\n')"""
+    )
     expect(tab.page.locator(".sv-empty")).to_contain_text("Loading the model")
     expect(tab.page.locator(".sv-empty progress")).to_have_attribute("value", "0.5")
     expect(tab.page.locator(".sv-spinner")).to_be_visible()
-
-
-def test_screen_readers_hear_each_step(show: Open) -> None:
-    tab = show(cases.trace(cases.bushy(0), cases.bushy(1), cases.chain(0)))
-    tab.page.get_by_role("button", name="Step", exact=True).click()
-    expect(tab.page.locator(".sv-heard")).to_have_text("Step 2: 3 of 80 accepted, bonus ·physics")
-    node = tab.page.get_by_role("treeitem", selected=True)
-    assert "accepted, depth 3" in str(node.get_attribute("aria-label"))
-    assert node.get_attribute("aria-level") == "4"
-
-
-def test_on_a_phone_nothing_is_cut_off_and_fingers_hit(show: Open) -> None:
-    tab = show(size=PHONE, context={"has_touch": True, "is_mobile": True})
-    tab.go(5)
-    assert tab.run("document.documentElement.scrollWidth") <= 390
-    boxes = tab.run("[...document.querySelectorAll('.specviz button, .specviz select')].filter((one) => one.offsetParent)"
-                    ".map((one) => [one.textContent, one.offsetWidth, one.offsetHeight])")  # fmt: skip
-    assert len(boxes) > 8
-    for name, width, height in boxes:
-        assert width >= 44 and height >= 44, name
-    tab.page.locator(".sv-tree .sv-is-bonus").last.tap()
-    expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
-
-
-@pytest.mark.parametrize("size", [stage_page.PROJECTOR, PHONE])
-def test_no_text_is_smaller_than_eleven_pixels(show: Open, size: dict[str, int]) -> None:
-    for text in (SAMPLE, cases.trace(cases.bushy(0))):
-        tab = show(text, size=size)
-        small = tab.run("""() => [...document.querySelectorAll('.specviz *')]
-          .filter((one) => [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
-          .filter((one) => one.getClientRects().length && parseFloat(getComputedStyle(one).fontSize) < 11)
-          .map((one) => one.outerHTML.slice(0, 80))""")
-        assert small == []
 
 
 def test_two_stages_share_a_page_without_sharing_a_state(show: Open) -> None:
@@ -315,18 +206,3 @@ def test_two_stages_share_a_page_without_sharing_a_state(show: Open) -> None:
     assert len(ids) == len(set(ids))
     assert tab.step() == 0
     assert tab.run("second.stage.cursor") == 3
-
-
-def test_beside_another_stage_the_proof_comes_on_demand_and_goes_again(show: Open) -> None:
-    tab = show(size={"width": 514, "height": 676})
-    inspector = tab.page.locator(".sv-inspector")
-    expect(inspector).to_be_hidden()
-    expect(tab.page.locator(".sv-run")).to_be_visible()
-    tab.page.locator('.sv-tree [data-id="1"]').click()
-    expect(inspector).to_be_visible()
-    assert tab.run("document.querySelector('.specviz').scrollHeight") <= 676
-    tab.page.locator('.sv-tree [data-id="1"]').click()
-    expect(inspector).to_be_hidden()
-    tab.page.locator('.sv-tree [data-id="1"]').click()
-    tab.page.keyboard.press("PageDown")
-    expect(inspector).to_be_hidden()

@@ -50,17 +50,13 @@ def address() -> Iterator[str]:
     app.close()
 
 
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with stage_page.browser(chromium) as opened:
-        yield opened
-
-
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
     opened = browser.new_context(viewport=stage_page.PROJECTOR).new_page()
     outside: list[str] = []
-    opened.on("request", lambda one: None if one.url.startswith((address, "data:", "blob:")) else outside.append(one.url))
+    opened.on(
+        "request", lambda one: None if one.url.startswith((address, "data:", "blob:")) else outside.append(one.url)
+    )
     opened.goto(address)
     expect(opened.locator(".sv-tree [data-id]").first).to_be_visible(timeout=30_000)
     yield opened

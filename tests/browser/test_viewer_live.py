@@ -1,4 +1,4 @@
-"""A run that is going on: every step arrives, nothing is mounted anew, and whoever looks back is not dragged forward."""
+"""A run that is going on: every step arrives, nothing is mounted anew, and looking back is allowed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,6 @@ pytestmark = pytest.mark.browser
 
 CONTROL = json.dumps({"kind": "stage", "mode": "live", "run": "key"}) + "\n"
 LINES = lines(sample_trace(60, method="stand"))
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[Browser]:
-    with stage_page.browser(chromium) as opened:
-        yield opened
 
 
 @pytest.fixture

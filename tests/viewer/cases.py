@@ -1,4 +1,4 @@
-"""Trace lines made by hand for the viewer's tests: trees of a given shape, long chains, hostile words, runs without an end."""
+"""Trace lines made by hand for the viewer's tests: trees of a given shape, long chains, hostile words, open ends."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-PATCHES = ('<img src=x onerror="window.pwned=1">', "<script>window.pwned=1</script>", "</script><svg onload=window.pwned=1>")
-WORDS = " the| light| of| day| scatters| more| than| blue|,| and|.| sky| waves| red|\n| seen| evening| is| because| air".split("|")
-RECYCLING = ((8, 4, 3, 2, 2, 1, 1), (6, 3, 2, 2, 1, 1, 2, 3, 2, 2, 1), (4, 3, 2, 1, 1, 2, 1, 1), (3, 2, 1, 1, 1), (2, 1))
+PATCHES = (
+    '<img src=x onerror="window.pwned=1">',
+    "<script>window.pwned=1</script>",
+    "</script><svg onload=window.pwned=1>",
+)
+WORDS = (
+    " the", " light", " of", " day", " scatters", " more", " than", " blue", ",", " and", ".", " sky", " waves", " red",
+    "\n", " seen", " evening", " is", " because", " air",
+)  # fmt: skip
+RECYCLING = (
+    (8, 4, 3, 2, 2, 1, 1),
+    (6, 3, 2, 2, 1, 1, 2, 3, 2, 2, 1),
+    (4, 3, 2, 1, 1, 2, 1, 1),
+    (3, 2, 1, 1, 1),
+    (2, 1),
+)
 
 
 def run(method: str = "token_recycling", **more: Any) -> dict[str, Any]:
@@ -28,12 +41,15 @@ def node(parent: int, text: str, status: str, *numbers: float | None) -> list[An
     return [parent, 1000 + sum(map(ord, text)) % 900, text, q, p, status, *rest]
 
 
-def step(index: int, nodes: Sequence[list[Any]], path: Sequence[int], bonus: list[Any] | None, **more: Any) -> dict[str, Any]:
+def step(
+    index: int, nodes: Sequence[list[Any]], path: Sequence[int], bonus: list[Any] | None, **more: Any
+) -> dict[str, Any]:
     """A step line whose emitted tokens are its path and its bonus. ``position`` assumes that all steps emit as many."""
     said = [nodes[one] for one in path] + ([bonus] if bonus else [])
     return {
-        "v": 1, "seq": index + 1, "kind": "step", "index": index, "position": 5 + index * len(said), "nodes": list(nodes),
-        "path": list(path), "bonus": bonus, "emitted": [one[1] for one in said], "pieces": [one[2] for one in said],
+        "v": 1, "seq": index + 1, "kind": "step", "index": index, "position": 5 + index * len(said),
+        "nodes": list(nodes), "path": list(path),
+        "bonus": bonus, "emitted": [one[1] for one in said], "pieces": [one[2] for one in said],
         "rule": "greedy", "time": [4_000_000, 42_000_000, 600_000, 400_000, 1_000_000], "verified": len(nodes) - 1,
         "padded": len(nodes), **more,
     }  # fmt: skip
@@ -55,7 +71,12 @@ def bushy(index: int = 0, kept: int = 3, levels: Sequence[Sequence[int]] = RECYC
         born: list[int] = []
         for parent, count in zip(parents, level, strict=False):
             for rank in range(count):
-                on = parent == path[-1] and rank == min(1, index % 3) and len(path) <= kept and len(path) == depth[parent] + 1
+                on = (
+                    parent == path[-1]
+                    and rank == min(1, index % 3)
+                    and len(path) <= kept
+                    and len(path) == depth[parent] + 1
+                )
                 judged = parent in path
                 numbers = (None, round(0.7 / (1 + rank), 3)) if judged else ()
                 nodes.append(node(parent, WORDS[(len(nodes) * 7 + index) % len(WORDS)], _status(on, judged), *numbers))
@@ -88,9 +109,16 @@ def chain(index: int = 0, length: int = 13, kept: int = 8, texts: Sequence[str] 
 
 def hostile(index: int = 0) -> dict[str, Any]:
     """A tree whose every word would do harm if it were ever read as markup."""
-    nodes = [node(-1, PATCHES[0], "root"), node(0, PATCHES[0], "accepted", 0.5, 0.5), node(1, PATCHES[1], "rejected", 0.4, 0.1)]
+    nodes = [
+        node(-1, PATCHES[0], "root"),
+        node(0, PATCHES[0], "accepted", 0.5, 0.5),
+        node(1, PATCHES[1], "rejected", 0.4, 0.1),
+    ]
     nodes += [node(1, PATCHES[2], "rejected", 0.2, 0.1), node(2, "\u202egnp.exe", "skipped", 0.3)]
-    notes = [{"type": PATCHES[0], "what": PATCHES[1]}, {"type": "copy", "suffix_start": "x", "source": PATCHES[0], "length": 3}]
+    notes = [
+        {"type": PATCHES[0], "what": PATCHES[1]},
+        {"type": "copy", "suffix_start": "x", "source": PATCHES[0], "length": 3},
+    ]
     rows = [[0, [[1, PATCHES[0], 0.6], [2, PATCHES[1], 0.3]]]]
     return step(index, nodes, [1], [1, 9, PATCHES[1], 0.3, PATCHES[0]], notes=notes, rows=rows)
 

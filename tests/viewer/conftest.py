@@ -27,7 +27,7 @@ const feed = (options) => new Feed({{ onReset() {{}}, onChange() {{}}, ...option
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Evaluate:
-    """``node(body, given)`` runs the body of a function in JavaScript, with ``given`` at hand, and returns what it returns."""
+    """``node(body, given)`` runs the body of a JavaScript function, with ``given`` at hand."""
     program = shutil.which("node")
     if program is None:
         pytest.skip("node is not installed; it runs the viewer's script outside a browser")

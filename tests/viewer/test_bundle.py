@@ -1,4 +1,4 @@
-"""What travels to the page: one script and one stylesheet that are safe to inline, and nothing that asks the network."""
+"""What travels to the page: a script and a stylesheet that are safe to inline and ask nothing of the network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ def test_the_script_is_safe_to_inline() -> None:
 
 def test_text_never_becomes_markup() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in bundle._sources())
-    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc", "DOMParser"):
+    for way in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "new Function",
+        "srcdoc",
+        "DOMParser",
+    ):
         assert way not in sources
 
 

@@ -1,4 +1,4 @@
-"""Where the tree's nodes go: nothing overlaps, big trees shrink and then collapse, long chains turn at the row's end."""
+"""Where the tree's nodes go: nothing overlaps, big trees shrink, then collapse, long chains turn at the row's end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.viewer.conftest import Evaluate
 DRAWN = """
 const step = study.step(given.step);
 const made = layout.tree(step, room(given.room));
-return { form: made.form, width: made.width, height: made.height, edges: made.edges.map((edge) => [edge.from, edge.to, edge.path]),
+return { form: made.form, width: made.width, height: made.height,
+  edges: made.edges.map((edge) => [edge.from, edge.to, edge.path]),
   items: [...made.items.values()].map(({ id, kind, form, label, parent, x, y, w, h, depth, on, hidden }) =>
     ({ id, kind, form, label, parent, x, y, w, h, depth, on: Boolean(on), hidden: hidden || 0 })) };
 """
@@ -58,8 +59,8 @@ def test_no_node_covers_another(node: Evaluate, step: dict[str, Any], room: dict
     made = drawn(node, step, **room)
     assert overlaps(made["items"]) == []
     for item in made["items"]:
-        assert 0 <= item["x"] and item["x"] + item["w"] <= made["width"] + 1
-        assert 0 <= item["y"] - item["h"] / 2 and item["y"] + item["h"] / 2 <= made["height"] + 1
+        assert item["x"] >= 0 and item["x"] + item["w"] <= made["width"] + 1
+        assert item["y"] - item["h"] / 2 >= 0 and item["y"] + item["h"] / 2 <= made["height"] + 1
 
 
 def test_the_accepted_path_is_one_straight_line(node: Evaluate) -> None:
@@ -114,7 +115,8 @@ def test_a_huge_tree_is_collapsed_with_counts_that_add_up(node: Evaluate) -> Non
 def test_opening_a_count_shows_what_it_hid(node: Evaluate) -> None:
     body = """
     const step = study.step(given);
-    const count = (opened) => [...layout.choose(step, 400, new Set(opened)).items.values()].filter((item) => item.parent === 2).length;
+    const chosen = (opened) => [...layout.choose(step, 400, new Set(opened)).items.values()];
+    const count = (opened) => chosen(opened).filter((item) => item.parent === 2).length;
     return [count([]), count([2])];
     """
     before, after = node(body, cases.wide())

@@ -23,7 +23,9 @@ def test_a_text_that_grows_letter_by_letter_is_read_once(node: Evaluate) -> None
 
 def test_a_last_line_without_its_line_end_counts(node: Evaluate) -> None:
     text = cases.trace(cases.chain(0, 3, 2))
-    body = "const one = feed(); one.accept(given); return [one.trace.steps.length, one.trace.end.reason, one.trace.mode];"
+    body = (
+        "const one = feed(); one.accept(given); return [one.trace.steps.length, one.trace.end.reason, one.trace.mode];"
+    )
     assert node(body, text.rstrip("\n")) == [1, "budget", "recorded"]
 
 
@@ -86,7 +88,8 @@ def test_lines_that_cannot_be_had_are_missed_aloud(node: Evaluate) -> None:
 def test_broken_lines_are_counted_and_the_rest_is_drawn(node: Evaluate) -> None:
     bad = [
         "{not json}", "[]", "null", '"text"', json.dumps({"kind": "step", "nodes": []}),
-        json.dumps({"kind": "step", "nodes": [[-1, 1, "a"], [5, 2, "b"]]}), json.dumps({"kind": "step", "nodes": [[0, 1, "a"]]}),
+        json.dumps({"kind": "step", "nodes": [[-1, 1, "a"], [5, 2, "b"]]}),
+        json.dumps({"kind": "step", "nodes": [[0, 1, "a"]]}),
         json.dumps({"kind": "step", "nodes": [[-1, 1, "a"]], "bonus": [7, 1, "b", 1, "target"]}),
         json.dumps({"kind": "step", "nodes": "many"}), json.dumps({"kind": "surprise"}),
     ]  # fmt: skip
@@ -103,7 +106,8 @@ def test_odd_values_in_a_step_do_no_harm(node: Evaluate) -> None:
     line = f'{{"nodes": {nodes}, "path": ["a", 9, 1], "emitted": [1, 2], "pieces": [null], "time": ["x", -5, null]}}'
     body = """
     const step = study.step(JSON.parse(given));
-    return [step.nodes.map((node) => [node.text, node.status, node.q, node.p]), step.path, step.total, step.origins.map((one) => one.kind)];
+    const nodes = step.nodes.map((node) => [node.text, node.status, node.q, node.p]);
+    return [nodes, step.path, step.total, step.origins.map((one) => one.kind)];
     """
     assert node(body, line) == [[["", "root", None, None], ["5", "skipped", None, None]], [1], 0, ["skipped", "bonus"]]
 

@@ -56,7 +56,7 @@ def test_a_run_too_long_even_for_that_says_what_it_leaves_out() -> None:
     page = replay.page(store.text(sample_trace(5000, seed=3)))
     assert len(page.encode()) < 1_000_000
     assert "To keep this page below 1 MB it leaves out" in page
-    assert 'data-gzip' not in page
+    assert "data-gzip" not in page
 
 
 def test_marks_inside_a_trace_are_not_filled() -> None:

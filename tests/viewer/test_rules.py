@@ -1,4 +1,4 @@
-"""The inspector's sentences: every rule has one, it fits the verdict, and it names the tokens and numbers of this node."""
+"""The inspector's sentences: every rule has one, it fits the verdict and names the tokens and numbers of this node."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from tests.viewer.conftest import Evaluate
 
 EXPLAIN = """
 const step = study.step(given.step);
-return [...step.nodes.map((node) => rules.explain(step, node)), step.bonus ? rules.explain(step, step.bonus) : "", rules.ending(step), rules.of(step).title];
+const nodes = step.nodes.map((node) => rules.explain(step, node));
+return [...nodes, step.bonus ? rules.explain(step, step.bonus) : "", rules.ending(step), rules.of(step).title];
 """
 
 NODES = [
-    cases.node(-1, " root", "root"), cases.node(0, " no", "rejected", 0.5, 0.1, 0.2, 0.7), cases.node(0, " yes", "accepted", 0.4, 0.6, 1.0, 0.3),
-    cases.node(1, " lost", "skipped", 0.4), cases.node(2, " wrong", "rejected", 0.8, 0.2, 0.25, 0.5), cases.node(2, " cut", "pruned", 0.01),
+    cases.node(-1, " root", "root"), cases.node(0, " no", "rejected", 0.5, 0.1, 0.2, 0.7),
+    cases.node(0, " yes", "accepted", 0.4, 0.6, 1.0, 0.3),
+    cases.node(1, " lost", "skipped", 0.4), cases.node(2, " wrong", "rejected", 0.8, 0.2, 0.25, 0.5),
+    cases.node(2, " cut", "pruned", 0.01),
     cases.node(2, " again", "resampled", 0.3, 0.1, 0.3, 0.9),
 ]  # fmt: skip
 
@@ -57,7 +60,11 @@ def test_without_replacement_counts_the_siblings_that_failed_before(node: Evalua
 
 
 def test_traversal_explains_a_path_kept_at_once(node: Evaluate) -> None:
-    nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.5, 0.4), cases.node(1, " c", "accepted", 0.5, 0.4, 0.64, 0.2)]
+    nodes = [
+        cases.node(-1, " a", "root"),
+        cases.node(0, " b", "accepted", 0.5, 0.4),
+        cases.node(1, " c", "accepted", 0.5, 0.4, 0.64, 0.2),
+    ]
     step = cases.step(0, nodes, [1, 2], [2, 9, " d", 0.4, "target"], rule="traversal")
     found = node(EXPLAIN, {"step": step})
     assert "needed no draw of its own" in found[1]
@@ -79,7 +86,11 @@ def test_a_relaxed_run_never_claims_the_target_s_law(node: Evaluate) -> None:
 def test_skipped_nodes_say_who_was_in_the_way(node: Evaluate) -> None:
     found = explain(node, "greedy", "target")
     assert found[3] == "Never judged: it was drafted after “·no”, which was rejected."
-    late = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.5, 0.9, 1.0, 0.1), cases.node(0, " c", "skipped", 0.3)]
+    late = [
+        cases.node(-1, " a", "root"),
+        cases.node(0, " b", "accepted", 0.5, 0.9, 1.0, 0.1),
+        cases.node(0, " c", "skipped", 0.3),
+    ]
     found = node(EXPLAIN, {"step": cases.step(0, late, [1], [1, 9, " d", 0.4, "target"], rule="without_replacement")})
     assert found[2] == "Never judged: its sibling “·b” was accepted before its turn came."
 
@@ -89,7 +100,9 @@ def test_the_bonus_tells_a_free_token_from_a_correction(node: Evaluate) -> None:
     assert "comes free" in free[4] and "comes free" in free[5]
     stopped = node(EXPLAIN, {"step": cases.chain(0, 3, 1)})
     assert "what is left of the target's law" in stopped[4]
-    alone = node(EXPLAIN, {"step": cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " d", 0.4, "target"], rule="none")})
+    alone = node(
+        EXPLAIN, {"step": cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " d", 0.4, "target"], rule="none")}
+    )
     assert "Nothing was drafted" in alone[1]
 
 
@@ -105,5 +118,8 @@ def test_an_unknown_rule_is_named(node: Evaluate) -> None:
 def test_a_verdict_that_is_kept_back_is_not_given_away(node: Evaluate) -> None:
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "skipped", 0.5, None)]
     step = {**cases.step(0, nodes, [], None), "emitted": [], "pieces": []}
-    body = "const step = study.step(given); return [rules.explain(step, step.nodes[1]), labels.tally(step), rules.ending(step)];"
+    body = """
+    const step = study.step(given);
+    return [rules.explain(step, step.nodes[1]), labels.tally(step), rules.ending(step)];
+    """
     assert node(body, step) == ["Not judged yet: what do you expect?", "1 drafted, not judged yet", ""]

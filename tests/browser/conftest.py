@@ -1,0 +1,38 @@
+"""A browser for a test file, and tabs that show a trace. Playwright is looked for only when a test wants one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.samples import lines, sample_trace
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Any]:
+    """One Chromium for the tests of a file."""
+    pytest.importorskip("playwright")
+    from tests.browser import stage_page
+
+    with stage_page.browser(chromium) as opened:
+        yield opened
+
+
+@pytest.fixture
+def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """``show(text, ...)`` opens a trace, or the plain sample, in a tab of its own; each must end without complaints."""
+    from tests.browser.stage_page import StagePage
+
+    tabs: list[StagePage] = []
+
+    def opened(text: str | None = None, *, size: Any = None, context: Any = None, **how: Any) -> StagePage:
+        given = "".join(line + "\n" for line in lines(sample_trace(14))) if text is None else text
+        tabs.append(StagePage(browser, size, **(context or {})).open(tmp_path, given, **how))
+        return tabs[-1]
+
+    yield opened
+    for tab in tabs:
+        tab.close()

@@ -1,0 +1,137 @@
+"""The stage for every hand and eye: keyboard, screen reader, phone, narrow column; nothing too small."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import expect  # noqa: E402
+
+from tests.browser.stage_page import PHONE, PROJECTOR, Open  # noqa: E402
+from tests.samples import lines, sample_trace  # noqa: E402
+from tests.viewer import cases  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+SAMPLE = "".join(line + "\n" for line in lines(sample_trace(14)))
+
+
+def test_the_keyboard_works_inside_the_stage_and_only_there(show: Open) -> None:
+    tab = show()
+    tab.page.keyboard.press("ArrowRight")
+    assert tab.step() == 0
+    tab.page.locator(".specviz").focus()
+    for key, expected in (
+        ("ArrowRight", 1),
+        ("PageDown", 2),
+        ("ArrowLeft", 1),
+        ("End", 13),
+        ("PageUp", 12),
+        ("Home", 0),
+    ):
+        tab.page.keyboard.press(key)
+        assert tab.step() == expected, key
+    tab.page.keyboard.press("r")
+    assert tab.run("stage.stage.step.overruled") is True
+    tab.page.keyboard.press(" ")
+    assert tab.run("stage.stage.player.playing") is True
+    tab.page.keyboard.press(" ")
+    assert tab.run("stage.stage.player.playing") is False
+    tab.page.keyboard.press("t")
+    expect(tab.page.locator(".sv-tablebox table")).to_be_visible()
+
+
+def test_f_fills_the_screen_and_f_gives_it_back(show: Open) -> None:
+    tab = show()
+    tab.page.locator(".specviz").focus()
+    tab.page.keyboard.press("f")
+    tab.until("document.fullscreenElement === document.querySelector('.specviz')")
+    tab.page.keyboard.press("f")
+    tab.until("document.fullscreenElement === null")
+
+
+def test_space_on_a_focused_button_presses_that_button(show: Open) -> None:
+    tab = show()
+    tab.page.get_by_role("button", name="Step", exact=True).focus()
+    tab.page.keyboard.press(" ")
+    assert tab.step() == 1
+    assert tab.run("stage.stage.player.playing") is False
+
+
+def test_arrows_walk_the_tree_once_a_node_has_the_focus(show: Open) -> None:
+    tab = show(cases.trace(cases.bushy(0)))
+    tab.page.locator('.sv-tree [data-id="0"]').focus()
+    seen = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft", "Home", "End"):
+        tab.page.keyboard.press(key)
+        seen.append(tab.run("document.activeElement.dataset.id"))
+    path = tab.run("stage.stage.step.path")
+    assert seen[:2] == [str(path[0]), str(path[1])]
+    assert tab.run("(id) => stage.stage.step.nodes[Number(id)].depth", seen[2]) == 2
+    assert seen[3] == tab.run("(id) => String(stage.stage.step.nodes[Number(id)].parent)", seen[2])
+    assert seen[4:] == ["0", "bonus"]
+    assert tab.step() == 0
+    expect(tab.page.locator('.sv-tree [tabindex="0"]')).to_have_count(1)
+    expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
+
+
+def test_the_tree_and_its_table_say_the_same(show: Open) -> None:
+    tab = show(cases.trace(cases.chain(0, length=5, kept=3)))
+    tab.page.get_by_role("button", name="Table").click()
+    rows = tab.page.locator(".sv-tablebox tbody tr")
+    expect(rows).to_have_count(7)
+    expect(rows.nth(4)).to_contain_text("rejected")
+    expect(rows.nth(4)).to_contain_text("0.63")
+    rows.nth(4).click()
+    expect(tab.page.locator(".sv-verdict")).to_contain_text("Rejected")
+    tab.page.get_by_role("button", name="Table").click()
+    expect(tab.page.locator('.sv-tree [data-id="4"]')).to_have_attribute("aria-selected", "true")
+
+
+def test_screen_readers_hear_each_step(show: Open) -> None:
+    tab = show(cases.trace(cases.bushy(0), cases.bushy(1), cases.chain(0)))
+    tab.page.get_by_role("button", name="Step", exact=True).click()
+    expect(tab.page.locator(".sv-heard")).to_have_text("Step 2: 3 of 80 accepted, bonus ·physics")
+    node = tab.page.get_by_role("treeitem", selected=True)
+    assert "accepted, depth 3" in str(node.get_attribute("aria-label"))
+    assert node.get_attribute("aria-level") == "4"
+
+
+def test_on_a_phone_nothing_is_cut_off_and_fingers_hit(show: Open) -> None:
+    tab = show(size=PHONE, context={"has_touch": True, "is_mobile": True})
+    tab.go(5)
+    assert tab.run("document.documentElement.scrollWidth") <= 390
+    controls = "[...document.querySelectorAll('.specviz button, .specviz select')].filter((one) => one.offsetParent)"
+    boxes = tab.run(controls + ".map((one) => [one.textContent, one.offsetWidth, one.offsetHeight])")
+    assert len(boxes) > 8
+    for name, width, height in boxes:
+        assert width >= 44 and height >= 44, name
+    tab.page.locator(".sv-tree .sv-is-bonus").last.tap()
+    expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
+
+
+@pytest.mark.parametrize("size", [PROJECTOR, PHONE])
+def test_no_text_is_smaller_than_eleven_pixels(show: Open, size: dict[str, int]) -> None:
+    for text in (SAMPLE, cases.trace(cases.bushy(0))):
+        tab = show(text, size=size)
+        small = tab.run("""() => [...document.querySelectorAll('.specviz *')]
+          .filter((one) => [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
+          .filter((one) => one.getClientRects().length && parseFloat(getComputedStyle(one).fontSize) < 11)
+          .map((one) => one.outerHTML.slice(0, 80))""")
+        assert small == []
+
+
+def test_beside_another_stage_the_proof_comes_on_demand_and_goes_again(show: Open) -> None:
+    tab = show(size={"width": 514, "height": 676})
+    inspector = tab.page.locator(".sv-inspector")
+    expect(inspector).to_be_hidden()
+    expect(tab.page.locator(".sv-run")).to_be_visible()
+    tab.page.locator('.sv-tree [data-id="1"]').click()
+    expect(inspector).to_be_visible()
+    assert tab.run("document.querySelector('.specviz').scrollHeight") <= 676
+    tab.page.locator('.sv-tree [data-id="1"]').click()
+    expect(inspector).to_be_hidden()
+    tab.page.locator('.sv-tree [data-id="1"]').click()
+    tab.page.keyboard.press("PageDown")
+    expect(inspector).to_be_hidden()
