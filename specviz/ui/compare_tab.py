@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from specviz.methods.registry import all_methods
 from specviz.ui import comparing, panels, theme
 from specviz.ui.asking import Asked
 from specviz.ui.comparing import Change
+from specviz.ui.gathered import gathered
 from specviz.ui.shared import Shared
 from specviz.ui.shown import choices, title
 from specviz.viewer.component import Stage
@@ -139,8 +141,8 @@ def wire(tab: CompareTab, here: gr.Tab, asked: list[Any]) -> None:
         one: str | None, two: str | None, runs: Runs, other: str, request: gr.Request, *controls: Any
     ) -> Iterator[dict[Any, Any]]:
         before, mine = (one or "", two or ""), list(runs)
-        for change in comparing.live(shared, request.session_hash, Asked(*controls), other, before):
-            yield tab.updates(change, mine)
+        with closing(comparing.live(shared, request.session_hash, Asked(*controls), other, before)) as changes:
+            yield from gathered(tab.updates(change, mine) for change in changes)
 
     def halt(request: gr.Request) -> None:
         shared.visits.of(request.session_hash).stop()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from specviz.errors import SpecvizError
+from specviz.request import Request
 from specviz.trace import metrics
 from specviz.trace.schema import Trace
 from specviz.ui import asking, controls
 from specviz.ui.asking import Asked
+from specviz.ui.session import Visit
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
 from specviz.views.theme import markup
@@ -36,31 +39,39 @@ def both(shared: Shared, left: str, right: str) -> Change:
         return Change(banner=str(error))
 
 
-def live(shared: Shared, session: str | None, asked: Asked, other: str, before: tuple[str, str]) -> Iterator[Change]:
+def live(
+    shared: Shared, session: str | None, asked: Asked, other: str, before: tuple[str, str]
+) -> Generator[Change, None, None]:
     """Run one method and then the other on the same prompt and seed. The other runs with its defaults."""
-    names = list(before)
     try:
-        first = asking.request(asked, shared.settings)
-        second = asking.request(replace(asked, method=other, own=controls.method_answer(other)), shared.settings)
-        visit = shared.visits.of(session)
+        second = replace(asked, method=other, own=controls.method_answer(other))
+        requests = [asking.request(one, shared.settings) for one in (asked, second)]
         yield Change(running=True, banner="", left="", right="")
-        for side, request in enumerate((first, second)):
-            for frame in shared.live.run(visit, request):
+        yield from _one_after_the_other(shared, shared.visits.of(session), requests, before)
+    except SpecvizError as error:
+        yield Change(banner=str(error))
+    yield Change(running=False)
+
+
+def _one_after_the_other(
+    shared: Shared, visit: Visit, requests: list[Request], before: tuple[str, str]
+) -> Generator[Change, None, None]:
+    names = list(before)
+    for side, request in enumerate(requests):
+        with closing(shared.live.run(visit, request)) as frames:
+            for frame in frames:
                 if not visit.current(frame.cancel):
                     return
                 if frame.failure and not frame.lines:
                     yield replace(both(shared, *before), banner=frame.failure)
                     return
-                names[side] = MINE + frame.key
+                if frame.lines:
+                    names[side] = MINE + frame.key
                 kept = (names[side], frame.trace) if frame.trace else None
                 yield Change(**{("left", "right")[side]: frame.feed}, kept=kept, banner=frame.failure or None)
-            if frame.cancel.is_set() and frame.trace and frame.trace.end and frame.trace.end.reason == "cancelled":
-                break
-        yield Change(names=(names[0], names[1]))
-    except SpecvizError as error:
-        yield Change(banner=str(error))
-    finally:
-        yield Change(running=False)
+        if frame.trace and frame.trace.end and frame.trace.end.reason == "cancelled":
+            break
+    yield Change(names=(names[0], names[1]))
 
 
 def parting(left: Trace, right: Trace) -> int | None:

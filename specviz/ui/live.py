@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
@@ -45,7 +45,7 @@ class Live:
         self.line = line
         self.store = store
 
-    def run(self, visit: Visit, request: Request) -> Iterator[Frame]:
+    def run(self, visit: Visit, request: Request) -> Generator[Frame, None, None]:
         """Frames of one run, a few at most every 50 ms. Raises LineFull before anything on the page has changed."""
         ticket = self.line.join()
         cancel = visit.begin()
@@ -64,7 +64,9 @@ class Live:
                 self.store.drop(feed.run)
         yield from self._engine(visit.memory, cancel, request, feed, ticket)
 
-    def _engine(self, memory: Memory, cancel: Event, request: Request, feed: Feed, ticket: Ticket) -> Iterator[Frame]:
+    def _engine(
+        self, memory: Memory, cancel: Event, request: Request, feed: Feed, ticket: Ticket
+    ) -> Generator[Frame, None, None]:
         """``ticket`` is given back by the engine's own thread, so the next run starts when this one is really over."""
 
         def work(outlet: Outlet) -> None:

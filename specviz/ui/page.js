@@ -85,17 +85,18 @@
     if (url.href !== location.href) history.replaceState(history.state, "", url);
   }
 
-  // ?tab=learn opens a tab; the first one needs no word.
-  const tabs = () => [...document.querySelectorAll(".sp-tabs > .tab-wrapper [role=tab]")];
+  // ?tab=learn opens a tab; the first one needs no word. Tabs that have no room stand in a menu, without their ids.
+  const tabs = () => [...document.querySelectorAll(".sp-tabs > .tab-wrapper :is([role=tablist], .overflow-dropdown) > button")];
+  const word = (tab) => tab.textContent.trim().toLowerCase();
   document.addEventListener("click", (event) => {
     const tab = tabs().find((one) => one.contains(event.target));
     if (!tab) return;
     const url = new URL(location.href);
     if (tab === tabs()[0]) url.searchParams.delete("tab");
-    else url.searchParams.set("tab", tab.dataset.tabId);
+    else url.searchParams.set("tab", word(tab));
     history.replaceState(history.state, "", url);
   });
-  const wantedTab = tabs().find((one) => one.dataset.tabId === query().get("tab"));
+  const wantedTab = tabs().find((one) => word(one) === query().get("tab"));
   if (wantedTab) wantedTab.click();
 
   document.addEventListener("specviz:step", (event) => {
@@ -121,22 +122,27 @@
 
   let alignment = null;
   let leading = false;
-  document.addEventListener("specviz:step", (event) => {
-    if (!alignment || leading || alignment.how === "off") return;
-    const side = [alignment.left, alignment.right].find((id) => event.target.closest(id));
-    if (!side) return;
+
+  /** The other stage of the pair follows the one with this id. */
+  function lead(side) {
     const [found, other] = [stage(side), stage(side === alignment.left ? alignment.right : alignment.left)];
-    if (!found || !other || found.cursor < 0 || other.last < 0 || found.running || other.running) return;
+    if (alignment.how === "off" || !found || !other || found.cursor < 0 || other.last < 0 || found.running || other.running) return;
     leading = true;
     other.player.pause();
     other.show(beside(found, found.cursor, other, alignment.how));
     leading = false;
+  }
+
+  document.addEventListener("specviz:step", (event) => {
+    if (!alignment || leading) return;
+    const side = [alignment.left, alignment.right].find((id) => event.target.closest(id));
+    if (side) lead(side);
   });
 
   window.specvizPage = {
     reveal,
     figures: (shown) => [isOpen("sp-figures") ? shown : "", dark() ? "dark" : "light"],
-    align: (left, right, how) => { alignment = { left, right, how }; },
+    align: (left, right, how) => { alignment = { left, right, how }; lead(left); },
     go: (id, step) => { const found = stage(id); if (found && step >= 0) setTimeout(() => found.go(step), 30); },
     stage,
   };

@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from specviz.errors import SpecvizError
@@ -80,7 +80,7 @@ def pump(
     *,
     every: float = BATCH_SECONDS,
     bound: int = BOUND,
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """Run ``work`` in a thread of its own and yield what it hands over, at most once every ``every`` seconds.
 
     ``done`` is called from that thread when the work is over, whatever happened, so that nobody else starts before.

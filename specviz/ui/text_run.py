@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 
 from specviz.errors import SpecvizError
@@ -46,18 +47,19 @@ def recording(shared: Shared, session: str | None, name: str) -> Change:
         return Change(banner=str(error))
 
 
-def live(shared: Shared, session: str | None, shown: str, asked: Asked) -> Iterator[Change]:
+def live(shared: Shared, session: str | None, shown: str, asked: Asked) -> Generator[Change, None, None]:
     """Run what the controls say. A run that never began leaves the page as it was, with a sentence that says why."""
     try:
         request = asking.request(asked, shared.settings)
         visit = shared.visits.of(session)
         yield Change(running=True, banner="")
         last: Trace | None = None
-        for frame in shared.live.run(visit, request):
-            if not visit.current(frame.cancel):
-                return
-            last = frame.trace or last
-            yield _changed(shared, shown, frame, request.baseline)
+        with closing(shared.live.run(visit, request)) as frames:
+            for frame in frames:
+                if not visit.current(frame.cancel):
+                    return
+                last = frame.trace or last
+                yield _changed(shared, shown, frame, request.baseline)
         if last is not None:
             yield Change(trace=last)
     except SpecvizError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from specviz.trace.schema import Run, Trace
 from specviz.ui import asking, controls, panels, text_run, theme
 from specviz.ui.asking import Asked
 from specviz.ui.figures import Figures
+from specviz.ui.gathered import gathered
 from specviz.ui.picker import chosen, picker
 from specviz.ui.shared import Shared
 from specviz.ui.shown import choices, title
@@ -228,8 +230,8 @@ def _wire(tab: TextTab) -> None:
 
     def go(shown: str, runs: list[tuple[str, str]], request: gr.Request, *asked: Any) -> Iterator[dict[Any, Any]]:
         mine = list(runs)
-        for change in text_run.live(shared, request.session_hash, shown, Asked(*asked)):
-            yield tab.updates(change, mine)
+        with closing(text_run.live(shared, request.session_hash, shown, Asked(*asked))) as changes:
+            yield from gathered(tab.updates(change, mine) for change in changes)
 
     def halt(request: gr.Request) -> None:
         text_run.stop(shared, request.session_hash)

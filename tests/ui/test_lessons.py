@@ -13,8 +13,8 @@ from specviz.trace.schema import Trace
 from specviz.ui import learn_tab, lessons
 from specviz.ui.lessons import Lesson, Question
 from specviz.ui.settings import Settings
-from tests.samples import sample_trace
 from specviz.ui.shared import make
+from tests.samples import sample_trace
 from tests.ui.fakes import FakeEngine, app, gallery
 
 SHIPPED = lessons.load(Settings().lessons)

@@ -1,0 +1,87 @@
+"""The app in a real Chromium: served on a free port with a replaying engine, and what the tests ask of its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from specviz.ui import page as pages
+from specviz.ui.shared import Shared
+
+STAGE = "document.querySelector('{id} .specviz-host').specviz.stage"
+
+
+@contextmanager
+def served(shared: Shared) -> Iterator[str]:
+    """The app's address while it runs."""
+    built = pages.build(shared)
+    options: dict[str, Any] = {**pages.launch_options(shared.settings), "prevent_thread_lock": True, "quiet": True}
+    _, url, _ = built.launch(**{**options, "server_name": "127.0.0.1"})
+    try:
+        yield url
+    finally:
+        built.close()
+
+
+class AppPage:
+    """One visitor. ``requests`` are all addresses the page asked for, ``errors`` what the console complained of."""
+
+    def __init__(self, opened: Browser, url: str, query: str = "", **context: Any) -> None:
+        self.url = url
+        self.context = opened.new_context(**{"viewport": {"width": 1280, "height": 720}, **context})
+        self.page: Page = self.context.new_page()
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda one: self.requests.append(one.url))
+        self.page.on("pageerror", lambda one: self.errors.append(str(one)))
+        self.page.on("console", lambda one: self.errors.append(one.text) if one.type == "error" else None)
+        self.page.on("dialog", lambda one: self.errors.append(f"dialog {one.message}"))
+        self.page.goto(url + query)
+        self.until(f"{self.stage()}.trace.steps.length > 0")
+
+    @staticmethod
+    def stage(id: str = "#sp-stage") -> str:
+        """The stage inside a component, as JavaScript."""
+        return STAGE.format(id=id)
+
+    def run(self, script: str, id: str = "#sp-stage") -> Any:
+        """A property of a stage, such as ``cursor`` or ``trace.mode``."""
+        return self.page.evaluate(f"{self.stage(id)}.{script}")
+
+    def until(self, condition: str, seconds: float = 30.0) -> None:
+        """Wait for a JavaScript expression to be true."""
+        guarded = f"() => {{ try {{ return Boolean({condition}); }} catch {{ return false; }} }}"
+        self.page.wait_for_function(guarded, timeout=seconds * 1000)
+
+    def tab(self, name: str) -> None:
+        """Open a tab."""
+        self.page.get_by_role("tab", name=name, exact=True).click()
+
+    def button(self, name: str) -> Any:
+        """A button that can be seen, by its whole name."""
+        return self.page.get_by_role("button", name=name, exact=True).locator("visible=true")
+
+    def choose(self, id: str, option: str) -> None:
+        """Choose from one of the page's drop-downs."""
+        self.page.locator(f"{id} input").click()
+        self.page.get_by_role("option", name=option, exact=True).click()
+
+    def options(self, id: str) -> list[str]:
+        """What one of the page's drop-downs offers."""
+        self.page.locator(f"{id} input").click()
+        found = self.page.get_by_role("option").all_inner_texts()
+        self.page.keyboard.press("Escape")
+        return [one.replace("✓", "").strip() for one in found]
+
+    def outside(self) -> list[str]:
+        """Requests for anything but the app itself."""
+        return [one for one in self.requests if not one.startswith((self.url, "data:", "blob:"))]
+
+    def close(self) -> None:
+        """Leave; whatever the page complained of fails the test."""
+        self.context.close()
+        assert self.errors == []
+        assert self.outside() == []

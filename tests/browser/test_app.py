@@ -1,0 +1,229 @@
+"""The page as a visitor meets it: a recorded run that plays at once, links, themes, sizes, and every tab."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("gradio")
+
+from playwright.sync_api import Browser, expect  # noqa: E402
+
+from tests.browser import stage_page  # noqa: E402
+from tests.browser.app_page import AppPage, served  # noqa: E402
+from tests.samples import lines, sample_trace  # noqa: E402
+from tests.ui.fakes import FakeEngine, app  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+TABS = ("Text", "Compare", "Learn", "Traces", "About")
+SMALLEST = """() => [...document.querySelectorAll('body *')].filter((one) => one.offsetParent &&
+  [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) && !one.closest('svg') &&
+  parseFloat(getComputedStyle(one).fontSize) < 11).map((one) => one.className + ': ' + one.textContent.slice(0, 40))"""
+
+
+@pytest.fixture(scope="module")
+def opened(chromium: str) -> Iterator[Browser]:
+    with stage_page.browser(chromium) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(app(tmp_path_factory.mktemp("app"), FakeEngine())) as found:
+        yield found
+
+
+@pytest.fixture()
+def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
+    with closing(AppPage(opened, url)) as found:
+        yield found
+
+
+def test_a_recorded_run_plays_by_itself_and_says_that_it_is_recorded(visitor: AppPage) -> None:
+    visitor.until(f"{visitor.stage()}.cursor >= 2")
+    expect(visitor.page.locator("#sp-stage .sv-badge", has_text="recorded")).to_be_visible()
+    assert visitor.run("trace.mode") == "recorded" and visitor.run("player.playing")
+
+
+def test_the_address_names_the_run_and_the_step_and_opens_them_again(opened: Browser, url: str) -> None:
+    with closing(AppPage(opened, url, "?trace=stand&step=9")) as linked:
+        linked.until(f"{linked.stage()}.feed.name === 'stand' && {linked.stage()}.cursor === 8")
+        expect(linked.page.locator("#sp-stage")).to_contain_text("Step 9 of 16")
+        linked.page.locator("#sp-stage .specviz").focus()
+        linked.page.keyboard.press("ArrowRight")
+        linked.until("location.search.includes('step=10') && location.search.includes('trace=stand')")
+        expect(linked.page.locator("#sp-method input")).to_have_value("STAND")
+
+
+def test_a_link_to_a_run_that_is_not_here_is_explained(opened: Browser, url: str) -> None:
+    with closing(AppPage(opened, url, "?trace=nowhere")) as linked:
+        expect(linked.page.locator(".sp-say-error")).to_contain_text("There is no recorded run 'nowhere'")
+
+
+def test_another_recorded_run_plays_and_sets_the_controls(visitor: AppPage) -> None:
+    visitor.choose("#sp-recording", "A run of prompt_lookup")
+    visitor.until(f"{visitor.stage()}.feed.name === 'prompt_lookup'")
+    expect(visitor.page.locator("#sp-method input")).to_have_value("Prompt lookup")
+    expect(visitor.page.locator("#sp-own").get_by_label("Copied")).to_be_visible()
+
+
+def test_the_stage_fills_a_projector_without_scrolling(visitor: AppPage) -> None:
+    for name in ("Text", "Learn"):
+        visitor.tab(name)
+        size = visitor.page.evaluate("[document.documentElement.scrollHeight, document.documentElement.scrollWidth]")
+        assert size == [720, 1280], name
+    visitor.tab("Text")
+    box = visitor.page.locator("#sp-stage .sv-bar-transport").bounding_box()
+    assert box is not None and box["y"] + box["height"] <= 720
+    run = visitor.button("Run live").bounding_box()
+    assert run is not None and run["y"] + run["height"] <= 720
+
+
+def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(opened: Browser, url: str) -> None:
+    with closing(AppPage(opened, url, viewport={"width": 390, "height": 844}, has_touch=True)) as phone:
+        for name in ("text", "compare", "learn", "traces", "about"):
+            phone.page.goto(f"{url}?tab={name}")
+            expect(phone.page.get_by_role("tab", name=name.title())).to_have_attribute("aria-selected", "true")
+            phone.until("document.documentElement.scrollWidth === innerWidth", 10)
+            assert phone.page.evaluate(SMALLEST) == [], name
+
+
+def test_the_page_follows_the_system_s_colours_and_can_be_told_otherwise(opened: Browser, url: str) -> None:
+    with closing(AppPage(opened, url, color_scheme="dark")) as night:
+        night.until("document.body.classList.contains('dark')")
+        night.page.get_by_role("button", name="Use light colours").click()
+        night.until("!document.body.classList.contains('dark')")
+        night.page.reload()
+        night.until(f"{night.stage()}.trace.steps.length > 0 && !document.body.classList.contains('dark')")
+
+
+def test_controls_can_be_reached_and_used_by_keyboard(visitor: AppPage) -> None:
+    visitor.page.locator("#sp-prompt textarea").focus()
+    reached = []
+    for _ in range(40):
+        visitor.page.keyboard.press("Tab")
+        reached.append(visitor.page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id"))
+        if "Run live" in reached:
+            break
+    assert "Examples" in reached and "Run live" in reached and any("basics" in one for one in reached)
+
+
+def test_an_example_is_one_click(visitor: AppPage) -> None:
+    visitor.page.get_by_text("Examples").click()
+    visitor.page.get_by_role("button", name="Edit a JSON").click()
+    expect(visitor.page.locator("#sp-prompt textarea")).to_have_value(lambda_prefix())
+
+
+def lambda_prefix() -> str:
+    from specviz.ui.picker import PROMPTS
+
+    return PROMPTS[0]
+
+
+def test_choosing_a_method_shows_its_own_parameters(visitor: AppPage) -> None:
+    visitor.choose("#sp-method", "STAND")
+    nodes = visitor.page.locator("#sp-own").get_by_label("Nodes")
+    nodes.fill("900")
+    expect(visitor.page.locator("#sp-own [role=alert]", has_text="0 to 80")).to_be_visible()
+    assert nodes.get_attribute("aria-invalid") == "true"
+    visitor.choose("#sp-method", "Speculative sampling")
+    expect(visitor.page.locator("#sp-draft")).to_be_visible()
+    expect(visitor.page.locator("#sp-own").get_by_label("Nodes")).to_have_count(0)
+
+
+def test_the_fold_explains_the_speed_and_draws_figures(visitor: AppPage) -> None:
+    visitor.page.get_by_text("term by term").click()
+    expect(visitor.page.locator("#sp-figures")).to_contain_text("predicted speed-up")
+    expect(visitor.page.locator("#sp-figures .js-plotly-plot")).to_have_count(4, timeout=30_000)
+
+
+def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage) -> None:
+    visitor.tab("Learn")
+    visitor.button("Next").click()
+    visitor.until(f"{visitor.stage('#sp-lesson')}.step && !{visitor.stage('#sp-lesson')}.step.bonus")
+    hidden = visitor.run("step", "#sp-lesson")
+    assert hidden["path"] == [] and {node["status"] for node in hidden["nodes"]} <= {"root", "skipped", "pruned"}
+    assert all(node["p"] is None for node in hidden["nodes"][1:])
+    visitor.page.locator(".sp-guess label").first.click()
+    visitor.button("Reveal").click()
+    expect(visitor.page.locator(".sp-reveal")).to_contain_text("Answer:")
+    visitor.until(f"{visitor.stage('#sp-lesson')}.step.bonus")
+
+
+def test_two_runs_move_in_step(visitor: AppPage) -> None:
+    visitor.tab("Compare")
+    left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
+    visitor.until(f"{left}.trace.steps.length > 0 && {right}.trace.steps.length > 0")
+    visitor.page.evaluate(f"{left}.go(7)")
+    written = (
+        "(stage) => stage.trace.steps.slice(0, stage.cursor + 1).reduce((sum, step) => sum + step.emitted.length, 0)"
+    )
+    visitor.until(f"{right}.cursor > 0 && ({written})({right}) >= ({written})({left})")
+    before = visitor.page.evaluate(f"({written})({left})")
+    last = visitor.page.evaluate(f"{right}.trace.steps[{right}.cursor].emitted.length")
+    assert visitor.page.evaluate(f"({written})({right})") - last < before
+    expect(visitor.page.locator(".sp-parting")).to_contain_text("Same prompt")
+
+
+def test_every_tab_can_be_linked_to(opened: Browser, url: str) -> None:
+    with closing(AppPage(opened, url, "?tab=about")) as linked:
+        expect(linked.page.get_by_role("tab", name="About")).to_have_attribute("aria-selected", "true")
+        linked.tab("Traces")
+        linked.until("location.search.includes('tab=traces')")
+
+
+def test_a_run_is_saved_as_a_file(visitor: AppPage) -> None:
+    visitor.tab("Traces")
+    with visitor.page.expect_download() as waiting:
+        visitor.page.get_by_role("button", name="Trace file").click()
+    assert waiting.value.suggested_filename == "token-recycling-smollm2-135m-instruct.spectrace.jsonl"
+    with visitor.page.expect_download() as waiting:
+        visitor.page.get_by_role("button", name="Replay page").click()
+    text = Path(waiting.value.path()).read_text(encoding="utf-8")
+    assert "default-src 'none'" in text
+
+
+def test_a_good_file_opens_and_a_hostile_one_is_refused_by_line(visitor: AppPage, tmp_path: Path) -> None:
+    visitor.tab("Traces")
+    made = lines(sample_trace(6, method="stand"))
+    good, bad = tmp_path / "good.spectrace.jsonl", tmp_path / "bad.spectrace.jsonl"
+    good.write_text("\n".join(made) + "\n", encoding="utf-8")
+    bad.write_text(
+        "\n".join([made[0], json.dumps({**json.loads(made[1]), "nodes": "<img src=x onerror=alert(1)>"})]),
+        encoding="utf-8",
+    )
+    chooser = visitor.page.locator("#sp-upload-input, input[type=file]").first
+    chooser.set_input_files(bad)
+    expect(visitor.page.locator(".sp-say-error")).to_contain_text("line 2")
+    chooser.set_input_files(good)
+    expect(visitor.page.locator("#sp-run input")).to_have_value(
+        "opened: STAND, T = 0.8 · Explain why the sky is blue, then copy t…"
+    )
+    visitor.button("Show on the stage").click()
+    visitor.until(f"{visitor.stage()}.feed.name.startsWith('mine:') && {visitor.stage()}.trace.steps.length === 6")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_serious_accessibility_violation_of_ours(opened: Browser, url: str, scheme: str) -> None:
+    axe = os.environ.get("AXE_JS", "")
+    if not axe:
+        pytest.skip("AXE_JS names no axe.min.js")
+    with closing(AppPage(opened, url, color_scheme=scheme)) as page:
+        page.page.add_script_tag(path=axe)
+        for name in TABS:
+            page.tab(name)
+            page.page.wait_for_timeout(800)
+            found = page.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
+            told = [
+                (one["id"], [node["html"][:200] for node in one["nodes"]])
+                for one in found
+                if one["impact"] in ("serious", "critical")
+            ]
+            assert told == [], f"{name}, {scheme}"

@@ -1,0 +1,36 @@
+"""The real thing: SmolLM2 decodes in the app while a browser watches."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("gradio")
+
+from playwright.sync_api import expect  # noqa: E402
+
+from specviz.ui.settings import Settings  # noqa: E402
+from specviz.ui.shared import make  # noqa: E402
+from tests.browser import stage_page  # noqa: E402
+from tests.browser.app_page import AppPage, served  # noqa: E402
+from tests.ui.fakes import gallery  # noqa: E402
+
+pytestmark = [pytest.mark.browser, pytest.mark.model]
+
+
+def test_a_live_run_of_the_default_model_streams_and_is_compared(chromium: str, tmp_path: Path) -> None:
+    shared = make(Settings(traces=gallery(tmp_path, ("prompt_lookup",))))
+    with stage_page.browser(chromium) as opened, served(shared) as url, closing(AppPage(opened, url)) as visitor:
+        visitor.page.locator("#sp-prompt textarea").fill("Repeat exactly: one two three four five six seven eight")
+        visitor.page.locator("#sp-basics").get_by_label("New tokens").fill("24")
+        visitor.page.evaluate("window.host = document.querySelector('#sp-stage .specviz')")
+        visitor.button("Run live").click()
+        visitor.until(f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.steps.length > 0", 240)
+        visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline", 240)
+        assert visitor.run("trace.end.baseline.equal"), "the one-by-one run wrote something else"
+        assert visitor.page.evaluate("window.host === document.querySelector('#sp-stage .specviz')")
+        expect(visitor.page.locator("#sp-stage")).to_contain_text("three")
+        expect(visitor.page.locator(".sp-why")).to_contain_text("measured")

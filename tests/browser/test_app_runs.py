@@ -1,0 +1,177 @@
+"""Live runs in the browser: they stream into a stage that stays, stop at once, fail loudly, and belong to one visitor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("gradio")
+
+from playwright.sync_api import Browser, expect  # noqa: E402
+
+from specviz.ui.shared import Shared  # noqa: E402
+from tests.browser import stage_page  # noqa: E402
+from tests.browser.app_page import AppPage, served  # noqa: E402
+from tests.ui.fakes import FakeEngine, Refused, app  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+LIVE = "{stage}.trace.mode === 'live'"
+
+
+@dataclass
+class Running:
+    """The app while it runs, and the engine behind it."""
+
+    url: str
+    shared: Shared
+    engine: FakeEngine
+
+
+@pytest.fixture(scope="module")
+def opened(chromium: str) -> Iterator[Browser]:
+    with stage_page.browser(chromium) as found:
+        yield found
+
+
+@pytest.fixture()
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    engine = FakeEngine(steps=40, pace=0.05)
+    shared = app(tmp_path_factory.mktemp("app"), engine, max_waiting=1)
+    with served(shared) as url:
+        yield Running(url, shared, engine)
+
+
+def steps(visitor: AppPage) -> int:
+    return int(visitor.run("trace.steps.length"))
+
+
+def begin(visitor: AppPage, at_least: int = 2) -> None:
+    """Run live and wait for the first steps."""
+    visitor.button("Run live").click()
+    visitor.until(f"{LIVE.format(stage=visitor.stage())} && {visitor.stage()}.trace.steps.length >= {at_least}")
+
+
+def test_a_run_streams_into_the_same_stage_and_is_explained(opened: Browser, running: Running) -> None:
+    with closing(AppPage(opened, running.url)) as visitor:
+        visitor.page.evaluate(
+            "window.seen = new Set(); window.host = document.querySelector('#sp-stage .specviz');"
+            "window.watch = setInterval(() => window.seen.add(" + visitor.stage() + ".trace.steps.length), 20)"
+        )
+        begin(visitor)
+        visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
+        assert visitor.page.evaluate("window.host === document.querySelector('#sp-stage .specviz')"), "mounted anew"
+        assert visitor.page.evaluate("window.seen.size") >= 8, "steps came in lumps"
+        assert steps(visitor) == 40
+        expect(visitor.page.locator(".sp-why")).to_contain_text("measured")
+        expect(visitor.button("Run live")).to_be_visible()
+
+
+def test_stop_ends_the_run_and_keeps_its_steps(opened: Browser, running: Running) -> None:
+    running.engine.steps = 300
+    with closing(AppPage(opened, running.url)) as visitor:
+        begin(visitor)
+        visitor.button("Stop").click()
+        visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.reason === 'cancelled'")
+        assert 2 <= steps(visitor) < 200 and running.engine.cancelled == 1
+        expect(visitor.page.locator("#sp-stage")).to_contain_text("stopped")
+        expect(visitor.button("Run live")).to_be_visible()
+
+
+def test_bad_input_is_said_above_a_stage_that_stays(opened: Browser, running: Running) -> None:
+    with closing(AppPage(opened, running.url)) as visitor:
+        visitor.page.locator("#sp-prompt textarea").fill("   ")
+        visitor.button("Run live").click()
+        expect(visitor.page.locator(".sp-say-error")).to_contain_text("The prompt is empty")
+        assert visitor.run("trace.mode") == "recorded" and steps(visitor) == 16
+        visitor.page.locator("#sp-prompt textarea").fill("Say something.")
+        visitor.page.locator("#sp-basics").get_by_label("Temperature").fill("9")
+        visitor.button("Run live").click()
+        expect(visitor.page.locator(".sp-say-error")).to_contain_text("Temperature is 9")
+        visitor.page.locator("#sp-basics").get_by_label("Temperature").fill("0.5")
+        begin(visitor)
+        expect(visitor.page.locator(".sp-say-error")).to_have_count(0)
+
+
+def test_a_model_that_cannot_be_had_is_said_and_the_earlier_run_comes_back(opened: Browser, running: Running) -> None:
+    running.engine.breaks = Refused("The model cannot be fetched; check the network.")
+    with closing(AppPage(opened, running.url)) as visitor:
+        visitor.button("Run live").click()
+        expect(visitor.page.locator(".sp-say-error")).to_contain_text("The model cannot be fetched")
+        visitor.until(f"{visitor.stage()}.trace.mode === 'recorded' && {visitor.stage()}.trace.steps.length === 16")
+
+
+def test_a_run_that_breaks_off_stays_on_the_stage(opened: Browser, running: Running) -> None:
+    running.engine.breaks, running.engine.breaks_at = Refused("The disk is full; make room."), 5
+    with closing(AppPage(opened, running.url)) as visitor:
+        begin(visitor)
+        expect(visitor.page.locator(".sp-say-error")).to_contain_text("The disk is full")
+        visitor.until(f"{visitor.stage()}.trace.steps.length === 5")
+
+
+def test_two_visitors_never_see_each_other_s_runs(opened: Browser, running: Running) -> None:
+    with closing(AppPage(opened, running.url)) as one, closing(AppPage(opened, running.url)) as two:
+        begin(one)
+        one.until(f"{one.stage()}.trace.end && {one.stage()}.trace.end.baseline")
+        assert two.run("trace.mode") == "recorded"
+        assert any("Explain" in option for option in one.options("#sp-recording"))
+        assert not any("Explain" in option for option in two.options("#sp-recording"))
+        begin(two)
+        two.until(f"{two.stage()}.trace.end")
+        assert one.run("feed.name") != two.run("feed.name")
+
+
+def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(opened: Browser, running: Running) -> None:
+    running.engine.steps = 400
+    with (
+        closing(AppPage(opened, running.url)) as one,
+        closing(AppPage(opened, running.url)) as two,
+        closing(AppPage(opened, running.url)) as three,
+    ):
+        begin(one)
+        two.button("Run live").click()
+        expect(two.page.locator("#sp-stage")).to_contain_text("1 run is ahead of yours")
+        three.button("Run live").click()
+        expect(three.page.locator(".sp-say-error")).to_contain_text("Try again in a minute")
+        assert three.run("trace.mode") == "recorded"
+        running.engine.steps = 5
+        one.button("Stop").click()
+        two.until(f"{two.stage()}.trace.end && {two.stage()}.trace.steps.length === 5")
+
+
+def test_closing_the_page_ends_its_run(opened: Browser, running: Running) -> None:
+    running.engine.steps = 400
+    with closing(AppPage(opened, running.url)) as stays:
+        leaves = AppPage(opened, running.url)
+        begin(leaves)
+        leaves.close()
+        running.engine.steps = 5
+        stays.button("Run live").click()
+        stays.until(f"{stays.stage()}.trace.end && {stays.stage()}.trace.steps.length === 5")
+        assert running.engine.cancelled == 1 and running.engine.most_running == 1
+
+
+def test_a_recording_chosen_during_a_run_stays(opened: Browser, running: Running) -> None:
+    running.engine.steps = 400
+    with closing(AppPage(opened, running.url)) as visitor:
+        begin(visitor)
+        visitor.choose("#sp-recording", "A run of stand")
+        visitor.until(f"{visitor.stage()}.feed.name === 'stand'")
+        expect(visitor.button("Run live")).to_be_visible()
+        visitor.page.wait_for_timeout(600)
+        assert visitor.run("feed.name") == "stand" and running.engine.cancelled == 1
+
+
+def test_hostile_text_in_a_prompt_stays_text(opened: Browser, running: Running) -> None:
+    hostile = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
+    with closing(AppPage(opened, running.url)) as visitor:
+        visitor.page.locator("#sp-prompt textarea").fill(hostile)
+        begin(visitor)
+        visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
+        visitor.tab("Traces")
+        expect(visitor.page.locator(".sp-facts").first).to_contain_text("<img src=x")
+        assert visitor.page.title() != "broken" and visitor.page.locator("img[src='x']").count() == 0
