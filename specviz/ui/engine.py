@@ -5,8 +5,14 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
+import gradio as gr
+
+from specviz.errors import SpecvizError
 from specviz.request import Memory, Request
+from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step
 
 Event = Run | Step | End
@@ -25,6 +31,13 @@ def local(request: Request, memory: Memory, cancel: threading.Event, progress: P
     return stream(request, memory=memory, cancel=cancel, progress=progress)
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A sentence for the visitor that crosses from the process with the GPU; an exception would lose its words there."""
+
+    message: str
+
+
 def borrowed() -> Stream:
     """A run on a GPU that a ZeroGPU Space lends for its length.
 
@@ -34,21 +47,46 @@ def borrowed() -> Stream:
     lend = importlib.import_module("spaces").GPU(duration=GPU_SECONDS)
 
     @lend
-    def on_gpu(request: Request) -> Iterator[Event]:
+    def on_gpu(request: Request) -> Iterator[Event | Refusal]:
         from specviz.run import stream
 
-        yield from stream(request)
+        try:
+            yield from stream(request)
+        except SpecvizError as error:
+            yield Refusal(str(error))
 
     def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
         progress("Waiting for a GPU", None)
-        events = on_gpu(request)
-        for event in events:
-            yield event
-            if cancel.is_set():
-                events.close()
-                return
+        try:
+            yield from _until_stopped(on_gpu(request), cancel)
+        except gr.Error as error:
+            # How a Space says that the visitor's quota is used up, or that no GPU is free.
+            raise SpecvizError(str(error.message)) from None
 
     return run
+
+
+def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
+    """The events, and an end of our own making when the run is stopped, because a closed run writes none."""
+    steps: list[Step] = []
+    for event in events:
+        if isinstance(event, Refusal):
+            raise SpecvizError(event.message)
+        if isinstance(event, Step):
+            steps.append(event)
+        yield event
+        if cancel.is_set():
+            events.close()
+            if not isinstance(event, End):
+                yield _stopped(steps)
+            return
+
+
+def _stopped(steps: list[Step]) -> End:
+    """The end of a run after these steps. How long its prefill took stayed behind with the GPU."""
+    output = tuple(token for step in steps for token in step.emitted)
+    text = "".join(piece for step in steps for piece in step.pieces)
+    return End("cancelled", output, text, 0, summarise(steps, "cancelled", 0))
 
 
 def choose(zero_gpu: bool) -> Stream:

@@ -45,6 +45,8 @@
     if (!event.target.closest) return;
     const opener = event.target.closest("[data-sp-open]");
     if (opener) unfold(opener.dataset.spOpen);
+    // On a phone the stage is above the button, out of sight.
+    if (event.target.closest("#sp-run-live") && innerWidth <= 820) document.getElementById("sp-stage").scrollIntoView();
     if (!event.target.closest("#sp-theme")) return;
     const next = dark() ? "light" : "dark";
     kept.set(next);

@@ -134,7 +134,9 @@ def build(shared: Shared, shown: gr.State, runs: gr.State) -> TextTab:
                 parts = _controls(shared)
             with gr.Column(elem_classes="sp-foot", min_width=0):
                 with gr.Row(elem_classes="sp-go"):
-                    parts["run"] = gr.Button("Run live", variant="primary", size="lg", min_width=0)
+                    parts["run"] = gr.Button(
+                        "Run live", variant="primary", size="lg", min_width=0, elem_id="sp-run-live"
+                    )
                     parts["stop"] = gr.Button("Stop", size="lg", min_width=0, visible=False, elem_classes="sp-stop")
                 parts["why"] = theme.html(panels.why(_first(shared)))
         with gr.Column(elem_classes="sp-main", min_width=0):

@@ -1,0 +1,92 @@
+"""On a Space that lends its GPU, a run crosses to another process: its events, its refusals and its stop."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from specviz.errors import BadInput, SpecvizError
+from specviz.request import Memory, Request
+from specviz.trace.schema import End, Step
+from specviz.ui import engine
+from tests.samples import sample_trace
+
+REQUEST = Request(method="stand", prompt="Say something.")
+
+
+class Lender:
+    """Stands in for the package ``spaces``: what is yielded crosses by pickle, as it does between two processes."""
+
+    def __init__(self, quota: str = "") -> None:
+        self.quota = quota
+        self.closed = False
+
+    def GPU(self, duration: int) -> Callable[[Any], Any]:
+        assert duration > 0
+        return lambda task: lambda *given: self.crossing(task, *given)
+
+    def crossing(self, task: Any, *given: Any) -> Iterator[Any]:
+        if self.quota:
+            raise gr.Error(self.quota)
+        try:
+            for event in task(*pickle.loads(pickle.dumps(given))):
+                yield pickle.loads(pickle.dumps(event))
+        except GeneratorExit:
+            self.closed = True
+            raise
+
+
+def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any) -> engine.Stream:
+    """The way to run on a Space, its GPU and its engine replaced."""
+    monkeypatch.setitem(sys.modules, "spaces", lender)
+    run = types.ModuleType("specviz.run")
+    run.stream = stream  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "specviz.run", run)
+    return engine.choose(zero_gpu=True)
+
+
+def replay(request: Request) -> Iterator[Any]:
+    trace = sample_trace(10, method=request.method)
+    yield from (trace.run, *trace.steps, trace.end)
+
+
+def events(run: engine.Stream, cancel: threading.Event | None = None) -> Iterator[Any]:
+    return run(REQUEST, Memory(), cancel or threading.Event(), lambda message, share: None)
+
+
+def test_a_run_crosses_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(events(lent(monkeypatch, Lender(), replay)))
+    assert found == list(replay(REQUEST))
+
+
+def test_a_stop_lets_the_gpu_go_and_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    lender, cancel = Lender(), threading.Event()
+    found = []
+    for event in events(lent(monkeypatch, lender, replay), cancel):
+        found.append(event)
+        if isinstance(event, Step) and event.index == 3:
+            cancel.set()
+    end = found[-1]
+    assert lender.closed and isinstance(end, End) and end.reason == "cancelled"
+    assert end.output_ids == tuple(token for step in found[1:-1] for token in step.emitted) and len(found) == 6
+
+
+def test_a_refusal_keeps_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(request: Request) -> Iterator[Any]:
+        raise BadInput("The prompt is too long; shorten it.")
+        yield
+
+    with pytest.raises(SpecvizError, match="The prompt is too long; shorten it."):
+        list(events(lent(monkeypatch, Lender(), refuse)))
+
+
+def test_a_used_up_quota_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SpecvizError, match="quota"):
+        list(events(lent(monkeypatch, Lender("Your quota is used up. Come back tomorrow."), replay)))
