@@ -73,7 +73,9 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
                 continue  # nothing known, nothing drafted: such a place costs no tree and says nothing about one
             places += 1
             counts.update(found[:depth] for depth in range(1, len(found) + 1))
-        report(f"prompt {number} of {len(CALIBRATION)}: {places} places, {counts.total() / max(1, places):.2f} reached in each")
+        report(
+            f"prompt {number} of {len(CALIBRATION)}: {places} places, {counts.total() / max(1, places):.2f} reached in each"
+        )
     tree = from_counts(dict(counts), places, f"{len(CALIBRATION)} prompts, {places} places, {target}")
     out = TREES / f"{name}.json"
     CalibratedTree(tree.paths[:KEPT], tree.chance[:KEPT], tree.source).save(out)

@@ -82,4 +82,13 @@ def live_view(report: Report, bench: Bencher) -> None:
     middle = rates[len(rates) // 2]
     report.add(Row("live view, updates", middle, "/s", 10.0, detail="median of the runs that were followed"))
     cost = 100 * (1 / median - 1)
-    report.add(Row("live view costs", cost, "%", 3.0, at_most=True, detail=f"tokens a second, followed ÷ alone {spread(ratios)}"))
+    report.add(
+        Row(
+            "live view costs",
+            cost,
+            "%",
+            3.0,
+            at_most=True,
+            detail=f"tokens a second, followed ÷ alone {spread(ratios)}",
+        )
+    )

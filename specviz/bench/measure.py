@@ -43,7 +43,9 @@ class Bencher:
     tokens: int = 96
     settings: dict[str, Any] = field(default_factory=dict)
 
-    def prepared(self, method: str, prompt: str, temperature: float = 0.0, memory: Memory | None = None, **more: Any) -> Prepared:
+    def prepared(
+        self, method: str, prompt: str, temperature: float = 0.0, memory: Memory | None = None, **more: Any
+    ) -> Prepared:
         """A request made ready; the model is loaded once per process."""
         request = Request(
             method=method,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 GROUNDED = (
-    "Repeat this JSON exactly, but change the value of \"city\" to \"Paris\":\n"
+    'Repeat this JSON exactly, but change the value of "city" to "Paris":\n'
     '{"name": "Maria Lopez", "age": 34, "email": "maria.lopez@example.com", "city": "Madrid", "languages": ["Spanish", '
     '"English", "Portuguese"], "active": true, "manager": {"name": "John Smith", "email": "john.smith@example.com"}}',
     "Copy the following text word for word:\n"

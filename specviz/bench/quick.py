@@ -61,7 +61,9 @@ def against_transformers(report: Report, bench: Bencher) -> None:
 
     ours(), theirs()
     median, ratios = paired(theirs, ours, 7)
-    report.add(Row("autoregressive vs transformers.generate", median, goal=1.0, detail=f"{spread(ratios)}, prefill included"))
+    report.add(
+        Row("autoregressive vs transformers.generate", median, goal=1.0, detail=f"{spread(ratios)}, prefill included")
+    )
 
 
 def _whole(ready: Prepared) -> float:

@@ -77,7 +77,16 @@ def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
 def _value(one: Parameter, value: Any, method: str) -> Any:
     what = f"{method}'s parameter {one.name}"
     if one.kind == "bool":
-        words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+        words = {
+            "true": True,
+            "1": True,
+            "yes": True,
+            "on": True,
+            "false": False,
+            "0": False,
+            "no": False,
+            "off": False,
+        }
         if str(value).lower() not in words:
             raise BadInput(f"{what} is {value!r}; give true or false.")
         return words[str(value).lower()]

@@ -43,6 +43,10 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.growth.copied import Copied
 
     drafter = PromptCopy(
-        parameters.longest, parameters.shortest, parameters.copied, parameters.occurrence == "latest", parameters.partial
+        parameters.longest,
+        parameters.shortest,
+        parameters.copied,
+        parameters.occurrence == "latest",
+        parameters.partial,
     )
     return Composition(Steady(drafter, Copied()), Match())

@@ -30,7 +30,9 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=False,
-    paper=Paper("Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"),
+    paper=Paper(
+        "Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"
+    ),
     look_at="Overlapping p and q bars: their common area is the chance of acceptance, p's surplus is what a rejection draws from.",
     parameters=Parameters,
     weights=("small_draft",),

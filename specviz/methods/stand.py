@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class Parameters:
     """``nodes`` 0 sizes the tree by this machine's cost curve; the paper uses 80."""
 
-    nodes: int = number(0, 0, 80, "Tree size; 0 takes what pays most on this machine, the paper's value is 80.", "nodes")
+    nodes: int = number(
+        0, 0, 80, "Tree size; 0 takes what pays most on this machine, the paper's value is 80.", "nodes"
+    )
     rule: str = choice(
         "without_replacement",
         ("without_replacement", "match"),
@@ -26,7 +28,9 @@ class Parameters:
     earlier_trajectories: int = number(
         0, 0, 16, "Decode this many trajectories of the prompt first, with other seeds, to fill the store.", "runs"
     )
-    lowest_order: int = number(2, 2, 4, "Shortest n-gram looked up when longer ones are unknown; 2 looks at the last token alone.", "tokens")
+    lowest_order: int = number(
+        2, 2, 4, "Shortest n-gram looked up when longer ones are unknown; 2 looks at the last token alone.", "tokens"
+    )
 
 
 @method(

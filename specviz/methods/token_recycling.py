@@ -41,7 +41,9 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
-    paper=Paper("Turning Trash into Treasure: Accelerating Inference with Token Recycling", "Luo et al.", 2024, "2408.08696"),
+    paper=Paper(
+        "Turning Trash into Treasure: Accelerating Inference with Token Recycling", "Luo et al.", 2024, "2408.08696"
+    ),
     look_at="Rows of the matrix light up after each pass and unfold into the next tree; the second run of a prompt accepts more.",
     parameters=Parameters,
 )

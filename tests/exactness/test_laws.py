@@ -1,193 +1,250 @@
-"""Second rung of the ladder: sampled drafts leave the target's law as it is, by enumeration and by thousands of runs.
+"""Second rung of the ladder: sampled drafts leave the target's law as it is, by enumeration and by 100 000 judged rounds.
 
-Known wrong variants are put through the same harness, which has to notice them.
+Known wrong variants go through the same harness, which has to notice them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
+from specviz.acceptance import rejection
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.acceptance.remaining import remaining
-from specviz.engine.interfaces import Acceptance, Context, Draft, Proposal, TargetPass
+from specviz.acceptance.remaining import Many, remaining
+from specviz.engine.interfaces import Acceptance, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts
 from specviz.growth.sampled import Sampled
+from tests.exactness.worlds import World, context, drawn, exact_law, rebuilt, share
 
-# Enumeration proves the arithmetic; the runs are there for what it leaves out: growth, noise, the walk.
-ROUNDS = 5_000
-RUNS = 20_000
+BINARY = shape_from_counts([[2], [2, 2]])
+SHAPES = {
+    "chain": chain(2),
+    "siblings": shape_from_counts([[3]]),
+    "tree": BINARY,
+    "lopsided": shape_from_counts([[2], [0, 2]]),
+}
+WARPS = {"plain": Warp(1.0), "cool": Warp(0.7), "nucleus": Warp(1.3, 3, 0.9)}
 
 
-def laws(rows: int, vocab: int, seed: int, heat: float = 1.2) -> Tensor:
-    torch.manual_seed(seed)
-    return torch.softmax(heat * torch.randn(rows, vocab, dtype=torch.float64), -1)
+def off(world: World, found: Tensor) -> float:
+    """The largest error of a law of three tokens."""
+    return float((found - world.law()).abs().max())
 
 
-def emitted_law(p: Tensor, proposal: Proposal, tries: int, drawn_from: Tensor | None = None) -> Tensor:
-    """The exact law of the token after a node whose ``tries`` children are drawn from the proposal without replacement.
+def total_variation(found: Tensor, law: Tensor) -> float:
+    return float((found - law).abs().sum()) / 2
 
-    Every outcome of the draws and of the coins is enumerated. ``drawn_from`` is what they are really drawn from.
-    """
+
+# Enumeration: one node.
+
+
+def law_after(p: Tensor, q: Tensor, proposal: Proposal, tries: int) -> Tensor:
+    """The law of the token after a node whose children are drawn from ``q`` without replacement and tried in that order."""
     out = torch.zeros_like(p)
-    ids = range(p.numel()) if proposal.ids is None else proposal.ids.tolist()
-    q = dict(zip(ids, (proposal.probability if drawn_from is None else drawn_from).tolist(), strict=True))
-    for order in itertools.permutations([token for token in q if q[token] > 0], tries):
-        weight, left = 1.0, 1.0
+    for order in itertools.permutations(q.nonzero()[:, 0].tolist(), tries):
+        weight, undrawn, left = 1.0, 1.0, remaining(p.clone(), proposal, order)
         for token in order:
-            weight *= q[token] / left
-            left -= q[token]
-        rest = remaining(p.clone(), proposal, order)
+            weight *= float(q[token]) / undrawn
+            undrawn -= float(q[token])
         for token in order:
-            chance = rest.threshold(token)
+            chance = left.threshold(token)
             out[token] += weight * chance
             weight *= 1 - chance
-            if weight <= 0:
+            if weight == 0:
                 break
-            rest.reject(token)
-        if weight > 0:
-            law = rest.law()
-            out += weight * law / law.sum()
+            left.reject(token)
+        out += weight * left.law() / left.law().sum()
     return out
+
+
+def random_law(vocab: int, seed: int, heat: float = 1.2) -> Tensor:
+    made = torch.randn(vocab, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.softmax(heat * made, -1)
 
 
 @pytest.mark.parametrize("tries", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_rejection_gives_the_targets_law_exactly(tries: int, seed: int) -> None:
-    p, q = laws(2, 6, seed)
-    assert (emitted_law(p, Proposal(q), tries) - p).abs().max() < 1e-12
+def test_what_remains_keeps_the_law_of_one_token(tries: int, seed: int) -> None:
+    p, q = random_law(6, seed, 2.0), random_law(6, seed + 50, 2.0)
+    assert (law_after(p, q, Proposal(q), tries) - p).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("tries", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_drafter_that_knows_a_few_tokens_only_is_exact_too(tries: int, seed: int) -> None:
-    p = laws(1, 9, seed)[0]
-    few = laws(1, 4, seed + 50)[0]
-    ids = torch.tensor([7, 0, 4, 2])
-    assert (emitted_law(p, Proposal(few, ids), tries) - p).abs().max() < 1e-12
+def test_a_drafter_of_few_tokens_keeps_it_too(tries: int, seed: int) -> None:
+    p, ids, few = random_law(9, seed), torch.tensor([7, 0, 4, 2]), random_law(4, seed + 50)
     whole = torch.zeros(9, dtype=torch.float64).index_copy(0, ids, few)
-    assert (emitted_law(p, Proposal(whole), tries) - p).abs().max() < 1e-12
+    listed, dense = law_after(p, whole, Proposal(few, ids), tries), law_after(p, whole, Proposal(whole), tries)
+    assert (listed - p).abs().max() < 1e-12
+    assert (dense - p).abs().max() < 1e-12
 
 
-def test_a_large_support_is_handled_like_a_small_one() -> None:
-    p = laws(1, 400, 3)[0]
-    ids = torch.randperm(400)[:100]
-    q = laws(1, 100, 4)[0]
+def test_a_large_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
+    p, ids, q = (
+        random_law(400, 3),
+        torch.randperm(400, generator=torch.Generator().manual_seed(1))[:100],
+        random_law(100, 4),
+    )
     whole = torch.zeros(400, dtype=torch.float64).index_copy(0, ids, q)
-    sparse, dense = (remaining(p.clone(), proposal, []) for proposal in (Proposal(q, ids), Proposal(whole)))
+    sparse, dense = remaining(p.clone(), Proposal(q, ids), []), remaining(p.clone(), Proposal(whole), [])
     for token in ids[q.argsort(descending=True)[:4]].tolist():
         assert sparse.threshold(token) == pytest.approx(dense.threshold(token), abs=1e-12)
         sparse.reject(token)
         dense.reject(token)
-        ours, theirs = sparse.law() / sparse.law().sum(), dense.law() / dense.law().sum()
-        assert (ours - theirs).abs().max() < 1e-12
+        assert (sparse.law() / sparse.law().sum() - dense.law() / dense.law().sum()).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_guesses_nobody_drew_count_as_certain(seed: int) -> None:
-    p = laws(1, 6, seed)[0]
-    left, weight, out = remaining(p.clone(), None, [4, 1]), 1.0, torch.zeros(6, dtype=torch.float64)
-    for token in (4, 1):
-        out[token] += weight * left.threshold(token)
-        weight *= 1 - left.threshold(token)
-        left.reject(token)
-    out += weight * left.law() / left.law().sum()
-    assert (out - p).abs().max() < 1e-12
+# Enumeration: whole rounds over a drawn tree, through the judge itself.
 
 
-def test_the_harness_notices_an_argmax_draft_judged_as_if_drawn() -> None:
-    p, q = laws(2, 6, 0)
-    argmax = torch.zeros_like(q)
-    argmax[q.argmax()] = 1.0
-    assert (emitted_law(p, Proposal(q), 1, drawn_from=argmax) - p).abs().max() > 0.05
-
-
-class Told:
-    """A drafter whose laws are given: one row a depth, whatever the path."""
-
-    def __init__(self, rows: Tensor) -> None:
-        self._rows = rows
-
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        def depth(node: int) -> int:
-            return 0 if node == 0 else 1 + depth(parents[node])
-
-        return [Proposal(self._rows[depth(node)]) for node in nodes]
-
-    def calls(self) -> int:
-        return 1
-
-    def story(self, picks: Sequence[object]) -> tuple[()]:
-        return ()
-
-
-def joint_law(
-    shape: TreeShape, acceptance: Acceptance, spoil: Callable[[Draft], Draft] = lambda draft: draft
-) -> tuple[Counter[tuple[int, ...]], Tensor]:
-    """Counts of the first two tokens over many rounds, and the target's law of the two, p[depth] at every node."""
-    vocab = 4
-    p, q = laws(3, vocab, 11), laws(3, vocab, 12)
-    growth, drafter, counts = Sampled(shape), Told(q), Counter()
-    warp = Warp(1.0)
-    for run in range(ROUNDS):
-        context = Context([0], 1, 0, warp, Noise(run), torch.device("cpu"), 100, story=False)
-        draft = spoil(growth.grow(drafter, context))
-        logits = p[list(draft.tree.shape.depths)].log()
-        verdict = acceptance.judge(draft, TargetPass(logits), context)
-        found = [draft.tree.host_tokens[node] for node in verdict.path] + [verdict.bonus]
-        if len(found) == 1:  # the next round would go on with the target's own law: draw it here
-            found.append(int(torch.multinomial(p[1], 1, generator=torch.Generator().manual_seed(run))))
-        counts[tuple(found[:2])] += 1
-    return counts, torch.outer(p[0], p[1])
-
-
-def distance(counts: Counter[tuple[int, ...]], law: Tensor) -> float:
-    """Total variation between counted pairs and the law [vocab, vocab]."""
-    total = sum(counts.values())
-    pairs = itertools.product(range(law.shape[0]), range(law.shape[1]))
-    return sum(abs(counts[pair] / total - float(law[pair])) for pair in pairs) / 2
-
-
-SHAPES = {"chain": chain(2), "siblings": shape_from_counts([[3]]), "tree": shape_from_counts([[2], [2, 1]])}
-
-
-@pytest.mark.parametrize("rule", [Rejection(), Match()], ids=["rejection", "match"])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "listed"])
+@pytest.mark.parametrize("warp", list(WARPS))
 @pytest.mark.parametrize("shape", list(SHAPES))
-def test_the_joint_law_of_two_tokens_survives(shape: str, rule: Acceptance) -> None:
-    counts, law = joint_law(SHAPES[shape], rule)
-    # Sixteen outcomes, 5 000 rounds: a right rule is within 0.03 but for one time in a thousand.
-    assert distance(counts, law) < 0.035
+def test_a_judged_tree_keeps_the_law_of_three_tokens(
+    shape: str, warp: str, sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(3, 5, WARPS[warp], sparse)
+    if warp == "nucleus" and not torch.equal(world.proposal(()).probability > 0, torch.ones(3, dtype=torch.bool)):
+        world = World(4, 6, WARPS[warp], sparse)
+    drafts = drawn(world, SHAPES[shape])
+    assert off(world, exact_law(world, drafts, Rejection(), monkeypatch)) < 1e-12
 
 
-def test_siblings_sorted_by_their_own_probability_are_noticed() -> None:
-    def sorted_by_q(draft: Draft) -> Draft:
-        children = draft.tree.shape.children[0]
-        order = sorted(children, key=lambda node: -(draft.confidence[node] or 0.0))
-        tokens = [draft.tree.host_tokens[0], *(draft.tree.host_tokens[node] for node in order)]
-        return Draft(DraftTree.of(tokens, draft.tree.shape.parents), draft.proposals, draft.confidence)
+def best_two(world: World, with_law: bool) -> Iterator[tuple[float, Draft]]:
+    """The drafter's two best after each prefix: one tree, certain. ``with_law`` passes it off as drawn."""
+    tokens, laws = [0], {}
+    prefixes: list[tuple[int, ...]] = [()]
+    for node in range(3):
+        law = world.proposal(prefixes[node]).probability
+        laws[node] = Proposal(law)
+        tokens += law.topk(2).indices.tolist()
+        prefixes += [(*prefixes[node], token) for token in tokens[-2:]]
+    yield 1.0, Draft(DraftTree.of(tokens, BINARY.parents), laws if with_law else {})
 
-    counts, law = joint_law(SHAPES["siblings"], Rejection(), sorted_by_q)
-    assert distance(counts, law) > 0.05
+
+def test_children_nobody_drew_count_as_certain(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(4, 7)
+    assert off(world, exact_law(world, best_two(world, with_law=False), Rejection(), monkeypatch)) < 1e-12
 
 
-def test_one_token_over_many_rounds() -> None:
-    """The whole path, noise included, for one drawn guess: chi-square with five degrees of freedom."""
-    p, q = laws(2, 6, 21)
-    counts, warp, growth, drafter = Counter(), Warp(1.0), Sampled(chain(1)), Told(q[None])
-    logits = p.log().expand(2, -1)
-    for run in range(RUNS):
-        context = Context([0], 1, 0, warp, Noise(run), torch.device("cpu"), 100, story=False)
-        draft = growth.grow(drafter, context)
-        verdict = Rejection().judge(draft, TargetPass(logits), context)
-        counts[draft.tree.host_tokens[1] if verdict.path else verdict.bonus] += 1
-    square = sum((counts[token] - RUNS * float(p[token])) ** 2 / (RUNS * float(p[token])) for token in range(6))
-    assert square < 20.5  # one in a thousand
+def test_noticed_best_tokens_judged_as_if_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(4, 7)
+    found = exact_law(world, best_two(world, with_law=True), Rejection(), monkeypatch)
+    assert total_variation(found, world.law()) > 0.05
+
+
+def test_noticed_siblings_sorted_by_probability(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_share(draft: Draft, node: int) -> list[int]:
+        return sorted(draft.tree.shape.children[node], key=lambda child: -share(draft, node, child))
+
+    world = World(4, 7)
+    drafts = ((chance, rebuilt(draft, by_share)) for chance, draft in drawn(world, BINARY))
+    assert total_variation(exact_law(world, drafts, Rejection(), monkeypatch), world.law()) > 0.02
+
+
+def test_noticed_drawn_tree_pruned_by_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    def survivors(draft: Draft, node: int) -> list[int]:
+        children = draft.tree.shape.children[node]
+        return sorted(children, key=lambda child: -share(draft, node, child))[:1] if children else []
+
+    world = World(4, 7)
+    drafts = ((chance, rebuilt(draft, survivors)) for chance, draft in drawn(world, BINARY))
+    assert total_variation(exact_law(world, drafts, Rejection(), monkeypatch), world.law()) > 0.05
+
+
+def test_noticed_draws_with_replacement_judged_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(3, 7)
+    found = exact_law(world, drawn(world, BINARY, again=True), Rejection(), monkeypatch)
+    assert total_variation(found, world.law()) > 0.02
+
+
+def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(Many):
+        def reject(self, token: int) -> None:
+            super().reject(token)
+            self._q = torch.where(self._q > 0, self._whole, 0.0)
+
+    def forgetful(target: Tensor, proposal: Proposal, offered: object) -> Forgetful:
+        left = Forgetful(target, proposal)
+        left._whole = proposal.probability
+        return left
+
+    world = World(4, 7)
+    monkeypatch.setattr(rejection, "remaining", forgetful)
+    found = exact_law(world, drawn(world, BINARY), Rejection(), monkeypatch)
+    assert total_variation(found, world.law()) > 0.02
+
+
+def test_noticed_bonus_from_the_unwarped_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(4, 8, Warp(0.6))
+    unwarped = World(4, 8)
+    found = exact_law(unwarped, drawn(world, SHAPES["chain"]), Rejection(), monkeypatch)
+    assert total_variation(found, world.law()) > 0.05
+
+
+# Growth, judge and noise together.
+
+
+def judged(world: World, shape: TreeShape, rule: Acceptance, drafts: int, times: int) -> Tensor:
+    """The law of three tokens as counted over ``drafts`` grown trees, each judged ``times`` with fresh noise."""
+    growth, out = Sampled(shape), torch.zeros((world.vocab,) * 3, dtype=torch.float64)
+    certain = torch.eye(world.vocab, dtype=torch.float64)
+    for number in range(drafts):
+        draft = growth.grow(world, context(Noise(1), world.warp, number))
+        scored = world.scored(draft.tree)
+        for again in range(times):
+            verdict = rule.judge(draft, scored, context(Noise(number * times + again + 2), world.warp, again))
+            world.complete(out, [draft.tree.host_tokens[node] for node in verdict.path], certain[verdict.bonus])
+    return out / (drafts * times)
+
+
+# A right rule strays by sampling alone: with 64 outcomes and n rounds about 3.2 / sqrt(n) of total variation.
+
+
+def test_a_hundred_thousand_judged_trees_keep_the_law_of_three_tokens() -> None:
+    world = World(4, 9, Warp(0.9), sparse=True)
+    assert total_variation(judged(world, BINARY, Rejection(), 20_000, 5), world.law()) < 0.015
+
+
+@pytest.mark.parametrize("shape", ["chain", "siblings"])
+def test_judged_chains_and_siblings_keep_it(shape: str) -> None:
+    world = World(4, 10, WARPS["nucleus"])
+    assert total_variation(judged(world, SHAPES[shape], Rejection(), 2_000, 5), world.law()) < 0.04
+
+
+def test_matching_a_drawn_tree_keeps_it() -> None:
+    world = World(4, 11)
+    assert total_variation(judged(world, BINARY, Match(), 2_000, 6), world.law()) < 0.04
+
+
+def test_noise_shared_by_draft_and_judge_is_noticed() -> None:
+    """Drafting with the very noise that the target draws with accepts too often what the drafter overrates."""
+
+    class Shared(Noise):
+        def uniform(self, stream: int, *place: int) -> float:
+            return 0.0
+
+    world = World(4, 10)
+    growth, out = Sampled(chain(2)), torch.zeros((4, 4, 4), dtype=torch.float64)
+    for number in range(4_000):
+        draft = growth.grow(world, context(Noise(1), world.warp, number))
+        verdict = Rejection().judge(draft, world.scored(draft.tree), context(Shared(number), world.warp))
+        path = [draft.tree.host_tokens[node] for node in verdict.path]
+        world.complete(out, path, torch.eye(4, dtype=torch.float64)[verdict.bonus], 1 / 4_000)
+    assert total_variation(out, world.law()) > 0.08
+
+
+def test_a_tree_is_accepted_as_often_as_its_children_are_likely() -> None:
+    """One draw decides between all siblings: a draw for each of them would accept more, and bend the law."""
+    world = World(4, 12)
+    draft = Draft(DraftTree.of([0, 3, 1], [-1, 0, 0]))
+    scored = world.scored(draft.tree)
+    hits = sum(len(Match().judge(draft, scored, context(Noise(seed), world.warp)).path) for seed in range(10_000))
+    expected = float(world.p0[3] + world.p0[1])
+    assert abs(hits / 10_000 - expected) < 4 * (expected * (1 - expected) / 10_000) ** 0.5

@@ -1,0 +1,257 @@
+"""Noise, warping, trees, cost and the loop's manners: what every method stands on."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Sequence
+
+import pytest
+import torch
+from tests.tiny import Letters, decode, parts_for, tiny_target
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from specviz.acceptance.match import Match
+from specviz.drafters.silent import Silent
+from specviz.engine.controller import Steady
+from specviz.engine.cost import CostCurve, best_size
+from specviz.engine.interfaces import Composition, Context, Draft
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import DRAFT, TARGET, Noise, Warp, draw
+from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts, shape_from_paths
+from specviz.errors import BadInput, ContextFull
+from specviz.growth.calibrated import CalibratedTree, from_counts
+from specviz.growth.root import RootOnly
+from specviz.methods.parts import TREES
+from specviz.methods.registry import all_methods
+from specviz.trace import metrics, store
+from specviz.trace.schema import End, Run, Sampling, Trace
+
+
+def test_noise_is_uniform() -> None:
+    values = Noise(3).uniforms(100_000, TARGET, 17)
+    counts = torch.histc(values, 50, 0.0, 1.0)
+    assert float(((counts - 2000) ** 2 / 2000).sum()) < 94  # chi-square, 49 degrees of freedom, one in ten thousand
+    assert 0.0 < float(values.min()) and float(values.max()) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((0, TARGET, 5), (0, TARGET, 6)),
+        ((0, TARGET, 5), (0, DRAFT, 5)),
+        ((0, TARGET, 5), (1, TARGET, 5)),
+        ((0, DRAFT, 1, 2), (0, DRAFT, 2, 1)),
+    ],
+)
+def test_noise_of_different_places_is_unrelated(one: tuple[int, ...], other: tuple[int, ...]) -> None:
+    first, second = (Noise(seed).uniforms(20_000, *place) for seed, *place in (one, other))
+    assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 0.03
+
+
+def test_noise_is_the_same_every_time() -> None:
+    assert torch.equal(Noise(9).uniforms(100, TARGET, 4), Noise(9).uniforms(100, TARGET, 4))
+    assert torch.equal(Noise(9).uniforms(50, TARGET, 4), Noise(9).uniforms(100, TARGET, 4)[:50])
+    assert Noise(9).uniform(TARGET, 4) == Noise(9).uniform(TARGET, 4) != Noise(9).uniform(TARGET, 5)
+
+
+def test_draws_follow_their_law() -> None:
+    law = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+    counts = torch.zeros(4)
+    for seed in range(8000):
+        counts[draw(law, Noise(seed), 7)] += 1
+    assert float(((counts - 8000 * law) ** 2 / (8000 * law)).sum()) < 16.3
+
+
+@pytest.mark.parametrize(("heat", "top_k", "top_p"), [(0.7, 0, 1.0), (1.3, 5, 1.0), (1.0, 0, 0.8), (0.6, 12, 0.9)])
+def test_warping_is_what_transformers_does(heat: float, top_k: int, top_p: float) -> None:
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(4, 40)
+    theirs = TemperatureLogitsWarper(heat)(None, logits)
+    theirs = TopKLogitsWarper(top_k)(None, theirs) if top_k else theirs
+    theirs = TopPLogitsWarper(top_p)(None, theirs) if top_p < 1 else theirs
+    assert torch.allclose(Warp(heat, top_k, top_p).probabilities(logits), theirs.softmax(-1), atol=1e-6)
+
+
+def test_temperature_zero_is_the_largest_logit() -> None:
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    assert Warp().probabilities(logits).tolist() == [[0.0, 1.0, 0.0]]
+    assert Warp().choose(logits, [5], Noise(0)).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_k": -1}]
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(BadInput, match=next(iter(wrong))):
+        Warp(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_tree_knows_its_depths_levels_and_ancestors() -> None:
+    shape = TreeShape((-1, 0, 0, 1, 3, 2))
+    assert shape.depths == (0, 1, 1, 2, 3, 2)
+    assert shape.levels == ((0,), (1, 2), (3, 5), (4,))
+    assert shape.path(4) == (0, 1, 3, 4)
+    seen = [{column for column in range(6) if shape.ancestors[row, column]} for row in range(6)]
+    assert seen == [set(shape.path(row)) for row in range(6)]
+
+
+@pytest.mark.parametrize("parents", [(), (0,), (-1, 1), (-1, 0, 5), (-1, -1)])
+def test_what_is_no_tree_is_refused(parents: tuple[int, ...]) -> None:
+    with pytest.raises(BadInput):
+        TreeShape(parents)
+
+
+def test_shapes_from_counts_and_from_rank_paths_agree() -> None:
+    shape = shape_from_counts([[2], [2, 1], [1]])
+    assert shape.parents == (-1, 0, 0, 1, 1, 2, 3)
+    assert shape == shape_from_paths([(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)])
+    assert chain(3).parents == (-1, 0, 1, 2)
+    with pytest.raises(BadInput, match="not its parent"):
+        shape_from_paths([(0, 0)])
+    with pytest.raises(BadInput, match="2 tokens"):
+        DraftTree.of([1, 2], [-1])
+
+
+def test_the_best_size_is_the_best_of_all_sizes() -> None:
+    chance = random.Random(5)
+    for _ in range(200):
+        value = sorted((chance.random() for _ in range(chance.randrange(1, 40))), reverse=True)
+        curve = CostCurve((1, 8, 40), (40.0, 40.0 + 30 * chance.random(), 90.0 + 100 * chance.random()))
+        rate = [(1 + sum(value[:nodes])) / curve.at(nodes + 1) for nodes in range(len(value) + 1)]
+        assert rate[best_size(value, curve)] == pytest.approx(max(rate))
+
+
+def test_cost_between_and_beyond_the_measured_widths() -> None:
+    curve = CostCurve((1, 9, 17), (40.0, 48.0, 64.0))
+    assert [curve.at(nodes) for nodes in (1, 5, 9, 13, 17, 25)] == [40.0, 44.0, 48.0, 56.0, 64.0, 80.0]
+
+
+def test_calibrated_trees_survive_a_file_and_keep_parents_first(tmp_path: object) -> None:
+    reached = {(0,): 9, (0, 0): 9, (1,): 4, (0, 1): 2, (0, 0, 0): 9}
+    tree = from_counts(reached, 10, "a test")
+    file = tmp_path / "tree.json"  # type: ignore[operator]
+    tree.save(file)
+    assert CalibratedTree.load(file) == tree
+    assert tree.paths[:3] == ((0,), (0, 0), (0, 0, 0))
+    assert tree.chance[0] == 0.9
+    file.write_text("[]")
+    with pytest.raises(BadInput, match="calibrate"):
+        CalibratedTree.load(file)
+
+
+@pytest.mark.parametrize("name", ["stand", "token_recycling"])
+def test_every_prefix_of_a_shipped_tree_is_a_tree(name: str) -> None:
+    tree = CalibratedTree.load(TREES / f"{name}.json")
+    assert len(tree.paths) == 80
+    assert list(tree.chance) == sorted(tree.chance, reverse=True)
+    for nodes in range(81):
+        assert len(tree.best(nodes)) == nodes + 1
+
+
+def test_stopping_keeps_the_steps_so_far() -> None:
+    target, stop = tiny_target(), threading.Event()
+    run = Decoding(
+        target,
+        Composition(Steady(Silent(), RootOnly()), Match()),
+        [1, 2],
+        Warp(),
+        Noise(0),
+        50,
+        Recorder(Letters()),
+        stop,
+    )
+    steps = []
+    for step in run.steps():
+        steps.append(step)
+        if len(steps) == 5:
+            stop.set()
+    assert len(steps) == 5
+    assert run.outcome.reason == "cancelled"
+    assert len(run.outcome.output_ids) == 5
+
+
+class Failing(RootOnly):
+    """Drafts twice, then breaks."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error, self.left = error, 2
+
+    def grow(self, drafter: Silent, context: Context) -> Draft:
+        if not self.left:
+            raise self.error
+        self.left -= 1
+        return super().grow(drafter, context)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "words"),
+    [
+        (RuntimeError("the drafter broke"), "error", "the drafter broke"),
+        (BadInput("choose less"), "error", "choose less"),
+        (MemoryError(), "out_of_memory", "memory ran out"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out_of_memory", "smaller"),
+    ],
+)
+def test_a_failure_ends_the_run_and_keeps_what_there_is(error: Exception, reason: str, words: str) -> None:
+    run = Decoding(
+        tiny_target(),
+        Composition(Steady(Silent(), Failing(error)), Match()),
+        [1],
+        Warp(),
+        Noise(0),
+        50,
+        Recorder(Letters()),
+    )
+    assert len(list(run.steps())) == 2
+    assert run.outcome.reason == reason
+    assert words in run.outcome.message
+
+
+def test_a_prompt_longer_than_the_context_is_refused() -> None:
+    with pytest.raises(ContextFull, match="64"):
+        decode(tiny_target(context=64), Composition(Steady(Silent(), RootOnly()), Match()), [1] * 64, 5)
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "prompt_lookup", "token_recycling", "stand"])
+def test_every_methods_trace_passes_validation(name: str) -> None:
+    target, warp = tiny_target(), Warp(0.9)
+    method = all_methods()[name]
+    found = decode(target, method.compose(method.parameters(), parts_for(target, warp)), [3, 1, 4, 1, 5], 60, warp)
+    run = Run(
+        "text",
+        "tiny",
+        name,
+        method.title,
+        method.exactness,
+        {},
+        Sampling(0.9),
+        "cpu",
+        "float64",
+        "eager",
+        "DBEBF",
+        tuple("DBEBF"),
+        60,
+    )
+    summary = metrics.summarise(found.steps, found.outcome.reason, found.outcome.prefill_ns)
+    end = End(
+        found.outcome.reason,
+        tuple(found.ids),
+        "".join(Letters().pieces([], found.ids)),
+        found.outcome.prefill_ns,
+        summary,
+    )
+    trace = Trace(run, tuple(found.steps), end)
+    metrics.check_identities(trace)
+    assert store.read(store.text(trace).encode()).end is not None
+    assert summary["emitted"] == 60
+
+
+def test_listing_methods_gives_every_one_a_card() -> None:
+    names: Sequence[str] = list(all_methods())
+    assert {"autoregressive", "prompt_lookup", "speculative_sampling", "stand", "token_recycling"} <= set(names)
+    for one, other in itertools.combinations(all_methods().values(), 2):
+        assert one.title != other.title
+    assert all(one.look_at and one.summary for one in all_methods().values())

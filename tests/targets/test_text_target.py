@@ -1,0 +1,139 @@
+"""A tree scored in one pass equals every path scored alone, on several architectures, kernels and tiers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MambaConfig,
+    MambaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from specviz.engine.tree import DraftTree
+from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.targets.text import TextTarget
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.2,
+    "max_position_embeddings": 256,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+WINDOWS = {
+    "head_dim": 8,
+    "sliding_window": 6,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}
+MODELS = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE)),
+    "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SHAPE)),
+    "qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE, head_dim=8)),
+    "gemma3": lambda: Gemma3ForCausalLM(Gemma3TextConfig(**SHAPE, **WINDOWS)),
+}
+PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 60, 33, 12]
+TREE = DraftTree.of([12, 1, 2, 3, 4, 5, 6, 7], [-1, 0, 0, 1, 2, 2, 4, 4])
+
+
+def model(kind: str, attention: str = "sdpa", dtype: torch.dtype = torch.float32) -> Any:
+    torch.manual_seed(0)
+    made = MODELS[kind]().eval().to(dtype).requires_grad_(False)
+    made.set_attn_implementation(attention)
+    return made
+
+
+def alone(made: Any, ids: list[int]) -> torch.Tensor:
+    return made(torch.tensor([ids]), use_cache=False).logits[0, -1]
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: str) -> None:
+    if kind == "gemma3" and tier == "graph":
+        pytest.skip("sliding windows are refused in the graph tier, which is tested below")
+    made = model(kind, attention)
+    session = TextTarget(made, kind, (), tier).open(64)
+    session.prefill(PROMPT[:-1])
+    logits = session.score(TREE).logits
+    for node in range(len(TREE)):
+        path = [TREE.host_tokens[one] for one in TREE.shape.path(node)]
+        assert torch.allclose(logits[node], alone(made, PROMPT[:-1] + path), atol=2e-4)
+    session.keep((0, 2, 4, 7))
+    after = session.score(DraftTree.of([50], [-1])).logits[0]
+    assert torch.allclose(after, alone(made, [*PROMPT, 2, 4, 7, 50]), atol=2e-4)
+
+
+def test_a_tree_longer_than_the_window_forgets_as_the_model_does() -> None:
+    made = model("gemma3", dtype=torch.float64)
+    session = TextTarget(made, "gemma3", ()).open(64)
+    session.prefill(PROMPT[:-1])
+    chain = DraftTree.of([12, *range(1, 10)], range(-1, 9))
+    logits = session.score(chain).logits
+    assert torch.allclose(logits[-1], alone(made, [*PROMPT, *range(1, 10)]), atol=1e-5)
+
+
+def test_sessions_of_one_target_do_not_disturb_each_other() -> None:
+    target = TextTarget(model("llama"), "llama", ())
+    first, second = target.open(64), target.open(64)
+    first.prefill(PROMPT[:-1])
+    before = first.score(TREE).logits.clone()
+    second.prefill([7] * 30)
+    second.score(TREE)
+    first.rewind(first.length)
+    assert torch.equal(first.score(TREE).logits, before)
+    assert (first.length, second.length) == (11, 30)
+
+
+def test_taps_are_the_models_hidden_states() -> None:
+    made = model("llama")
+    session = TextTarget(made, "llama", ()).open(64, taps=(1, 2))
+    prefill = session.prefill(PROMPT)
+    expected = made(torch.tensor([PROMPT]), use_cache=False, output_hidden_states=True).hidden_states
+    assert set(prefill.hidden) == {1, 2}
+    for layer in (1, 2):
+        assert torch.allclose(prefill.hidden[layer], expected[layer][0], atol=1e-5)
+
+
+def test_layers_that_cannot_branch_are_refused_with_a_reason() -> None:
+    config = MambaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=2, state_size=4)
+    with pytest.raises(ModelUnavailable, match="linear_attention, which cannot hold the branches"):
+        TextTarget(MambaForCausalLM(config), "mamba", ())
+    hybrid = model("llama")
+    hybrid.config.layer_types = ["full_attention", "linear_attention", "full_attention"]
+    with pytest.raises(ModelUnavailable, match="linear_attention"):
+        TextTarget(hybrid, "hybrid", ())
+
+
+def test_sliding_windows_are_refused_in_the_graph_tier() -> None:
+    with pytest.raises(BadInput, match="sliding"):
+        TextTarget(model("gemma3"), "gemma3", (), "graph")
+    assert TextTarget(model("gemma3"), "gemma3", ()).tier == "eager"
+
+
+def test_more_than_the_context_is_refused() -> None:
+    with pytest.raises(ContextFull, match="256"):
+        TextTarget(model("llama"), "llama", ()).open(257)
+
+
+def test_a_cache_grows_when_a_pass_needs_more_room() -> None:
+    made = model("llama", dtype=torch.float64)
+    session = TextTarget(made, "llama", ()).open(4)
+    session.prefill(PROMPT[:-1])
+    assert torch.allclose(session.score(TREE).logits[0], alone(made, PROMPT), atol=1e-9)
