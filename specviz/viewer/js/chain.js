@@ -2,7 +2,7 @@
 const chain = (() => {
   const GAP = 24;
   const PITCH = 46;
-  const LANE = 32; // how far below its row a bonus token hangs when the row goes on without it
+  const LANE = 37; // how far below its row a bonus token hangs when the row goes on without it
 
   /** The chain's items in order, or null when the tree branches. */
   function line(drawn) {

@@ -99,9 +99,8 @@ const lanes = (() => {
     const mine = view.x(stage.total);
     text(pen, view, words.time(stage.total), mine + 6, at.run + at.lane / 2, { colour: "ink", bold: true });
     if (!view.plain) {
-      const told = stage.running
-        ? "measured after the run, if asked for"
-        : "not recorded: run with the baseline to see what was saved";
+      const how = at.plot < 380 ? "" : ": run with the baseline to see what was saved";
+      const told = stage.running ? "measured after the run, if asked for" : `not recorded${how}`;
       return text(pen, view, told, at.left + 6, at.plain + at.lane / 2);
     }
     return difference(pen, view, mine);

@@ -2,50 +2,9 @@
 class Transport {
   constructor(stage) {
     this.stage = stage;
-    const { player } = stage;
-    this.first = dom.button(dom.icon("first"), "First step (Home)", () => stage.go(0), { "aria-label": "First step" });
-    this.back = dom.button(dom.icon("back"), "One step back (←)", () => stage.go(stage.cursor - 1), {
-      "aria-label": "One step back",
-    });
-    this.play = dom.button("", "Play or pause (space)", () => player.toggle(), { class: "sv-play" });
-    this.step = dom.button(
-      [dom.h("span", {}, "Step"), dom.icon("on")],
-      "One step on (→)",
-      () => stage.go(stage.cursor + 1),
-      { class: "sv-next" },
-    );
-    this.reject = dom.button(
-      [dom.h("span", {}, "Next rejection"), dom.icon("reject")],
-      "The next step where the target overruled the draft (R)",
-      () => stage.rejection(),
-      { class: "sv-reject" },
-    );
-    this.slider = dom.h("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" });
-    this.slider.addEventListener("input", () => stage.go(Number(this.slider.value)));
-    this.speed = dom.h(
-      "select",
-      { "aria-label": "Playback speed", title: "Playback speed: 1× is as fast as it was recorded" },
-      Player.SPEEDS.map((speed) => dom.h("option", { value: speed }, `${speed}×`)),
-    );
-    this.speed.addEventListener("change", () => {
-      player.speed = Number(this.speed.value);
-    });
-    this.live = dom.button("● Follow live", "Show each step as it is computed (End)", () => stage.followLive(), {
-      class: "sv-follow",
-    });
-    this.place = dom.h("output", { class: "sv-place" });
-    const key = (name, text) => dom.h("span", {}, dom.h("kbd", {}, name), text);
-    const hints = dom.h(
-      "div",
-      { class: "sv-hints", "aria-hidden": "true" },
-      key("space", "play"),
-      key("← →", "step"),
-      key("R", "rejection"),
-      key("F", "full screen"),
-    );
-    this.bar = dom.h(
-      "footer",
-      { class: "sv-bar-transport", role: "group", "aria-label": "Playback" },
+    this.buttons();
+    this.controls();
+    const shown = [
       this.first,
       this.back,
       this.play,
@@ -55,11 +14,45 @@ class Transport {
       this.place,
       this.speed,
       this.live,
-      hints,
-    );
+    ];
+    const named = { class: "sv-bar-transport", role: "group", "aria-label": "Playback" };
+    this.bar = dom.h("footer", named, shown, Transport.hints());
     this.heard = dom.h("div", { class: "sv-heard", role: "status", "aria-live": "polite" });
     stage.root.append(this.bar, this.heard);
     this.spoken = 0;
+  }
+
+  buttons() {
+    const { stage } = this;
+    const by = (steps) => () => stage.go(stage.cursor + steps);
+    const both = (text, icon) => [dom.h("span", {}, text), dom.icon(icon)];
+    const over = "The next step where the target overruled the draft (R)";
+    this.first = dom.button(dom.icon("first"), "First step (Home)", () => stage.go(0), { "aria-label": "First step" });
+    this.back = dom.button(dom.icon("back"), "One step back (←)", by(-1), { "aria-label": "One step back" });
+    this.play = dom.button("", "Play or pause (space)", () => stage.player.toggle(), { class: "sv-play" });
+    this.step = dom.button(both("Step", "on"), "One step on (→)", by(1), { class: "sv-next" });
+    this.reject = dom.button(both("Next rejection", "reject"), over, () => stage.rejection(), { class: "sv-reject" });
+    const live = "Show each step as it is computed (End)";
+    this.live = dom.button("● Follow live", live, () => stage.followLive(), { class: "sv-follow" });
+  }
+
+  controls() {
+    const { stage } = this;
+    this.slider = dom.h("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" });
+    this.slider.addEventListener("input", () => stage.go(Number(this.slider.value)));
+    const title = "Playback speed: 1× is as fast as it was recorded";
+    const speeds = Player.SPEEDS.map((speed) => dom.h("option", { value: speed }, `${speed}×`));
+    this.speed = dom.h("select", { "aria-label": "Playback speed", title }, speeds);
+    this.speed.addEventListener("change", () => {
+      stage.player.speed = Number(this.speed.value);
+    });
+    this.place = dom.h("output", { class: "sv-place" });
+  }
+
+  static hints() {
+    const key = (name, text) => dom.h("span", {}, dom.h("kbd", {}, name), text);
+    const keys = [key("space", "play"), key("← →", "step"), key("R", "rejection"), key("F", "full screen")];
+    return dom.h("div", { class: "sv-hints", "aria-hidden": "true" }, keys);
   }
 
   update(changed) {

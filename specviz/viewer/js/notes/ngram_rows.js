@@ -31,66 +31,58 @@ notebook.register("ngram_rows", {
   },
 });
 
-/** Left: the row as stored, likeliest first. Right: the order after the noise. Lines show who moved; picked ones are bold. */
+/** Left: the row as stored, likeliest first. Right: the order after the noise. Lines show who moved; picks are bold. */
 function slopes(row, step, w) {
   const { s } = dom;
-  const texts = study.list(row.texts),
-    stored = study.list(row.probability),
-    noisy = study.list(row.perturbed);
+  const texts = study.list(row.texts);
   const order = (values) => texts.map((_, index) => index).sort((a, b) => (values[b] ?? 0) - (values[a] ?? 0));
-  const left = order(stored),
-    right = order(noisy);
-  const most = Math.max(1e-9, ...stored.filter(Number.isFinite));
-  const pitch = 19,
-    top = 26,
-    from = w * 0.53,
-    to = w * 0.63;
-  const bar = w * 0.09,
-    left0 = w * 0.27;
-  const parts = texts.map((text, index) => {
-    const y1 = top + left.indexOf(index) * pitch,
-      y2 = top + right.indexOf(index) * pitch;
-    const picked = right.indexOf(index) < row.picked;
-    const status = picked ? notebook.verdict(step, row.node, row.tokens[index]) || "skipped" : "unused";
-    return s(
-      "g",
-      { class: `sv-slope sv-is-${status} ${picked ? "sv-picked" : ""}` },
-      s("text", { x: 0, y: y1 + 4 }, words.token(text, 8)),
-      s("rect", {
-        x: left0,
-        y: y1 - 4,
-        width: Math.max(1, (bar * (stored[index] || 0)) / most),
-        height: 8,
-        class: "sv-q",
-      }),
-      s("text", { x: from - 6, y: y1 + 4, "text-anchor": "end", class: "sv-mute" }, words.chance(stored[index])),
-      s("path", { d: `M${from} ${y1}C${(from + to) / 2} ${y1} ${(from + to) / 2} ${y2} ${to} ${y2}` }),
-      s("text", { x: to + 6, y: y2 + 4 }, words.token(text, 8)),
-      s(
-        "text",
-        { x: w, y: y2 + 4, "text-anchor": "end", class: "sv-mute" },
-        Number.isFinite(noisy[index]) ? noisy[index].toFixed(1) : "–",
-      ),
-    );
-  });
-  const heads = [
-    [0, "start", "stored"],
-    [from - 6, "end", "prob."],
-    [to + 6, "start", "with noise"],
-  ].map(([x, anchor, text]) => s("text", { x, y: 10, "text-anchor": anchor, class: "sv-mute" }, text));
+  const stored = study.list(row.probability);
+  const drawn = {
+    row,
+    step,
+    w,
+    stored,
+    noisy: study.list(row.perturbed),
+    top: 26,
+    pitch: 19,
+    from: w * 0.53,
+    to: w * 0.63,
+    most: Math.max(1e-9, ...stored.filter(Number.isFinite)),
+    left: order(stored),
+    right: order(study.list(row.perturbed)),
+  };
+  const { top, pitch, from, to, right } = drawn;
+  const head = (x, anchor, text) => s("text", { x, y: 10, "text-anchor": anchor, class: "sv-mute" }, text);
   const cut = top + row.picked * pitch - pitch / 2;
-  const line = row.picked < texts.length ? s("path", { d: `M${to} ${cut}H${w}`, class: "sv-cutline" }) : "";
+  const spoken = `Order after the noise: ${right.map((index) => words.token(texts[index], 12)).join(", ")}`;
   return s(
     "svg",
-    {
-      class: "sv-slopes",
-      width: w,
-      height: top + texts.length * pitch,
-      role: "img",
-      "aria-label": `Order after the noise: ${right.map((index) => words.token(texts[index], 12)).join(", ")}`,
-    },
-    heads,
-    line,
-    parts,
+    { class: "sv-slopes", width: w, height: top + texts.length * pitch, role: "img", "aria-label": spoken },
+    [head(0, "start", "stored"), head(from - 6, "end", "prob."), head(to + 6, "start", "with noise")],
+    row.picked < texts.length ? s("path", { d: `M${to} ${cut}H${w}`, class: "sv-cutline" }) : null,
+    texts.map((text, index) => slope(drawn, text, index)),
+  );
+}
+
+/** One token: its name and bar at its stored place, a line to its place after the noise, its name and value there. */
+function slope(drawn, text, index) {
+  const { s } = dom;
+  const { row, w, stored, noisy, top, pitch, from, to, left, right } = drawn;
+  const y1 = top + left.indexOf(index) * pitch;
+  const y2 = top + right.indexOf(index) * pitch;
+  const middle = (from + to) / 2;
+  const picked = right.indexOf(index) < row.picked;
+  const status = picked ? notebook.verdict(drawn.step, row.node, row.tokens[index]) || "skipped" : "unused";
+  const width = Math.max(1, (w * 0.09 * (stored[index] || 0)) / drawn.most);
+  const value = Number.isFinite(noisy[index]) ? noisy[index].toFixed(1) : "–";
+  return s(
+    "g",
+    { class: `sv-slope sv-is-${status} ${picked ? "sv-picked" : ""}` },
+    s("text", { x: 0, y: y1 + 4 }, words.token(text, 8)),
+    s("rect", { x: w * 0.27, y: y1 - 4, width, height: 8, class: "sv-q" }),
+    s("text", { x: from - 6, y: y1 + 4, "text-anchor": "end", class: "sv-mute" }, words.chance(stored[index])),
+    s("path", { d: `M${from} ${y1}C${middle} ${y1} ${middle} ${y2} ${to} ${y2}` }),
+    s("text", { x: to + 6, y: y2 + 4 }, words.token(text, 8)),
+    s("text", { x: w, y: y2 + 4, "text-anchor": "end", class: "sv-mute" }, value),
   );
 }

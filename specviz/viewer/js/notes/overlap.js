@@ -5,57 +5,53 @@ notebook.register("overlap", {
     const positions = study.list(note.positions);
     if (!positions.length) return dom.h("p", {}, "No guess was judged in this step.");
     const shown = notebook.focus(positions, stage);
-    const { texts, p, q, overlap } = shown;
-    const most = Math.max(1e-9, ...p, ...q);
-    const width = (value) => `width:${((100 * Math.max(0, value)) / most).toFixed(1)}%`;
-    const rows = texts.map((text, index) => {
-      const both = Math.min(p[index], q[index]);
-      const status = notebook.verdict(step, shown.node, shown.tokens[index]);
-      return dom.h(
-        "tr",
-        { class: status ? `sv-chosen sv-is-${status}` : "" },
-        dom.h("th", { scope: "row" }, words.token(text, 12)),
-        dom.h(
-          "td",
-          { class: "sv-law" },
-          dom.h("i", {
-            class: p[index] > q[index] ? "sv-more-p" : "sv-more-q",
-            style: width(Math.max(p[index], q[index])),
-          }),
-          dom.h("i", { class: "sv-both", style: width(both) }),
-        ),
-        dom.h("td", {}, words.chance(p[index])),
-        dom.h("td", {}, words.chance(q[index])),
-      );
-    });
     const node = step.nodes[shown.node];
+    const share = words.chance(shown.overlap);
     const told =
-      `After ${words.quote(node ? node.text : "")} target and drafter share ${words.chance(overlap)} of their probability. ` +
+      `After ${words.quote(node ? node.text : "")} target and drafter share ${share} of their probability. ` +
       "That sum of min(p, q) is the chance that one guess drawn from q is kept here.";
-    const key = dom.h(
-      "p",
-      { class: "sv-mute sv-lawkey" },
-      dom.h("i", { class: "sv-key sv-both" }),
-      "shared ",
-      dom.h("i", { class: "sv-key sv-more-p" }),
-      "p only: the residual ",
-      dom.h("i", { class: "sv-key sv-more-q" }),
-      "q only: too eager",
-    );
-    const heads = ["token", "", "p", "q"].map((name) => dom.h(name ? "th" : "td", name ? { scope: "col" } : {}, name));
+    const width = `width:${(100 * Math.min(1, shown.overlap)).toFixed(1)}%`;
+    const bar = dom.h("div", {}, dom.h("i", { style: width }));
     return dom.h(
       "div",
       { class: "sv-bars" },
       notebook.chooser(positions, shown, stage),
       dom.h("p", { class: "sv-why" }, told),
-      dom.h(
-        "div",
-        { class: "sv-shared" },
-        dom.h("div", {}, dom.h("i", { style: `width:${(100 * Math.min(1, overlap)).toFixed(1)}%` })),
-        dom.h("b", {}, words.chance(overlap)),
-      ),
-      key,
-      dom.h("table", {}, dom.h("thead", {}, dom.h("tr", {}, heads)), dom.h("tbody", {}, rows)),
+      dom.h("div", { class: "sv-shared" }, bar, dom.h("b", {}, share)),
+      lawKey(),
+      lawTable(shown, step),
     );
   },
 });
+
+function lawKey() {
+  const key = (kind, text) => [dom.h("i", { class: `sv-key ${kind}` }), text];
+  const parts = [
+    key("sv-both", "shared "),
+    key("sv-more-p", "p only: the residual "),
+    key("sv-more-q", "q only: too eager"),
+  ];
+  return dom.h("p", { class: "sv-mute sv-lawkey" }, parts);
+}
+
+function lawTable(shown, step) {
+  const most = Math.max(1e-9, ...shown.p, ...shown.q);
+  const width = (value) => `width:${((100 * Math.max(0, value)) / most).toFixed(1)}%`;
+  const rows = shown.texts.map((text, index) => {
+    const p = shown.p[index];
+    const q = shown.q[index];
+    const status = notebook.verdict(step, shown.node, shown.tokens[index]);
+    const larger = dom.h("i", { class: p > q ? "sv-more-p" : "sv-more-q", style: width(Math.max(p, q)) });
+    const both = dom.h("i", { class: "sv-both", style: width(Math.min(p, q)) });
+    return dom.h(
+      "tr",
+      { class: status ? `sv-chosen sv-is-${status}` : "" },
+      dom.h("th", { scope: "row" }, words.token(text, 12)),
+      dom.h("td", { class: "sv-law" }, larger, both),
+      dom.h("td", {}, words.chance(p)),
+      dom.h("td", {}, words.chance(q)),
+    );
+  });
+  const heads = ["token", "", "p", "q"].map((name) => dom.h(name ? "th" : "td", name ? { scope: "col" } : {}, name));
+  return dom.h("table", {}, dom.h("thead", {}, dom.h("tr", {}, heads)), dom.h("tbody", {}, rows));
+}

@@ -3,51 +3,44 @@ notebook.register("successors", {
   title: "Successor rows",
   draw(note, step, stage) {
     const rows = study.list(note.rows);
-    const shown = notebook.focus(rows, stage);
-    const cells = (row) =>
-      study.list(row.texts).map((text, rank) => {
-        const status = rank < row.used ? notebook.verdict(step, row.node, row.tokens[rank]) || "skipped" : null;
-        return dom.h(
-          "td",
-          {
-            class: status ? `sv-used sv-is-${status}` : "sv-unused",
-            title: status ? labels.of(status) : "remembered, not drafted",
-          },
-          words.token(text, 9),
-        );
-      });
-    const most = Math.max(1, ...rows.map((row) => study.list(row.texts).length));
-    const heads = Array.from({ length: most }, (_, rank) => dom.h("th", { scope: "col" }, String(rank + 1)));
-    const body = rows.map((row) => {
-      const made = dom.h(
-        "tr",
-        { class: row === shown ? "sv-chosen" : "", "data-id": row.node },
-        dom.h("th", { scope: "row" }, words.token(study.text(row.text), 11)),
-        cells(row),
-      );
-      made.addEventListener("click", () => stage.pick(row.node));
-      return made;
-    });
-    const told =
-      "The matrix remembers, for every token, the eight tokens the target last ranked highest after it. " +
-      "Each row below became the children of one node" +
-      (note.updated
-        ? `; after this pass ${words.count(note.updated, "row")} were written anew, at rejected nodes too.`
-        : ".");
-    const hidden =
-      step.nodes.length - 1 > rows.length
-        ? dom.h("p", { class: "sv-mute" }, `The first ${words.count(rows.length, "row")} of this tree.`)
-        : null;
+    const anew = note.updated
+      ? ` After this pass ${words.count(note.updated, "row")} of the matrix ${note.updated === 1 ? "was" : "were"} written anew, at rejected nodes too.`
+      : "";
+    const told = rows.length
+      ? "Each row below became the children of one node: the eight tokens the target last ranked highest after it."
+      : "The matrix knows no successor of this token yet, so nothing was drafted.";
+    const hidden = step.nodes.length - 1 > rows.length && rows.length;
     return dom.h(
       "div",
       {},
-      dom.h("p", { class: "sv-why" }, told),
-      dom.h(
-        "div",
-        { class: "sv-matrix", tabindex: "0", role: "region", "aria-label": "Successor rows" },
-        dom.h("table", {}, dom.h("thead", {}, dom.h("tr", {}, dom.h("td"), heads)), dom.h("tbody", {}, body)),
-      ),
-      hidden,
+      dom.h("p", { class: "sv-why" }, told + anew),
+      rows.length ? successorTable(rows, step, stage) : null,
+      hidden ? dom.h("p", { class: "sv-mute" }, `The first ${words.count(rows.length, "row")} of this tree.`) : null,
     );
   },
 });
+
+function successorTable(rows, step, stage) {
+  const shown = notebook.focus(rows, stage);
+  const most = Math.max(1, ...rows.map((row) => study.list(row.texts).length));
+  const heads = Array.from({ length: most }, (_, rank) => dom.h("th", { scope: "col" }, String(rank + 1)));
+  const body = rows.map((row) => {
+    const name = dom.h("th", { scope: "row" }, words.token(study.text(row.text), 11));
+    const cells = study.list(row.texts).map((text, rank) => successorCell(row, rank, text, step));
+    const made = dom.h("tr", { class: row === shown ? "sv-chosen" : "", "data-id": row.node }, name, cells);
+    made.addEventListener("click", () => stage.pick(row.node));
+    return made;
+  });
+  const head = dom.h("thead", {}, dom.h("tr", {}, dom.h("td"), heads));
+  return dom.h(
+    "div",
+    { class: "sv-matrix", tabindex: "0", role: "region", "aria-label": "Successor rows" },
+    dom.h("table", {}, head, dom.h("tbody", {}, body)),
+  );
+}
+
+function successorCell(row, rank, text, step) {
+  const status = rank < row.used ? notebook.verdict(step, row.node, row.tokens[rank]) || "skipped" : null;
+  const title = status ? labels.of(status) : "remembered, not drafted";
+  return dom.h("td", { class: status ? `sv-used sv-is-${status}` : "sv-unused", title }, words.token(text, 9));
+}
