@@ -31,7 +31,7 @@ from specviz.methods.parts import Parts
 from specviz.methods.registry import Method, get
 from specviz.models.drafts import draft_model
 from specviz.models.load import LoadedText, load_causal_lm
-from specviz.models.text import ModelText
+from specviz.models.text import TokenizerText
 from specviz.request import Memory, Request
 from specviz.targets.text import TextTarget
 from specviz.trace.metrics import summarise
@@ -63,7 +63,7 @@ class Prepared:
     parameters: Any
     loaded: LoadedText
     target: TextTarget
-    text: ModelText
+    text: TokenizerText
     prompt_ids: list[int]
     parts: Parts
 
@@ -91,8 +91,8 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     warp = Warp(request.temperature, request.top_k, request.top_p)
     parameters = build(method.parameters, request.parameters, request.method)
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
-    target = TextTarget(loaded.model, loaded.name, loaded.eos_ids, request.tier)
-    text = ModelText(loaded)
+    target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), request.tier)
+    text = loaded.text
     ids = text.encode(request.prompt, request.raw)
     if len(ids) + request.max_new_tokens > target.context_length:
         raise ContextFull(
@@ -222,7 +222,7 @@ def _run_record(prepared: Prepared, composition: Composition) -> Run:
         max_new_tokens=request.max_new_tokens,
         bound=method.bound,
         draft=composition.draft_name,
-        chat_template=loaded.has_chat_template and not request.raw,
+        chat_template=loaded.text.uses_template(request.raw),
         tokenizer_hash=loaded.tokenizer_hash,
         libraries=_libraries(),
         machine=_machine(target.device),
