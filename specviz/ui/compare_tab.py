@@ -91,20 +91,20 @@ class CompareTab:
 
 def build(shared: Shared, runs: gr.State) -> CompareTab:
     """Lay the tab out. The stages stay empty until the tab is opened."""
-    names = list(shared.library.gallery.recordings)
+    names = comparing.first_pair(shared.library.gallery)
     methods = [(one.title, one.name) for one in all_methods().values() if "text" in one.modality]
     with gr.Column(elem_classes="sp-compare"):
         with gr.Row(elem_classes="sp-bar"):
             one = gr.Dropdown(
                 choices(shared.library, []),
-                value=next(iter(names), None),
+                value=names[0] or None,
                 label="Left",
                 elem_id="sp-one",
                 min_width=200,
             )
             two = gr.Dropdown(
                 choices(shared.library, []),
-                value=next(iter(names[1:]), None),
+                value=names[1] or None,
                 label="Right",
                 elem_id="sp-two",
                 min_width=200,

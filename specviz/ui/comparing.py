@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from specviz.errors import SpecvizError
 from specviz.request import Request
@@ -12,6 +13,7 @@ from specviz.trace import metrics
 from specviz.trace.schema import Trace
 from specviz.ui import asking, controls
 from specviz.ui.asking import Asked
+from specviz.ui.gallery import Gallery
 from specviz.ui.session import Visit
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
@@ -74,6 +76,20 @@ def _one_after_the_other(
     yield Change(names=(names[0], names[1]))
 
 
+def first_pair(gallery: Gallery) -> tuple[str, str]:
+    """Two recordings to begin with: of one prompt on one target where there are such, else the first two."""
+    found = list(gallery.recordings.values())
+    for one, two in combinations(found, 2):
+        if _alike(one.trace, two.trace):
+            return one.name, two.name
+    names = [one.name for one in found[:2]]
+    return (names[0] if names else ""), (names[1] if len(names) > 1 else "")
+
+
+def _alike(left: Trace, right: Trace) -> bool:
+    return (left.run.prompt, left.run.target) == (right.run.prompt, right.run.target)
+
+
 def parting(left: Trace, right: Trace) -> int | None:
     """The first output position where two runs write different tokens; None when one goes on as the other."""
     one, two = (tuple(token for step in trace.steps for token in step.emitted) for trace in (left, right))
@@ -96,7 +112,7 @@ def table(left: Trace, right: Trace) -> str:
 
 def sentence(left: Trace, right: Trace) -> str:
     """Whether the two wrote the same, and what that means."""
-    if left.run.prompt != right.run.prompt or left.run.target != right.run.target:
+    if not _alike(left, right):
         return "Their prompts or targets differ, so their texts and times do not compare."
     at = parting(left, right)
     if at is None:

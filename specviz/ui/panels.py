@@ -38,11 +38,14 @@ def banner(message: str, kind: str = "error") -> str:
     return f'<p class="sp-say sp-say-{kind}" role="{role}">{markup(message)}</p>'
 
 
-def summary(name: str) -> str:
-    """Under the method's name: what it does, in one sentence, and how exact it is."""
+def summary(name: str, note: str = "") -> str:
+    """Under the method's name: what it does, how exact it is, and, to be opened, what to watch. ``note`` is a recording's."""
     method = all_methods()[name]
     word = exactness(method)
-    return f'<p class="sp-summary">{markup(method.summary)} <b title="{markup(MEANING[word])}">{markup(word)}</b></p>'
+    return (
+        f'<p class="sp-summary">{markup(method.summary)} <b title="{markup(MEANING[word])}">{markup(word)}</b></p>'
+        f'<details class="sp-watch"><summary>What to watch</summary><p>{markup(note or method.look_at)}</p></details>'
+    )
 
 
 def why(trace: Trace | None, timing: bool = False) -> str:

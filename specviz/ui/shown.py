@@ -36,6 +36,11 @@ class Library:
             return self.gallery.get(name).trace
         return traces.read(self.text(name).encode())
 
+    def note(self, name: str) -> str:
+        """What the index says to watch in a recorded run; nothing for any other."""
+        recording = self.gallery.recordings.get(name)
+        return recording.note if recording else ""
+
     def feed(self, name: str) -> str:
         """What a stage is given to play it. Nothing for no name, so that a page without recordings still opens."""
         return feed.recorded(name, self.text(name)) if name else ""

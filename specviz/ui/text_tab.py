@@ -108,18 +108,18 @@ class TextTab:
         """Set the controls to what a recorded run was asked, so that Run live does the same again."""
         run = change.asked
         assert run is not None
-        return self.of_method(run.method, dict(run.parameters)) | {
+        return self.of_method(run.method, dict(run.parameters), self.shared.library.note(change.shown or "")) | {
             self.method: run.method,
             self.prompt: run.prompt,
             self.basics: asking.basics(self.shared.settings, run),
             self.advanced: asking.advanced(self.shared.settings, run),
         }
 
-    def of_method(self, name: str, values: dict[str, Any] | None = None) -> dict[Any, Any]:
+    def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> dict[Any, Any]:
         """What depends on the method alone."""
         needs = all_methods()[name].needs_draft
         return {
-            self.summary: panels.summary(name),
+            self.summary: panels.summary(name, note),
             self.own: controls.method_answer(name, values),
             self.draft: gr.Dropdown(visible=needs),
         }
@@ -192,7 +192,7 @@ def _controls(shared: Shared) -> dict[str, Any]:
     choices = [(one.title, one.name) for one in all_methods().values() if "text" in one.modality]
     return {
         "method": gr.Dropdown(choices, value=method, label="Method", elem_id="sp-method"),
-        "summary": theme.html(panels.summary(method)),
+        "summary": theme.html(panels.summary(method, gallery.default.note if gallery.default else "")),
         "target": gr.Dropdown(
             asking.models("target", settings.target),
             value=settings.target,

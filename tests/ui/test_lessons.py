@@ -116,11 +116,11 @@ def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path: Path) -> None:
     after = learn_tab.view(shared, one, number, guess=before.choices[0], revealed=True)
     hidden, whole = (store.read(view.feed.split("\n", 1)[1].encode()) for view in (before, after))
     assert before.asks and not before.verdict and hidden.steps[before.at].bonus is None
-    assert not after.asks and "Answer" in after.verdict and whole == recording(tmp_path)
+    assert not after.asks and "Answer" in after.verdict and whole == recording(tmp_path, one.trace)
 
 
-def recording(folder: Path) -> Trace:
-    return store.read(folder / "traces" / "token_recycling.spectrace.jsonl")
+def recording(folder: Path, name: str) -> Trace:
+    return store.read(folder / "traces" / f"{name}.spectrace.jsonl")
 
 
 def test_lessons_without_a_recording_are_not_offered(tmp_path: Path) -> None:

@@ -38,3 +38,10 @@ def test_every_method_has_a_card_with_its_exactness() -> None:
     for method in all_methods().values():
         assert method.title in made and panels.exactness(method) in made
         assert panels.exactness(method) in panels.summary(method.name)
+
+
+def test_what_to_watch_is_the_recording_s_own_note_where_it_has_one() -> None:
+    assert all_methods()["stand"].look_at in panels.summary("stand")
+    assert "&lt;b&gt;" in panels.summary("stand", "<b>") and all_methods()["stand"].look_at not in panels.summary(
+        "stand", "<b>"
+    )
