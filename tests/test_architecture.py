@@ -206,7 +206,8 @@ def test_no_error_is_swallowed_and_no_pickle_opened() -> None:
                 broad = isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"}
                 if node.type is None or (does_nothing and broad):
                     wrong.append(f"{_name(file)}:{node.lineno} swallows errors")
-        if any(name.split(".")[0] in {"pickle", "dill", "cloudpickle"} for name in _imported(file)):
+        shipped = not _name(file).startswith("tests/")  # a test may play the part of another process
+        if shipped and any(name.split(".")[0] in {"pickle", "dill", "cloudpickle"} for name in _imported(file)):
             wrong.append(f"{_name(file)} imports a pickler")
     assert not wrong, "\n".join(wrong)
 

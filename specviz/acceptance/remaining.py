@@ -34,7 +34,10 @@ class Remaining(Protocol):
         """Take the rejected child out of both laws."""
 
     def law(self) -> Tensor:
-        """r over [vocab], not normalised: what the token that replaces the children is drawn from."""
+        """r over [vocab], not normalised: what the token that replaces the children is drawn from.
+
+        Where rounding has left nothing of it, it is the target's law: that branch has probability 0.
+        """
 
     def story(self, node: int) -> dict[str, Any]:
         """p and q side by side at the tokens that matter, and sum min(p, q): the chance that one sampled child
@@ -48,35 +51,30 @@ def remaining(target: Tensor, proposal: Proposal | None, offered: Sequence[int])
     None stands for children chosen deterministically.
     """
     if proposal is None:
-        return Few(target, list(dict.fromkeys(offered)), None)
+        return Few(target, send(list(dict.fromkeys(offered)), target.device), None)
     if proposal.ids is not None and proposal.ids.numel() <= _FEW:
-        return Few(target, proposal.ids.tolist(), proposal.probability.tolist())
+        return Few(target, proposal.ids, proposal.probability.tolist())
     return Many(target, proposal)
 
 
-def _ratio(r: float, q: float) -> float:
-    return min(1.0, r / q) if q > 0 else float(r > 0)
-
-
-def _or_target(left: Tensor, target: Tensor) -> Tensor:
-    """``left``, or where rounding has left nothing of it the target's law: that branch has probability 0."""
-    return torch.where(left.sum() > 0, left, target)
+def _ratio(r: float, mass: float, q: float) -> float:
+    return min(1.0, r / mass / q) if q > 0 and mass > 0 else float(r > 0)
 
 
 class Few:
     """Both laws as host numbers at ``ids``, the drafter's support; ``q`` None makes each of them a point mass."""
 
-    def __init__(self, target: Tensor, ids: Sequence[int], q: Sequence[float] | None) -> None:
+    def __init__(self, target: Tensor, ids: Tensor, q: list[float] | None) -> None:
         self._target = target
-        self._ids = send(ids, target.device)
-        self._slots = {token: slot for slot, token in enumerate(ids)}
+        self._ids = ids.to(target.device)
+        self._slots = {token: slot for slot, token in enumerate(ids.tolist())}
         self._r: list[float] = target.index_select(0, self._ids).tolist()
-        self._q = None if q is None else list(q)
+        self._q = q
         self._mass = 1.0
 
     def threshold(self, token: int) -> float:
         slot = self._slots[token]
-        return _ratio(self._r[slot] / self._mass, 1.0 if self._q is None else self._q[slot])
+        return _ratio(self._r[slot], self._mass, 1.0 if self._q is None else self._q[slot])
 
     def reject(self, token: int) -> None:
         slot, before = self._slots[token], sum(self._r)
@@ -89,11 +87,14 @@ class Few:
             self._q = [q / whole for q in self._q] if whole > 0 else self._q
         self._mass -= before - sum(self._r)
         if self._mass < _SMALL:
-            self._mass = float(self.law().sum(dtype=torch.float64))
+            self._mass = float(self._left().sum(dtype=torch.float64))
+
+    def _left(self) -> Tensor:
+        kept = send(self._r, self._target.device, self._target.dtype)
+        return self._target.index_copy(0, self._ids, kept)
 
     def law(self) -> Tensor:
-        left = torch.tensor(self._r, dtype=self._target.dtype).to(self._target.device)
-        return _or_target(self._target.index_copy(0, self._ids, left), self._target)
+        return self._target if self._mass in (0.0, 1.0) else self._left()
 
     def story(self, node: int) -> dict[str, Any]:
         q = [1.0] * len(self._r) if self._q is None else self._q
@@ -124,20 +125,22 @@ class Many:
     def threshold(self, token: int) -> float:
         slot = self._slot(token)
         r, q = torch.stack((self._r[slot], self._q[slot])).tolist()
-        return _ratio(r / self._mass, q)
+        return _ratio(r, self._mass, q)
 
     def reject(self, token: int) -> None:
         self._r = (self._r - self._q * self._mass).clamp_min(0.0)
         self._mass = self._rest + float(self._r.sum(dtype=torch.float64))
         if self._mass < _SMALL:
-            self._mass = float(self.law().sum(dtype=torch.float64))
+            self._mass = float(self._left().sum(dtype=torch.float64))
         left = self._q.clone()
         left[self._slot(token)] = 0.0
         self._q = left / left.sum().clamp_min(torch.finfo(left.dtype).tiny)
 
+    def _left(self) -> Tensor:
+        return self._r if self._ids is None else self._target.index_copy(0, self._ids, self._r)
+
     def law(self) -> Tensor:
-        left = self._r if self._ids is None else self._target.index_copy(0, self._ids, self._r)
-        return _or_target(left, self._target)
+        return self._target if self._mass == 0 else self._left()
 
     def story(self, node: int) -> dict[str, Any]:
         places = torch.topk(torch.maximum(self._r, self._q), min(SHOWN, self._r.numel())).indices

@@ -33,7 +33,7 @@ class Parameters:
     paper=Paper(
         "Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"
     ),
-    look_at="Overlapping p and q bars: their common area is the chance of acceptance, the rest of p is what a rejection draws from.",
+    look_at="Overlapping p and q bars: what they share is the chance of acceptance, the rest of p is drawn from on rejection.",
     parameters=Parameters,
     weights=("small_draft",),
     needs_draft=True,

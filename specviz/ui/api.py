@@ -19,20 +19,10 @@ def register(shared: Shared) -> None:
     """Add the endpoints to the page that is being built."""
 
     def run(
-        request: gr.Request,
-        method: str,
-        prompt: str,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        seed: int = 0,
-        top_p: float = 1.0,
-        top_k: int = 0,
-        raw: bool = False,
-        baseline: bool = False,
-        target: str = "",
-        draft: str = "",
+        request: gr.Request, method: str, prompt: str, max_new_tokens: int = 64, temperature: float = 0.0, seed: int = 0,
+        top_p: float = 1.0, top_k: int = 0, raw: bool = False, baseline: bool = False, target: str = "", draft: str = "",
         parameters: str = "{}",
-    ) -> Iterator[str]:
+    ) -> Iterator[str]:  # fmt: skip
         """Decode speculatively and stream the trace.
 
         Each answer is the trace file so far, one JSON object a line: a run line, a line a step, an end line. The last
@@ -52,23 +42,11 @@ def register(shared: Shared) -> None:
             draft: a draft model's name, for methods that need one; empty for the one that ships.
             parameters: the method's own parameters as a JSON object.
         """
-        given = {
-            "prompt_as": "raw" if raw else "chat",
-            "baseline": baseline,
-            "seed": seed,
-            "top_p": top_p,
-            "top_k": top_k,
-        }
-        basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
-        asked = Asked(
-            method,
-            target or shared.settings.target,
-            draft,
-            prompt,
-            _form("basics", basics),
-            _form("advanced", {"device": shared.settings.device, **given}),
-            _form(method, _object(parameters)),
-        )
+        choices = {"prompt_as": "raw" if raw else "chat", "baseline": baseline, "seed": seed, "top_p": top_p, "top_k": top_k}
+        basics = _form("basics", {"temperature": temperature, "max_new_tokens": max_new_tokens})
+        advanced = _form("advanced", {"device": shared.settings.device, **choices})
+        own = _form(method, _object(parameters))
+        asked = Asked(method, target or shared.settings.target, draft, prompt, basics, advanced, own)
         yield from streamed(shared, request.session_hash, asked)
 
     run_options: dict[str, Any] = {"concurrency_limit": None}

@@ -57,7 +57,8 @@ def test_a_run_of_this_session_can_be_saved_too(shared: Shared) -> None:
     "asked",
     [
         [], ["stand"], ["stand", "exe", 1], ["stand", "graphml", 0], ["stand", "graphml", 99], ["stand", "graphml", None],
-        ["stand", "graphml", float("inf")], ["../x", "trace", 1], ["mine:guess", "trace", 1], ["", "trace", 1], [None, None, None],
+        ["stand", "graphml", float("inf")], ["../x", "trace", 1], ["mine:guess", "trace", 1],
+        ["", "trace", 1], [None, None, None],
     ],
 )  # fmt: skip
 def test_what_cannot_be_saved_is_explained(shared: Shared, asked: list[object]) -> None:

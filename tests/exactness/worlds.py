@@ -1,0 +1,187 @@
+"""A world of three tokens: tables of target and drafter laws, and every way a round over a drafted tree can go in it.
+
+``token`` axes follow each other: ``p2[a, b]`` is the law of the third token after a, b.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.acceptance import rejection
+from specviz.engine.interfaces import Acceptance, Context, Draft, Pick, Proposal, TargetPass
+from specviz.engine.sampling import Warp
+from specviz.engine.tree import DraftTree, TreeShape
+
+PLAIN = Warp(1.0)
+
+
+def tables(vocab: int, seed: int, heat: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Random logits of the first, second and third token."""
+    chance = torch.Generator().manual_seed(seed)
+    shapes = ((vocab,), (vocab, vocab), (vocab, vocab, vocab))
+    first, second, third = (heat * torch.randn(shape, generator=chance, dtype=torch.float64) for shape in shapes)
+    return first, second, third
+
+
+@dataclass
+class World:
+    """``target`` and ``drafter`` are logits by prefix; both laws are those under ``warp``."""
+
+    vocab: int = 4
+    seed: int = 0
+    warp: Warp = PLAIN
+    sparse: bool = False
+
+    def __post_init__(self) -> None:
+        self.target = tables(self.vocab, self.seed, 1.5)
+        near = tables(self.vocab, self.seed + 1000, 1.0)
+        self.drafter = tuple(0.6 * ours + theirs for ours, theirs in zip(self.target, near, strict=True))
+        self.p0, self.p1, self.p2 = (self.warp.probabilities(table) for table in self.target)
+
+    def law(self) -> Tensor:
+        """The target's own law of three tokens, [token, token, token]."""
+        return self.p0[:, None, None] * self.p1[:, :, None] * self.p2
+
+    def proposal(self, prefix: Sequence[int]) -> Proposal:
+        """What the drafter draws from after ``prefix``, over the vocabulary or as a list of tokens."""
+        law = self.warp.probabilities(self.drafter[len(prefix)][tuple(prefix)])
+        return Proposal(law.flip(0), torch.arange(self.vocab).flip(0)) if self.sparse else Proposal(law)
+
+    def scored(self, tree: DraftTree) -> TargetPass:
+        """The target's pass over a tree of depth 2."""
+        return TargetPass(torch.stack([self.target[depth][at] for depth, at in map(self._at, _prefixes(tree))]))
+
+    @staticmethod
+    def _at(prefix: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+        return len(prefix), prefix
+
+    def complete(self, out: Tensor, path: Sequence[int], bonus: Tensor, weight: float = 1.0) -> None:
+        """Add to ``out`` a round that emitted ``path`` and a token from ``bonus`` [vocab]; the target writes the rest."""
+        spread = weight * bonus
+        if len(path) == 0:
+            out += spread[:, None, None] * self.p1[:, :, None] * self.p2
+        elif len(path) == 1:
+            out[path[0]] += spread[:, None] * self.p2[path[0]]
+        else:
+            out[path[0], path[1]] += spread
+
+    # What a growth asks of a drafter.
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        prefixes = _prefixes(DraftTree.of(tokens, parents))
+        return [self.proposal(prefixes[node]) for node in nodes]
+
+    def calls(self) -> int:
+        return 1
+
+    def story(self, picks: Sequence[Pick]) -> tuple[()]:
+        return ()
+
+
+def _prefixes(tree: DraftTree) -> list[tuple[int, ...]]:
+    """The drafted tokens up to each node."""
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(tree.host_tokens, tree.shape.parents, strict=True):
+        found.append((*found[parent], token) if parent >= 0 else ())
+    return found
+
+
+def drawn(world: World, shape: TreeShape, again: bool = False) -> Iterator[tuple[float, Draft]]:
+    """Every outcome of drawing the tree's children, with its probability: without replacement, or ``again`` with it."""
+
+    def filled(
+        tokens: dict[int, tuple[int, ...]], nodes: Sequence[int], weight: float
+    ) -> Iterator[tuple[float, Draft]]:
+        inner = next((node for node in nodes if shape.children[node]), None)
+        if inner is None:
+            ids = [0] + [tokens[node][-1] for node in range(1, len(shape))]
+            laws = {node: world.proposal(tokens[node]) for node in range(len(shape)) if shape.children[node]}
+            yield weight, Draft(DraftTree.of(ids, shape.parents), laws)
+            return
+        q = world.warp.probabilities(world.drafter[len(tokens[inner])][tokens[inner]]).tolist()
+        picks = len(shape.children[inner])
+        orders = itertools.product(range(world.vocab), repeat=picks)
+        for order in orders if again else itertools.permutations(range(world.vocab), picks):
+            chance, left = 1.0, 1.0
+            for token in order:
+                chance *= q[token] / left
+                left -= 0.0 if again else q[token]
+            if chance > 0:
+                below = {
+                    child: (*tokens[inner], token) for child, token in zip(shape.children[inner], order, strict=True)
+                }
+                yield from filled({**tokens, **below}, [node for node in nodes if node > inner], weight * chance)
+
+    yield from filled({0: ()}, range(len(shape)), 1.0)
+
+
+class Coins:
+    """Noise whose coins fall as told, then all for acceptance."""
+
+    def __init__(self, told: Sequence[bool]) -> None:
+        self._told = list(told)
+
+    def uniform(self, stream: int, *place: int) -> float:
+        accepted = self._told.pop(0) if self._told else True
+        return 0.0 if accepted else 1.0
+
+
+def context(noise: object, warp: Warp, number: int = 0) -> Context:
+    return Context([0], 1, number, warp, noise, torch.device("cpu"), 100, story=False)  # type: ignore[arg-type]
+
+
+def exact_law(
+    world: World, drafts: Iterator[tuple[float, Draft]], rule: Acceptance, monkeypatch: pytest.MonkeyPatch
+) -> Tensor:
+    """The law of three tokens when drafts come as given and ``rule`` judges them: every way its coins can fall is tried."""
+    laws: list[Tensor] = []
+
+    def noted(law: Tensor, *place: object) -> int:
+        laws.append(law / law.sum())
+        return 0
+
+    monkeypatch.setattr(rejection, "draw", noted)
+    out = torch.zeros((world.vocab,) * 3, dtype=torch.float64)
+    for chance, draft in drafts:
+        scored, open_ends = world.scored(draft.tree), [[]]
+        while open_ends:
+            told = open_ends.pop()
+            verdict = rule.judge(draft, scored, context(Coins(told), world.warp))
+            weight = chance
+            for place, (node, threshold) in enumerate(verdict.thresholds.items()):
+                taken = node in verdict.path
+                if taken and place >= len(told) and threshold < 1:
+                    open_ends.append([*(one in verdict.path for one in list(verdict.thresholds)[:place]), False])
+                weight *= threshold if taken else 1 - threshold
+            world.complete(out, [draft.tree.host_tokens[node] for node in verdict.path], laws.pop(), weight)
+    return out
+
+
+def rebuilt(draft: Draft, children: Callable[[Draft, int], Sequence[int]]) -> Draft:
+    """The draft with each node's children chosen and ordered anew by ``children``."""
+    tokens, parents, laws, queue = [draft.tree.host_tokens[0]], [-1], {}, [(0, 0)]
+    while queue:
+        old, new = queue.pop(0)
+        kept = children(draft, old)
+        if kept and old in draft.proposals:
+            laws[new] = draft.proposals[old]
+        for child in kept:
+            queue.append((child, len(tokens)))
+            tokens.append(draft.tree.host_tokens[child])
+            parents.append(new)
+    return replace(draft, tree=DraftTree.of(tokens, parents), proposals=laws)
+
+
+def share(draft: Draft, parent: int, child: int) -> float:
+    """The drafter's probability of a child."""
+    law = draft.proposals[parent]
+    token = draft.tree.host_tokens[child]
+    return float(law.probability[token if law.ids is None else int((law.ids == token).nonzero()[0, 0])])
