@@ -1,0 +1,130 @@
+"""Noise that is independent between places and alike everywhere, and warping at its corners."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import TopPLogitsWarper
+
+from specviz.engine.sampling import ACCEPT, DRAFT, TARGET, Noise, Warp, draw
+
+# Chi-square of 255 degrees of freedom, one time in a million; seeds are fixed, so a test passes always or never.
+LIMIT = 375.0
+
+
+def pairs_apart(first: Tensor, second: Tensor) -> float:
+    """Chi-square of (first, second) against the uniform law on 16 x 16 cells."""
+    cells = (first * 16).long() * 16 + (second * 16).long()
+    expected = first.numel() / 256
+    return float(((torch.bincount(cells, minlength=256) - expected) ** 2 / expected).sum())
+
+
+SIZE = 64_000
+PLACES = {
+    "next token": lambda noise: (noise(0, TARGET, 5)[:-1], noise(0, TARGET, 5)[1:]),
+    "next position": lambda noise: (noise(0, TARGET, 5), noise(0, TARGET, 6)),
+    "next seed": lambda noise: (noise(0, TARGET, 5), noise(1, TARGET, 5)),
+    "other stream": lambda noise: (noise(0, TARGET, 5), noise(0, DRAFT, 5)),
+    "next node": lambda noise: (noise(0, DRAFT, 5, 1), noise(0, DRAFT, 5, 2)),
+    "next round": lambda noise: (noise(0, DRAFT, 5, 1), noise(0, DRAFT, 6, 1)),
+    "longer place": lambda noise: (noise(0, DRAFT, 5), noise(0, DRAFT, 5, 0)),
+    "last seed": lambda noise: (noise(2**63 - 1, TARGET, 5), noise(0, TARGET, 5)),
+}
+
+
+@pytest.mark.parametrize("what", list(PLACES))
+def test_noise_of_neighbours_is_independent(what: str) -> None:
+    first, second = PLACES[what](lambda seed, *place: Noise(seed).uniforms(SIZE, *place))
+    assert pairs_apart(first, second) < LIMIT
+
+
+def test_single_numbers_are_uniform_and_independent_of_each_other() -> None:
+    coins = [
+        Noise(seed).uniform(ACCEPT, turn, child) for seed in range(20) for turn in range(40) for child in range(20)
+    ]
+    found = torch.tensor(coins, dtype=torch.float64)
+    assert pairs_apart(found[:-1], found[1:]) < LIMIT
+
+
+def test_the_hash_on_the_host_is_the_hash_on_tensors() -> None:
+    # A number keyed by one more place is by construction one of the row keyed without it.
+    row = Noise(11).uniforms(500, ACCEPT, 3).tolist()
+    assert [Noise(11).uniform(ACCEPT, 3, child) for child in range(500)] == row
+
+
+def test_noise_never_reaches_its_ends() -> None:
+    # The ends of what 52 random bits can give: were they 0 or 1, Gumbel noise would be infinite there.
+    ends = torch.tensor([0, 2**52 - 1]).double().add(0.5).mul(2.0**-52)
+    assert 0.0 < float(ends[0]) and float(ends[1]) < 1.0
+    assert torch.isfinite(-torch.log(-torch.log(ends))).all()
+    assert torch.isfinite(Noise(0).gumbel(100_000, TARGET, 1)).all()
+
+
+def test_noise_made_in_inference_mode_is_usable_outside() -> None:
+    with torch.inference_mode():
+        inside = Noise(4).uniforms(333, TARGET, 8)
+    outside = Noise(4).uniforms(333, TARGET, 8)
+    assert torch.equal(inside, outside)
+    outside.mul_(2.0)
+
+
+def test_a_choice_is_the_largest_log_probability_plus_gumbel_noise() -> None:
+    logits = 2 * torch.randn(6, 90, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    warp, noise, positions = Warp(0.7, 40, 0.95), Noise(5), [9, 9, 10, 11, 12, 9]
+    gumbel = torch.stack([noise.gumbel(90, TARGET, place) for place in positions])
+    expected = (warp.log_probabilities(logits) + gumbel).argmax(-1)
+    assert torch.equal(warp.choose(logits, positions, noise), expected)
+
+
+def test_a_choice_follows_its_law_and_equals_a_draw() -> None:
+    logits, warp, noise = torch.tensor([0.3, -1.0, 1.2, 0.0, -0.4]), Warp(0.8), Noise(2)
+    p, places = warp.probabilities(logits), list(range(20_000))
+    chosen = warp.choose(logits.expand(len(places), -1), places, noise)
+    counts = torch.bincount(chosen, minlength=5)
+    assert float(((counts - 20_000 * p) ** 2 / (20_000 * p)).sum()) < 33.4  # 4 degrees, one in a million
+    assert [draw(p, noise, place) for place in range(300)] == chosen[:300].tolist()
+
+
+def test_the_same_tokens_are_chosen_in_every_precision() -> None:
+    logits = 3 * torch.randn(200, 60, generator=torch.Generator().manual_seed(1)).bfloat16()
+    wide = [
+        Warp(0.9).choose(logits.to(dtype), range(200), Noise(1)).tolist() for dtype in (torch.float32, torch.float64)
+    ]
+    assert wide[0] == wide[1] == Warp(0.9).choose(logits, range(200), Noise(1)).tolist()
+
+
+@pytest.mark.parametrize("warp", [Warp(), Warp(0.8), Warp(1.0, 30), Warp(1.0, 0, 0.9)])
+def test_half_precision_is_widened_before_any_exponential(warp: Warp) -> None:
+    logits = torch.randn(3, 500).bfloat16()
+    assert warp.probabilities(logits).dtype == torch.float32
+    assert torch.allclose(warp.probabilities(logits).sum(-1), torch.ones(3), atol=1e-5)
+    assert torch.equal(warp.probabilities(logits), warp.probabilities(logits.float()))
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.999])
+def test_a_nucleus_of_thousands_is_found_too(top_p: float) -> None:
+    logits = 0.3 * torch.randn(2, 6000, generator=torch.Generator().manual_seed(3))
+    ours = Warp(1.0, 0, top_p).probabilities(logits)
+    theirs = TopPLogitsWarper(top_p)(None, logits).softmax(-1)
+    assert torch.equal(ours > 0, theirs > 0)
+    assert torch.allclose(ours, theirs, atol=1e-7)
+
+
+def test_ties_at_the_edge_are_kept_whatever_their_order() -> None:
+    logits = torch.tensor([2.0, 1.0, 1.0, 1.0, 0.0])
+    for order in itertools.islice(itertools.permutations(range(5)), 0, 120, 7):
+        mixed = logits[list(order)]
+        for warp in (Warp(1.0, 2), Warp(1.0, 0, 0.5)):
+            assert (warp.probabilities(mixed) > 0).tolist() == (mixed >= 1.0).tolist()
+
+
+def test_one_row_has_the_law_it_has_among_others() -> None:
+    # Speculative runs score many rows where the autoregressive run scores one: the law must not hang on company.
+    logits = torch.randn(9, 3000, generator=torch.Generator().manual_seed(4))
+    logits[3] *= 0.01
+    for warp in (Warp(0.8), Warp(0.8, 50), Warp(0.8, 0, 0.9), Warp(1.2, 100, 0.7)):
+        whole = warp.probabilities(logits)
+        assert all(torch.equal(whole[row], warp.probabilities(logits[row])) for row in range(9))
