@@ -56,11 +56,14 @@ class SessionModel:
         """``vocab_size`` is the verifying target's, where it may differ from the draft model's own."""
         self.session = session
         self._device = target.device
+        self._rows = target.vocab_size
         self._vocab = min(target.vocab_size, vocab_size or target.vocab_size)
         padded = vocab_size is not None and vocab_size != self._vocab
         self.support: Tensor | None = torch.arange(self._vocab, device=self._device) if padded else None
 
     def extend(self, ids: Sequence[int]) -> Tensor:
+        # A token that this model has no row for is padding of the other's vocabulary: no text holds it.
+        ids = [min(token, self._rows - 1) for token in ids]
         if len(ids) > SHORT:
             return self.session.prefill(ids).logits[-1, : self._vocab]
         tree = DraftTree.of(ids, range(-1, len(ids) - 1), self._device)

@@ -20,8 +20,8 @@ def register(shared: Shared) -> None:
 
     def run(
         request: gr.Request, method: str, prompt: str, max_new_tokens: int = 64, temperature: float = 0.0, seed: int = 0,
-        top_p: float = 1.0, top_k: int = 0, raw: bool = False, baseline: bool = False, target: str = "", draft: str = "",
-        parameters: str = "{}",
+        top_p: float = 1.0, top_k: int = 0, raw: bool = False, baseline: bool = False, target: str = "",
+        draft: str = "", parameters: str = "{}",
     ) -> Iterator[str]:  # fmt: skip
         """Decode speculatively and stream the trace.
 
@@ -42,16 +42,24 @@ def register(shared: Shared) -> None:
             draft: a draft model's name, for methods that need one; empty for the one that ships.
             parameters: the method's own parameters as a JSON object.
         """
-        choices = {"prompt_as": "raw" if raw else "chat", "baseline": baseline, "seed": seed, "top_p": top_p, "top_k": top_k}
-        basics = _form("basics", {"temperature": temperature, "max_new_tokens": max_new_tokens})
-        advanced = _form("advanced", {"device": shared.settings.device, **choices})
-        own = _form(method, _object(parameters))
-        asked = Asked(method, target or shared.settings.target, draft, prompt, basics, advanced, own)
+        common = {"seed": seed, "top_p": top_p, "top_k": top_k, "baseline": baseline, "raw": raw}
+        basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
+        asked = _asked(shared, (method, target, draft, prompt), basics, common, parameters)
         yield from streamed(shared, request.session_hash, asked)
 
-    run_options: dict[str, Any] = {"concurrency_limit": None}
-    gr.api(run, api_name="run", **run_options)
-    gr.api(methods, api_name="methods", **run_options)
+    gr.api(run, api_name="run", concurrency_limit=None)
+    gr.api(methods, api_name="methods", concurrency_limit=None)
+
+
+def _asked(
+    shared: Shared, names: tuple[str, str, str, str], basics: dict[str, Any], common: dict[str, Any], own: str
+) -> Asked:
+    """What the page's controls would say."""
+    method, target, draft, prompt = names
+    raw = common.pop("raw")
+    advanced = {**common, "prompt_as": "raw" if raw else "chat", "device": shared.settings.device}
+    forms = _form("basics", basics), _form("advanced", advanced), _form(method, _object(own))
+    return Asked(method, target or shared.settings.target, draft, prompt, *forms)
 
 
 def streamed(shared: Shared, session: str | None, asked: Asked) -> Iterator[str]:

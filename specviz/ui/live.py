@@ -48,9 +48,8 @@ class Live:
     def run(self, visit: Visit, request: Request) -> Generator[Frame, None, None]:
         """Frames of one run, a few at most every 50 ms. Raises LineFull before anything on the page has changed."""
         ticket = self.line.join()
-        cancel = visit.begin()
-        feed = Feed(self.store.new())
-        mine = False
+        cancel, feed = visit.begin(), Feed(self.store.new())
+        over, mine = visit.over, False
         try:
             while not (mine := ticket.wait(WAIT_SECONDS)):
                 if cancel.is_set():
@@ -58,11 +57,13 @@ class Live:
                     return
                 feed.say(_ahead(ticket))
                 yield Frame(cancel, feed.text, feed.run)
+            yield from self._engine(visit.memory, cancel, request, feed, ticket)
         finally:
+            over.set()
             if not mine:
                 ticket.leave()
+            if not feed.count:
                 self.store.drop(feed.run)
-        yield from self._engine(visit.memory, cancel, request, feed, ticket)
 
     def _engine(
         self, memory: Memory, cancel: Event, request: Request, feed: Feed, ticket: Ticket
@@ -77,8 +78,6 @@ class Live:
         with closing(pump(work, cancel, ticket.leave)) as batches:
             for batch in batches:
                 yield self._frame(cancel, feed, batch)
-        if not feed.count:
-            self.store.drop(feed.run)
 
     def _frame(self, cancel: Event, feed: Feed, batch: Batch) -> Frame:
         first = not feed.count and bool(batch.lines)

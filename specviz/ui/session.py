@@ -12,18 +12,22 @@ from specviz.request import Memory
 MOST_VISITS = 256
 """Pages open at once that the server remembers; beyond it the one idle for longest is forgotten."""
 
+PATIENCE = 3.0
+"""Seconds that a page waits for a run it leaves; a run still loading its model may take longer to notice."""
+
 
 @dataclass
 class Visit:
-    """What belongs to one open page. ``cancel`` ends the run that is going on."""
+    """What belongs to one open page. ``cancel`` ends the run that is going on, ``over`` is set when it has been shown."""
 
     memory: Memory = field(default_factory=Memory)
     cancel: threading.Event | None = None
+    over: threading.Event = field(default_factory=threading.Event)
 
     def begin(self) -> threading.Event:
         """A new run of this page: whatever it was running before is ended."""
         self.stop()
-        self.cancel = threading.Event()
+        self.cancel, self.over = threading.Event(), threading.Event()
         return self.cancel
 
     def current(self, cancel: threading.Event) -> bool:
@@ -31,9 +35,11 @@ class Visit:
         return cancel is self.cancel
 
     def turn_away(self) -> None:
-        """End the run that is going on; the page shows something else by now."""
-        self.stop()
+        """End the run that is going on: the page is about to show something else, which its last frames must not follow."""
+        running = self.stop()
         self.cancel = None
+        if running:
+            self.over.wait(PATIENCE)
 
     def stop(self) -> bool:
         """End the run that is going on. False when there was none."""

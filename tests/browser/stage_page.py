@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from specviz.viewer import replay
+
+# Patience costs nothing where a page answers, and a busy machine may need it.
+expect.set_options(timeout=20_000)
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",

@@ -130,12 +130,12 @@ def best_two(world: World, with_law: bool) -> Iterator[tuple[float, Draft]]:
 
 
 def test_children_nobody_drew_count_as_certain(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(4, 7)
+    world = World(3, 1)
     assert off(world, exact_law(world, best_two(world, with_law=False), Rejection(), monkeypatch)) < 1e-12
 
 
 def test_noticed_best_tokens_judged_as_if_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(4, 7)
+    world = World(3, 1)
     found = exact_law(world, best_two(world, with_law=True), Rejection(), monkeypatch)
     assert total_variation(found, world.law()) > 0.05
 
@@ -144,9 +144,9 @@ def test_noticed_siblings_sorted_by_probability(monkeypatch: pytest.MonkeyPatch)
     def by_share(draft: Draft, node: int) -> list[int]:
         return sorted(draft.tree.shape.children[node], key=lambda child: -share(draft, node, child))
 
-    world = World(4, 7)
+    world = World(3, 1)
     drafts = ((chance, rebuilt(draft, by_share)) for chance, draft in drawn(world, BINARY))
-    assert total_variation(exact_law(world, drafts, Rejection(), monkeypatch), world.law()) > 0.02
+    assert total_variation(exact_law(world, drafts, Rejection(), monkeypatch), world.law()) > 0.05
 
 
 def test_noticed_drawn_tree_pruned_by_score(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,15 +154,15 @@ def test_noticed_drawn_tree_pruned_by_score(monkeypatch: pytest.MonkeyPatch) -> 
         children = draft.tree.shape.children[node]
         return sorted(children, key=lambda child: -share(draft, node, child))[:1] if children else []
 
-    world = World(4, 7)
+    world = World(3, 1)
     drafts = ((chance, rebuilt(draft, survivors)) for chance, draft in drawn(world, BINARY))
     assert total_variation(exact_law(world, drafts, Rejection(), monkeypatch), world.law()) > 0.05
 
 
 def test_noticed_draws_with_replacement_judged_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(3, 7)
+    world = World(3, 1)
     found = exact_law(world, drawn(world, BINARY, again=True), Rejection(), monkeypatch)
-    assert total_variation(found, world.law()) > 0.02
+    assert total_variation(found, world.law()) > 0.05
 
 
 def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,15 +178,15 @@ def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> No
         left._whole = proposal.probability
         return left
 
-    world = World(4, 7)
+    world = World(3, 1)
     monkeypatch.setattr(rejection, "remaining", forgetful)
     found = exact_law(world, drawn(world, BINARY), Rejection(), monkeypatch)
-    assert total_variation(found, world.law()) > 0.02
+    assert total_variation(found, world.law()) > 0.05
 
 
 def test_noticed_bonus_from_the_unwarped_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(4, 8, Warp(0.6))
-    unwarped = World(4, 8)
+    world = World(3, 1, Warp(0.6))
+    unwarped = World(3, 1)
     found = exact_law(unwarped, drawn(world, SHAPES["chain"]), Rejection(), monkeypatch)
     assert total_variation(found, world.law()) > 0.05
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import gradio as gr
@@ -22,7 +22,7 @@ REQUEST = Request(method="stand", prompt="Say something.")
 
 
 class Lender:
-    """Stands in for the package ``spaces``: what is yielded crosses by pickle, as it does between two processes."""
+    """Stands in for the package ``spaces``: what crosses is copied, as it is between two processes."""
 
     def __init__(self, quota: str = "") -> None:
         self.quota = quota
@@ -36,8 +36,8 @@ class Lender:
         if self.quota:
             raise gr.Error(self.quota)
         try:
-            for event in task(*pickle.loads(pickle.dumps(given))):
-                yield pickle.loads(pickle.dumps(event))
+            for event in task(*deepcopy(given)):
+                yield deepcopy(event)
         except GeneratorExit:
             self.closed = True
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -95,12 +96,23 @@ def test_stop_keeps_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path) -> None:
-    shared = app(tmp_path, FakeEngine(steps=300, pace=0.02))
-    changes = text_run.live(shared, "a", "", asked(shared))
-    while next(changes).shown is None:
-        pass
-    text_run.recording(shared, "a", "stand")
-    assert [change for change in changes if change.feed is not None] == []
+    shared, seen, begun = app(tmp_path, FakeEngine(steps=300, pace=0.02)), [], threading.Event()
+
+    def page() -> None:
+        for change in text_run.live(shared, "a", "", asked(shared)):
+            seen.append(change)
+            if change.shown:
+                begun.set()
+
+    running = threading.Thread(target=page)
+    running.start()
+    assert begun.wait(20)
+    seen.append(text_run.recording(shared, "a", "stand"))
+    chosen = len(seen)
+    running.join(20)
+    assert not running.is_alive()
+    assert [change for change in seen[chosen:] if change.feed is not None] == []
+    assert seen[chosen - 1].shown == "stand"
 
 
 def test_two_visitors_have_their_own_runs_and_stops(tmp_path: Path) -> None:
