@@ -91,8 +91,16 @@ class Paying:
         return Paying(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
     def __call__(self, chances: Sequence[float], forwards: int) -> int:
-        expected = numpy.cumsum([1.0, *chances[: len(self.cost) - 1]])
-        return int((expected / (self.cost[: len(expected)] + forwards * self.forward)).argmax())
+        return self._most(chances, numpy.full(len(self.cost), forwards))
+
+    def fixed(self, depths: Sequence[int], chances: Sequence[float]) -> int:
+        """The same for nodes whose order was fixed beforehand, at these depths: fewer of them may need fewer forwards."""
+        return self._most(chances, numpy.maximum.accumulate([0, *depths]))
+
+    def _most(self, chances: Sequence[float], forwards: numpy.ndarray) -> int:
+        nodes = min(len(chances) + 1, len(self.cost), len(forwards))
+        expected = numpy.cumsum([1.0, *chances[: nodes - 1]])
+        return int((expected / (self.cost[:nodes] + self.forward * forwards[:nodes])).argmax())
 
 
 @dataclass

@@ -236,6 +236,13 @@ def test_a_fitted_tree_has_the_size_that_pays_most() -> None:
         assert paid == best_size(chances, CURVE, forwards * 0.06 * 10.0)
 
 
+def test_a_fixed_tree_pays_for_the_levels_it_needs() -> None:
+    """A deep node worth as much as a shallow one is not worth the forward that finds it."""
+    dear = Paying.on(CURVE, forward=0.1)
+    assert dear.fixed([1, 2], [0.5, 0.15]) == 1
+    assert dear.fixed([1, 1], [0.5, 0.15]) == 2
+
+
 def test_padding_that_is_paid_for_is_used() -> None:
     chances = [0.5] + [0.001] * 30
     assert Paying.on(CURVE)(chances, 2) == 1
