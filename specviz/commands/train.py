@@ -12,6 +12,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="which weights, such as small_draft")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to train")
     parser.add_argument("--minutes", type=float, metavar="N", help="stop after this long, with what there is then")
+    parser.add_argument("--data", metavar="FILE", help="the dialogues to learn from, instead of the usual ones")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
 
 
@@ -19,5 +20,5 @@ def execute(options: argparse.Namespace) -> int:
     """Train."""
     from specviz.training import train
 
-    train(options.name, device=options.device, minutes=options.minutes, resume=options.resume)
+    train(options.name, options.device, options.minutes, options.resume, options.data)
     return 0

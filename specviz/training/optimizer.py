@@ -7,6 +7,7 @@ which processors without bfloat16 arithmetic run fifty times slower than float32
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -38,18 +39,23 @@ class Optimizer:
         self.state |= {f"second.{name}": value.clone() for name, value in zeros.items() if value.ndim < 2}
         self.state |= {f"mean.{name}": value.detach().clone() for name, value in self.parameters.items()}
 
-    @torch.no_grad()
-    def step(self, gradients: Mapping[str, Tensor], rate: float, decay: float = 0.0) -> None:
-        """One update at learning rate ``rate``; matrices move by ``rate`` times 0.2 a weight (root mean square)."""
+    def step(self, gradients: Mapping[str, Tensor], rate: float, decay: float = 0.0, workers: int = 1) -> None:
+        """One update at learning rate ``rate``; matrices move by ``rate`` times 0.2 a weight (root mean square).
+
+        ``workers`` threads share the parameters, the largest first: for callers that keep torch itself to one thread.
+        """
         self.updates += 1
-        for name, value in self.parameters.items():
-            if value.ndim == 2:
-                move = self._muon(name, gradients[name])
-            else:
-                move = self._adam(name, gradients[name])
-            value.mul_(1 - rate * decay).sub_(move, alpha=rate)
-            keep = min(self.average, self.updates / (self.updates + 10))
-            self.state[f"mean.{name}"].lerp_(value, 1 - keep)
+        names = sorted(self.parameters, key=lambda name: -self.parameters[name].numel())
+        with ThreadPoolExecutor(max(1, workers)) as pool:
+            list(pool.map(lambda name: self._move(name, gradients[name], rate, decay), names))
+
+    @torch.no_grad()
+    def _move(self, name: str, gradient: Tensor, rate: float, decay: float) -> None:
+        value = self.parameters[name]
+        move = self._muon(name, gradient) if value.ndim == 2 else self._adam(name, gradient)
+        value.mul_(1 - rate * decay).sub_(move, alpha=rate)
+        keep = min(self.average, self.updates / (self.updates + 10))
+        self.state[f"mean.{name}"].lerp_(value, 1 - keep)
 
     def averaged(self) -> dict[str, Tensor]:
         """The weights averaged over the last updates: what is measured and shipped."""

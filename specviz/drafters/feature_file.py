@@ -1,0 +1,44 @@
+"""Feature drafters at rest: the learned weights as row-wise int8; embedding and head are the target's and left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.feature_net import FeatureConfig, FeatureNet
+from specviz.drafters.weights import read_weights, write_weights
+from specviz.errors import ModelUnavailable
+
+
+def save(net: FeatureNet, path: Path, card: Mapping[str, str]) -> None:
+    """Write the learned weights, the draft vocabulary and ``card``."""
+    tensors = {name: value.detach() for name, value in net.state_dict().items()}
+    if net.draft_ids is not None:
+        tensors["draft_ids"] = net.draft_ids
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_weights(path, tensors, {**card, "config": json.dumps(asdict(net.config))})
+
+
+def load(path: Path, embedding: Tensor, head: Tensor, dtype: torch.dtype, device: torch.device) -> FeatureNet:
+    """The drafter in ``path`` on the target's ``embedding`` and ``head`` [vocab, hidden].
+
+    Raises ModelUnavailable when the file is none of ours or does not fit the target.
+    """
+    tensors, card = read_weights(path)
+    if "config" not in card:
+        raise ModelUnavailable(f"{path.name} is no feature drafter: choose a file written by this app's training.")
+    fields = json.loads(card["config"])
+    config = FeatureConfig(**{**fields, "taps": tuple(fields["taps"])})
+    ids = tensors.pop("draft_ids", None)
+    shared = [part.detach().to(device, dtype) for part in (embedding, head)]
+    net = FeatureNet(config, *shared, None if ids is None else ids.to(device))
+    try:
+        net.load_state_dict(tensors)
+    except RuntimeError as problem:
+        raise ModelUnavailable(f"{path.name} does not hold this drafter's weights: fetch the file again.") from problem
+    return net.to(device, dtype).eval().requires_grad_(False)

@@ -1,0 +1,218 @@
+"""A one-layer drafter that goes on from the target's own hidden states: Li et al., EAGLE (arXiv 2401.15077, 2503.01840).
+
+Input i pairs what the target thought at token i with the embedding of token i + 1, which removes the doubt about what was
+sampled; the output stands for the target's thought at token i + 1, so it can be fed back with token i + 2.
+Two kinds share the code. *Narrow*: a projection of [embedding; feature] enters a decoder layer without input norm, and
+the output is read by the target's head as it is. *Wide*: a projection of several hidden states; the layer reads
+[norm(embedding); norm(feature)] at twice the width, adds the feature itself, and a norm precedes the head.
+Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``support`` (the draft vocabulary).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specviz.errors import ModelUnavailable
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """The network's shape. ``taps`` are the target's hidden states it reads (transformers' numbering)."""
+
+    vocab_size: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+    taps: tuple[int, ...]
+    wide: bool
+    theta: float = 10000.0
+    eps: float = 1e-6
+    bias: bool = False
+    """Whether the entering projection has one."""
+    window: int = 1024
+    """Positions whose rotary table is made at once; it grows when needed."""
+
+
+class Entry(nn.Linear):
+    """The entering projection. ``scale`` evens out its inputs, some of which are a thousand times larger than others:
+    kept apart from the matrix, it makes training stable and the matrix fit for eight bits."""
+
+    scale: Tensor
+
+    def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.register_buffer("scale", torch.ones(inputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x * self.scale, self.weight, self.bias)
+
+
+class Norm(nn.Module):
+    """Root-mean-square normalisation with a learned weight."""
+
+    def __init__(self, hidden: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(hidden))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+
+
+class Attention(nn.Module):
+    """The four projections of grouped-query attention."""
+
+    def __init__(self, config: FeatureConfig) -> None:
+        super().__init__()
+        inputs = (2 if config.wide else 1) * config.hidden
+        self.q_proj = nn.Linear(inputs, config.heads * config.head_size, bias=False)
+        self.k_proj = nn.Linear(inputs, config.kv_heads * config.head_size, bias=False)
+        self.v_proj = nn.Linear(inputs, config.kv_heads * config.head_size, bias=False)
+        self.o_proj = nn.Linear(config.heads * config.head_size, config.hidden, bias=False)
+
+
+class FeedForward(nn.Module):
+    """Gated feed-forward."""
+
+    def __init__(self, config: FeatureConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden, config.inner, bias=False)
+        self.up_proj = nn.Linear(config.hidden, config.inner, bias=False)
+        self.down_proj = nn.Linear(config.inner, config.hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    """One decoder layer; names as in the published weights."""
+
+    def __init__(self, config: FeatureConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(config)
+        self.mlp = FeedForward(config)
+        self.post_attention_layernorm = Norm(config.hidden, config.eps)
+        if config.wide:
+            self.input_layernorm = Norm(config.hidden, config.eps)
+            self.hidden_norm = Norm(config.hidden, config.eps)
+
+
+class FeatureNet(nn.Module):
+    """The network. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared;
+    ``draft_ids`` [support] names the head's rows, None where it has all of the vocabulary."""
+
+    embedding: Tensor
+    head: Tensor
+    draft_ids: Tensor | None
+    rotary: Tensor
+
+    def __init__(self, config: FeatureConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor | None) -> None:
+        super().__init__()
+        if embedding.shape != (config.vocab_size, config.hidden):
+            raise ModelUnavailable(
+                f"This drafter was made for an embedding of {config.vocab_size} x {config.hidden}, "
+                f"the target has {embedding.shape[0]} x {embedding.shape[1]}: choose the target it was trained for."
+            )
+        self.config = config
+        self.fc = Entry((len(config.taps) if config.wide else 2) * config.hidden, config.hidden, config.bias)
+        self.layer = Layer(config)
+        if config.wide:
+            self.norm = Norm(config.hidden, config.eps)
+        rows = head if draft_ids is None or len(head) == len(draft_ids) else head[draft_ids]
+        self.register_buffer("embedding", embedding, persistent=False)
+        self.register_buffer("head", rows.contiguous(), persistent=False)
+        self.register_buffer("draft_ids", None if draft_ids is None else draft_ids.long(), persistent=False)
+        self.register_buffer("rotary", rotary(config, config.window).to(embedding), persistent=False)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's hidden states [row, tap * hidden] to what the layer takes, [row, hidden]."""
+        return self.fc(features) if self.config.wide else features
+
+    def inputs(self, tokens: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Next tokens [row] and (fused or own) features [row, hidden] to the attention's input and the residual."""
+        return self.mix(F.embedding(tokens, self.embedding), features)
+
+    def mix(self, embedded: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        """The same with the embeddings [row, hidden] given."""
+        if self.config.wide:
+            pair = (self.layer.input_layernorm(embedded), self.layer.hidden_norm(features))
+            return torch.cat(pair, dim=-1), features
+        entered = self.fc(torch.cat((embedded, features), dim=-1))
+        return entered, entered
+
+    def queries(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotated queries [row, head, size]."""
+        config = self.config
+        return self.turn(self.layer.self_attn.q_proj(x).view(-1, config.heads, config.head_size), positions)
+
+    def keys_values(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotated keys and values, each [row, kv, size]."""
+        config, attention = self.config, self.layer.self_attn
+        keys = self.turn(attention.k_proj(x).view(-1, config.kv_heads, config.head_size), positions)
+        return keys, attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
+
+    def finish(self, residual: Tensor, seen: Tensor) -> Tensor:
+        """The residual and what attention saw, [row, head * size], to the output [row, hidden]."""
+        x = residual + self.layer.self_attn.o_proj(seen)
+        return x + self.layer.mlp(self.layer.post_attention_layernorm(x))
+
+    def ready(self, output: Tensor) -> Tensor:
+        """What the head reads of an output."""
+        return self.norm(output) if self.config.wide else output
+
+    def logits(self, output: Tensor) -> Tensor:
+        """[row, hidden] to logits [row, support]."""
+        return F.linear(self.ready(output), self.head)
+
+    def turn(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotate [row, head, size] to ``positions`` [row]."""
+        cosine, sine = self.turns(positions)
+        return x * cosine + x.roll(x.shape[-1] // 2, -1) * sine
+
+    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotary cosines and signed sines [row, 1, size]. The table must reach: see :meth:`reach`."""
+        return self.rotary[0, positions][:, None], self.rotary[1, positions][:, None]
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table at least this long."""
+        if self.rotary.shape[1] < positions:
+            self.rotary = rotary(self.config, 2 * positions).to(self.rotary)
+
+
+def attend(
+    queries: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor, own: list[tuple[Tensor, Tensor]] | None = None
+) -> Tensor:
+    """Grouped-query attention of queries [row, head, size] over keys and values [column, kv, size], [row, head * size].
+
+    ``hidden_from`` is bool [row, column]: what a row must not see. ``own`` are further keys and values [row, kv, size],
+    one of each kind a row, that only this row sees: its own earlier self-fed steps.
+    """
+    rows, heads, size = queries.shape
+    groups = keys.shape[1]
+    shaped = queries.view(rows, groups, heads // groups, size)
+    asked = shaped.permute(1, 2, 0, 3).reshape(groups, -1, size) * size**-0.5
+    scores = (asked @ keys.permute(1, 2, 0)).view(groups, -1, rows, len(keys))
+    scores = scores.masked_fill(hidden_from, float("-inf"))
+    mine = [torch.einsum("rkgs,rks->kgr", shaped, key)[..., None] * size**-0.5 for key, _ in own or ()]
+    weights = torch.cat((scores, *mine), dim=-1).softmax(-1)
+    seen = weights[..., : len(keys)].reshape(groups, -1, len(keys)) @ values.transpose(0, 1)
+    seen = seen.view(groups, -1, rows, size)
+    for place, (_, value) in enumerate(own or ()):
+        seen = seen + weights[..., len(keys) + place, None] * value.transpose(0, 1)[:, None]
+    return seen.permute(2, 0, 1, 3).reshape(rows, heads * size)
+
+
+def rotary(config: FeatureConfig, length: int) -> Tensor:
+    """Cosines and signed sines [2, position, size] in the two-halves layout; the sine's sign does the half rotation's
+    negation. float64, so that every dtype rounds the same table."""
+    half = config.head_size // 2
+    rate = config.theta ** -(torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
+    cosine, sine = angle.cos(), angle.sin()
+    return torch.stack((torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)))

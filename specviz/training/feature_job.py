@@ -1,0 +1,133 @@
+"""From ``train NAME`` to a bench that trains and a file that ships: what the recipes of feature drafters share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.drafters.feature_file import save
+from specviz.drafters.feature_net import FeatureNet
+from specviz.models.folders import cache_folder
+from specviz.training import data, trainer
+from specviz.training.commit import commit
+from specviz.training.feature_start import sample, shape_of, start
+from specviz.training.feature_training import Bench, Settings
+from specviz.training.features import FeatureStore, store_for
+from specviz.training.foresight import foresight, greedy_only
+from specviz.training.material import Material, material
+from specviz.training.registry import WEIGHTS, Job
+from specviz.training.small_draft import cores
+
+SUPPORT = 8192
+FITTED_DIALOGUES = 96
+MEASURED_DIALOGUES = 60
+DEPTH = 5
+
+
+@dataclass(frozen=True)
+class Stuff:
+    """The frozen target, the data and its split, the features, and the draft vocabulary's ids [support]."""
+
+    material: Material
+    file: Path
+    store: FeatureStore
+    training: list[int]
+    held_out: list[int]
+    draft_ids: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Where the target is, and so where training is."""
+        return self.material.target.device
+
+
+def gather(job: Job) -> Stuff:
+    """Load the target and the data. On a processor each core works on its own, so torch is kept to one thread."""
+    file = data.find(job.data)
+    found = material(job.device)
+    if found.target.device.type == "cpu":
+        torch.set_num_threads(1)
+    dialogues = data.read(file)
+    training, held_out = data.split(dialogues)
+    store = store_for(found.target.model, found.target.name, dialogues, found.markers)
+    vocab = found.embedding.shape[0]
+    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [found.markers.end])
+    return Stuff(found, file, store, training, held_out, torch.from_numpy(ids).to(found.target.device))
+
+
+def settings_for(job: Job, stuff: Stuff, **own: float) -> Settings:
+    """A graphics card takes one dialogue after the other, many to an update; a processor one a core at a time."""
+    common = {"minutes": job.minutes, "resume": job.resume, **own}
+    if stuff.device.type == "cuda":
+        return Settings(batch=32, workers=1, **common)
+    return Settings(workers=cores(), **common)
+
+
+def fresh_net(stuff: Stuff, columns: slice, wide: bool, settings: Settings) -> FeatureNet:
+    """A network that starts from the target; its norms, projections and layer are learned, the rest is the target's."""
+    model = stuff.material.target.model
+    taps = stuff.store.taps[columns]
+    head = model.get_output_embeddings().weight.detach().float()
+    net = FeatureNet(shape_of(model.config, taps, wide), stuff.material.embedding, head, stuff.draft_ids)
+    net = net.to(stuff.device)
+    chance = np.random.default_rng(settings.seed)
+    chosen = [int(number) for number in chance.permutation(np.asarray(stuff.training))[:FITTED_DIALOGUES]]
+    read_all(stuff.store, chosen, settings.workers)
+    start(net, model, sample(stuff.store, chosen, stuff.material.embedding, columns))
+    return net
+
+
+def read_all(store: FeatureStore, numbers: list[int], workers: int) -> None:
+    """Let the target read these dialogues now, on all cores."""
+    missing = [number for number in numbers if not store.has(number)]
+    if store.keeps and missing:
+        groups = [missing[place : place + 4] for place in range(0, len(missing), 4)]
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(store.get, groups))
+
+
+def checkpoint_of(job: Job) -> Path:
+    """Where a training that was stopped goes on from."""
+    return cache_folder() / "training" / f"{job.recipe.name}.safetensors"
+
+
+def show(entry: Mapping[str, float]) -> None:
+    """One line of the log."""
+    print(time.strftime("%H:%M:%S"), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
+
+
+def finish(job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Settings, progress: trainer.Progress) -> None:
+    """Measure on held-out answers, write the weights with their card, and print the card's line."""
+    assert isinstance(bench.net, FeatureNet)
+    chosen = greedy_only(stuff.store, stuff.held_out)[:MEASURED_DIALOGUES]
+    read_all(stuff.store, chosen, settings.workers)
+    found = foresight(bench.net, stuff.store, columns, chosen, DEPTH)
+    print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in found.items()), flush=True)
+    card = {
+        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
+        "data": f"{stuff.file.name} sha256 {_digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; "
+        f"{sum(stuff.store.has(number) for number in stuff.training)} dialogues read",
+        "licence": "Apache-2.0, as the target's",
+        "spent": f"{progress.seconds / 60:.0f} minutes on {stuff.device.type}, {progress.tokens} answer tokens",
+        "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
+        "commit": commit(),
+        "tokenizer_hash": stuff.material.target.tokenizer_hash,
+    }
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    save(bench.net, path, card)
+    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): " + "; ".join(f"{k}: {v}" for k, v in card.items()), flush=True)
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
