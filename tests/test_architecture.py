@@ -61,7 +61,9 @@ NEVER = [
     "pragma: " + "no cover",
 ]
 PAPERS = frozenset("medusa eagle eagle2 eagle3 lantern hivis polybasic easyspec stree diffuspec deer owl".split())
-NOT_PAPERS = frozenset({"__init__", "registry", "parameters", "parts", "autoregressive", "speculative_sampling"})
+NOT_PAPERS = frozenset(
+    {"__init__", "registry", "parameters", "parts", "autoregressive", "speculative_sampling", "traversal"}
+)
 
 
 def _name(file: Path) -> str:

@@ -1,0 +1,281 @@
+"""Judging leaves first keeps the target's law, by enumeration over whole rounds, and accepts at least as much.
+
+Wrong updates of the weight, and other slips, go through the same harness, which has to notice them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.acceptance import traversal
+from specviz.acceptance.owed import Owed
+from specviz.acceptance.traversal import Traversal
+from specviz.engine.interfaces import Proposal
+from specviz.engine.sampling import Warp
+from specviz.engine.tree import DraftTree, chain, shape_from_counts
+from tests.exactness.enumerated import (
+    MODES,
+    SHAPES,
+    Outcome,
+    Placed,
+    Tables,
+    as_draft,
+    as_pass,
+    drawn,
+    height,
+    law_of,
+    struck,
+    upward_outcomes,
+)
+from tests.exactness.test_laws import judged, total_variation
+from tests.exactness.worlds import World
+
+Judging = Callable[[Placed, Sequence[int]], list[Outcome]]
+
+
+@pytest.fixture
+def laws(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The laws that the rule draws its last token from."""
+    noted: list[Tensor] = []
+
+    def note(law: Tensor, *place: object) -> int:
+        noted.append(law)
+        return 0
+
+    monkeypatch.setattr(traversal, "draw", note)
+    return noted
+
+
+def leaves_first(tables: Tables, mode: str, laws: list[Tensor], listed: bool = False) -> Judging:
+    """The rule itself."""
+
+    def outcomes(placed: Placed, parents: Sequence[int]) -> list[Outcome]:
+        draft = as_draft(tables, placed, parents, mode, listed)
+        return upward_outcomes(Traversal(), draft, as_pass(tables, placed), laws)
+
+    return outcomes
+
+
+def root_first(tables: Tables, mode: str) -> Judging:
+    """Rejection from the root downwards, written out once more: what the rule is compared with."""
+
+    def outcomes(placed: Placed, parents: Sequence[int], node: int = 0) -> list[Outcome]:
+        p, q = tables.p[placed[node]], tables.q[placed[node]]
+        found, left = [], 1.0
+        for child in [child for child, parent in enumerate(parents) if parent == node]:
+            token = placed[child][-1]
+            law = numpy.eye(tables.vocab)[token] if mode == "best" else q
+            taken = min(1.0, p[token] / law[token])
+            found += [(left * taken * chance, *rest) for chance, *rest in outcomes(placed, parents, child)]
+            left *= 1 - taken
+            p = numpy.maximum(p - law, 0)
+            p, q = p / p.sum() if p.sum() > 0 else p, struck(q, token, mode)
+        return [*found, (left, placed[node], p)]
+
+    return outcomes
+
+
+def with_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Siblings drawn with replacement share one law; no growth of ours draws so, but the rule is sound for it too."""
+    monkeypatch.setattr(Owed, "_strike", lambda self, slot: None)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("shape", list(SHAPES))
+def test_a_round_keeps_the_law_and_accepts_no_less(
+    shape: str, mode: str, laws: list[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if mode == "with":
+        with_replacement(monkeypatch)
+    tree = SHAPES[shape]
+    worlds = ((1, 0.3), (2, 1.0)) if len(list(drawn(Tables(3, 4, 0), tree, mode))) < 200 else ((1, 0.5),)
+    for seed, concentration in worlds:
+        tables = Tables(3, height(tree) + 1, seed, concentration)
+        law, accepted = law_of(tables, tree, mode, leaves_first(tables, mode, laws))
+        downwards, usual = law_of(tables, tree, mode, root_first(tables, mode))
+        assert abs(law - tables.law()).max() < 1e-12
+        assert abs(downwards - tables.law()).max() < 1e-12
+        gains = height(tree) > 1 and mode != "best"
+        assert accepted > usual + 1e-6 if gains else accepted == pytest.approx(usual, abs=1e-12)
+
+
+@pytest.mark.parametrize("shape", ["chain of 2", "skewed"])
+def test_a_drafter_that_lists_its_tokens_gives_the_same_law(shape: str, laws: list[Tensor]) -> None:
+    tables = Tables(3, height(SHAPES[shape]) + 1, 5)
+    law, _ = law_of(tables, SHAPES[shape], "without", leaves_first(tables, "without", laws, listed=True))
+    assert abs(law - tables.law()).max() < 1e-12
+
+
+def test_a_drafter_of_few_tokens_keeps_the_law_of_the_vocabulary(laws: list[Tensor]) -> None:
+    """The drafter knows two tokens of four; what it does not know is still written as often as the target would."""
+    tables = Tables(4, 3, 7)
+    for prefix, q in tables.q.items():
+        tables.q[prefix] = q * [1, 0, 1, 0] / (q[0] + q[2])
+
+    def outcomes(placed: Placed, parents: Sequence[int]) -> list[Outcome]:
+        draft = as_draft(tables, placed, parents, "without")
+        few = {node: Proposal(law.probability[[2, 0]], torch.tensor([2, 0])) for node, law in draft.proposals.items()}
+        return upward_outcomes(Traversal(), type(draft)(draft.tree, few), as_pass(tables, placed), laws)
+
+    law, _ = law_of(tables, SHAPES["binary"], "without", outcomes)
+    assert abs(law - tables.law()).max() < 1e-12
+
+
+# A chain is block verification.
+
+
+def block_outcomes(tables: Tables, text: Sequence[int]) -> list[Outcome]:
+    """Block verification of a drafted chain by its own formulas: coins for every length, the longest that wins."""
+    weight = [1.0]
+    for place, token in enumerate(text):
+        before = tuple(text[:place])
+        weight.append(min(1.0, weight[-1] * tables.p[before][token] / tables.q[before][token]))
+    found, left = [], 1.0
+    for length in range(len(text), -1, -1):
+        before = tuple(text[:length])
+        surplus = numpy.maximum(weight[length] * tables.p[before] - tables.q[before], 0) if length < len(text) else None
+        if surplus is None:
+            heads, bonus = weight[length], tables.p[before]
+        else:
+            heads = surplus.sum() / (surplus.sum() + 1 - weight[length]) if length else 1.0
+            bonus = surplus / surplus.sum() if surplus.sum() > 0 else tables.p[before]
+        found.append((left * heads, before, bonus))
+        left *= 1 - heads
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_on_a_chain_every_outcome_is_that_of_block_verification(seed: int, laws: list[Tensor]) -> None:
+    tables = Tables(3, 4, seed, 0.7)
+    judging = leaves_first(tables, "without", laws)
+    for _, placed, parents in drawn(tables, SHAPES["chain of 3"], "without"):
+        expected = {tokens: (chance, bonus) for chance, tokens, bonus in block_outcomes(tables, placed[-1])}
+        for chance, tokens, bonus in judging(placed, parents):
+            assert chance == pytest.approx(expected[tokens][0], abs=1e-12)
+            assert chance < 1e-12 or abs(bonus - expected[tokens][1]).max() < 1e-9
+
+
+def test_the_mean_accepted_length_of_a_chain_is_the_sum_of_its_weights(laws: list[Tensor]) -> None:
+    for seed in range(4):
+        tables = Tables(3, 4, seed, 0.5)
+        _, accepted = law_of(tables, SHAPES["chain of 3"], "without", leaves_first(tables, "without", laws))
+        expected = 0.0
+        for chance, placed, _ in drawn(tables, SHAPES["chain of 3"], "without"):
+            weight = 1.0
+            for before, text in pairwise(placed):
+                weight = min(1.0, weight * tables.p[before][text[-1]] / tables.q[before][text[-1]])
+                expected += chance * weight
+        assert accepted == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_papers_own_example_of_two_tokens(laws: list[Tensor]) -> None:
+    """Target (1/3, 2/3), drafter (2/3, 1/3), two drafted tokens: 11/9 accepted, where token by token it is 10/9."""
+    tables = Tables(2, 3, 0)
+    for prefix in tables.p:
+        tables.p[prefix], tables.q[prefix] = numpy.array([1 / 3, 2 / 3]), numpy.array([2 / 3, 1 / 3])
+    shape = SHAPES["chain of 2"]
+    assert law_of(tables, shape, "without", leaves_first(tables, "without", laws))[1] == pytest.approx(11 / 9)
+    assert law_of(tables, shape, "without", root_first(tables, "without"))[1] == pytest.approx(10 / 9)
+
+
+# What the harness has to notice.
+
+
+def surplus_alone(self: Owed, left: Tensor) -> None:
+    """Wrong: w becomes S."""
+    owed = float(left.sum()) + self._rest
+    self._mass, self._rest, self._scale, self.weight = left, self._rest, self._scale, owed
+
+
+def surplus_over_undrawn(self: Owed, left: Tensor) -> None:
+    """Wrong: w becomes S / (1 - q(x)), here with the q of whatever was drawn last."""
+    owed = float(left.sum()) + self._rest
+    undrawn = 1.0 - self._drawn
+    weight = min(1.0, owed / undrawn) if undrawn > 1e-15 else 0.0
+    factor = weight / owed if owed > 0 else 0.0
+    self._mass, self._rest, self._scale, self.weight = left * factor, self._rest * factor, self._scale * factor, weight
+
+
+def weight_kept(self: Owed, left: Tensor) -> None:
+    """Wrong: w stays as it was."""
+    owed = float(left.sum()) + self._rest
+    factor = self.weight / owed if owed > 0 else 0.0
+    self._mass, self._rest, self._scale = left * factor, self._rest * factor, self._scale * factor
+
+
+@pytest.mark.parametrize("shape", ["chain of 2", "binary"])
+@pytest.mark.parametrize("wrong", [surplus_alone, surplus_over_undrawn, weight_kept])
+def test_noticed_wrong_updates_of_the_weight(
+    wrong: Callable[[Owed, Tensor], None], shape: str, laws: list[Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail = Owed.fail
+
+    def remembering(self: Owed, token: int) -> None:
+        self._drawn = float(self._q[self._slot(token)])
+        fail(self, token)
+
+    monkeypatch.setattr(Owed, "fail", remembering)
+    monkeypatch.setattr(Owed, "_settle", wrong)
+    tables = Tables(3, 3, 1)
+    law, _ = law_of(tables, SHAPES[shape], "without", leaves_first(tables, "without", laws))
+    assert abs(law - tables.law()).sum() / 2 > 1e-3
+
+
+def test_noticed_siblings_judged_in_another_order(laws: list[Tensor]) -> None:
+    tables = Tables(3, 3, 1)
+
+    def likeliest_first(placed: Placed, parents: Sequence[int]) -> list[Outcome]:
+        tree = DraftTree.of([0, *(prefix[-1] for prefix in placed[1:])], parents)
+        order, queue = [0], [0]
+        while queue:
+            below = sorted(
+                tree.shape.children[queue[0]], key=lambda child: -tables.q[placed[queue[0]]][placed[child][-1]]
+            )
+            order += below
+            queue = [*queue[1:], *below]
+        place = {node: at for at, node in enumerate(order)}
+        moved = tuple(placed[node] for node in order)
+        above = tuple(-1 if node == 0 else place[parents[node]] for node in order)
+        return leaves_first(tables, "without", laws)(moved, above)
+
+    law, _ = law_of(tables, SHAPES["binary"], "without", likeliest_first)
+    assert abs(law - tables.law()).sum() / 2 > 0.01
+
+
+def test_noticed_laws_of_a_drawn_tree_cut_after_the_fact(laws: list[Tensor]) -> None:
+    """Keeping only the better of two drawn siblings is a choice by outcome, which no verifier can undo."""
+    tables = Tables(3, 2, 1)
+
+    def better(placed: Placed, parents: Sequence[int]) -> list[Outcome]:
+        best = max(placed[1:], key=lambda prefix: tables.q[()][prefix[-1]])
+        return leaves_first(tables, "without", laws)(((), best), (-1, 0))
+
+    law, _ = law_of(tables, SHAPES["siblings"], "without", better)
+    assert abs(law - tables.law()).sum() / 2 > 0.01
+
+
+def test_noticed_draws_with_replacement_judged_as_without(laws: list[Tensor]) -> None:
+    tables = Tables(3, 3, 2, 0.5)
+    law, _ = law_of(tables, SHAPES["binary"], "with", leaves_first(tables, "without", laws))
+    assert abs(law - tables.law()).sum() / 2 > 0.01
+
+
+# Growth, rule and noise together.
+
+
+def test_many_judged_trees_keep_the_law_of_three_tokens() -> None:
+    world = World(4, 9, Warp(0.9), sparse=True)
+    binary = shape_from_counts([[2], [2, 2]])
+    assert total_variation(judged(world, binary, Traversal(), 500, 8), world.law()) < 0.08
+    assert total_variation(judged(world, chain(2), Traversal(), 500, 8), world.law()) < 0.08
+
+
+def test_a_nucleus_may_leave_the_drafter_tokens_the_target_rules_out() -> None:
+    world = World(4, 10, Warp(1.3, 3, 0.9))
+    assert total_variation(judged(world, shape_from_counts([[2], [1, 2]]), Traversal(), 500, 8), world.law()) < 0.08
