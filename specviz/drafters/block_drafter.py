@@ -1,0 +1,229 @@
+"""Drafts whole blocks: one forward of a semi-autoregressive network gives the laws of the next k levels of a tree.
+
+The committed text lives as keys, values and one recurrent state, made from the target's true features alone; whatever was
+drafted from the network's own features is thrown away with the round. A *seed* is a node whose depth is a multiple of k
+and whose block was computed; the root is the first. See :mod:`specviz.drafters.block_net` for which input is which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.block_net import BlockNet, State
+from specviz.drafters.silent import Silent
+from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.engine.transfer import send
+from specviz.trace.schema import Note
+
+
+class Memory:
+    """Keys and values [kv head, position, size]: the committed ones, then those of the tree that is growing."""
+
+    def __init__(self, network: BlockNet, capacity: int) -> None:
+        config = network.config
+        self._both = network.embedding.new_empty(2, config.kv_heads, max(1, capacity), config.head_size)
+        self.length = 0
+        self.filled = 0
+
+    def put(self, key: Tensor, value: Tensor, committed: bool) -> None:
+        """Append keys and values [1, kv head, position, size]; committed ones overwrite any tree."""
+        start = self.length if committed else self.filled
+        end = start + key.shape[2]
+        if end > self._both.shape[2]:
+            larger = self._both.new_empty(*self._both.shape[:2], 2 * end, self._both.shape[3])
+            larger[:, :, :start] = self._both[:, :, :start]
+            self._both = larger
+        self._both[0, :, start:end] = key[0]
+        self._both[1, :, start:end] = value[0]
+        self.filled = end
+        if committed:
+            self.length = end
+
+    def clear_tree(self) -> None:
+        """Forget what is not committed."""
+        self.filled = self.length
+
+    def all(self) -> tuple[Tensor, Tensor]:
+        """Keys and values [1, kv head, position, size] of committed text and tree."""
+        return self._both[0, None, :, : self.filled], self._both[1, None, :, : self.filled]
+
+
+class Branches:
+    """The seeds of one round, by slot: state after each, the k features that follow it, and whom it may look at."""
+
+    def __init__(self, state: State, features: Tensor) -> None:
+        self.slots = {0: 0}
+        self.state = state
+        self.features = features
+        self._seen: list[list[bool]] = [[]]
+
+    def add(self, seeds: Sequence[int], above: Sequence[int]) -> list[list[bool]]:
+        """Give slots to ``seeds``, whose last seeds before them have slots ``above``; bool [seed, slot but the root's]."""
+        every = len(self.slots) - 1 + len(seeds)
+        for seed, slot in zip(seeds, above, strict=True):
+            seen = self._seen[slot] + [False] * (every - len(self._seen[slot]))
+            seen[len(self.slots) - 1] = True
+            self.slots[seed] = len(self.slots)
+            self._seen.append(seen)
+        return self._seen[-len(seeds) :]
+
+    def keep(self, state: State, features: Tensor) -> None:
+        """State [layer, seed, width] and features [seed, k, hidden] of the seeds added last."""
+        self.state = (torch.cat((self.state[0], state[0]), 1), torch.cat((self.state[1], state[1]), 1))
+        self.features = torch.cat((self.features, features))
+
+
+class BlockDrafter(Silent):
+    """Asks ``network``, which wants the target's hidden state ``network.config.tap``."""
+
+    def __init__(self, network: BlockNet) -> None:
+        self.network = network
+        self.block = network.block
+        self.support: Tensor | None = network.draft_ids
+        self._tap = network.config.tap
+        self._waiting: list[tuple[list[int], Tensor]] = []
+        self._memory = Memory(network, 1)
+        self._state = network.zero()
+        self._recent = network.embedding.new_empty(0, network.config.hidden)
+        self._branches: Branches | None = None
+        self._found: dict[int, Tensor] = {}
+        self._calls = 0
+
+    @torch.inference_mode()
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._memory = Memory(self.network, len(context.ids) + 256)
+        self._state = self.network.zero()
+        self._recent = self._recent[:0]
+        self._waiting, self._branches, self._found, self._calls = [], None, {}, 0
+        if prefill is not None:
+            self._commit(list(context.ids[1:]), prefill.hidden[self._tap])
+
+    @torch.inference_mode()
+    def observe(self, finished: Round) -> None:
+        kept = [0, *finished.verdict.path][: len(finished.emitted)]
+        features = finished.target.hidden[self._tap]
+        self._waiting.append((list(finished.emitted), features.index_select(0, send(kept, features.device))))
+
+    def close(self) -> None:
+        self._memory = Memory(self.network, 1)
+        self._waiting, self._branches, self._found = [], None, {}
+
+    def _commit(self, tokens: list[int], features: Tensor) -> None:
+        """The next inputs of the committed text: the target's ``features`` [input, hidden] and the tokens after them."""
+        network, start = self.network, self._memory.length
+        inputs = network.inputs(send([tokens], features.device), features[None])
+        x, self._state = network.recur(inputs, self._state)
+        network.reach(start + len(tokens))
+        places = torch.arange(start, start + len(tokens), device=features.device)
+        _, key, value = network.layer.project(x, network.turns(places))
+        self._memory.put(key, value, committed=True)
+        self._recent = torch.cat((self._recent, x[0]))[-self.block :]
+
+    @torch.inference_mode()
+    def blocks(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]
+    ) -> Tensor | None:
+        """Raw logits [seed, k, support] of the k levels below each of ``seeds``: one forward.
+
+        The root is asked alone and first; any other seed lies k levels below one that was asked before. None while less
+        than a block is committed.
+        """
+        self._calls += 1
+        features = self._root() if list(seeds) == [0] else self._below(tokens, parents, seeds)
+        if features is None:
+            self._calls -= 1
+            return None
+        return self.network.logits(features)
+
+    def _root(self) -> Tensor | None:
+        """The features [1, k, hidden] after the committed text."""
+        for tokens, features in self._waiting:
+            self._commit(tokens, features)
+        self._waiting, self._found = [], {}
+        self._memory.clear_tree()
+        if self._memory.length < self.block:
+            return None
+        length = self._memory.length
+        places = torch.arange(length - self.block, length, device=self._recent.device)
+        x = self._recent[None]
+        query, _, _ = self.network.layer.project(x, self.network.turns(places))
+        features = self.network.layer.finish(x, query, *self._memory.all(), None)
+        self._branches = Branches(self._state, features)
+        return features
+
+    def _below(self, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor:
+        """The features [seed, k, hidden] after each of ``seeds``, read from the features drafted above it."""
+        network, branches, block = self.network, self._branches, self.block
+        assert branches is not None, "the root is asked first"
+        chains = [_chain(parents, seed, block) for seed in seeds]
+        above = [branches.slots[chain[0]] for chain in chains]
+        said = send([[tokens[node] for node in chain[1:]] for chain in chains], branches.features.device)
+        slots = send(above, said.device)
+        state = (branches.state[0][:, slots], branches.state[1][:, slots])
+        x, state = network.recur(network.inputs(said, branches.features[slots]), state)
+        rows = x.reshape(1, len(seeds) * block, -1)
+        start = self._memory.length
+        places = [start + _depth(parents, chain[0]) + place for chain in chains for place in range(block)]
+        network.reach(max(places) + 1)
+        query, key, value = network.layer.project(rows, network.turns(send(places, said.device)))
+        self._memory.put(key, value, committed=False)
+        mask = self._mask(branches.add(seeds, above), said.device)
+        features = network.layer.finish(rows, query, *self._memory.all(), mask).view(len(seeds), block, -1)
+        branches.keep(state, features)
+        return features
+
+    def _mask(self, seen: list[list[bool]], device: torch.device) -> Tensor:
+        """Bool [row, kv]: every row sees the committed text, its own block and the blocks above it."""
+        tree = send(seen, device, torch.bool)
+        tree = tree.repeat_interleave(self.block, 0).repeat_interleave(self.block, 1)
+        return torch.cat((tree.new_ones(len(tree), self._memory.length), tree), dim=1)
+
+    def logits(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> Tensor | None:
+        """Raw logits [node, support] after each of ``nodes``, all of one depth: a forward where blocks begin, else what
+        one gave. Inside a block that is the marginal law, the same under every node, whatever token stands there.
+        """
+        inside = _depth(parents, nodes[0]) % self.block
+        if not inside:
+            found = self.blocks(context, tokens, parents, nodes)
+            if found is None:
+                return None
+            self._found.update(zip(nodes, found, strict=True))
+        return torch.stack([self._found[_chain(parents, node, inside)[0]][inside] for node in nodes])
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        """The warped law after each of ``nodes``, all of one depth; the plain softmax at temperature 0."""
+        logits = self.logits(context, tokens, parents, nodes)
+        if logits is None:
+            return [None] * len(nodes)
+        return [Proposal(law, self.support) for law in context.warp.log_probabilities(logits).exp()]
+
+    def calls(self) -> int:
+        """Forwards since the last call of this."""
+        made, self._calls = self._calls, 0
+        return made
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Nothing beyond what the growth can tell."""
+        return ()
+
+
+def _chain(parents: Sequence[int], node: int, steps: int) -> list[int]:
+    """The nodes from ``steps`` above ``node`` down to it."""
+    found = [node]
+    for _ in range(steps):
+        found.append(parents[found[-1]])
+    return found[::-1]
+
+
+def _depth(parents: Sequence[int], node: int) -> int:
+    depth = 0
+    while parents[node] >= 0:
+        node, depth = parents[node], depth + 1
+    return depth
