@@ -11,10 +11,10 @@ HERE = Path(__file__).parent
 ORDER = (
     "words", "dom", "study", "labels", "chain", "layout", "reasons", "rules", "feed",
     "player", "keys", "tip", "header", "strip", "draw", "roving", "table", "tree",
-    "notebook", "inspector", "lanes", "overview", "transport", "stage", "mount",
+    "notebook", "sketch", "reel", "inspector", "lanes", "overview", "transport", "stage", "mount",
 )  # fmt: skip
 # Later ones win where two rules are equally particular.
-STYLES = ("colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "run", "phone")
+STYLES = ("colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "run", "phone")
 
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$", re.MULTILINE | re.DOTALL)

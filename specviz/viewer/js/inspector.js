@@ -58,17 +58,17 @@ class Inspector {
     this.anew = moved;
     stage.root.toggleAttribute("data-picked", stage.picked);
     this.step = stage.step;
-    const notes = stage.step ? stage.step.notes : [];
     const any = stage.trace.steps.some((step) => step.notes.length);
     this.tabs.method.hidden = !any;
-    dom.say(this.tabs.method, notes.length ? notebook.title(notes[0]) : "Method");
+    dom.say(this.tabs.method, notebook.title(notebook.chosen(stage)));
     const tab = any ? stage.tab : "verdict";
     for (const name of Object.keys(this.tabs)) {
       this.tabs[name].setAttribute("aria-selected", String(name === tab));
       this.tabs[name].setAttribute("tabindex", name === tab ? "0" : "-1");
       this.panes[name].hidden = name !== tab;
     }
-    if (tab === "method") notebook.draw(this.panes.method, stage, notes);
+    stage.root.toggleAttribute("data-roomy", tab === "method" && notebook.roomy(stage));
+    if (tab === "method") notebook.draw(this.panes.method, stage);
     else this.draw();
   }
 
@@ -102,7 +102,8 @@ class Inspector {
   }
 
   head(step, node) {
-    const among = node.parent >= 0 && node.id !== "bonus" ? step.nodes[node.parent].children.length : 0;
+    const drafted = node.parent >= 0 && node.id !== "bonus" && node.status !== "pruned";
+    const among = drafted ? study.sent(step, step.nodes[node.parent]).length : 0;
     const word = labels.of(node.status);
     const where = [
       word[0].toUpperCase() + word.slice(1),

@@ -17,12 +17,14 @@ const layout = (() => {
     { quiet: "speck", failed: "small", named: 1, chars: 14, gap: 14 },
     { quiet: "mote", failed: "small", named: 1, chars: 14, gap: 14 },
   ];
-  const TALL = { full: 26, bars: 33, bare: 24, small: 17, dot: 8.5, speck: 6.5, mote: 4.9, bonus: 28, chip: 21 };
+  const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, speck: 6.5, mote: 4.9, bonus: 28, chip: 21 };
   const ROUND = { dot: 3, speck: 2.1, mote: 1.6 }; // radius of what has no room for its text
   const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
   const TRACK = 40; // width of the p and q hairlines at probability 1
   const WIDEST_GAP = 112;
   const LIMIT = 400;
+  const MANY = 12; // so many pruned nodes are folded into a count as soon as others would lose their text to them
+  const PRUNED_CHIP = "chippruned";
 
   /** How an item is drawn in a form: what counts in full, what failed and what was never judged as the form says. */
   function formOf(item, form, chosen) {
@@ -35,9 +37,12 @@ const layout = (() => {
 
   const hasBars = (item) => item.kind === "node" && item.node.status !== "root" && item.node.p !== null;
 
-  /** The items to draw, at most `limit`: judged nodes first, then opened branches, then shallow before deep. */
-  function choose(step, limit = LIMIT, opened = new Set()) {
-    const { nodes } = step;
+  /**
+   * The items to draw, at most `limit`: judged nodes first, then opened branches, then shallow before deep. `fold` puts one
+   * count at the root in the place of all that was pruned before the pass.
+   */
+  function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
+    const nodes = fold ? step.nodes.filter((node) => node.status !== "pruned") : step.nodes;
     const weight = (node) => (study.JUDGED.has(node.status) || node.id === 0 ? 0 : opened.has(node.parent) ? 1 : 2);
     const order = nodes
       .slice()
@@ -49,11 +54,17 @@ const layout = (() => {
       if (kept.size >= places) break;
       if (kept.has(node.parent)) kept.add(node.id);
     }
-    return assemble(step, kept, limit);
+    const drawn = assemble(step, kept, limit, fold);
+    const { pruned } = step.counts;
+    if (fold && pruned) {
+      const count = { text: `${pruned} pruned`, status: "chip", parent: 0 };
+      drawn.root.children.push(hang(drawn.items, PRUNED_CHIP, "chip", count, drawn.root, pruned));
+    }
+    return drawn;
   }
 
-  function assemble(step, kept, limit) {
-    const size = step.nodes.map(() => 1);
+  function assemble(step, kept, limit, fold) {
+    const size = step.nodes.map((node) => Number(!fold || node.status !== "pruned"));
     for (let id = step.nodes.length - 1; id > 0; id -= 1) size[step.nodes[id].parent] += size[id];
     const items = new Map();
     let chips = 0;
@@ -113,26 +124,43 @@ const layout = (() => {
     else Object.assign(item, { w: (2 * ROUND[item.form] + 1) * u, h: 7 * u, tall: TALL[item.form] * u });
   }
 
-  /** Height of each item's band: its own or its children's, whichever is more. */
-  function band(item) {
-    item.band = Math.max(
-      item.tall,
-      item.children.reduce((sum, child) => sum + band(child), 0),
-    );
-    return item.band;
+  /**
+   * Slide the subtrees of every item's children together until their outlines touch, depth by depth (Reingold and Tilford
+   * 1981). Writes each child's `off` from its parent and returns the upper and lower edge of the subtree at every depth.
+   */
+  function outline(item) {
+    const joined = { top: [], bottom: [] };
+    for (const child of item.children) {
+      const one = outline(child);
+      const shared = Math.min(joined.bottom.length, one.top.length);
+      child.off = 0;
+      for (let at = 0; at < shared; at += 1) child.off = Math.max(child.off, joined.bottom[at] - one.top[at]);
+      one.top.forEach((edge, at) => {
+        if (at >= joined.top.length) joined.top[at] = edge + child.off;
+        joined.bottom[at] = one.bottom[at] + child.off;
+      });
+    }
+    const { children } = item;
+    const straight = children.find((child) => child.on);
+    const ends = children.length ? (children[0].off + children[children.length - 1].off) / 2 : 0;
+    const middle = straight ? straight.off : ends;
+    for (const child of children) child.off -= middle;
+    return {
+      top: [-item.tall / 2, ...joined.top.map((edge) => edge - middle)],
+      bottom: [item.tall / 2, ...joined.bottom.map((edge) => edge - middle)],
+    };
   }
 
-  function settle(item, top) {
-    const inside = item.children.reduce((sum, child) => sum + child.band, 0);
-    let at = top + (item.band - inside) / 2;
-    for (const child of item.children) {
-      settle(child, at);
-      at += child.band;
-    }
-    const straight = item.children.find((child) => child.on);
-    const ends = item.children.length ? [item.children[0].y, item.children[item.children.length - 1].y] : null;
-    const wanted = straight ? straight.y : ends ? (ends[0] + ends[1]) / 2 : top + item.band / 2;
-    item.y = Math.min(Math.max(wanted, top + item.tall / 2), top + item.band - item.tall / 2);
+  /** The height of the whole tree, and how far below its upper edge the root stands. */
+  function extent(root) {
+    const { top, bottom } = outline(root);
+    const above = -Math.min(...top);
+    return { above, tall: above + Math.max(...bottom) };
+  }
+
+  function settle(item, y) {
+    item.y = y;
+    for (const child of item.children) settle(child, y + child.off);
   }
 
   function columns(items) {
@@ -147,17 +175,17 @@ const layout = (() => {
     const widths = columns(items);
     const gap = form.gap * room.u;
     const least = MARGIN.left + MARGIN.right + widths.reduce((sum, one) => sum + one, 0) + gap * (widths.length - 1);
-    const tall = MARGIN.top + MARGIN.bottom + band(drawn.root);
+    const tall = MARGIN.top + MARGIN.bottom + extent(drawn.root).tall;
     return { items, widths, gap, least, tall, fits: least <= room.width && tall <= room.height };
   }
 
   function spread(made, drawn, room) {
     const inner = room.height - MARGIN.top - MARGIN.bottom;
-    const stretch = Math.min(1.75, Math.max(1, inner / drawn.root.band));
+    const stretch = Math.min(1.75, Math.max(1, inner / (made.tall - MARGIN.top - MARGIN.bottom)));
     for (const item of made.items) item.tall *= stretch;
-    band(drawn.root);
-    const height = Math.max(room.height, drawn.root.band + MARGIN.top + MARGIN.bottom);
-    settle(drawn.root, Math.max(MARGIN.top, (height - drawn.root.band) / 2));
+    const { above, tall } = extent(drawn.root);
+    const height = Math.max(room.height, tall + MARGIN.top + MARGIN.bottom);
+    settle(drawn.root, Math.max(MARGIN.top, (height - tall) / 2) + above);
     const spare = room.width - made.least;
     const gap = Math.min(WIDEST_GAP * room.u, made.gap + Math.max(0, spare) / Math.max(1, made.widths.length - 1));
     let x = MARGIN.left;
@@ -227,17 +255,25 @@ const layout = (() => {
    */
   function tree(step, given) {
     const room = fullRoom(given);
-    const drawn = choose(step, room.limit, room.opened);
-    for (const id of step.path) if (drawn.items.has(id)) drawn.items.get(id).on = true;
-    const bent = chain.wanted(drawn, room) ? chain.plan(drawn, room) : null;
+    const foldable = step.counts.pruned > MANY && !room.opened.has("pruned");
+    const whole = fitted(step, room, false);
+    const { drawn, made, bent } = foldable && whole.made && ROUND[whole.made.form] ? fitted(step, room, true) : whole;
     if (bent) return { items: drawn.items, ...bent, form: "chain" };
+    return { items: drawn.items, ...spread(made, drawn, room), edges: edges(drawn.items, room.u), form: made.form };
+  }
+
+  /** A step's items in the roomiest form that fits, or in the densest where none does. */
+  function fitted(step, room, fold) {
+    const drawn = choose(step, room.limit, room.opened, fold);
+    for (const id of step.path) if (drawn.items.has(id)) drawn.items.get(id).on = true;
+    if (chain.wanted(drawn, room)) return { drawn, bent: chain.plan(drawn, room) };
     let made;
     for (const form of FORMS) {
       made = { ...plan(drawn, form, room), form: form.quiet };
       if (made.fits) break;
     }
-    return { items: drawn.items, ...spread(made, drawn, room), edges: edges(drawn.items, room.u), form: made.form };
+    return { drawn, made };
   }
 
-  return { tree, choose, dress, curve, edges, FORMS, MARGIN, TRACK, ROUND, LIMIT };
+  return { tree, choose, dress, curve, edges, FORMS, MARGIN, TRACK, ROUND, LIMIT, PRUNED_CHIP };
 })();

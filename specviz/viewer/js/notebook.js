@@ -5,20 +5,56 @@ const notebook = (() => {
   /** `drawing` has a title and draw(data, step, stage) returning elements. One file in js/notes/ for each note type. */
   const register = (type, drawing) => known.set(type, drawing);
 
-  const title = (note) => (known.has(note.type) ? known.get(note.type).title : "Method");
+  const title = (note) => (note && known.has(note.type) ? known.get(note.type).title : "Method");
 
-  function draw(pane, stage, notes) {
-    if (!notes.length)
-      return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
+  /** Of several notes the one to show: the one the reader asked for, else what is the method's own: many tell of growth. */
+  function chosen(stage) {
+    const notes = stage.step ? stage.step.notes : [];
+    const of = (test) => notes.find(test);
+    return of((note) => note.type === stage.told) || of((note) => note.type !== "growth") || notes[0] || null;
+  }
+
+  /** Whether the note on show asks for a wider pane than a verdict needs. */
+  const roomy = (stage) => {
+    const note = chosen(stage);
+    return Boolean(note && known.has(note.type) && known.get(note.type).roomy);
+  };
+
+  /** What the note on show adds to the main tree: under, over (made, u) => elements, dim (item) => true; or null. */
+  function lens(stage) {
+    const note = stage.tab === "method" ? chosen(stage) : null;
+    const drawing = note ? known.get(note.type) : null;
+    if (!drawing || !drawing.lens) return null;
+    try {
+      return drawing.lens(note, stage.step, stage);
+    } catch {
+      return null; // a damaged note is listed in its pane; the tree stays as it is
+    }
+  }
+
+  function draw(pane, stage) {
+    const { notes } = stage.step || { notes: [] };
+    const note = chosen(stage);
+    if (!note) return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
     stage.column = Math.max(230, pane.clientWidth - 26);
-    const several = notes.length > 1 || !known.has(notes[0].type);
-    pane.replaceChildren(
-      ...notes.map((note) =>
-        dom.h("section", { class: "sv-note" }, several ? dom.h("h3", {}, heading(note)) : null, one(note, stage)),
-      ),
-    );
+    // On a phone a pane is as tall as what is in it; elsewhere a drawing does well to fit without scrolling.
+    stage.tall = stage.size === "phone" ? 420 : pane.clientHeight - 22;
+    const head = notes.length > 1 ? choice(notes, note, stage) : null;
+    const named = head || known.has(note.type) ? null : dom.h("h3", {}, heading(note));
+    pane.replaceChildren(dom.h("section", { class: "sv-note" }, head, named, one(note, stage)));
     return undefined;
   }
+
+  const choice = (notes, shown, stage) =>
+    dom.h(
+      "div",
+      { class: "sv-chooser sv-stories" },
+      notes.map((note) =>
+        dom.button(heading(note), "Show this story", () => stage.set({ told: note.type }), {
+          "aria-pressed": String(note === shown),
+        }),
+      ),
+    );
 
   const heading = (note) =>
     known.has(note.type) ? known.get(note.type).title : `Note “${words.short(study.text(note.type), 40)}”`;
@@ -80,5 +116,5 @@ const notebook = (() => {
     return found ? found.status : null;
   }
 
-  return { register, title, draw, focus, chooser, verdict };
+  return { register, title, chosen, roomy, lens, draw, focus, chooser, verdict };
 })();

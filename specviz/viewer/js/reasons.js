@@ -10,7 +10,7 @@ const reasons = (() => {
   const failed = (step, ids) => ids.filter((id) => study.FAILED.has(step.nodes[id].status)).length;
 
   function ordinal(node, step) {
-    const among = step.nodes[node.parent].children.length;
+    const among = study.sent(step, step.nodes[node.parent]).length;
     return among > 1 ? `guess ${node.rank + 1} of ${among}` : "the only guess";
   }
 
@@ -80,20 +80,26 @@ const reasons = (() => {
   function traversal(step, node) {
     const drawn = coin(node);
     const order = "Whole paths are judged, deepest node first";
-    if (kept(node) && drawn) {
-      return `${order}. The path down to here weighs ${chance(node.threshold)}. ${drawn}, so all of it is kept at once.`;
-    }
+    const weighs = node.threshold === null ? "" : ` The path down to here weighs ${chance(node.threshold)}.`;
+    if (kept(node) && drawn) return `${order}.${weighs} ${drawn}, so all of it is kept at once.`;
     if (kept(node)) return `${order}. This node lies on the path that was kept, so it needed no draw of its own.`;
-    const had = node.children.length ? "; everything below this one had failed already" : "";
+    const had = study.sent(step, node).length ? "; everything below this one had failed already" : "";
     const so = drawn ? `${drawn}, so` : "So";
-    return `${order}${had}. ${so} it is taken off the tree, and what it leaves goes to its next sibling or its parent.`;
+    return (
+      `${order}${had}.${weighs} ${so} it is taken off the tree. What it leaves of the target's law makes its next sibling, ` +
+      "or in the end its parent, weigh more."
+    );
   }
 
   function typical(step, node) {
     const bar =
-      "A guess is kept when the target finds it typical: p above a bar that sinks where the target is unsure.";
-    if (node.threshold === null) return `${bar} ${verdict(node)}`;
-    return `${bar} Here the bar is ${chance(node.threshold)} and p is ${chance(node.p)}, ${fate(node)}.`;
+      "A guess may stay when the target finds it typical: p above a bar that sinks where the target is unsure.";
+    if (node.threshold === null || node.p === null) return `${bar} ${verdict(node)}`;
+    const here = `Here the bar is ${chance(node.threshold)} and p is ${chance(node.p)}`;
+    if (!kept(node) && node.p > node.threshold) {
+      return `${bar} ${here}: typical enough, but another branch went further, and one path alone can stay.`;
+    }
+    return `${bar} ${here}, ${fate(node)}.`;
   }
 
   /** What the strict ratio rule would have said, where the numbers allow it. */

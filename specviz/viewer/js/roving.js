@@ -12,9 +12,7 @@ class Roving {
     const up = items.get(item.parent);
     const siblings = up ? up.children : [item];
     const spoken =
-      item.kind === "chip"
-        ? `${item.hidden} more drafted tokens, press Enter to open`
-        : [...Tip.about(step, item.node)].join(", ");
+      item.kind === "chip" ? `${Roving.count(item)}, press Enter to open` : [...Tip.about(step, item.node)].join(", ");
     const values = {
       role: "treeitem",
       tabindex: "-1",
@@ -28,6 +26,13 @@ class Roving {
     if (item.kind === "chip") group.setAttribute("aria-expanded", "false");
     else if (item.children.length) group.setAttribute("aria-expanded", "true");
     return group;
+  }
+
+  /** What a count in the tree stands for. */
+  static count(item) {
+    return item.id === layout.PRUNED_CHIP
+      ? `${item.hidden} drafted tokens pruned before the pass`
+      : `${item.hidden} more drafted tokens`;
   }
 
   /** After drawing or selecting: the chosen node is the one Tab reaches; focus that was in the tree stays there. */

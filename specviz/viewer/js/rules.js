@@ -29,6 +29,9 @@ const rules = (() => {
 
   function skipped(step, node) {
     if (step.veiled) return "Not judged yet: what do you expect?";
+    if (step.rule === "traversal" && step.end.id !== 0) {
+      return `Never judged: the path down to ${quote(step.end.text)} had been kept before its turn came.`;
+    }
     for (let up = step.nodes[node.parent]; up && up.id > 0; up = step.nodes[up.parent]) {
       if (study.FAILED.has(up.status))
         return `Never judged: it was drafted after ${quote(up.text)}, which was rejected.`;
@@ -62,7 +65,7 @@ const rules = (() => {
     if (step.nodes.length === 1) {
       return `Nothing was drafted, so this pass yields the target's own next token, ${token}, and no more.`;
     }
-    if (!step.end.children.length) {
+    if (!study.sent(step, step.end).length) {
       return `The draft ends at ${where}, but the target's pass has already looked one token further: ${token} comes free.`;
     }
     const tried = failed(step, step.end.children);
@@ -73,6 +76,10 @@ const rules = (() => {
       return `${all} after ${where} failed. ${token} is drawn from ${left}${law}.`;
     }
     if (!tried) return `The step ends with the target's own token, ${token}.`;
+    if (step.rule === "typical") {
+      const which = tried === 1 ? "The one guess" : `None of the ${tried} guesses`;
+      return `${which} after ${where} ${tried === 1 ? "was not" : "was"} typical enough. The target adds its own token, ${token}.`;
+    }
     const none = tried === 1 ? `The one guess after ${where} is not` : `None of the ${tried} guesses after ${where} is`;
     return `${none} the target's own choice. That choice, ${token}, ends the step.`;
   }
@@ -88,7 +95,7 @@ const rules = (() => {
     if (!step.bonus) return "";
     const token = quote(step.bonus.text);
     if (step.nodes.length === 1) return `No draft: the target adds ${token} by itself.`;
-    if (!step.end.children.length) return `Everything on the path was kept; ${token} comes free.`;
+    if (!study.sent(step, step.end).length) return `Everything on the path was kept; ${token} comes free.`;
     const where = step.end.id === 0 ? "at the first guess" : `after ${quote(step.end.text)}`;
     return `Stopped ${where}: the target wanted ${token}.`;
   }

@@ -10,6 +10,8 @@ class Stage {
       table: false,
       zoom: 1,
       tab: "verdict",
+      told: null,
+      moments: {},
       u: 1,
     });
     this.feed = new Feed({

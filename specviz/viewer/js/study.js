@@ -121,5 +121,8 @@ const study = (() => {
   /** Node or bonus by its id in this step, or null. */
   const find = (made, id) => (id === "bonus" ? made.bonus : made.nodes[id] || null);
 
-  return { step, find, JUDGED, FAILED, PHASES, STATUSES, number, list, text };
+  /** The children of `node` that the target was asked about. */
+  const sent = (made, node) => node.children.filter((id) => made.nodes[id].status !== "pruned");
+
+  return { step, find, sent, JUDGED, FAILED, PHASES, STATUSES, number, list, text };
 })();

@@ -64,7 +64,8 @@ class Tree {
   take(name, byPointer = false) {
     const { stage } = this;
     if (name.startsWith("chip")) {
-      stage.opened = new Set([...stage.opened, Number(name.slice(4))]);
+      const branch = name.slice(4);
+      stage.opened = new Set([...stage.opened, branch === "pruned" ? branch : Number(branch)]);
       stage.touch("tree");
       return;
     }
@@ -78,7 +79,7 @@ class Tree {
     if (!group || !step) return null;
     const name = group.dataset.id;
     if (name.startsWith("chip")) {
-      return [`${this.made.items.get(name).hidden} more drafted tokens`, "click to open this branch"];
+      return [Roving.count(this.made.items.get(name)), "click to see them"];
     }
     return Tip.about(step, study.find(step, name === "bonus" ? name : Number(name)));
   }
@@ -90,6 +91,7 @@ class Tree {
     if (changed.has("size")) this.size = null;
     if (changed.has("run") || changed.has("data")) this.waiting();
     if (fresh || changed.has("tree") || changed.has("size")) this.redraw(fresh);
+    else if (changed.has("lens")) this.repaint();
     else if (changed.has("node")) this.select();
     if (fresh || changed.has("data")) this.words();
   }
@@ -169,9 +171,19 @@ class Tree {
     return this.size;
   }
 
+  /** Draw anew where everything has stayed in its place. */
+  repaint() {
+    if (!this.step || !this.made || this.stage.table) return;
+    const focused = this.svg.contains(document.activeElement);
+    this.paint(this.step);
+    this.select(focused);
+  }
+
   paint(step) {
     const { items, edges, width, height } = this.made;
     const { u } = this.stage;
+    const lens = notebook.lens(this.stage) || {};
+    const marks = (part) => dom.s("g", { class: "sv-lens", "aria-hidden": "true" }, part ? part(this.made, u) : []);
     const lines = dom.s("g", { "aria-hidden": "true" }, edges.map(draw.edge));
     // Drawn last, the accepted path lies over the rest.
     for (const edge of [...lines.children].filter((one) => /accepted|relaxed|bonus/.test(one.getAttribute("class"))))
@@ -179,10 +191,11 @@ class Tree {
     const nodes = [...items.values()].map((item) =>
       this.roving.dress(draw.node(item, u, this.hatch), item, step, items),
     );
+    if (lens.dim) nodes.forEach((node, at) => node.classList.toggle("sv-dim", lens.dim([...items.values()][at])));
     this.svg.setAttribute("width", Math.floor(width));
     this.svg.setAttribute("height", Math.floor(height));
     this.svg.setAttribute("aria-label", `Draft tree. ${labels.sentence(this.stage)}`);
-    this.svg.replaceChildren(draw.hatch(this.hatch), lines, ...nodes);
+    this.svg.replaceChildren(draw.hatch(this.hatch), marks(lens.under), lines, ...nodes, marks(lens.over));
   }
 
   select(focused = false) {

@@ -1,0 +1,109 @@
+// Independent heads: one hidden state, several heads, each with its own list for its own place, blind to the others.
+const heads = (() => {
+  const MOST_HEADS = 8,
+    MOST = 10;
+  const { text, line, box } = sketch;
+
+  function read(note) {
+    return study
+      .list(note.heads)
+      .slice(0, MOST_HEADS)
+      .map((head, place) => ({
+        number: study.number(head.head) || place + 1,
+        tokens: study.list(head.tokens).slice(0, MOST),
+        texts: study.list(head.texts).map(study.text),
+        probability: study.list(head.probability).map(study.number),
+      }));
+  }
+
+  /** The best verdict on a token at a depth: a head's list is the same under every branch. */
+  function verdict(step, depth, token) {
+    const order = ["accepted", "relaxed", "rejected", "resampled", "skipped"];
+    const found = step.nodes.filter(
+      (node) => node.depth === depth && node.token === token && order.includes(node.status),
+    );
+    return found.sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status))[0] || null;
+  }
+
+  function place(told, step, stage) {
+    const { u } = stage;
+    const top = 64 * u,
+      pitch = 22 * u;
+    const room = Math.floor((stage.tall - 128 * u - top) / pitch);
+    const longest = Math.max(1, ...told.map((head) => head.tokens.length));
+    // As many as there is room for, and in any case what the tree took.
+    const used = told.map((head) => head.tokens.findLastIndex((token) => verdict(step, head.number, token)) + 1);
+    const rows = Math.min(longest, Math.max(room, ...used, 4));
+    return {
+      width: stage.column,
+      height: top + rows * pitch + 2,
+      top,
+      pitch,
+      rows,
+      wide: stage.column / told.length,
+      u,
+    };
+  }
+
+  function cell(step, at, stage, head, place, rank) {
+    const token = head.tokens[rank];
+    const node = verdict(step, head.number, token);
+    const left = place * at.wide + 8 * at.u,
+      width = at.wide - 16 * at.u;
+    const high = at.top + rank * at.pitch;
+    const share = Math.min(1, Math.max(0, head.probability[rank] || 0));
+    const most = Math.max(3, Math.floor((width - 8 * at.u) / (7.2 * at.u)));
+    const look = node ? `sv-cell sv-is-${node.status}` : "sv-cell sv-unpicked";
+    return dom.s(
+      "g",
+      { class: look, "data-id": node ? node.id : null, "data-at": `${place} ${rank}` },
+      box(left - 4 * at.u, high, width + 8 * at.u, at.pitch - 3 * at.u, "sv-cellbox", 4),
+      box(left, high + at.pitch - 7 * at.u, Math.max(1, width * share), 2.4 * at.u, "sv-q", 1),
+      text(stage, left, high + at.pitch * 0.52, words.token(head.texts[rank] || `#${token}`, most), {
+        kind: "sv-word",
+      }),
+    );
+  }
+
+  function column(step, at, stage, head, place) {
+    const middle = (place + 0.5) * at.wide;
+    const start = at.width / 2,
+      from = 18 * at.u,
+      to = at.top - 20 * at.u;
+    const bend = (from + to) / 2;
+    return [
+      dom.s("path", { d: `M${start} ${from}C${start} ${bend} ${middle} ${bend} ${middle} ${to}`, class: "sv-fan" }),
+      text(stage, middle, at.top - 7 * at.u, `head ${head.number}`, { anchor: "middle", bold: true }),
+      head.tokens.slice(0, at.rows).map((_, rank) => cell(step, at, stage, head, place, rank)),
+      place ? line(place * at.wide, at.top - 16 * at.u, place * at.wide, at.height, "sv-apart") : null,
+    ];
+  }
+
+  function draw(note, step, stage) {
+    const told = read(note);
+    if (!told.length) return sketch.caption("The heads proposed nothing in this step.");
+    const at = place(told, step, stage);
+    const middle = at.width / 2;
+    const parts = told.map((head, number) => column(step, at, stage, head, number));
+    parts.push(box(middle - 44 * at.u, 0, 88 * at.u, 18 * at.u, "sv-state", 9));
+    parts.push(text(stage, middle, 13 * at.u, "hidden state", { anchor: "middle", kind: "sv-statename" }));
+    const spoken = `${words.count(told.length, "head")}: ${told.map((head) => `head ${head.number} says first ${words.token(head.texts[0] || "", 16)}`).join("; ")}`;
+    const drawn = sketch.picks(sketch.frame(at.width, at.height, spoken, parts), stage, (id) =>
+      Tip.about(step, step.nodes[id]),
+    );
+    const sample = (status) => dom.s("g", { class: `sv-cell sv-is-${status}` }, box(-7, -5, 14, 10, "sv-cellbox", 3));
+    const caption =
+      "Head d guesses the token at depth d from one and the same hidden state, blind to what the other heads choose: " +
+      "so every branch gets the same list.";
+    const key = [
+      [sample("accepted"), "accepted"],
+      [sample("rejected"), "rejected"],
+      [sample("skipped"), "in the tree"],
+    ];
+    return dom.h("div", {}, sketch.caption(caption), drawn, sketch.key(...key));
+  }
+
+  return { draw };
+})();
+
+notebook.register("heads", { title: "Independent heads", roomy: true, draw: heads.draw });
