@@ -1,0 +1,130 @@
+"""What a suffix tree expects next: the longer the match, the longer the guess, as long as its counts stay convincing.
+
+The length rule and the score of SuffixDecoding (Oliaro et al., arXiv 2411.04975) as its authors' implementation has them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from specviz.drafters.suffix_tree import Spot, SuffixTree
+
+
+@dataclass(frozen=True)
+class LengthRule:
+    """A match of n tokens allows ``min(most, n * factor + offset)`` drafted ones, each with a path chance of at least
+    ``floor``. ``tree`` takes the likeliest nodes, else it is the single path of most frequent successors.
+    """
+
+    most: int = 64
+    factor: float = 1.0
+    offset: float = 0.0
+    floor: float = 0.1
+    tree: bool = True
+
+    def limit(self, matched: int) -> int:
+        """How many tokens a match of this length may draft."""
+        return max(0, min(self.most, int(matched * self.factor + self.offset + 1e-6)))
+
+
+@dataclass
+class Guess:
+    """Drafted tokens after a match. Nodes count from 1 and ``parents`` names them, 0 being the last token of the match.
+
+    ``chance`` is the product of count shares down to a node, ``score`` their sum: the number of tokens expected to be
+    right if counts were chances. ``spots[node]`` is a node's place in the tree, node 0 included.
+    """
+
+    matched: int = 0
+    limit: int = 0
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    chance: list[float] = field(default_factory=list)
+    spots: list[Spot] = field(default_factory=list)
+    score: float = 0.0
+
+    def add(self, parent: int, token: int, chance: float, spot: Spot) -> int:
+        """Append a node; its number."""
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.chance.append(chance)
+        self.spots.append(spot)
+        self.score += chance
+        return len(self.tokens)
+
+    def share(self, node: int) -> float:
+        """A node's chance given its parent."""
+        above = self.parents[node - 1]
+        return self.chance[node - 1] / (self.chance[above - 1] if above else 1.0)
+
+
+def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
+    """Where the last 1, 2, … tokens of ``text`` end in the tree, as long as something is known to follow them."""
+    found: list[Spot] = []
+    for length in range(1, min(len(text) - 1, tree.depth) + 1):
+        spot = tree.find(text[-length:])
+        if spot is None or spot.ends:
+            break
+        found.append(spot)
+    return found
+
+
+def best_guess(tree: SuffixTree, text: list[int], rule: LengthRule) -> tuple[Guess, list[tuple[int, int, float]]]:
+    """The guess of the best score over all match lengths, of equals the longest match's; and (length, limit, score) of
+    every length tried. Shorter matches are not tried once their limit, which no score exceeds, cannot win any more.
+    """
+    best, tried = Guess(), []
+    for length, spot in reversed(list(enumerate(matches(tree, text), start=1))):
+        limit = rule.limit(length)
+        if tried and limit <= best.score:
+            break
+        guess = grown(spot, length, limit, rule)
+        tried.append((length, limit, guess.score))
+        if guess.score > best.score:
+            best = guess
+    return best, tried
+
+
+def grown(spot: Spot, matched: int, limit: int, rule: LengthRule) -> Guess:
+    """The guess after a match that ends at ``spot``."""
+    guess = Guess(matched, limit, spots=[spot])
+    if rule.tree:
+        _branch_out(guess, spot, rule.floor)
+    else:
+        _follow(guess, spot, rule.floor)
+    return guess
+
+
+def _follow(guess: Guess, spot: Spot, floor: float) -> None:
+    """The most frequent successor again and again."""
+    chance, node = 1.0, 0
+    while node < guess.limit:
+        step = next(spot.following(), None)
+        if step is None:
+            return
+        token, share, spot = step
+        chance *= share
+        if chance < floor:
+            return
+        node = guess.add(node, token, chance, spot)
+
+
+def _branch_out(guess: Guess, spot: Spot, floor: float) -> None:
+    """The likeliest nodes first; of equals those met first, which lie nearer to the root."""
+    heap: list[tuple[float, int, int, int, Spot]] = []
+    met = 0
+
+    def offer(node: int, chance: float, place: Spot) -> None:
+        nonlocal met
+        for token, share, below in place.following():
+            if chance * share < floor:
+                break
+            heapq.heappush(heap, (-chance * share, met, node, token, below))
+            met += 1
+
+    offer(0, 1.0, spot)
+    while heap and len(guess.tokens) < guess.limit:
+        negative, _, parent, token, place = heapq.heappop(heap)
+        node = guess.add(parent, token, -negative, place)
+        offer(node, -negative, place)

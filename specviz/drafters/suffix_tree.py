@@ -1,0 +1,175 @@
+"""A suffix tree whose nodes count occurrences: how often any run of up to 64 tokens was seen, and what followed it.
+
+The data structure of SuffixDecoding (Oliaro et al., arXiv 2411.04975), built online in our own way. A node's label is a
+piece of some text that was put in; every text ends at a node, so a count holds for the whole of an edge. A suffix that
+occurred nowhere before is a leaf, and leaves grow with their text by themselves: a token costs one step for each suffix
+that did occur before, which is the length of the present match and not the depth of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+DEPTH = 64
+
+
+class Branch:
+    """A node and the edge into it: ``text[start:limit]`` (a leaf's limit may lie beyond its text, which then ends it).
+
+    ``count`` is how often the run of tokens from the root to here occurs, ``last`` grows with the newest occurrence.
+    """
+
+    __slots__ = ("children", "count", "last", "limit", "start", "text")
+
+    def __init__(self, text: list[int], start: int, limit: int, count: int, last: int) -> None:
+        self.text = text
+        self.start = start
+        self.limit = limit
+        self.count = count
+        self.last = last
+        self.children: dict[int, Branch] | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens on the edge."""
+        return min(self.limit, len(self.text)) - self.start
+
+    def relabel(self, text: list[int], start: int, limit: int) -> None:
+        """Take the label from another occurrence. Old texts leave first, so the newest one's is the one to hold on to."""
+        self.text, self.start, self.limit = text, start, limit
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A place in the tree: ``offset`` tokens down the edge into ``branch``."""
+
+    branch: Branch
+    offset: int
+
+    def following(self) -> Iterator[tuple[int, float, Spot]]:
+        """(token, its share of this place's count, its place), most frequent first, of equals the most recent."""
+        branch = self.branch
+        if self.offset < branch.length:
+            yield branch.text[branch.start + self.offset], 1.0, Spot(branch, self.offset + 1)
+        elif branch.children:
+            for child in sorted(branch.children.values(), key=lambda one: (-one.count, -one.last)):
+                yield child.text[child.start], child.count / branch.count, Spot(child, 1)
+
+    @property
+    def ends(self) -> bool:
+        """Whether nothing was ever seen after this place."""
+        return self.offset == self.branch.length and not self.branch.children
+
+
+class SuffixTree:
+    """All runs of up to ``depth`` tokens of the texts put in. One text grows at a time; whole texts can be taken out."""
+
+    def __init__(self, depth: int = DEPTH) -> None:
+        self.depth = depth
+        self.root = Branch([], 0, 0, 0, 0)
+        self._text: list[int] = []
+        self._base = 0  # tokens of all texts before this one: the clock that tells newer occurrences from older ones
+        # Where each suffix that occurred before ends, longest first: their lengths are consecutive, down to one.
+        self._ends: list[Branch] = []
+
+    def start(self) -> list[int]:
+        """Begin a new text; the one before it is complete. The list is what :meth:`remove` wants back."""
+        self._base += len(self._text)
+        self._text = []
+        self._ends = []
+        return self._text
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Put these tokens behind the text that is growing."""
+        for token in tokens:
+            place = len(self._text)
+            self._text.append(token)
+            self.root.count += 1
+            ends = [*self._ends, self.root][-self.depth :]
+            longest = len(ends) - 1
+            moved = [self._step(node, token, place, longest - rank) for rank, node in enumerate(ends)]
+            self._ends = [node for node in moved if node is not None]
+
+    def _step(self, node: Branch, token: int, place: int, length: int) -> Branch | None:
+        """Lead the suffix of ``length`` tokens that ends at ``node`` one token on. None when it is a leaf from now on."""
+        text, begin = self._text, place - length
+        child = node.children.get(token) if node.children else None
+        if child is None:
+            if node.children is None:
+                node.children = {}
+            node.children[token] = Branch(text, place, begin + self.depth, 1, self._base + begin)
+            return None
+        if node is not self.root and node.count == child.count + 1:
+            return self._slide(node, child, place)
+        if child.length == 1:
+            child.count += 1
+            child.last = self._base + begin
+            child.relabel(text, place, place + 1)
+            return child
+        middle = Branch(text, place, place + 1, child.count + 1, self._base + begin)
+        child.start += 1
+        middle.children = {child.text[child.start]: child}
+        assert node.children is not None
+        node.children[token] = middle
+        return middle
+
+    def _slide(self, node: Branch, child: Branch, place: int) -> Branch:
+        """Only this suffix ends at ``node`` and all others go on to ``child``: the node moves one token down that edge."""
+        node.relabel(self._text, place - node.length, place + 1)
+        if child.length == 1:
+            node.children = child.children
+        else:
+            child.start += 1
+            node.children = {child.text[child.start]: child}
+        return node
+
+    def remove(self, text: list[int]) -> None:
+        """Take a complete text out again; texts leave in the order in which they came. The next one has to be started."""
+        self._ends = []
+        for begin in range(len(text)):
+            self.root.count -= 1
+            node, place, stop = self.root, begin, min(begin + self.depth, len(text))
+            while place < stop:
+                assert node.children is not None
+                child = node.children[text[place]]
+                child.count -= 1
+                if child.count == 0:
+                    del node.children[text[place]]
+                    break
+                place += child.length
+                node = child
+            self._join(node)
+
+    def _join(self, node: Branch) -> None:
+        """Where nothing ends or branches any more there needs to be no node."""
+        if node is self.root or not node.children or len(node.children) > 1:
+            return
+        (child,) = node.children.values()
+        if child.count == node.count:
+            node.relabel(child.text, child.start - node.length, child.limit)
+            node.children = child.children
+
+    def find(self, run: list[int]) -> Spot | None:
+        """Where this run of tokens ends in the tree, None when it was never seen."""
+        node, place, size, taken = self.root, 0, len(run), 0
+        while place < size:
+            child = node.children.get(run[place]) if node.children else None
+            if child is None:
+                return None
+            taken = min(child.length, size - place)
+            if taken > 1 and child.text[child.start : child.start + taken] != run[place : place + taken]:
+                return None
+            place += taken
+            node = child
+        return Spot(node, taken)
+
+    def nodes(self) -> int:
+        """How many nodes there are, the root left out."""
+        found, open_nodes = 0, [self.root]
+        while open_nodes:
+            below = open_nodes.pop().children
+            if below:
+                found += len(below)
+                open_nodes.extend(below.values())
+        return found

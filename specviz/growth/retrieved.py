@@ -1,0 +1,55 @@
+"""A tree that was looked up: what a memory expects next, taken as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from specviz.engine.interfaces import Context, Draft
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+
+
+class Guessed(Protocol):
+    """Drafted tokens; nodes count from 1, ``parents`` names them and 0 is the root."""
+
+    tokens: list[int]
+    parents: list[int]
+
+    def share(self, node: int) -> float:
+        """How often this node followed its parent, as a share of the parent's occurrences."""
+
+
+class Remembering(Protocol):
+    """A drafter that looks up."""
+
+    def guess(self, context: Context) -> tuple[Guessed, Note]:
+        """What is expected after ``context.ids``, possibly nothing, and the story of how it was found."""
+
+
+class Retrieved:
+    """The guess as a tree, cut to the depth there is room for."""
+
+    def grow(self, drafter: Remembering, context: Context) -> Draft:
+        guess, note = drafter.guess(context)
+        tokens, parents, shares, depth = [context.ids[-1]], [-1], [None], [0]
+        place = {0: 0}
+        for node, (token, above) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
+            # The context's last place is the bonus token's.
+            if above not in place or depth[place[above]] + 1 > context.room - 1:
+                continue
+            place[node] = len(tokens)
+            tokens.append(token)
+            parents.append(place[above])
+            depth.append(depth[place[above]] + 1)
+            shares.append(guess.share(node))
+        tree = DraftTree.of(tokens, parents, context.device)
+        notes = (_renumbered(note, place),) if context.story else ()
+        return Draft(tree, confidence=shares, calls=1 if len(tokens) > 1 else 0, notes=notes)
+
+
+def _renumbered(note: Note, place: dict[int, int]) -> Note:
+    """The note's rows by the nodes of the tree that was really grown."""
+    rows: Sequence[dict[str, object]] = note.data.get("rows", ())
+    kept = [{**row, "node": place[row["node"]]} for row in rows if row["node"] in place]
+    return Note(note.type, {**note.data, "rows": kept})

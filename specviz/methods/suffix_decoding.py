@@ -1,0 +1,64 @@
+"""SuffixDecoding (Oliaro et al. 2411.04975): suffix trees that count, of this text and of earlier outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The authors' implementation's values by default."""
+
+    most: int = number(64, 1, 64, "Most tokens drafted, however long the match.", "tokens")
+    factor: float = number(1.0, 0.0, 4.0, "Drafted tokens allowed per matched token; the paper's α.", step=0.25)
+    offset: float = number(0.0, -4.0, 8.0, "Drafted tokens allowed besides that.", "tokens", step=0.5)
+    floor: float = number(0.1, 0.01, 1.0, "Least product of count shares down to a drafted token.", step=0.01)
+    shape: str = choice("tree", ("tree", "path"), "The likeliest tokens as a tree, or only the most frequent path.")
+    threshold: float = number(
+        0.0, 0.0, 16.0, "Draft nothing when the score, the tokens expected to be right, is below this.", "tokens", step=0.5
+    )
+    remembered: int = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
+
+
+@method(
+    name="suffix_decoding",
+    title="SuffixDecoding",
+    summary="Counts what followed every run of tokens, in this text and in earlier outputs; long matches draft long.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    paper=Paper(
+        "SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications",
+        "Oliaro, Jia, Campos, Qiao",
+        2024,
+        "2411.04975",
+        "NeurIPS 2025",
+    ),
+    look_at="The draft grows with the match: one token after one, forty after forty. Run a prompt again: its answer is known.",
+    parameters=Parameters,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.drafters.output_store import OutputStore
+    from specviz.drafters.retrieval import Retrieval
+    from specviz.drafters.suffix_guess import LengthRule
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.retrieved import Retrieved
+
+    store = None
+    if parameters.remembered:
+        store = parts.recall(("target_outputs", parts.target.name), OutputStore)
+        store.most_outputs = parameters.remembered
+    rule = LengthRule(
+        parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree"
+    )
+    return Composition(Steady(Retrieval(store, rule, parameters.threshold), Retrieved()), Match())
