@@ -1,0 +1,81 @@
+"""A tree of fixed rank paths over lists that know nothing of each other: the product of what each depth offers, thinned.
+
+Medusa (Cai et al., arXiv 2401.10774). Path (0, 2) is the best token of depth 1 followed by the third best of depth 2,
+whatever the first one was: every node of a depth has the same list of children, of which it gets a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from specviz.engine.interfaces import Context, Draft
+from specviz.engine.tree import DraftTree, TreeShape
+from specviz.errors import BadInput
+from specviz.trace.schema import Note
+
+RankPath = tuple[int, ...]
+
+
+class Offer(Protocol):
+    """One depth's tokens, likeliest first, and how sure the drafter is of each."""
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+
+    @property
+    def probability(self) -> Sequence[float]: ...
+
+
+class Offering(Protocol):
+    """A drafter that ranks tokens for each depth."""
+
+    def depths(self, width: int) -> Sequence[Offer]:
+        """The ``width`` likeliest tokens of each depth, the root's children first; nothing where it has none."""
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+    def story(self, found: Sequence[Offer]) -> tuple[Note, ...]:
+        """Notes on what was offered."""
+
+
+def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
+    """The rank path of every node but the root, a node's rank being its place among its siblings."""
+    found: list[RankPath] = [()]
+    for node, parent in enumerate(shape.parents[1:], start=1):
+        found.append((*found[parent], shape.children[parent].index(node)))
+    return tuple(found[1:])
+
+
+class Product:
+    """Fills ``paths`` level by level. A path beyond the last depth, its width or the room there is stays empty."""
+
+    def __init__(self, paths: Sequence[RankPath]) -> None:
+        """Raises BadInput when a path's parent is missing."""
+        self._paths = sorted({tuple(path) for path in paths if path}, key=lambda path: (len(path), path))
+        known = {(), *self._paths}
+        for path in self._paths:
+            if path[:-1] not in known:
+                raise BadInput(f"The tree has the path {list(path)} but not its parent.")
+        self._width = 1 + max((path[-1] for path in self._paths), default=0)
+
+    def grow(self, drafter: Offering, context: Context) -> Draft:
+        offers = drafter.depths(self._width)
+        deepest = min(len(offers), max(0, context.room - 1))
+        tokens, parents = [context.ids[-1]], [-1]
+        confidence: list[float | None] = [None]
+        place: dict[RankPath, int] = {(): 0}
+        for path in self._paths:
+            if len(path) > deepest:
+                break
+            offer = offers[len(path) - 1]
+            if path[-1] >= len(offer.tokens) or path[:-1] not in place:
+                continue
+            place[path] = len(tokens)
+            tokens.append(offer.tokens[path[-1]])
+            parents.append(place[path[:-1]])
+            confidence.append(offer.probability[path[-1]])
+        tree = DraftTree.of(tokens, parents, context.device)
+        notes = drafter.story(offers) if context.story else ()
+        return Draft(tree, confidence=confidence, calls=drafter.calls(), notes=notes)

@@ -1,0 +1,95 @@
+"""Medusa (Cai et al. 2401.10774): extra heads on the target's last hidden state guess several tokens ahead at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.product import RankPath
+    from specviz.methods.parts import Parts
+
+# The published 63 paths by child counts, depth by depth: 10 / 28 / 23 / 2 nodes.
+PUBLISHED = (
+    (10,),
+    (10, 7, 3, 2, 1, 1, 1, 1, 1, 1),
+    (10, 3, 2, 1, 1, 1, 1, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 1),
+    (2,),
+)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """ε and δ are the paper's: a token stays where p > min(ε, δ·exp(-H)), H being the target's entropy there."""
+
+    tree: str = choice(
+        "fitted",
+        ("published", "fitted"),
+        "The published 63 paths, or those that were right most often with these heads.",
+    )
+    nodes: int = number(0, 0, 80, "Size of the fitted tree; 0 takes what pays most on this machine.", "nodes")
+    rule: str = choice(
+        "typical",
+        ("typical", "match"),
+        "Typical acceptance as published (relaxed above temperature 0), or sample-and-match, which is exact.",
+    )
+    epsilon: float = number(0.09, 0.01, 1.0, "ε: above this probability a token always stays.", step=0.01)
+    delta: float = number(
+        0.3, 0.01, 10.0, "δ: how much an unsure target lowers the bar; the paper takes √ε.", step=0.01
+    )
+
+
+@method(
+    name="medusa",
+    title="Medusa",
+    summary="Heads on the target's last hidden state each guess a token further ahead; the target judges their product.",
+    modality=("text",),
+    exactness="relaxed",
+    token_exact=False,
+    paper=Paper(
+        "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
+        "Cai et al.",
+        2024,
+        "2401.10774",
+        "ICML",
+    ),
+    look_at="The fan of heads: every depth has one list, whatever was guessed above it; further heads are less sure.",
+    parameters=Parameters,
+    weights=("medusa",),
+    bound=(
+        "Exact at temperature 0 and with the rule match. Above it a drafted token stays where p > min(ε, δ·exp(-H)): every "
+        "token written is at least that likely to the target, but which of several likely ones it is, the heads decide."
+    ),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.typical import Typical
+    from specviz.drafters.parallel_heads import ParallelDrafter
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.product import Product
+
+    network = parts.heads("medusa")
+    acceptance = Match() if parameters.rule == "match" else Typical(parameters.epsilon, parameters.delta)
+    controller = Steady(ParallelDrafter(network), Product(_paths(parameters, parts)))
+    return Composition(controller, acceptance, (network.config.tap,), draft_name="medusa")
+
+
+def _paths(parameters: Parameters, parts: Parts) -> tuple[RankPath, ...]:
+    from specviz.engine.tree import shape_from_counts
+    from specviz.growth.calibrated import CalibratedTree
+    from specviz.growth.dynamic import Paying
+    from specviz.growth.product import paths_of
+
+    if parameters.tree == "published":
+        return paths_of(shape_from_counts(PUBLISHED))
+    tree = CalibratedTree.load(parts.tree_file("medusa"))
+    if parameters.nodes:
+        return tree.paths[: parameters.nodes]
+    pays = Paying.on(parts.cost_curve(), parts.target.tier)
+    # All heads answer in one forward, however deep the tree.
+    return tree.paths[: max(2, pays.fixed([1] * len(tree.paths), tree.chance))]

@@ -1,0 +1,103 @@
+"""``train medusa``: target and dialogues in, drafting heads with their card and their tree out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+
+import torch
+
+from specviz.drafters.parallel_net import ParallelConfig, ParallelNet, save
+from specviz.engine.tree import shape_from_counts
+from specviz.growth.product import paths_of
+from specviz.methods.medusa import PUBLISHED
+from specviz.methods.parts import TREES
+from specviz.training import data, feature_job, medusa, trainer
+from specviz.training.commit import commit
+from specviz.training.feature_training import Bench, Settings, learned, places_in, train, use_average
+from specviz.training.foresight import greedy_only
+from specviz.training.optimizer import Optimizer
+from specviz.training.registry import WEIGHTS, Job
+
+HEADS = 4
+# The heads are so quick to train that having the target read new dialogues would take most of the time: with so many
+# read already, by this recipe or another one, no more are.
+ENOUGH = 800
+CALIBRATED_DIALOGUES = 300
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out answers, write ``assets/weights/medusa.safetensors`` and ``assets/trees/medusa.json``."""
+    stuff = feature_job.gather(job)
+    read = sum(stuff.store.has(number) for number in stuff.training)
+    settings = feature_job.settings_for(job, stuff, **({"fresh": 0.0} if read >= ENOUGH else {}))
+    net = fresh_net(stuff)
+    bench = Bench(
+        net, stuff.store, stuff.training, greedy_only(stuff.store, stuff.held_out), Optimizer(learned(net)),
+        loss=partial(medusa.loss, net, places_in(stuff.draft_ids, stuff.material.embedding.shape[0])),
+        measure=lambda numbers: _measure(net, stuff, numbers),
+    )  # fmt: skip
+    print(f"{len(bench.training)} dialogues to learn from, {read} read; {settings}", flush=True)
+    progress = train(bench, settings, feature_job.checkpoint_of(job), feature_job.show)
+    use_average(bench)
+    finish(job, stuff, net, settings, progress)
+
+
+def fresh_net(stuff: feature_job.Stuff) -> ParallelNet:
+    """Heads that all say what the target's own says."""
+    target = stuff.material.target
+    head = target.model.get_output_embeddings().weight.detach().float()
+    config = ParallelConfig(head.shape[1], HEADS, stuff.store.taps[-1])
+    return ParallelNet(config, head, stuff.draft_ids).to(stuff.device)
+
+
+def _measure(net: ParallelNet, stuff: feature_job.Stuff, numbers: Sequence[int]) -> dict[str, float]:
+    return medusa.foresight(medusa.ranks(net, stuff.store, numbers), paths_of(shape_from_counts(PUBLISHED)))
+
+
+def finish(
+    job: Job, stuff: feature_job.Stuff, net: ParallelNet, settings: Settings, progress: trainer.Progress
+) -> None:
+    """Fit the tree on answers that were learned from, measure on others, and write both files."""
+    known = [number for number in greedy_only(stuff.store, stuff.training) if stuff.store.has(number)]
+    name = stuff.material.target.name
+    learnt = medusa.ranks(net, stuff.store, known[:CALIBRATED_DIALOGUES])
+    tree = medusa.calibrated(
+        learnt, f"{len(known[:CALIBRATED_DIALOGUES])} greedy answers of {name}, {len(learnt)} places"
+    )
+    chosen = greedy_only(stuff.store, stuff.held_out)[: feature_job.MEASURED_DIALOGUES]
+    feature_job.read_all(stuff.store, chosen, settings.workers)
+    with torch.inference_mode():
+        held = medusa.ranks(net, stuff.store, chosen)
+    found = medusa.foresight(held, paths_of(shape_from_counts(PUBLISHED)))
+    found |= {f"tau_{size}": medusa.tau(held, tree.paths[:size]) for size in (8, 16, 32)}
+    print("held-out:", "  ".join(f"{key} {value:.4f}" for key, value in found.items()), flush=True)
+    TREES.mkdir(parents=True, exist_ok=True)
+    tree.save(TREES / f"{job.recipe.name}.json")
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    card = card_of(job, stuff, found, settings, progress)
+    save(net, path, card)
+    print(
+        f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): " + "; ".join(f"{k}: {v}" for k, v in card.items()),
+        flush=True,
+    )
+
+
+def card_of(
+    job: Job, stuff: feature_job.Stuff, found: Mapping[str, float], settings: Settings, progress: trainer.Progress
+) -> dict[str, str]:
+    """The model card that travels inside the file."""
+    digest = hashlib.sha256(stuff.file.read_bytes()).hexdigest()[:16]
+    return {
+        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
+        "data": f"{stuff.file.name} sha256 {digest}, one in {data.HELD_OUT_EVERY} kept out; "
+        f"{sum(stuff.store.has(number) for number in stuff.training)} dialogues read",
+        "licence": "Apache-2.0, as the target's",
+        "spent": f"{progress.seconds / 60:.0f} minutes on {stuff.device.type}, {progress.tokens} answer tokens",
+        "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
+        "commit": commit(),
+        "tokenizer_hash": stuff.material.target.tokenizer_hash,
+    }

@@ -1,0 +1,97 @@
+"""Medusa's recipe (Cai et al. 2024, arXiv 2401.10774): the first stage, heads alone on a frozen target.
+
+Head k learns the target's law of the token k + 1 after the position it reads: the law the target has there once it has
+seen the tokens between, averaged over the target's own dialogues. W2 is the target's head and stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.parallel_net import ParallelNet
+from specviz.growth.calibrated import CalibratedTree, from_counts
+from specviz.training.feature_training import IGNORED
+from specviz.training.features import FeatureStore, Seen
+
+DEPTH_WEIGHT = 0.8
+# A rank past these counts as never found: no tree reaches further down a head's list.
+WIDTH = 10
+KEPT = 80
+
+
+def loss(net: ParallelNet, place: Tensor, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
+    """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's law, times ``scale``.
+
+    ``place`` [vocab] is a token's place in the draft vocabulary; only answer tokens that have one count. A head reads
+    positions from the one before the question's last token on, as it will when drafting.
+    """
+    law = target_law(net, seen)
+    inside = place[seen.tokens[seen.first :]] != IGNORED
+    first = max(0, seen.first - 2)
+    total = torch.zeros((), device=law.device)
+    for ahead, head in enumerate(net.heads):
+        said = slice(first + 2 + ahead - seen.first, None)
+        thoughts = head(seen.features[first : len(seen.tokens) - 2 - ahead, -1])
+        logits = F.linear(thoughts[inside[said]], net.outputs)
+        total = total + F.cross_entropy(logits, law[said][inside[said]], reduction="sum") * DEPTH_WEIGHT**ahead
+    return total * scale
+
+
+@torch.no_grad()
+def target_law(net: ParallelNet, seen: Seen) -> Tensor:
+    """The target's law of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
+    return F.linear(seen.features[seen.first - 1 : -1, -1], net.outputs).softmax(-1)
+
+
+@torch.inference_mode()
+def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tensor:
+    """At every position of these answers that has so many tokens left, the rank at which each head had the token that
+    followed, WIDTH where it is not among the first: int64 [position, ahead]."""
+    found, heads = [], len(net.heads)
+    for seen in store.get(numbers):
+        rows = torch.arange(max(0, seen.first - 2), len(seen.tokens) - 1 - heads, device=seen.tokens.device)
+        if not len(rows):
+            continue
+        best = net.logits(seen.features[rows, -1]).topk(WIDTH).indices
+        named = best if net.draft_ids is None else net.draft_ids[best]
+        truth = torch.stack([seen.tokens[rows + 2 + ahead] for ahead in range(heads)])
+        hit = named == truth[..., None]
+        found.append(torch.where(hit.any(-1), hit.int().argmax(-1), WIDTH).T)
+    return torch.cat(found)
+
+
+def foresight(found: Tensor, paths: Sequence[tuple[int, ...]]) -> dict[str, float]:
+    """Of each head's own list: was the truth first (``first1``, ...), among five (``five1``, ...). ``tau``: tokens a step
+    with a tree of ``paths`` emits on greedy answers, bonus included; ``chain``: with every head's first token alone."""
+    share = {f"first{ahead + 1}": float((found[:, ahead] == 0).float().mean()) for ahead in range(found.shape[1])}
+    share |= {f"five{ahead + 1}": float((found[:, ahead] < 5).float().mean()) for ahead in range(found.shape[1])}
+    alone = (found == 0).int().cumprod(1).sum() / len(found)
+    return {"tau": tau(found, paths), "chain": 1 + float(alone), **share}
+
+
+def tau(found: Tensor, paths: Sequence[tuple[int, ...]]) -> float:
+    """Mean tokens a step with a tree of ``paths`` emits where the truth had these ranks [position, ahead]."""
+    reached = sum(count for path, count in _prefixes(found).items() if path in set(paths))
+    return 1 + reached / max(1, len(found))
+
+
+def calibrated(found: Tensor, source: str) -> CalibratedTree:
+    """The rank paths that were right most often, parents before children."""
+    tree = from_counts(dict(_prefixes(found)), len(found), source)
+    return CalibratedTree(tree.paths[:KEPT], tree.chance[:KEPT], tree.source)
+
+
+def _prefixes(found: Tensor) -> Counter[tuple[int, ...]]:
+    """How often each rank path led along the truth."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    for row, times in Counter(map(tuple, found.tolist())).items():
+        for depth, rank in enumerate(row, start=1):
+            if rank >= WIDTH:
+                break
+            counts[row[:depth]] += times
+    return counts

@@ -1,0 +1,101 @@
+"""Heads that guess several tokens at once: exact where the method says so, and relaxed no further than its bound."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, one_by_one
+from tests.tiny import Decoded, decode, tiny_llama, tiny_target
+
+from specviz.acceptance.match import Match
+from specviz.acceptance.typical import Typical
+from specviz.drafters.parallel_heads import ParallelDrafter
+from specviz.drafters.parallel_net import ParallelConfig, ParallelNet
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Acceptance, Composition
+from specviz.engine.sampling import Warp
+from specviz.engine.tree import shape_from_counts
+from specviz.growth.product import Product, paths_of
+from specviz.methods.medusa import PUBLISHED
+from specviz.targets.text import TextTarget
+from specviz.trace.schema import RELAXED
+
+TAP = 2
+WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": NUCLEUS}
+
+
+def heads(rule: Acceptance, dtype: torch.dtype = torch.float64, count: int = 4) -> Composition:
+    """Untrained heads with the published tree: of 48 tokens ten are drafted at depth 1, so some are right."""
+    torch.manual_seed(3)
+    head = tiny_llama(dtype=dtype).get_output_embeddings().weight.detach()
+    net = ParallelNet(ParallelConfig(32, count, TAP), head).to(dtype).requires_grad_(False)
+    for value in net.parameters():
+        value.normal_(std=0.2)
+    return Composition(Steady(ParallelDrafter(net), Product(paths_of(shape_from_counts(PUBLISHED)))), rule, (TAP,))
+
+
+def run(rule: Acceptance, warp: Warp, target: TextTarget | None = None, budget: int = 220, seed: int = 7) -> Decoded:
+    target = target or tiny_target()
+    return decode(target, heads(rule, target.dtype), PROMPT, budget, warp, seed)
+
+
+@pytest.mark.parametrize(
+    ("tier", "dtype", "warped"),
+    [
+        *(("eager", torch.float64, warped) for warped in WARPS),
+        ("eager", torch.float32, "greedy"),
+        ("graph", torch.float64, "warm"),
+    ],
+)
+def test_matching_gives_the_same_tokens_as_one_by_one(tier: str, dtype: torch.dtype, warped: str) -> None:
+    found = run(Match(), WARPS[warped], tiny_target(tier, dtype))
+    assert found.ids == one_by_one(tier, dtype, WARPS[warped])
+    assert sum(len(step.path) for step in found.steps) > 20
+
+
+def test_at_temperature_zero_the_typical_rule_is_exact() -> None:
+    found = run(Typical(), GREEDY)
+    assert found.ids == one_by_one("eager", torch.float64, GREEDY)
+    assert {step.rule for step in found.steps} == {"greedy"}
+
+
+@pytest.mark.parametrize("warped", ["warm", "nucleus"])
+def test_at_its_strict_end_the_typical_rule_writes_the_autoregressive_text(warped: str) -> None:
+    found = run(Typical(1.0, math.inf), WARPS[warped])
+    assert found.ids == one_by_one("eager", torch.float64, WARPS[warped])
+
+
+def test_relaxing_accepts_more_and_changes_the_text() -> None:
+    strict, loose = run(Match(), WARM), run(Typical(), WARM)
+    assert len(loose.steps) < 0.8 * len(strict.steps)
+    assert loose.ids != strict.ids
+    assert any(node.status == RELAXED for step in loose.steps for node in step.nodes)
+
+
+def test_every_kept_token_is_above_the_bar_the_method_states() -> None:
+    """The bound, checked against laws of a target that never saw the drafter."""
+    found, model = run(Typical(0.2, 0.5), WARM, budget=60), tiny_llama()
+    text = [*PROMPT]
+    for step in found.steps:
+        for node in step.path:
+            law = WARM.probabilities(model(torch.tensor([text])).logits[0, -1])
+            entropy = -float((law * law.clamp_min(1e-300).log()).sum())
+            bar = min(0.2, 0.5 * math.exp(-entropy))
+            assert float(law[step.nodes[node].token]) > bar
+            assert step.nodes[node].threshold == pytest.approx(bar)
+            text.append(step.nodes[node].token)
+        text += list(step.emitted[len(step.path) :])
+
+
+@pytest.mark.parametrize("budget", range(1, 8))
+def test_the_budget_may_end_inside_a_path(budget: int) -> None:
+    assert run(Match(), GREEDY, budget=budget).ids == one_by_one("eager", torch.float64, GREEDY)[:budget]
+
+
+def test_a_full_context_ends_the_run_with_the_same_text() -> None:
+    found = run(Match(), GREEDY, tiny_target(context=64), budget=500)
+    assert found.outcome.reason == "context"
+    assert len(PROMPT) + len(found.ids) == 64
+    assert found.ids == one_by_one("eager", torch.float64, GREEDY)[: len(found.ids)]
