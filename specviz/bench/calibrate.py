@@ -9,9 +9,9 @@ counts for every conceivable path at once, without a pass over a wide tree.
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -36,6 +36,32 @@ TRAJECTORIES = 3
 STAND_HEAT = 0.6
 DEEPEST = {"stand": 16, "token_recycling": 8}
 RankPath = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The ranks that lead along what followed a place, and how long a context the drafter knew there (0: says nothing)."""
+
+    path: RankPath
+    evidence: int = 0
+
+
+@dataclass
+class Tally:
+    """How often each rank path would have been right, over so many places."""
+
+    counts: Counter[RankPath] = field(default_factory=Counter)
+    places: int = 0
+
+    def add(self, path: RankPath) -> None:
+        """One place, and every beginning of the path that was right there."""
+        self.places += 1
+        self.counts.update(path[:depth] for depth in range(1, len(path) + 1))
+
+    def tree(self, source: str) -> CalibratedTree:
+        """The likeliest paths."""
+        found = from_counts(dict(self.counts), self.places, f"{source}, {self.places} places")
+        return CalibratedTree(found.paths[:KEPT], found.chance[:KEPT], found.source)
 
 
 @dataclass
@@ -64,21 +90,21 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
     """Calibrate ``name`` on ``target`` and write ``assets/trees/NAME.json``; the path of that file."""
     if name not in DEEPEST:
         raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(DEEPEST)}.")
-    counts: Counter[RankPath] = Counter()
-    places = 0
+    tallies: defaultdict[int, Tally] = defaultdict(Tally)
     replay = replay_stand if name == "stand" else replay_recycling
     for number, texts in enumerate(_written(name, target, tokens), start=1):
         for found in replay(texts):
-            if found is None:
-                continue  # nothing known, nothing drafted: such a place costs no tree and says nothing about one
-            places += 1
-            counts.update(found[:depth] for depth in range(1, len(found) + 1))
-        report(
-            f"prompt {number} of {len(CALIBRATION)}: {places} places, {counts.total() / max(1, places):.2f} reached in each"
-        )
-    tree = from_counts(dict(counts), places, f"{len(CALIBRATION)} prompts, {places} places, {target}")
+            if found is not None:  # nothing known, nothing drafted: such a place costs no tree and says nothing about one
+                tallies[0].add(found.path)
+                if found.evidence:
+                    tallies[found.evidence].add(found.path)
+        whole = tallies[0]
+        reached = whole.counts.total() / max(1, whole.places)
+        report(f"prompt {number} of {len(CALIBRATION)}: {whole.places} places, {reached:.2f} reached in each")
+    source = f"{len(CALIBRATION)} prompts, {target}"
+    trees = {evidence: tally.tree(source) for evidence, tally in sorted(tallies.items())}
     out = TREES / f"{name}.json"
-    CalibratedTree(tree.paths[:KEPT], tree.chance[:KEPT], tree.source).save(out)
+    trees.pop(0).save(out, trees)
     return out
 
 
@@ -99,7 +125,7 @@ def _write(ready: Prepared, seed: int) -> Text:
     return Text(ready.prompt_ids, decoding.outcome.output_ids, listener.rows, listener.successors)
 
 
-def replay_recycling(texts: Sequence[Text]) -> Iterator[RankPath | None]:
+def replay_recycling(texts: Sequence[Text]) -> Iterator[Found | None]:
     """At every place of every text, the ranks by which the matrix as it was then leads along what followed.
 
     None where the matrix knew nothing of the place's token.
@@ -108,7 +134,7 @@ def replay_recycling(texts: Sequence[Text]) -> Iterator[RankPath | None]:
         seen = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))
         last = text.prompt[-1]
         for place, row in enumerate(text.successors):
-            yield _along(text.output[place:], last, seen) if seen.read(last) else None
+            yield Found(_along(text.output[place:], last, seen)) if seen.read(last) else None
             seen.write([last], torch.tensor([row]))
             last = text.output[place]
 
@@ -124,15 +150,15 @@ def _along(following: Sequence[int], token: int, matrix: SuccessorMatrix) -> Ran
     return tuple(found)
 
 
-def replay_stand(texts: Sequence[Text]) -> Iterator[RankPath | None]:
+def replay_stand(texts: Sequence[Text]) -> Iterator[Found | None]:
     """The same for the n-gram store, filled by earlier trajectories and by this one so far; ranks are draw orders."""
     store, warp = NgramStore(), Warp(STAND_HEAT)
     for number, text in enumerate(texts):
         for place, row in enumerate(text.rows):
             before = [*text.prompt, *text.output[:place]]
             if number or place >= len(text.output) // 2:  # an empty store says nothing about shapes
-                noise = Noise(number * 100_003 + place)
-                yield _drawn(text.output[place:], before, store, warp, noise) if store.lookup(before) else None
+                known, noise = store.order_at(before), Noise(number * 100_003 + place)
+                yield Found(_drawn(text.output[place:], before, store, warp, noise), known) if known else None
             store.learn(before, row)
 
 

@@ -6,6 +6,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
@@ -21,6 +22,7 @@ from specviz.run import Prepared
 
 TRAJECTORIES = 4
 STAND_HEAT = 0.6
+STAND_TOKENS = 160
 
 
 def run(report: Report, target: str, methods: Sequence[str]) -> None:
@@ -132,21 +134,25 @@ def speculative_sampling(report: Report, bench: Bencher) -> None:
 
 
 def stand(report: Report, bench: Bencher) -> None:
-    """Four trajectories of each prompt with one store a prompt: τ by trajectory, speed-up of the last."""
+    """Four trajectories of each prompt with one store a prompt: τ of each, speed-up of the first and the last.
+
+    Answers are longer than elsewhere in this suite: the method is for long reasoning, and a store needs text to learn from.
+    """
+    bench = replace(bench, tokens=STAND_TOKENS)
     taus: list[list[float]] = [[] for _ in range(TRAJECTORIES)]
-    gains: list[list[float]] = [[] for _ in range(TRAJECTORIES)]
+    gains: dict[int, list[float]] = {0: [], TRAJECTORIES - 1: []}
     for prompt in [prompts[0] for prompts in KINDS.values()]:
         memory = Memory()
         ready = bench.prepared("stand", prompt, STAND_HEAT, memory)
         alone = bench.prepared("autoregressive", prompt, STAND_HEAT)
         for number in range(TRAJECTORIES):
-            own = bench.once(alone, seed=number).per_token
             timed = bench.once(ready, seed=number)
             taus[number].append(timed.tau)
-            gains[number].append(own / timed.per_token)
+            if number in gains:
+                gains[number].append(bench.once(alone, seed=number).per_token / timed.per_token)
     means = [statistics.mean(row) for row in taus]
+    first, last = (statistics.mean(row) for row in gains.values())
     detail = "τ by trajectory " + ", ".join(f"{tau:.2f}" for tau in means)
-    speeds = [statistics.mean(row) for row in gains]
-    detail += "; speed-up by trajectory " + ", ".join(f"{gain:.2f}" for gain in speeds)
-    report.add(Row(f"stand, 4th trajectory, T = {STAND_HEAT:g}", speeds[-1], goal=1.3, detail=detail))
+    detail += f"; speed-up of the 1st {first:.2f}; each 4th " + ", ".join(f"{gain:.2f}" for gain in gains[TRAJECTORIES - 1])
+    report.add(Row(f"stand, 4th trajectory, T = {STAND_HEAT:g}", last, goal=1.3, detail=detail))
     report.add(Row("stand, τ of the 4th over the 1st trajectory", means[-1] / means[0], goal=1.0))

@@ -75,6 +75,11 @@ class NgramStore:
                 return order, entry
         return None
 
+    def order_at(self, suffix: Sequence[int]) -> int:
+        """Order of the longest known n-gram that ends the text, 0 when none is known."""
+        found = self.lookup(suffix)
+        return 0 if found is None else found[0]
+
 
 def best_tokens(logits: Tensor) -> list[dict[int, float]]:
     """Per row of [node, vocab] the likeliest tokens at temperature 1, ``{id: probability}``."""

@@ -6,8 +6,10 @@ Both STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) use a fixed
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from specviz.engine.tree import TreeShape, shape_from_paths
 from specviz.errors import BadInput
@@ -25,23 +27,43 @@ class CalibratedTree:
         """The ``nodes`` likeliest paths as a shape (fewer when fewer are known)."""
         return shape_from_paths(self.paths[:nodes])
 
-    def save(self, path: Path) -> None:
-        """As JSON, one path a line."""
+    def save(self, path: Path, known: Mapping[int, CalibratedTree] | None = None) -> None:
+        """As JSON, one path a line; ``known`` are the trees for places where the drafter knew so long a context."""
+        parts = [f'"source": {json.dumps(self.source)}', f'"paths": {self._rows()}']
+        if known:
+            trees = [f"{json.dumps(str(evidence))}: {tree._rows()}" for evidence, tree in known.items()]
+            parts.append('"known": {\n' + ",\n".join(trees) + "\n}")
+        path.write_text("{" + ",\n".join(parts) + "}\n")
+
+    def _rows(self) -> str:
         rows = [[list(one), round(p, 6)] for one, p in zip(self.paths, self.chance, strict=True)]
-        body = ",\n".join(json.dumps(row) for row in rows)
-        path.write_text(f'{{"source": {json.dumps(self.source)}, "paths": [\n{body}\n]}}\n')
+        return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]"
 
     @staticmethod
     def load(path: Path) -> CalibratedTree:
         """Raises BadInput when the file is missing or is not such a tree."""
-        try:
-            found = json.loads(path.read_text())
-            paths = tuple(tuple(int(rank) for rank in one) for one, _ in found["paths"])
-            return CalibratedTree(paths, tuple(float(p) for _, p in found["paths"]), str(found.get("source", "")))
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BadInput(
-                f"{path.name} is no calibrated tree ({error}); make it with: python -m specviz calibrate."
-            ) from error
+        return load_all(path)[0]
+
+
+def load_all(path: Path) -> dict[int, CalibratedTree]:
+    """The tree of all places (key 0), and those of places where the drafter knew so long a context (n-gram orders).
+
+    Raises BadInput as :meth:`CalibratedTree.load`.
+    """
+    try:
+        found = json.loads(path.read_text())
+        source = str(found.get("source", ""))
+        listed = {0: found["paths"], **{int(key): rows for key, rows in found.get("known", {}).items()}}
+        return {key: _tree(rows, source) for key, rows in listed.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(
+            f"{path.name} is no calibrated tree ({error}); make it with: python -m specviz calibrate."
+        ) from error
+
+
+def _tree(rows: Sequence[Sequence[Any]], source: str) -> CalibratedTree:
+    paths = tuple(tuple(int(rank) for rank in one) for one, _ in rows)
+    return CalibratedTree(paths, tuple(float(p) for _, p in rows), source)
 
 
 def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = "") -> CalibratedTree:

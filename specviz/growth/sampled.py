@@ -7,7 +7,7 @@ another's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -84,24 +84,29 @@ class _Block:
 
 
 class Sampled:
-    """Fills ``shape`` level by level with draws; at temperature 0 with the drafter's best, which are point masses."""
+    """Fills a shape level by level with draws; at temperature 0 with the drafter's best, which are point masses.
 
-    def __init__(self, shape: TreeShape) -> None:
-        self.shape = shape
+    The shape is one for all rounds, or chosen each round from the context (never from what was drawn: that would not be
+    exact).
+    """
+
+    def __init__(self, shape: TreeShape | Callable[[Context], TreeShape]) -> None:
+        self._shape = shape
 
     def grow(self, drafter: Rows, context: Context) -> Draft:
-        growing, place, noise = _Growing([context.ids[-1]]), {0: 0}, _Block(context, len(self.shape))
-        for depth, level in enumerate(self.shape.levels):
-            here = [node for node in level if node in place and self.shape.children[node]]
+        shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
+        growing, place, noise = _Growing([context.ids[-1]]), {0: 0}, _Block(context, len(shape))
+        for depth, level in enumerate(shape.levels):
+            here = [node for node in level if node in place and shape.children[node]]
             if not here or depth >= context.room - 1:
                 break
             laws = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in here])
             for node, law in zip(here, laws, strict=True):
                 if law is None:
                     continue
-                pick = self._pick(place[node], law, len(self.shape.children[node]), context, noise)
+                pick = self._pick(place[node], law, len(shape.children[node]), context, noise)
                 fresh = growing.hang(place[node], pick, context.warp.greedy)
-                place.update(zip(self.shape.children[node], fresh, strict=False))
+                place.update(zip(shape.children[node], fresh, strict=False))
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
         notes = drafter.story(growing.picks[:SHOWN]) if context.story else ()
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)

@@ -9,7 +9,11 @@ from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
+    from collections.abc import Callable
+
+    from specviz.drafters.ngram_store import NgramStore
+    from specviz.engine.interfaces import Composition, Context
+    from specviz.engine.tree import TreeShape
     from specviz.methods.parts import Parts
 
 
@@ -18,7 +22,7 @@ class Parameters:
     """``nodes`` 0 sizes the tree by this machine's cost curve; the paper uses 80."""
 
     nodes: int = number(
-        0, 0, 80, "Tree size; 0 takes what pays most on this machine, the paper's value is 80.", "nodes"
+        0, 0, 80, "Tree size; 0 takes each round what pays here for so long a known n-gram, the paper's value is 80.", "nodes"
     )
     rule: str = choice(
         "without_replacement",
@@ -51,15 +55,24 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.ngram_store import NgramDrafter, NgramStore
     from specviz.engine.controller import Steady
-    from specviz.engine.cost import best_size
     from specviz.engine.interfaces import Composition
-    from specviz.growth.calibrated import CalibratedTree
     from specviz.growth.sampled import Sampled
 
-    tree = CalibratedTree.load(parts.tree_file("stand"))
-    nodes = parameters.nodes or max(4, best_size(tree.chance, parts.cost_curve()))
     orders = tuple(range(4, parameters.lowest_order - 1, -1))
     key = ("stand", parts.target.name, parts.prompt_key, orders)
     store = parts.recall(key, lambda: NgramStore(orders))
     acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
-    return Composition(Steady(NgramDrafter(store), Sampled(tree.best(nodes))), acceptance)
+    return Composition(Steady(NgramDrafter(store), Sampled(_shape(parameters, parts, store))), acceptance)
+
+
+def _shape(parameters: Parameters, parts: Parts, store: NgramStore) -> TreeShape | Callable[[Context], TreeShape]:
+    """One tree of so many nodes, or per round what pays where so long an n-gram is known."""
+    from specviz.engine.cost import best_size
+    from specviz.growth.calibrated import load_all
+
+    trees = load_all(parts.tree_file("stand"))
+    if parameters.nodes:
+        return trees[0].best(parameters.nodes)
+    curve = parts.cost_curve()
+    shapes = {order: tree.best(max(1, best_size(tree.chance, curve))) for order, tree in trees.items()}
+    return lambda context: shapes.get(store.order_at(context.ids), shapes[0])

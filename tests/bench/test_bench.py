@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from specviz.bench.calibrate import Text, replay_recycling, replay_stand
+from specviz.bench.calibrate import Found, Tally, Text, replay_recycling, replay_stand
 from specviz.bench.measure import paired
 from specviz.bench.prompts import CALIBRATION, GROUNDED, KINDS
 from specviz.bench.report import Report, Row, line
@@ -57,8 +57,8 @@ def test_replay_counts_the_ranks_that_lead_along_the_text() -> None:
     text = Text([1], output, [{} for _ in output], successors)
     found = list(replay_recycling([text]))
     assert found[:3] == [None, None, None]
-    assert found[3] == (0, 1, 0)
-    assert found[5] == (0,)
+    assert found[3] == Found((0, 1, 0))
+    assert found[5] == Found((0,))
 
 
 def test_replay_of_a_store_grows_with_the_trajectory() -> None:
@@ -66,7 +66,16 @@ def test_replay_of_a_store_grows_with_the_trajectory() -> None:
     text = Text([1, 2, 3, 4], [5, 6, 7, 8], sure, [])
     first, second = list(replay_stand([text])), list(replay_stand([text, text]))[2:]
     assert first == [None, None]
-    assert second == [(0, 0, 0, 0), (0, 0, 0), (0, 0), (0,)]
+    assert second == [Found((0,) * length, evidence=4) for length in (4, 3, 2, 1)]
+
+
+def test_places_are_counted_apart_by_how_long_a_context_was_known() -> None:
+    tally = Tally()
+    for path in ((0, 0), (0, 1), (), (1,)):
+        tally.add(path)
+    tree = tally.tree("a test")
+    assert dict(zip(tree.paths, tree.chance, strict=True)) == {(0,): 0.5, (0, 0): 0.25, (0, 1): 0.25, (1,): 0.25}
+    assert tree.source == "a test, 4 places"
 
 
 def test_prompts_of_different_purpose_do_not_overlap() -> None:

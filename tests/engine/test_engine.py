@@ -22,7 +22,7 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import DRAFT, TARGET, Noise, Warp, draw
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts, shape_from_paths
 from specviz.errors import BadInput, ContextFull
-from specviz.growth.calibrated import CalibratedTree, from_counts
+from specviz.growth.calibrated import CalibratedTree, from_counts, load_all
 from specviz.growth.root import RootOnly
 from specviz.methods.parts import TREES
 from specviz.methods.registry import all_methods
@@ -135,6 +135,9 @@ def test_calibrated_trees_survive_a_file_and_keep_parents_first(tmp_path: object
     file = tmp_path / "tree.json"  # type: ignore[operator]
     tree.save(file)
     assert CalibratedTree.load(file) == tree
+    deep = from_counts({(0,): 3, (0, 0): 3}, 3, "a test")
+    tree.save(file, {4: deep})
+    assert load_all(file) == {0: tree, 4: deep}
     assert tree.paths[:3] == ((0,), (0, 0), (0, 0, 0))
     assert tree.chance[0] == 0.9
     file.write_text("[]")

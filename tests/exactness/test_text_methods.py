@@ -13,6 +13,7 @@ from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
+from specviz.trace.schema import Step
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 GREEDY = Warp()
@@ -73,6 +74,20 @@ def test_sampled_drafts_equal_greedy_at_temperature_zero(
     run = decode(target, compose(name, values, target, GREEDY), PROMPT, 220, GREEDY)
     assert run.ids == one_by_one(tier, dtype, GREEDY)
     assert any(step.path for step in run.steps)
+
+
+def test_the_longer_a_known_context_the_larger_the_sampled_tree() -> None:
+    target, memory = tiny_target(), {}
+    method = all_methods()["stand"]
+
+    def steps() -> list[Step]:
+        made = method.compose(build(method.parameters, {}, "stand"), parts_for(target, WARM, memory=memory))
+        return decode(target, made, PROMPT, 120, WARM, 7).steps
+
+    first, again = steps(), steps()
+    known = {note.data["rows"][0]["order"]: step.verified for step in again for note in step.notes if note.data["rows"]}
+    assert known[4] > known.get(2, 0)
+    assert sum(step.verified for step in again) / len(again) > sum(step.verified for step in first) / len(first)
 
 
 def test_the_autoregressive_run_is_the_models_own_greedy_text() -> None:
