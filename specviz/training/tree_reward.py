@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -36,6 +37,14 @@ class Tree:
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
 
+    @cached_property
+    def paths(self) -> frozenset[tuple[int, ...]]:
+        """The tokens down to each node: equal for two trees that differ only in the order of their nodes."""
+        found: list[tuple[int, ...]] = [()]
+        for parent, token in zip(self.parents[1:], self.tokens[1:], strict=True):
+            found.append((*found[parent], token))
+        return frozenset(found)
+
     def along(self, text: Sequence[int]) -> int:
         """How many tokens of ``text``, which comes after the root, the tree holds one below the other."""
         below = {(parent, token): node for node, (parent, token) in enumerate(zip(self.parents, self.tokens)) if node}
@@ -59,9 +68,8 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
     value = torch.zeros(len(starts), 1, dtype=torch.float64, device=starts.device)
     own: list[tuple[Tensor, Tensor]] = []
     for depth in range(1, size.depth + 1):
-        shares = torch.log_softmax(net.logits(output).float(), -1).double().topk(size.width)
-        ids = shares.indices if net.draft_ids is None else net.draft_ids[shares.indices]
-        below = value[:, :, None] + shares.values.view(*value.shape, -1)
+        ids, shares = _offers(net, output, size.width)
+        below = value[:, :, None] + shares.view(*value.shape, -1)
         fresh = candidates.add(ids.view(len(starts), -1), parents, below.flatten(1))
         if depth == size.depth:
             break
@@ -72,6 +80,18 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
         own = [(keys[row.flatten()], values[row.flatten()]) for keys, values in own]
         output = true.deeper(candidates.tokens[-1].gather(1, beam), output[row.flatten()], own, depth)
     return candidates.best(size.nodes)
+
+
+def _offers(net: FeatureNet, output: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens after each output, [row, width], and their log-probabilities (float64)."""
+    logits = _wide(net.logits(output))
+    best = logits.topk(min(width, logits.shape[-1]))
+    ids = best.indices if net.draft_ids is None else net.draft_ids[best.indices]
+    return ids, (best.values - logits.logsumexp(-1, keepdim=True)).clamp_max(0.0).double()
+
+
+def _wide(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 class _Truth:
@@ -202,7 +222,7 @@ class _Shared:
     def law(logits: Tensor, asked: Sequence[Sequence[tuple[int, int]]]) -> list[list[float]]:
         """The target's probability of each (row, token)."""
         pairs = torch.tensor([pair for rows in asked for pair in rows], dtype=torch.long, device=logits.device).view(-1, 2)
-        whole = logits.float() if logits.dtype != torch.float64 else logits
+        whole = _wide(logits)
         chosen = (whole[pairs[:, 0], pairs[:, 1]] - whole.logsumexp(-1)[pairs[:, 0]]).exp().tolist()
         found = iter(chosen)
         return [[next(found) for _ in rows] for rows in asked]

@@ -1,0 +1,35 @@
+"""A small change to a trained network: for each of some matrices the product of a tall and a wide one, added at load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from specviz.errors import ModelUnavailable
+
+TALL = ".tall"
+WIDE = ".wide"
+
+
+@torch.no_grad()
+def add_change(network: nn.Module, factors: Mapping[str, Tensor], name: str) -> None:
+    """Add ``tall`` [row, rank] times ``wide`` [rank, column] to each matrix [row, column] of ``network``, in place.
+
+    ``factors`` are named after the matrices, with ``.tall`` and ``.wide`` behind.
+    Raises ModelUnavailable, calling the change ``name``, when it was made for another network.
+    """
+    known = dict(network.named_parameters())
+    changed = {key.removesuffix(TALL) for key in factors if key.endswith(TALL)}
+    if set(factors) != {key + end for key in changed for end in (TALL, WIDE)}:
+        raise ModelUnavailable(f"{name} is incomplete: a change needs both of its factors. Fetch the file again.")
+    for key in changed:
+        tall, wide = factors[key + TALL], factors[key + WIDE]
+        fits = key in known and tall.shape[1] == wide.shape[0]
+        if not fits or known[key].shape != (tall.shape[0], wide.shape[1]):
+            raise ModelUnavailable(f"{name} changes a matrix {key} that this drafter does not have in that shape.")
+    for key in changed:
+        where = known[key]
+        tall, wide = (factors[key + end].to(where.device).float() for end in (TALL, WIDE))
+        where.add_((tall @ wide).to(where.dtype))

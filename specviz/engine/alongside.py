@@ -1,0 +1,54 @@
+"""A controller that drafts with one drafter and, where somebody looks, lets the target score another one's tree as well.
+
+The second tree never reaches the output. It is scored in a session of its own, which costs about one more round.
+"""
+
+from __future__ import annotations
+
+from specviz.engine.interfaces import Context, Controller, Draft, Round, Session, Target, TargetPass
+
+
+class Alongside:
+    """``main`` drafts what is verified; ``latest`` is what ``other`` would have drafted in the same place, and its pass."""
+
+    def __init__(self, main: Controller, other: Controller, target: Target) -> None:
+        self._main = main
+        self._other = other
+        self._target = target
+        self._session: Session | None = None
+        self.latest: tuple[Draft, TargetPass] | None = None
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._main.begin(context, prefill)
+        if context.story:
+            self._other.begin(context, prefill)
+            capacity = min(self._target.context_length, len(context.ids) + context.room)
+            self._session = self._target.open(capacity)
+
+    def draft(self, context: Context) -> Draft:
+        draft = self._main.draft(context)
+        self.latest = None if self._session is None else self._second(self._session, context)
+        return draft
+
+    def _second(self, session: Session, context: Context) -> tuple[Draft, TargetPass]:
+        """The other draft, scored behind every committed token but the root."""
+        if session.length < context.position:
+            session.prefill(context.ids[session.length : context.position])
+        draft = self._other.draft(context)
+        scored = session.score(draft.tree)
+        session.rewind(session.length)
+        return draft, scored
+
+    def observe(self, finished: Round) -> None:
+        self._main.observe(finished)
+        if self._session is not None:
+            self._other.observe(finished)
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        try:
+            self._main.close()
+            self._other.close()
+        finally:
+            if session is not None:
+                session.close()

@@ -1,0 +1,66 @@
+"""GTO (Hu et al. 2509.22134): EAGLE-3's drafter, fine-tuned on what the tree it drafts is worth, in EAGLE-2's tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import number, switch
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's values for an 8B target are depth 7, width 10 and 59 nodes (60 with the root)."""
+
+    depth: int = number(5, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 7.", "levels")
+    width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
+    nodes: int = number(
+        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes"
+    )
+    compare: bool = switch(
+        False,
+        "Also draft with the drafter as it was before, and have the target score that tree too. Each round then costs "
+        "about two; without recording nothing is compared.",
+    )
+
+
+@method(
+    name="gto",
+    title="GTO",
+    summary="The drafter was fine-tuned on the reward of whole trees: how far the target may be expected to follow them.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    paper=Paper(
+        "Bridging Draft Policy Misalignment: Group Tree Optimization for Speculative Decoding",
+        "Hu et al.",
+        2026,
+        "2509.22134",
+        "ICLR",
+    ),
+    look_at="Switch on compare: the tree before and after training, from the same text, and what the target thinks of each.",
+    parameters=Parameters,
+    weights=("eagle3", "gto"),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.expected_length import Rewarded
+    from specviz.acceptance.match import Match
+    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.engine.alongside import Alongside
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.dynamic import Dynamic, Paying
+
+    network = parts.heads("gto")
+    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    after, taps = Steady(FeatureDrafter(network), growth), network.config.taps
+    if not parameters.compare:
+        return Composition(after, Rewarded(Match()), taps, draft_name="gto")
+    both = Alongside(after, Steady(FeatureDrafter(parts.heads("eagle3")), growth), parts.target)
+    return Composition(both, Rewarded(Match(), lambda: both.latest), taps, draft_name="gto")

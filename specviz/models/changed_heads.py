@@ -1,0 +1,55 @@
+"""Drafters that ship as a small change to another one: that one is copied, the target's share of it aside, and changed."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from specviz.drafters.feature_net import FeatureNet
+from specviz.drafters.low_rank import add_change
+from specviz.drafters.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.folders import cache_folder
+
+CHANGES = "changes"
+"""The card's line that says which file the change is for: its name and :func:`digest`."""
+
+
+def control_file() -> Path:
+    """Where training leaves a control's change, which is measured but not shipped."""
+    return cache_folder() / "training" / "gto_control.safetensors"
+
+
+def digest(file: Path) -> str:
+    """The beginning of a file's SHA-256, enough to tell files apart."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def twin(net: FeatureNet) -> FeatureNet:
+    """A copy with weights of its own; the target's embedding and head stay shared."""
+    return copy.deepcopy(net, {id(shared): shared for shared in (net.embedding, net.head)})
+
+
+def changed(net: FeatureNet, factors: Mapping[str, Tensor], name: str) -> FeatureNet:
+    """A copy of ``net`` with the change called ``name``. Raises ModelUnavailable when it does not fit."""
+    made = twin(net)
+    add_change(made, factors, name)
+    return made
+
+
+def load_changed(path: Path, base: FeatureNet, base_path: Path) -> FeatureNet:
+    """``base``, which was read from ``base_path``, with the change in ``path``.
+
+    Raises ModelUnavailable when the change was made for another version of that file.
+    """
+    factors, card = read_weights(path)
+    if card.get(CHANGES) != f"{base_path.name} {digest(base_path)}":
+        raise ModelUnavailable(
+            f"{path.name} was trained for another version of {base_path.name}: make it again with "
+            f"`python -m specviz train {path.stem}`."
+        )
+    return changed(base, factors, path.name)
