@@ -6,21 +6,28 @@ import os
 import platform
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 import torch
 import transformers
 
-from specviz.bench import quick
+from specviz.bench import eagle, quick
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 
 Suite = Callable[[Report, str, Sequence[str]], None]
-SUITES: dict[str, Suite] = {"quick": quick.run}
+SUITES: dict[str, Suite] = {"quick": quick.run, "eagle": eagle.run}
+SHORT: dict[str, Suite] = {"eagle": partial(eagle.run, quick=True)}
+"""The same on fewer prompts, where a suite takes hours."""
 
 
 def run_suite(
-    name: str, methods: Sequence[str] = (), target: str = "smollm2-135m-instruct", report: Callable[[str], None] = print
+    name: str,
+    methods: Sequence[str] = (),
+    target: str = "smollm2-135m-instruct",
+    report: Callable[[str], None] = print,
+    short: bool = False,
 ) -> Report:
     """Measure the suite called ``name``; ``report`` hears each row as it is known. Raises BadInput for unknown names."""
     if name not in SUITES:
@@ -29,7 +36,7 @@ def run_suite(
     if unknown:
         raise BadInput(f"There is no method {unknown[0]!r}; there are: {', '.join(all_methods())}.")
     made = Report(name, where(target), say=report)
-    SUITES[name](made, target, methods)
+    (SHORT if short else SUITES).get(name, SUITES[name])(made, target, methods)
     return made
 
 

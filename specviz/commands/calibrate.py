@@ -1,4 +1,4 @@
-"""``calibrate``: find a method's draft tree from decoded text, and keep it where the method looks for it."""
+"""``calibrate``: find a method's draft tree, or its depth, from decoded text, and keep it where the method looks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Calibrate, and print the file that holds the tree."""
-    from specviz.bench import calibrate
+    from specviz.bench import calibrate, calibrate_drafted
 
-    print(calibrate.run(options.name, options.target, report=tell))
+    drafted = calibrate_drafted.RUNS.get(options.name)
+    print(
+        drafted(options.target, report=tell) if drafted else calibrate.run(options.name, options.target, report=tell)
+    )
     return 0

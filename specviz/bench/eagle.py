@@ -1,0 +1,202 @@
+"""The eagle suite: trained drafters on held-out prompts of six kinds, and whether each does what its paper says.
+
+Speed-ups are against the target's own runs just before and after; τ counts the bonus token; every mean is over the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from specviz.bench.gather import Arm, Sample, Samples, gather
+from specviz.bench.measure import Bencher
+from specviz.bench.prompts import KINDS
+from specviz.bench.report import Report, Row
+from specviz.methods.parameters import describe
+from specviz.methods.registry import all_methods
+
+QUICK = 2
+"""Prompts a kind of the short suite."""
+
+LINE = ("eagle", "eagle2", "eagle3", "ddd", "gto", "falcon", "medusa", "traversal", "speculative_sampling")
+"""Each as a user gets it; ``traversal`` differs from ``eagle`` only where tokens are sampled."""
+
+TREE = {"depth": 5, "width": 10, "nodes": 25}
+"""The depth and the size of EAGLE's fixed tree, for a fair comparison with it."""
+
+CHAIN = {"depth": 8, "width": 1, "nodes": 8}
+STUDIES = (
+    Arm("eagle, 25 nodes", "eagle", {"tree": "published"}),
+    Arm("eagle2, 25 nodes", "eagle2", TREE),
+    Arm("eagle3, 25 nodes", "eagle3", TREE),
+)
+GREEDY_STUDIES = (
+    Arm("eagle, chains", "eagle2", CHAIN),
+    Arm("eagle3, chains", "eagle3", CHAIN),
+    Arm("ddd, paper's threshold", "ddd", {"threshold": "paper", "levels": "published"}),
+)
+FIXED = "ddd's tree, fixed depth"
+GOALS = {0.0: (2.0, 3.0), 1.0: (1.6, None)}
+"""Least speed-up and τ of the best method by temperature."""
+
+
+def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """Every comparison whose methods were asked for (all when ``methods`` is empty)."""
+    bench = Bencher(target)
+    prompts = {kind: texts[:QUICK] if quick else texts for kind, texts in KINDS.items()}
+    for heat in (0.0, 1.0):
+        arms = [arm for arm in arms_at(heat) if not methods or arm.method in methods]
+        found = gather(bench, arms, prompts, heat, report.say)
+        for row in rows(found, arms, heat):
+            report.add(row)
+
+
+def arms_at(heat: float) -> list[Arm]:
+    """Everything that runs at this temperature."""
+    known = all_methods()
+    line = [Arm(name, name) for name in LINE if name in known and (heat or name != "traversal")]
+    return [*line, *STUDIES, *(() if heat else (*GREEDY_STUDIES, fixed_depth()))]
+
+
+def fixed_depth() -> Arm:
+    """The tree of ``ddd`` with its own defaults, but always as deep as it may go."""
+    own = {one.name: one.default for one in describe(all_methods()["ddd"].parameters)}
+    return Arm(FIXED, own["drafter"] if own["drafter"] == "eagle3" else "eagle2", {
+        name: own[name] for name in ("depth", "width", "nodes")
+    })  # fmt: skip
+
+
+def rows(found: Samples, arms: Sequence[Arm], heat: float) -> list[Row]:
+    """What was gathered at one temperature, as rows."""
+    where = f", T = {heat:g}"
+    made = [_speed(found, arm, where) for arm in arms if arm.label in LINE]
+    made += _best(found, heat)
+    made += _ordered(found, where)
+    if not heat:
+        made += [*_flatness(found), *_depth(found, where), *_forwards(found)]
+    return made
+
+
+def _speed(found: Samples, arm: Arm, where: str) -> Row:
+    """Speed-up of one method, with what a reader needs to weigh it."""
+    samples = found.of(arm.label)
+    if not samples:
+        return Row(arm.label + where, None, detail=found.missing.get(arm.label, "not run"))
+    kinds = ", ".join(f"{kind} {gain:.2f}" for kind, gain in found.by_kind(arm.label, lambda one: one.gain).items())
+    same = sum(sample.same for sample in samples)
+    detail = (
+        f"τ {_mean(found, arm.label, _tau):.2f}; {kinds}; {100 * _mean(found, arm.label, _repeated):.0f} % of the 4-grams "
+        f"repeat earlier ones; the target's own text in {same} of {len(samples)}"
+    )
+    return Row(arm.label + where, _mean(found, arm.label, _gain), detail=detail)
+
+
+def _best(found: Samples, heat: float) -> list[Row]:
+    """The fastest method of the line, held against the goals."""
+    ran = [label for label in LINE if found.of(label)]
+    if not ran:
+        return []
+    fastest = max(ran, key=lambda label: _mean(found, label, _gain))
+    speed, length = GOALS[heat]
+    return [
+        Row(f"the fastest, T = {heat:g}", _mean(found, fastest, _gain), goal=speed, detail=fastest),
+        Row(f"the fastest, τ at T = {heat:g}", _mean(found, fastest, _tau), "tokens", length, detail=fastest),
+    ]
+
+
+def _ordered(found: Samples, where: str) -> list[Row]:
+    """Each step of the line on trees of the same size: dynamic over fixed, then the better drafter."""
+    steps = (
+        ("a tree that follows confidence over a fixed one, same drafter", "eagle2, 25 nodes", "eagle, 25 nodes"),
+        ("EAGLE-3's drafter over EAGLE's, same kind of tree", "eagle3, 25 nodes", "eagle2, 25 nodes"),
+        ("GTO's drafter over EAGLE-3's", "gto", "eagle3"),
+    )
+    return [
+        _versus(found, f"τ: {what}{where}", first, second)
+        for what, first, second in steps
+        if _both(found, first, second)
+    ]
+
+
+def _both(found: Samples, first: str, second: str) -> bool:
+    return bool(found.of(first) and found.of(second))
+
+
+def _versus(found: Samples, name: str, first: str, second: str, goal: float = 1.0) -> Row:
+    """τ of one arm over another's on the same prompts."""
+    pairs = found.pairs(first, second, _tau)
+    ours, theirs = _mean(found, first, _tau), _mean(found, second, _tau)
+    better = sum(one > other for one, other in pairs)
+    detail = f"{first} {ours:.3f}, {second} {theirs:.3f}; more on {better} of {len(pairs)} prompts"
+    return Row(name, ours / theirs, goal=goal, detail=detail)
+
+
+def _flatness(found: Samples) -> list[Row]:
+    """How much of the first depth's acceptance is left at the sixth, both drafters drafting chains."""
+    if not _both(found, "eagle, chains", "eagle3, chains"):
+        return []
+    curves = {label: found.by_depth(label) for label in ("eagle, chains", "eagle3, chains")}
+    kept = {label: _kept(curve) for label, curve in curves.items()}
+    detail = "; ".join(f"{label} " + " ".join(f"{share:.2f}" for share in curve) for label, curve in curves.items())
+    gain = kept["eagle3, chains"] / kept["eagle, chains"] if kept["eagle, chains"] else None
+    return [Row("acceptance at depths 4 to 6 ÷ at depth 1, EAGLE-3 over EAGLE", gain, goal=1.0, detail=detail)]
+
+
+def _kept(curve: Sequence[float]) -> float:
+    deep = curve[3:6]
+    return sum(deep) / len(deep) / curve[0] if deep and curve[0] else 0.0
+
+
+def _depth(found: Samples, where: str) -> list[Row]:
+    """Dynamic depth against a fixed one: drafter forwards, τ, time."""
+    made: list[Row] = []
+    for label, goals in (("ddd", True), ("ddd, paper's threshold", False)):
+        if not _both(found, label, FIXED):
+            continue
+        forwards = _a_step(found, label, _forwards_of) / _a_step(found, FIXED, _forwards_of)
+        gain = _mean(found, label, _gain) / _mean(found, FIXED, _gain)
+        detail = f"{_a_step(found, label, _forwards_of):.2f} a round instead of {_a_step(found, FIXED, _forwards_of):.2f}"
+        made += [
+            Row(f"{label}: drafter forwards over fixed depth", forwards, goal=1.0 if goals else None, at_most=True,
+                detail=detail),
+            _versus(found, f"{label}: τ over fixed depth", label, FIXED, 0.99),
+            Row(f"{label}: speed over fixed depth{where}", gain, goal=1.0 if goals else None),
+        ]  # fmt: skip
+    return made
+
+
+def _forwards(found: Samples) -> list[Row]:
+    """Tokens a drafter forward: where two levels come of one forward against one each."""
+    if not _both(found, "falcon", "eagle"):
+        return []
+    made = {label: _per_forward(found, label) for label in ("falcon", "eagle", "eagle, 25 nodes") if found.of(label)}
+    detail = ", ".join(f"{label} {value:.2f}" for label, value in made.items())
+    ratio = made["falcon"] / max(value for label, value in made.items() if label != "falcon")
+    return [Row("tokens a drafter forward, falcon over EAGLE", ratio, goal=1.0, detail=detail)]
+
+
+def _per_forward(found: Samples, label: str) -> float:
+    return found.total(label, lambda one: one.emitted) / max(1.0, found.total(label, _forwards_of))
+
+
+def _a_step(found: Samples, label: str, of: Callable[[Sample], float]) -> float:
+    return found.total(label, of) / max(1.0, found.total(label, lambda one: one.steps))
+
+
+def _mean(found: Samples, label: str, of: Callable[[Sample], float]) -> float:
+    return found.mean(label, of) or 0.0
+
+
+def _tau(sample: Sample) -> float:
+    return sample.tau
+
+
+def _gain(sample: Sample) -> float:
+    return sample.gain
+
+
+def _repeated(sample: Sample) -> float:
+    return sample.repeated
+
+
+def _forwards_of(sample: Sample) -> float:
+    return sample.forwards

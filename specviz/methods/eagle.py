@@ -1,0 +1,71 @@
+"""EAGLE (Li et al. 2401.15077): one decoder layer goes on from the target's last hidden state, into a tree of fixed shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.engine.tree import TreeShape
+    from specviz.methods.parts import Parts
+
+# The published 25-node tree by child counts, depth by depth: 4 / 8 / 8 / 3 / 2 nodes. Earlier siblings have more below.
+PUBLISHED = ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,))
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Which tree, and who judges it when tokens are sampled. At temperature 0 both rules are greedy matching."""
+
+    tree: str = choice(
+        "fitted", ("published", "fitted"), "The published 25 nodes, or as many of the best as pay on this machine."
+    )
+    rule: str = choice(
+        "without_replacement",
+        ("without_replacement", "match"),
+        "Rejection without replacement, or sample-and-match (equal to the autoregressive run token for token).",
+    )
+
+
+@method(
+    name="eagle",
+    title="EAGLE",
+    summary="A one-layer drafter continues the target's last hidden states, each with the token that was really sampled.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=False,
+    paper=Paper(
+        "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", "Li et al.", 2024, "2401.15077", "ICML"
+    ),
+    look_at="The tree has one shape in every round, sure or not; acceptance by depth falls, as drafted features drift away.",
+    parameters=Parameters,
+    weights=("eagle",),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.sampled import Sampled
+
+    network = parts.heads("eagle")
+    controller = Steady(FeatureDrafter(network, parts.target.context_length), Sampled(_shape(parameters, parts)))
+    acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
+    return Composition(controller, acceptance, network.config.taps, draft_name="eagle")
+
+
+def _shape(parameters: Parameters, parts: Parts) -> TreeShape:
+    from specviz.engine.tree import shape_from_counts
+    from specviz.growth.calibrated import CalibratedTree
+    from specviz.growth.dynamic import Paying
+
+    if parameters.tree == "published":
+        return shape_from_counts(PUBLISHED)
+    tree = CalibratedTree.load(parts.tree_file("eagle"))
+    pays = Paying.on(parts.cost_curve(), parts.target.tier)
+    return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.chance)))

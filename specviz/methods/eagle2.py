@@ -1,0 +1,58 @@
+"""EAGLE-2 (Li et al. 2406.16858): the drafter of EAGLE, and a tree that follows its confidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's values for a 7B target are depth 6, width 10 and 59 nodes (60 with the root)."""
+
+    depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 6.", "levels")
+    width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
+    nodes: int = number(
+        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes"
+    )
+    rule: str = choice(
+        "match",
+        ("match", "rejection"),
+        "Sample-and-match (equal to the autoregressive run token for token), or rejection of point masses, as published.",
+    )
+
+
+@method(
+    name="eagle2",
+    title="EAGLE-2",
+    summary="The drafter's confidence stands in for acceptance: expand the best beam, then keep the best nodes of all.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    paper=Paper(
+        "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees", "Li et al.", 2024, "2406.16858", "EMNLP"
+    ),
+    look_at="Two phases: the beam expands level by level, then the losers fade. Sure rounds give deep trees, doubtful wide ones.",
+    parameters=Parameters,
+    weights=("eagle",),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.dynamic import Dynamic, Paying
+
+    network = parts.heads("eagle")
+    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    acceptance = Match() if parameters.rule == "match" else Rejection()
+    return Composition(Steady(FeatureDrafter(network, parts.target.context_length), growth), acceptance, network.config.taps, draft_name="eagle")

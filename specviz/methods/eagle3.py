@@ -1,0 +1,62 @@
+"""EAGLE-3 (Li et al. 2503.01840): three of the target's hidden states fused, and a drafter trained on its own outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's values for an 8B target are depth 8, width 10 and 59 nodes (60 with the root)."""
+
+    depth: int = number(5, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 8.", "levels")
+    width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
+    nodes: int = number(
+        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes"
+    )
+    rule: str = choice(
+        "match",
+        ("match", "rejection"),
+        "Sample-and-match (equal to the autoregressive run token for token), or rejection of point masses, as published.",
+    )
+
+
+@method(
+    name="eagle3",
+    title="EAGLE-3",
+    summary="Low, middle and high hidden states are fused, and the drafter was trained on what it feeds itself.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    paper=Paper(
+        "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
+        "Li et al.",
+        2025,
+        "2503.01840",
+        "NeurIPS",
+    ),
+    look_at="Acceptance by depth stays flat where EAGLE's decays: the drafter has met its own mistakes in training.",
+    parameters=Parameters,
+    weights=("eagle3",),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.dynamic import Dynamic, Paying
+
+    network = parts.heads("eagle3")
+    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    acceptance = Match() if parameters.rule == "match" else Rejection()
+    return Composition(Steady(FeatureDrafter(network, parts.target.context_length), growth), acceptance, network.config.taps, draft_name="eagle3")
