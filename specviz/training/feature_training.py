@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ class Settings:
     ``minutes`` of training time; an update reads ``batch`` dialogues, one at a time on each of ``workers`` cores.
     ``fresh`` is the share of dialogues the target has to read for the first time: that costs more than learning from
     them, so the others are some that it has read already. A milestone every ``every`` minutes measures ``measured``
-    held-out dialogues.
+    held-out dialogues. On a processor minutes are those its cores have really worked for this.
     """
 
     minutes: float = 60.0
@@ -111,9 +112,9 @@ def update(bench: Bench, batch: Sequence[int], rate: float, settings: Settings) 
 def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> trainer.Progress:
     """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the network."""
     progress = resume(bench, checkpoint) if settings.resume and checkpoint.is_file() else trainer.Progress()
-    clock = trainer.Clock(progress, settings.minutes)
+    clock = trainer.Clock(progress, settings.minutes, settings.workers if bench.store.keeps else None)
     stream = batches(bench.store, bench.training, settings, progress.updates)
-    due = progress.seconds + 60 * settings.every
+    due, saved = progress.seconds + 60 * settings.every, time.monotonic()
     recent: list[float] = []
     clock.start()
     while clock.share < 1:
@@ -125,7 +126,11 @@ def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Re
         clock.stop()
         if progress.seconds >= due or clock.share >= 1:
             _milestone(bench, settings, checkpoint, progress, float(np.mean(recent)), report)
-            recent, due = [], progress.seconds + 60 * settings.every
+            recent, due, saved = [], progress.seconds + 60 * settings.every, time.monotonic()
+            clock.start()
+        elif time.monotonic() - saved > 60 * settings.every:
+            trainer.write_checkpoint(checkpoint, state(bench), progress)
+            saved = time.monotonic()
             clock.start()
     use_average(bench)
     return progress

@@ -1,0 +1,170 @@
+"""Draft with a network that goes on from the target's hidden states, level by level of a tree.
+
+What was committed enters the cache from the target's own features; what is drafted enters it from the network's own, and
+is thrown away after the round: Li et al., EAGLE (arXiv 2401.15077). With the root at position P, the input that gives the
+law of its children is the feature of token P - 1 with the root's embedding; a child's is its parent's output with its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
+from specviz.drafters.silent import Silent
+from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.engine.transfer import send
+from specviz.trace.schema import Note
+
+# Rows of a prompt that go through the network at once: the mask grows with their number times the prompt's length.
+PIECE = 512
+_FIRST_COLUMNS = 512
+
+
+class FeatureDrafter(Silent):
+    """``stepper`` is shared; cache and features belong to one run. ``context_length`` is how far it can look."""
+
+    def __init__(self, stepper: FeatureStepper, context_length: int) -> None:
+        self.support: Tensor | None = stepper.net.draft_ids
+        self.taps = stepper.config.taps
+        self._stepper = stepper
+        self._context_length = context_length
+        self._cache: FeatureCache | None = None
+        self._calls = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        self._committed = 0
+        """Inputs in the cache that stand on the target's own features."""
+        self._waiting: list[Tensor] = []
+        """The target's features [row, hidden * tap] of the tokens from ``_committed`` on."""
+        self._end_round()
+
+    def _end_round(self) -> None:
+        self._outputs: dict[int, Tensor] = {}
+        self._ancestry: dict[int, tuple[int, ...]] = {}
+        """By node: the columns behind the committed ones that hold its drafted ancestors and itself."""
+        self._drafted = 0
+        self._root_logits: Tensor | None = None
+
+    @torch.inference_mode()
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._restart()
+        self._cache = FeatureCache(self._stepper.net, min(self._context_length, max(_FIRST_COLUMNS, 2 * len(context.ids))))
+        if prefill is not None:
+            self._waiting.append(self._features(prefill))
+            self._commit(context.ids, context.position - 1)
+        self._calls = 0  # taking in the prompt is part of the prefill
+
+    def observe(self, finished: Round) -> None:
+        path = (0, *finished.verdict.path)[: len(finished.emitted)]
+        kept = send(list(path), finished.context.device)
+        self._waiting.append(self._features(finished.target)[kept])
+        self._end_round()
+
+    def close(self) -> None:
+        self._cache = None
+        self._restart()
+
+    def calls(self) -> int:
+        made, self._calls = self._calls, 0
+        return made
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return ()
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        """The warped law after each of ``nodes``; the plain softmax at temperature 0."""
+        found = self.logits(context, tokens, parents, nodes)
+        if found is None:
+            return [None] * len(nodes)
+        return [Proposal(law, self.support) for law in context.warp.log_probabilities(found).exp()]
+
+    @torch.inference_mode()
+    def logits(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> Tensor | None:
+        """Raw logits [node, support] after each of ``nodes`` of the tree so far, whose parents were asked before.
+
+        None where the network cannot go on: the context is full, or no token has a feature yet (a prompt of one token).
+        """
+        if list(nodes) == [0]:
+            return self._after_root(context)
+        if self._root_logits is None:
+            self._after_root(context)
+        depths = [self._depth(parents, node) for node in nodes]
+        if self._root_logits is None or context.position + max(depths) > self._context_length:
+            return None
+        outputs = self._grow(context, [tokens[node] for node in nodes], [parents[node] for node in nodes], nodes, depths)
+        return self._stepper.logits(outputs)
+
+    def _after_root(self, context: Context) -> Tensor | None:
+        """Take in what was committed since, the root last, whose output gives the law of its children."""
+        if self._root_logits is None and 0 < context.position <= self._context_length and self._waiting:
+            last = self._commit(context.ids, context.position)
+            self._outputs[0], self._ancestry[0] = last, ()
+            self._root_logits = self._stepper.logits(last)
+        return self._root_logits
+
+    def _commit(self, ids: Sequence[int], until: int) -> Tensor:
+        """Run the inputs from ``_committed`` up to ``until`` over their true features. The last output [1, hidden]."""
+        assert self._cache is not None
+        features = torch.cat(self._waiting)
+        device, last = features.device, features[:0]
+        done = 0
+        self._cache.reserve(until)
+        self._stepper.net.reach(until)
+        while self._committed < until:
+            start, end = self._committed, min(until, self._committed + PIECE)
+            rows = self._stepper.fuse(features[done : done + end - start])
+            places = torch.arange(start, end, device=device)
+            seen = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
+            last = self._stepper(send(list(ids[start + 1 : end + 1]), device), rows, places, self._cache, start, seen)[-1:]
+            done, self._committed = done + end - start, end
+            self._calls += 1
+        self._waiting = [features[done:]]
+        return last
+
+    def _grow(
+        self, context: Context, tokens: list[int], parents: list[int], nodes: Sequence[int], depths: list[int]
+    ) -> Tensor:
+        """One forward over drafted nodes; what it gives is kept for their children."""
+        assert self._cache is not None
+        start = self._committed + self._drafted
+        device = context.device
+        for place, (node, parent) in enumerate(zip(nodes, parents, strict=True)):
+            self._ancestry[node] = (*self._ancestry[parent], start + place)
+        self._cache.reserve(start + len(nodes))
+        self._stepper.net.reach(context.position + max(depths))
+        features = torch.cat([self._outputs[parent] for parent in parents])
+        places = send([context.position - 1 + depth for depth in depths], device)
+        seen = self._seen(nodes, start + len(nodes), device)
+        outputs = self._stepper(send(tokens, device), features, places, self._cache, start, seen)
+        self._drafted += len(nodes)
+        self._calls += 1
+        for place, node in enumerate(nodes):
+            self._outputs[node] = outputs[place : place + 1]
+        return outputs
+
+    def _seen(self, nodes: Sequence[int], columns: int, device: torch.device) -> Tensor:
+        """Bool [node, column]: all that is committed, a node's drafted ancestors, and itself."""
+        seen = torch.zeros(len(nodes), columns, dtype=torch.bool)
+        seen[:, : self._committed] = True
+        for row, node in enumerate(nodes):
+            seen[row, list(self._ancestry[node])] = True
+        return seen.to(device)
+
+    @staticmethod
+    def _depth(parents: Sequence[int], node: int) -> int:
+        depth = 0
+        while node:
+            node, depth = parents[node], depth + 1
+        return depth
+
+    def _features(self, passed: TargetPass) -> Tensor:
+        """What the network reads of the target's pass: [row, tap * hidden]."""
+        return torch.cat([passed.hidden[tap] for tap in self.taps], dim=-1)

@@ -1,0 +1,115 @@
+"""A feature drafter's network as it runs while drafting: one sequence, a cache, and as few operations as it takes.
+
+On a processor a pass over a few rows costs operations and the reading of weights, not arithmetic. So norms' weights move
+into the matrices behind them, matrices with a common input become one, and the caller may lay them out for its machine.
+Axis names: ``row``, ``hidden``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.feature_net import FeatureNet
+
+Product = Callable[[Tensor], Tensor]
+"""Rows times a fixed matrix."""
+Layout = Callable[[Tensor], Product]
+"""How a matrix [out, in] is kept for products."""
+
+
+def plain(weight: Tensor) -> Product:
+    """The matrix as it is."""
+    return partial(F.linear, weight=weight)
+
+
+class FeatureCache:
+    """Keys and values [kv, column, size] of one run, with room to spare; it grows by doubling."""
+
+    def __init__(self, net: FeatureNet, capacity: int) -> None:
+        config = net.config
+        shape = (2, config.kv_heads, capacity, config.head_size)
+        self._both = torch.empty(shape, dtype=net.embedding.dtype, device=net.embedding.device)
+
+    def reserve(self, columns: int) -> None:
+        """Make room for this many columns; what is there stays."""
+        capacity = self._both.shape[2]
+        if columns > capacity:
+            wider = torch.empty_like(self._both[:, :, :1]).repeat(1, 1, max(columns, 2 * capacity), 1)
+            wider[:, :, :capacity] = self._both
+            self._both = wider
+
+    def put(self, start: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write keys and values [row, kv, size] from column ``start`` on; all up to and with them [kv, column, size]."""
+        end = start + len(keys)
+        self._both[0, :, start:end] = keys.transpose(0, 1)
+        self._both[1, :, start:end] = values.transpose(0, 1)
+        return self._both[0, :, :end], self._both[1, :, :end]
+
+
+class FeatureStepper:
+    """Frozen weights folded and laid out; shared between runs, each of which has its own cache."""
+
+    def __init__(self, net: FeatureNet, layout: Layout = plain) -> None:
+        self.net, self.config = net, net.config
+        layer, attention, mlp = net.layer, net.layer.self_attn, net.layer.mlp
+        entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
+        if net.config.wide:
+            entering = entering * torch.cat((layer.input_layernorm.weight, layer.hidden_norm.weight))
+        before = layer.post_attention_layernorm.weight
+        self._fc = layout(net.fc.weight * net.fc.scale)
+        self._qkv = layout(entering.contiguous())
+        self._out = layout(attention.o_proj.weight)
+        self._up = layout((torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)) * before).contiguous())
+        self._down = layout(mlp.down_proj.weight)
+        self._head = layout(net.head * net.norm.weight if net.config.wide else net.head)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's hidden states [row, tap * hidden] to what the network takes, [row, hidden]."""
+        return self._enter(features) if self.config.wide else features
+
+    def _enter(self, inputs: Tensor) -> Tensor:
+        found = self._fc(inputs)
+        return found if self.net.fc.bias is None else found + self.net.fc.bias
+
+    def __call__(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: FeatureCache, start: int, seen: Tensor | None
+    ) -> Tensor:
+        """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on.
+
+        ``seen`` is bool [row, column] up to and with the new columns; None where every row sees them all.
+        """
+        config, rows = self.config, len(tokens)
+        embedded = F.embedding(tokens, self.net.embedding)
+        if config.wide:
+            residual = features
+            mixed = self._qkv(torch.cat((self._unit(embedded), self._unit(features)), dim=-1))
+        else:
+            residual = self._enter(torch.cat((embedded, features), dim=-1))
+            mixed = self._qkv(residual)
+        split = mixed.view(rows, config.heads + 2 * config.kv_heads, config.head_size)
+        turned = self.net.turn(split[:, : config.heads + config.kv_heads], positions)
+        keys, values = cache.put(start, turned[:, config.heads :], split[:, config.heads + config.kv_heads :])
+        x = residual + self._out(self._attend(turned[:, : config.heads], keys, values, seen))
+        gate, up = self._up(self._unit(x)).chunk(2, dim=-1)
+        return x + self._down(F.silu(gate) * up)
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """Outputs [row, hidden] to logits [row, support]."""
+        return self._head(self._unit(outputs) if self.config.wide else outputs)
+
+    def _unit(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)
+
+    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
+        """[row, head, size] to [row, head * size]. Heads that share keys become rows, so that keys are not repeated."""
+        rows, heads, size = queries.shape
+        groups = len(keys)
+        shaped = queries.view(rows, groups, heads // groups, size).permute(1, 2, 0, 3).reshape(1, groups, -1, size)
+        mask = None if seen is None else seen.repeat(heads // groups, 1)
+        found = F.scaled_dot_product_attention(shaped, keys[None], values[None], attn_mask=mask)
+        return found.view(groups, -1, rows, size).permute(2, 0, 1, 3).reshape(rows, heads * size)

@@ -1,0 +1,152 @@
+"""The drafter on the target's features: every logit of every round is the network's own, whatever was accepted before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from specviz.acceptance.match import Match
+from specviz.acceptance.rejection import Rejection
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition, Context, Draft
+from specviz.engine.sampling import Warp
+from specviz.engine.tree import DraftTree, shape_from_counts
+from specviz.growth.root import RootOnly
+from specviz.growth.sampled import Sampled
+from specviz.targets.text import TextTarget
+from tests.feature_worlds import Audited, tiny_net
+from tests.tiny import VOCAB, Decoded, decode, tiny_target
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+TREE = shape_from_counts([[3], [2, 1, 0], [1, 1, 0], [1, 0]])
+
+
+class Scripted:
+    """Asks the drafter about a tree that is right just so deep: in round r the first r mod 5 levels of four hold the
+    token the target will choose, beside a wrong one; all other tokens are wrong."""
+
+    def __init__(self, truth: Sequence[int]) -> None:
+        self.truth = list(truth)
+
+    def grow(self, drafter: Audited, context: Context) -> Draft:
+        tokens, parents, here = [context.ids[-1]], [-1], 0
+        asked = drafter.logits(context, tokens, parents, [0])
+        for level in range(min(4, context.room - 1)):
+            place = len(context.ids) - context.prompt_length + level
+            right = self.truth[place] if place < len(self.truth) else 0
+            best = right if level < context.round % 5 else (right + 7) % VOCAB
+            tokens += [(best + 1) % VOCAB if (best + 1) % VOCAB != right else (best + 2) % VOCAB, best]
+            parents += [here, here]
+            fresh = [len(tokens) - 2, len(tokens) - 1]
+            here = fresh[1]
+            if asked is not None:
+                asked = drafter.logits(context, tokens, parents, fresh)
+        return Draft(DraftTree.of(tokens, parents, context.device), calls=drafter.calls())
+
+
+def alone(target: TextTarget, prompt: Sequence[int], budget: int, warp: Warp | None = None) -> Decoded:
+    from specviz.drafters.silent import Silent
+
+    return decode(target, Composition(Steady(Silent(), RootOnly()), Match()), prompt, budget, warp)
+
+
+def audited(target: TextTarget, wide: bool, support: int | None = None) -> Audited:
+    return Audited(FeatureStepper(tiny_net(target.model, wide, support)), target.model)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:2], PROMPT[:1]], ids=["prompt", "two tokens", "one token"])
+def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, prompt: list[int]) -> None:
+    target = tiny_target()
+    truth = alone(target, prompt, 60).ids
+    drafter = audited(target, wide)
+    run = decode(target, Composition(Steady(drafter, Scripted(truth)), Match(), taps=drafter.taps), prompt, 60)
+    assert run.ids == truth
+    assert drafter.worst < 1e-9
+    assert {0, 1, 2, 3, 4} <= set(drafter.accepted), "the script was to reach every accepted length"
+    # Only a prompt of one token has a round without a feature to start from.
+    assert drafter.silent == (1 if len(prompt) == 1 else 0)
+    assert drafter.checked > 9 * (len(drafter.accepted) - 1) - 9
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("wide", "support"), [(False, None), (False, 20), (True, 20)])
+def test_trees_drawn_from_it_are_the_networks_law(temperature: float, wide: bool, support: int | None) -> None:
+    target, warp = tiny_target(), Warp(temperature)
+    drafter = audited(target, wide, support)
+    composition = Composition(Steady(drafter, Sampled(TREE)), Rejection() if temperature else Match(), taps=drafter.taps)
+    run = decode(target, composition, PROMPT, 80, warp)
+    assert drafter.worst < 1e-9 and drafter.checked > 100
+    drafted = {node.token for step in run.steps for node in step.nodes[1:]}
+    assert support is None or drafted <= set(drafter.support.tolist())
+    if not temperature:
+        assert run.ids == alone(target, PROMPT, 80).ids
+
+
+def test_a_tree_costs_one_forward_a_level() -> None:
+    target = tiny_target()
+    drafter = audited(target, True)
+    run = decode(target, Composition(Steady(drafter, Sampled(TREE)), Match(), taps=drafter.taps), PROMPT, 40)
+    whole = [step for step in run.steps if len(step.nodes) == len(TREE)]
+    # The prompt was taken in at the beginning; four levels are asked for, the deepest nodes never.
+    assert whole and {step.draft_calls for step in whole} == {4}
+
+
+def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.drafters.feature_drafter.PIECE", 3)
+    target = tiny_target()
+    drafter = audited(target, True)
+    prompt = [(5 * place + place // 7) % VOCAB for place in range(40)]
+    decode(target, Composition(Steady(drafter, Sampled(TREE)), Match(), taps=drafter.taps), prompt, 30)
+    assert drafter.worst < 1e-9 and drafter.checked > 50
+
+
+def test_the_end_of_a_text_inside_a_path_and_a_second_run_leave_nothing_behind() -> None:
+    target = tiny_target()
+    truth = alone(target, PROMPT, 60).ids
+    ends = tiny_target(eos=[truth[17]])
+    drafter = audited(ends, True)
+    for _ in range(2):
+        run = decode(ends, Composition(Steady(drafter, Scripted(truth)), Match(), taps=drafter.taps), PROMPT, 60)
+        assert run.ids == truth[: truth.index(truth[17]) + 1] and run.outcome.reason == "eos"
+    assert drafter.worst < 1e-9
+
+
+def test_it_falls_silent_where_its_context_ends() -> None:
+    target = tiny_target()
+    drafter = Audited(FeatureStepper(tiny_net(target.model, True)), target.model, context_length=20)
+    run = decode(target, Composition(Steady(drafter, Sampled(TREE)), Match(), taps=drafter.taps), PROMPT, 40)
+    assert run.ids == alone(target, PROMPT, 40).ids
+    assert drafter.silent > 5 and drafter.checked > 5 and drafter.worst < 1e-9
+    assert all(len(step.nodes) == 1 for step in run.steps[-5:])
+
+
+def test_a_full_target_context_ends_the_run_cleanly() -> None:
+    target = tiny_target(context=30)
+    drafter = audited(target, False)
+    run = decode(target, Composition(Steady(drafter, Sampled(TREE)), Match(), taps=drafter.taps), PROMPT, 60)
+    assert run.outcome.reason == "context" and len(run.ids) == 30 - len(PROMPT)
+    assert drafter.worst < 1e-9
+
+
+def test_rows_are_warped_laws_over_its_vocabulary() -> None:
+    target = tiny_target()
+    drafter = audited(target, True, support=20)
+    seen = []
+
+    class Looking:
+        def grow(self, drafter: Audited, context: Context) -> Draft:
+            raw = drafter.logits(context, [context.ids[-1]], [-1], [0])
+            law = drafter.rows(context, [context.ids[-1]], [-1], [0])[0]
+            seen.append((raw, law))
+            return Draft(DraftTree.of([context.ids[-1]], [-1], context.device), calls=drafter.calls())
+
+    decode(target, Composition(Steady(drafter, Looking()), Match(), taps=drafter.taps), PROMPT, 4, Warp(0.5, top_k=3))
+    for raw, law in seen:
+        best = raw[0].topk(3)
+        assert torch.equal(law.probability.nonzero()[:, 0].sort().values, best.indices.sort().values)
+        assert torch.allclose(law.probability[best.indices], (best.values / 0.5).softmax(-1))
+        assert torch.equal(law.ids, drafter.support)

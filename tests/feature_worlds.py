@@ -1,0 +1,89 @@
+"""Tiny feature drafters on tiny random targets, and a check of every logit they give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.feature_net import FeatureConfig, FeatureNet
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.training.unrolling import unroll
+
+
+def tiny_net(model: Any, wide: bool, support: int | None = None, seed: int = 3) -> FeatureNet:
+    """A random network on the model's own embedding and head."""
+    shape = model.config
+    taps = (1, 1, 0) if wide else (shape.num_hidden_layers,)
+    config = FeatureConfig(
+        vocab_size=shape.vocab_size, hidden=shape.hidden_size, heads=4, kv_heads=2, head_size=8, inner=48, taps=taps,
+        wide=wide, bias=not wide, window=8,
+    )  # fmt: skip
+    torch.manual_seed(seed)
+    ids = None if support is None else torch.randperm(shape.vocab_size)[:support].sort().values
+    net = FeatureNet(config, model.get_input_embeddings().weight.detach(), model.lm_head.weight.detach(), ids)
+    net = net.to(model.dtype).requires_grad_(False)
+    for name, weight in net.named_parameters():
+        if weight.ndim == 1:
+            weight.add_(0.2 * torch.randn_like(weight))
+        else:
+            weight.normal_(std=1.5 * weight.shape[1] ** -0.5)
+    net.fc.scale.uniform_(0.5, 2)
+    return net
+
+
+def true_features(model: Any, taps: Sequence[int], ids: Sequence[int]) -> Tensor:
+    """[token, tap * hidden] from one plain pass over the text."""
+    with torch.no_grad():
+        found = model(torch.tensor([list(ids)]), output_hidden_states=True)
+    return torch.cat([found.hidden_states[tap][0] for tap in taps], dim=-1)
+
+
+class Audited(FeatureDrafter):
+    """A drafter whose every answer is compared with the network run from scratch on the committed text and the path."""
+
+    def __init__(self, stepper: FeatureStepper, model: Any, context_length: int = 1024) -> None:
+        super().__init__(stepper, context_length)
+        self.model = model
+        self.checked = 0
+        self.worst = 0.0
+        self.silent = 0
+        self.accepted: list[int] = []
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        super().begin(context, prefill)
+        self.began_with = None if prefill is None else len(context.ids) - 1
+
+    def observe(self, finished: Round) -> None:
+        self.accepted.append(len(finished.verdict.path))
+        super().observe(finished)
+
+    def logits(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> Tensor | None:
+        found = super().logits(context, tokens, parents, nodes)
+        if found is None:
+            self.silent += 1
+            return None
+        net = self._stepper.net
+        features = true_features(self.model, net.config.taps, context.ids)
+        for row, node in zip(found, nodes, strict=True):
+            path = []
+            while node:
+                path.append(tokens[node])
+                node = parents[node]
+            text = torch.tensor([*context.ids, *reversed(path)])
+            starts = [torch.tensor([context.position - 1])] * (len(path) + 1)
+            wanted = net.logits(unroll(net, text, _padded(features, len(text)), starts)[-1])[0]
+            self.worst = max(self.worst, float((row - wanted).abs().max() / wanted.abs().max()))
+            self.checked += 1
+        return found
+
+
+def _padded(features: Tensor, length: int) -> Tensor:
+    """Rows for drafted tokens, so wrong that nobody can have read them."""
+    return torch.cat((features, torch.full((length - len(features), features.shape[1]), 1e4, dtype=features.dtype)))
