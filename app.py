@@ -7,6 +7,7 @@ import os
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 os.environ.setdefault("GRADIO_SSR_MODE", "false")
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000")  # else pandas sums up all events after each
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 if os.environ.get("SPACES_ZERO_GPU"):
@@ -14,8 +15,8 @@ if os.environ.get("SPACES_ZERO_GPU"):
 
 from specviz.ui import page, settings, shared  # noqa: E402
 
-chosen = settings.read()
-demo = page.build(shared.make(chosen))
+running = shared.make(settings.read())
+demo, options = page.build(running), page.launch_options(running)
 
 if __name__ == "__main__":
-    demo.launch(**page.launch_options(chosen))
+    demo.launch(**options)

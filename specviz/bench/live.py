@@ -1,94 +1,113 @@
-"""What watching costs: the app in a process of its own, a client that follows its stream, and the same runs without it."""
+"""What watching costs: the same decoding in this process, watched through the app by another process and not watched."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import socket
+import runpy
+import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from gradio_client import Client
+from typing import Any
 
 from specviz.bench.measure import Bencher, paired, spread
-from specviz.bench.prompts import QUESTION
+from specviz.bench.prompts import CHAT
 from specviz.bench.report import Report, Row
-from specviz.errors import SpecvizError
+from specviz.request import Memory, Request
+from specviz.run import stream
+from specviz.trace.schema import End, Run, Step
 
 APP = Path(__file__).resolve().parents[2] / "app.py"
-PATIENCE = 120.0
+METHOD, PROMPT = "prompt_lookup", CHAT[0]
+PAIRS = 9
+
+
+class Clock:
+    """Wall-clock tokens a second of the last run, from its run line to its end line, whoever takes its events meanwhile."""
+
+    rate = 0.0
+
+    def timed(self, events: Iterator[Run | Step | End]) -> Iterator[Run | Step | End]:
+        """The same events."""
+        started, tokens = time.perf_counter(), 0
+        for event in events:
+            if isinstance(event, Step):
+                tokens += len(event.emitted)
+            if isinstance(event, End):
+                self.rate = tokens / (time.perf_counter() - started - event.prefill_ns / 1e9)
+            yield event
+            if isinstance(event, Run):
+                started = time.perf_counter()
 
 
 @contextmanager
-def served() -> Iterator[str]:
-    """The app on a free port of this machine; its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    environment = {**os.environ, "PORT": port, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        [sys.executable, str(APP)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+def served(clock: Clock) -> Iterator[str]:
+    """The app in this process, so that both kinds of run share one model; its address."""
+    app = runpy.run_path(str(APP))
+    running = app["running"].live
+    whole = running.stream
+    running.stream = lambda *asked: clock.timed(whole(*asked))
+    _, address, _ = app["demo"].launch(
+        **{**app["options"], "prevent_thread_lock": True, "quiet": True, "server_port": None, "server_name": "127.0.0.1"}
     )
     try:
-        yield _address(process)
+        yield address
     finally:
-        process.terminate()
-        process.wait(timeout=20)
+        app["demo"].close()
 
 
-def _address(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    started = time.monotonic()
-    said = []
-    for line in process.stdout:
-        said.append(line)
-        found = re.search(r"http://[\w.:-]+", line)
-        if found:
-            return found.group()
-        if time.monotonic() - started > PATIENCE:
-            break
-    raise SpecvizError("The app did not start: " + "".join(said)[-300:].strip())
+@contextmanager
+def watching(address: str) -> Iterator[Callable[[dict[str, Any]], dict[str, float]]]:
+    """A watcher in a process of its own: a function that has it press Run live and says what it saw."""
+    command = [sys.executable, "-m", "specviz.bench.watcher", address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=APP.parent) as process:
+        assert process.stdin is not None and process.stdout is not None
+        asked, said = process.stdin, process.stdout
+        said.readline()
+
+        def press(controls: dict[str, Any]) -> dict[str, float]:
+            print(json.dumps(controls), file=asked, flush=True)
+            return json.loads(said.readline())
+
+        yield press
+        asked.close()
 
 
 def live_view(report: Report, bench: Bencher) -> None:
-    """Updates a second while a run is followed, and tokens a second followed against not followed."""
-    rates: list[float] = []
-    ready = bench.prepared("prompt_lookup", QUESTION[0])
-    with served() as address:
-        client = Client(address, verbose=False)
+    """Updates a second while a run is watched, and tokens a second watched against not watched."""
+    clock, seen = Clock(), []
+    basics = {"of": "basics", "values": {"temperature": 0.0, "max_new_tokens": bench.tokens}}
+    advanced = {"of": "advanced", "values": {"baseline": False}}
+    controls = {"sp-method": METHOD, "sp-target": bench.target, "sp-prompt": PROMPT}
+    forms = {"sp-basics": json.dumps(basics), "sp-advanced": json.dumps(advanced), "sp-own": '{"of":"","values":{}}'}
+    request = Request(method=METHOD, prompt=PROMPT, target=bench.target, max_new_tokens=bench.tokens, **bench.settings)
 
-        def followed() -> float:
-            times, last = [], ""
-            job = client.submit("prompt_lookup", QUESTION[0], bench.tokens, api_name="/run")
-            for text in job:
-                times.append(time.perf_counter())
-                last = text
-            end = json.loads(last.splitlines()[-1])
-            rates.append((len(times) - 1) / (times[-1] - times[0]))
-            return float(end["metrics"]["tokens_per_second"])
+    def alone() -> float:
+        for _ in clock.timed(stream(request, memory=Memory(), cancel=threading.Event())):
+            pass
+        return clock.rate
 
-        def alone() -> float:
-            timed = bench.once(ready, record="tree")
-            return len(timed.ids) / timed.seconds
+    alone()
+    with served(clock) as address, watching(address) as press:
 
-        followed(), alone()
-        median, ratios = paired(followed, alone, 7)
-    rates = sorted(rates[1:])
-    middle = rates[len(rates) // 2]
-    report.add(Row("live view, updates", middle, "/s", 10.0, detail="median of the runs that were followed"))
+        def watched() -> float:
+            seen.append(press(controls | forms))
+            return clock.rate
+
+        watched(), alone()
+        median, ratios = paired(watched, alone, PAIRS)
+    _told(report, seen[1:], median, ratios)
+
+
+def _told(report: Report, seen: list[dict[str, float]], median: float, ratios: list[float]) -> None:
+    rate = statistics.median(one["updates"] / one["seconds"] for one in seen)
+    reading = statistics.median(1000 * one["cpu"] / one["updates"] for one in seen)
+    detail = f"median of {len(seen)} runs that were watched; reading one costs the watcher {reading:.2f} ms"
+    report.add(Row("live view, updates", rate, "/s", 10.0, detail=detail))
     cost = 100 * (1 / median - 1)
-    report.add(
-        Row(
-            "live view costs",
-            cost,
-            "%",
-            3.0,
-            at_most=True,
-            detail=f"tokens a second, followed ÷ alone {spread(ratios)}",
-        )
-    )
+    detail = f"tokens a second, watched ÷ not watched {spread(ratios)}"
+    report.add(Row("live view costs", cost, "%", 3.0, at_most=True, detail=detail))

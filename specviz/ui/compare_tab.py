@@ -11,7 +11,7 @@ import gradio as gr
 
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
-from specviz.ui import comparing, panels, theme
+from specviz.ui import comparing, panels, tail, theme
 from specviz.ui.asking import Asked
 from specviz.ui.comparing import Change
 from specviz.ui.gathered import gathered
@@ -119,14 +119,15 @@ def build(shared: Shared, runs: gr.State) -> CompareTab:
         banner = theme.html("", visible=False)
         said = theme.html("")
         with gr.Row(elem_classes="sp-pair"):
-            left = Stage(
-                "", elem_id="sp-left", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False
-            )
-            right = Stage(
-                "", elem_id="sp-right", elem_classes="sp-stage", lines=shared.library.store.lines, autoplay=False
-            )
+            left, right = (_stage(shared, elem_id) for elem_id in ("sp-left", "sp-right"))
         table = theme.html("")
     return CompareTab(shared, left, right, one, two, said, table, banner, run, stop, method, how, runs)
+
+
+def _stage(shared: Shared, elem_id: str) -> Stage:
+    """An empty stage, half as wide as the page."""
+    lines = shared.library.store.lines
+    return Stage("", elem_id=elem_id, elem_classes="sp-stage", lines=lines, tail=tail.PATH, autoplay=False)
 
 
 def wire(tab: CompareTab, here: gr.Tab, asked: list[Any]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from threading import Event
@@ -17,8 +18,12 @@ from specviz.ui.feed import Feed
 from specviz.ui.line import Line, Ticket
 from specviz.ui.pump import Batch, Outlet, pump
 from specviz.ui.session import Visit
+from specviz.ui.tail import Tails
 
 WAIT_SECONDS = 0.5
+
+BEAT_SECONDS = 2.0
+"""Between two frames of a run whose lines reach its page by the tail already."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +45,14 @@ class Frame:
 class Live:
     """The engine as all visitors share it: one run at a time."""
 
-    def __init__(self, stream: Stream, line: Line, store: TraceStore) -> None:
+    def __init__(self, stream: Stream, line: Line, tails: Tails) -> None:
         self.stream = stream
         self.line = line
-        self.store = store
+        self.tails = tails
+        self.store = tails.store
 
     def run(self, visit: Visit, request: Request) -> Generator[Frame, None, None]:
-        """Frames of one run, a few at most every 50 ms. Raises LineFull before anything on the page has changed."""
+        """Frames of one run: many a second, or few while a page reads its tail. Raises LineFull before the page changes."""
         ticket = self.line.join()
         cancel, feed = visit.begin(), Feed(self.store.new())
         over, mine = visit.over, False
@@ -59,6 +65,7 @@ class Live:
                 yield Frame(cancel, feed.text, feed.run)
             yield from self._engine(visit.memory, cancel, request, feed, ticket)
         finally:
+            self.tails.end(feed.run)
             over.set()
             if not mine:
                 ticket.leave()
@@ -73,18 +80,29 @@ class Live:
         def work(outlet: Outlet) -> None:
             writer = TraceWriter()
             for event in self.stream(request, memory, cancel, outlet.status):
-                outlet.line(writer.add(event), ended=isinstance(event, End))
+                line = writer.add(event)
+                self.store.append(feed.run, line)
+                outlet.line(line, ended=isinstance(event, End))
 
+        self.tails.begin(feed.run)
         with closing(pump(work, cancel, ticket.leave)) as batches:
-            for batch in batches:
-                yield self._frame(cancel, feed, batch)
+            yield from self._told(self._frame(cancel, feed, batch) for batch in batches)
+
+    def _told(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+        """The frames that a page has to get, which are all of them unless it reads the run's lines by the tail."""
+        last, held = 0.0, None
+        for held in frames:
+            news = held.trace is not None or held.failure or not held.lines
+            if news or time.monotonic() - last >= BEAT_SECONDS or not self.tails.watched(held.key):
+                yield held
+                last, held = time.monotonic(), None
+        if held is not None:
+            yield held
 
     def _frame(self, cancel: Event, feed: Feed, batch: Batch) -> Frame:
         first = not feed.count and bool(batch.lines)
         if batch.status is not None and not feed.count:
             feed.say(batch.status)
-        for one in batch.lines:
-            self.store.append(feed.run, one)
         feed.add(batch.lines)
         trace, failure = None, batch.failure
         if first or batch.ended or batch.failure:

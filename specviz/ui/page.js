@@ -141,6 +141,16 @@
     if (side) lead(side);
   });
 
+  /** Lines of a live run as the server writes them; returns what ends it. A way that is blocked is given up quietly. */
+  window.specvizTail = (path, run, from, take) => {
+    const base = ((window.gradio_config && window.gradio_config.root) || "").replace(/\/$/, "");
+    const source = new EventSource(`${base}/${path}/${encodeURIComponent(run)}?from=${from}`);
+    source.onmessage = (event) => take(event.data);
+    source.onerror = () => source.close();
+    source.addEventListener("over", () => source.close());
+    return () => source.close();
+  };
+
   window.specvizPage = {
     reveal,
     figures: (shown) => [isOpen("sp-figures") ? shown : "", dark() ? "dark" : "light"],

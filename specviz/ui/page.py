@@ -6,8 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.ui import about_tab, api, compare_tab, learn_tab, lessons, text_tab, theme, traces_tab
-from specviz.ui.settings import Settings
+from specviz.ui import about_tab, api, compare_tab, learn_tab, lessons, tail, text_tab, theme, traces_tab
 from specviz.ui.shared import Shared
 
 QUEUE = 64
@@ -55,11 +54,23 @@ def build(shared: Shared) -> gr.Blocks:
 
         page.unload(leave)
     page.queue(max_size=QUEUE, default_concurrency_limit=None, api_open=False)
+    _unhurried(page)
     return page
 
 
-def launch_options(settings: Settings) -> dict[str, Any]:
+def _unhurried(page: gr.Blocks) -> None:
+    """Look for new events as seldom as Gradio does on Windows.
+
+    Elsewhere it looks a thousand times a second, which takes a tenth of a core that the engine computes on.
+    """
+    for name, seconds in (("sleep_when_free", 0.05), ("progress_update_sleep_when_free", 0.1)):
+        if hasattr(page._queue, name):
+            setattr(page._queue, name, seconds)
+
+
+def launch_options(shared: Shared) -> dict[str, Any]:
     """How to launch it: nothing shared, nothing measured, no file served, uploads bounded."""
+    settings = shared.settings
     return {
         "theme": theme.theme(),
         "css": theme.css(),
@@ -72,4 +83,5 @@ def launch_options(settings: Settings) -> dict[str, Any]:
         "server_port": settings.port,
         "show_error": True,
         "state_session_capacity": 256,
+        "app_kwargs": {"routes": [tail.route(shared.live.tails)]},
     }

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from specviz.errors import SpecvizError
 
-BATCH_SECONDS = 0.05
-"""Least time between two updates of the screen: 20 a second is smooth, more only costs."""
+BATCH_SECONDS = 0.08
+"""Least time between two updates of the screen: twelve a second read as motion, more only costs."""
 
 BOUND = 2048
 """Lines that may wait for the screen. An engine that is further ahead than this waits for the screen."""

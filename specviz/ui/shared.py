@@ -12,6 +12,7 @@ from specviz.ui.live import Live
 from specviz.ui.session import Visits
 from specviz.ui.settings import Settings
 from specviz.ui.shown import Library
+from specviz.ui.tail import Tails
 
 
 @dataclass(frozen=True)
@@ -27,5 +28,5 @@ class Shared:
 def make(settings: Settings, stream: Stream | None = None) -> Shared:
     """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do."""
     store = TraceStore()
-    live = Live(stream or choose(settings.zero_gpu), Line(settings.max_waiting), store)
+    live = Live(stream or choose(settings.zero_gpu), Line(settings.max_waiting), Tails(store))
     return Shared(settings, Library(Gallery(settings.traces), store), live, Visits())

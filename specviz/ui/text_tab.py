@@ -11,7 +11,7 @@ import gradio as gr
 
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Run, Trace
-from specviz.ui import asking, controls, panels, text_run, theme
+from specviz.ui import asking, controls, panels, tail, text_run, theme
 from specviz.ui.asking import Asked
 from specviz.ui.figures import Figures
 from specviz.ui.gathered import gathered
@@ -145,7 +145,7 @@ def build(shared: Shared, shown: gr.State, runs: gr.State) -> TextTab:
                 default = shared.library.gallery.default
                 feed = shared.library.feed(default.name) if default else ""
                 parts["stage"] = Stage(
-                    feed, elem_id="sp-stage", elem_classes="sp-stage", lines=shared.library.store.lines
+                    feed, elem_id="sp-stage", elem_classes="sp-stage", lines=shared.library.store.lines, tail=tail.PATH
                 )
             figures = Figures.build(shared, shown)
     tab = TextTab(shared, shown=shown, runs=runs, figures=figures, recording=top, **parts)

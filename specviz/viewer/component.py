@@ -8,7 +8,7 @@
 last one is more of the same run; any other value is a new run, unless its control line names the same ``run``: then it
 is the next segment of a long one, whose lines count from ``first``. Later control lines may carry ``message`` (and
 ``fraction``, 0 to 1) while a model loads, or ``error``. A page that opens late, or misses a segment, asks ``lines`` for
-what it lacks.
+what it lacks; where the app offers the lines of a live run at an address of its own, ``tail``, it reads them there too.
 
 Everything else happens in the browser: playing, scrubbing, hovering and inspecting never come back to Python.
 """
@@ -36,12 +36,13 @@ def _no_lines(run: str, first: int, last: int) -> Sequence[str]:
 
 
 class Stage(gr.HTML):
-    """Draws a run. ``lines(run, first, last)`` returns trace lines ``first`` to ``last`` (not included) of a live run.
+    """Draws a run. ``lines(run, first, last)`` returns trace lines ``first`` to ``last`` (not included) of a live run;
+    ``tail`` is the path, below the app's address, where server-sent events bring them as they are written.
 
     Use it as an output with ``show_progress="hidden"``: Gradio fades a component that is being updated.
     """
 
-    def __init__(self, value: str = "", *, lines: Lines = _no_lines, **more: Any) -> None:
+    def __init__(self, value: str = "", *, lines: Lines = _no_lines, tail: str = "", **more: Any) -> None:
         self._lines = lines
 
         def get_range(asked: Sequence[Any]) -> str:
@@ -56,6 +57,7 @@ class Stage(gr.HTML):
             head=f"<script>{bundle.script()}</script>",
             apply_default_css=False,
             server_functions=[get_range],
+            tail=tail,
             **more,
         )
 

@@ -18,7 +18,7 @@ STAGE = "document.querySelector('{id} .specviz-host').specviz.stage"
 def served(shared: Shared) -> Iterator[str]:
     """The app's address while it runs."""
     built = pages.build(shared)
-    options: dict[str, Any] = {**pages.launch_options(shared.settings), "prevent_thread_lock": True, "quiet": True}
+    options: dict[str, Any] = {**pages.launch_options(shared), "prevent_thread_lock": True, "quiet": True}
     _, url, _ = built.launch(**{**options, "server_name": "127.0.0.1"})
     try:
         yield url

@@ -71,6 +71,19 @@ def test_a_run_streams_into_the_same_stage_and_is_explained(opened: Browser, run
         expect(visitor.button("Run live")).to_be_visible()
 
 
+def test_lines_come_the_short_way_and_where_that_is_blocked_by_the_queue(opened: Browser, running: Running) -> None:
+    with closing(AppPage(opened, running.url)) as visitor:
+        begin(visitor)
+        assert any("/specviz/tail/" in one for one in visitor.requests)
+        visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
+        assert steps(visitor) == 40 and visitor.run("trace.problems") == []
+    with closing(AppPage(opened, running.url)) as visitor:
+        visitor.page.route("**/specviz/tail/**", lambda one: one.fulfill(status=204))
+        begin(visitor, 5)
+        visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
+        assert steps(visitor) == 40 and visitor.run("trace.problems") == []
+
+
 def test_stop_ends_the_run_and_keeps_its_steps(opened: Browser, running: Running) -> None:
     running.engine.steps = 300
     with closing(AppPage(opened, running.url)) as visitor:

@@ -12,6 +12,7 @@ from specviz.trace.store import TraceStore
 from specviz.ui.line import Line, LineFull
 from specviz.ui.live import Frame, Live
 from specviz.ui.session import Visit
+from specviz.ui.tail import Tails
 from tests.ui.fakes import FakeEngine, Refused
 
 REQUEST = Request(method="stand", prompt="Say something.", baseline=True)
@@ -27,7 +28,8 @@ class Room:
     def __post_init__(self) -> None:
         self.line = Line(self.waiting)
         self.store = TraceStore()
-        self.live = Live(self.engine, self.line, self.store)
+        self.tails = Tails(self.store)
+        self.live = Live(self.engine, self.line, self.tails)
 
     def free(self) -> bool:
         """Whether the next run could start at once (the engine's thread gives the place back a moment after the last frame)."""
@@ -53,6 +55,23 @@ def test_what_the_stage_holds_only_grows() -> None:
     frames = [frame.feed or "" for frame in Room(FakeEngine(steps=30, pace=0.01)).live.run(Visit(), REQUEST)]
     assert len(frames) > 2
     assert all(after.startswith(before) for before, after in zip(frames, frames[1:], strict=False))
+
+
+def test_a_run_whose_lines_reach_the_page_by_the_tail_is_seldom_told_again_and_ends_whole() -> None:
+    room, visit = Room(FakeEngine(steps=40, pace=0.01)), Visit()
+
+    def frames(watched: bool) -> list[Frame]:
+        found = []
+        for frame in room.live.run(visit, REQUEST):
+            found.append(frame)
+            if watched and room.tails.going(frame.key):
+                room.tails._count(frame.key, 1)
+        return found
+
+    told, seldom = frames(False), frames(True)
+    assert len(seldom) < len(told)
+    assert seldom[-1].trace is not None and len(seldom[-1].trace.steps) == 40
+    assert (seldom[-1].feed or "").count('"kind":"step"') == 40
 
 
 def test_loading_is_told_before_the_first_step() -> None:

@@ -23,7 +23,7 @@ from tests.ui.fakes import FakeEngine, app
 def served(shared: Shared) -> tuple[gr.Blocks, str]:
     """The page, running on a free port of this machine."""
     built = page.build(shared)
-    options: dict[str, Any] = {**page.launch_options(shared.settings), "prevent_thread_lock": True, "quiet": True}
+    options: dict[str, Any] = {**page.launch_options(shared), "prevent_thread_lock": True, "quiet": True}
     _, url, _ = built.launch(**{**options, "server_name": "127.0.0.1"})
     return built, url
 
@@ -105,7 +105,7 @@ def test_events_of_the_page_are_private_and_bounded(tmp_path: Path) -> None:
 
 
 def test_launch_shares_and_serves_nothing() -> None:
-    options = page.launch_options(Settings(max_upload_mb=3))
+    options = page.launch_options(make(Settings(max_upload_mb=3), FakeEngine()))
     assert options["share"] is False and options["run_history"] is False and options["ssr_mode"] is False
     assert "allowed_paths" not in options and options["max_file_size"] == 3_000_000
 

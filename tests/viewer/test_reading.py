@@ -140,3 +140,31 @@ def test_numbers_never_round_to_a_certainty(node: Evaluate) -> None:
 def test_a_calm_speed_is_chosen_from_the_recorded_times(node: Evaluate) -> None:
     body = "return given.map((ns) => Player.comfortable({ steps: [{ total: ns }] }));"
     assert node(body, [50e6, 80e6, 700e6, 1e6]) == [0.05, 0.1, 1, 0.05]
+
+
+def test_lines_that_come_two_ways_are_read_once_and_the_way_is_left_on_a_new_run(node: Evaluate) -> None:
+    lines = [cases.run(), *({**cases.chain(0), "seq": at, "index": at - 1} for at in (1, 2, 3)), cases.end(4)]
+    texts = [CONTROL + cases.text(lines[:2]), cases.text(lines[1:4]), CONTROL + cases.text(lines)]
+    body = """
+    const asked = [];
+    const one = feed();
+    one.tail = (run, from, take) => { asked.push([run, from, take]); return () => asked.push("left"); };
+    one.accept(given[0]);
+    asked[0][2](given[1]);
+    const by = one.trace.steps.length;
+    one.accept(given[2]);
+    one.accept(given[0].replace("key", "other"));
+    return [asked[0].slice(0, 2), by, asked.length, asked[1], one.trace.steps.length, one.trace.problems];
+    """
+    assert node(body, texts) == [["key", 2], 3, 3, "left", 1, []]
+
+
+def test_a_recorded_run_is_not_followed(node: Evaluate) -> None:
+    body = """
+    let asked = 0;
+    const one = feed();
+    one.tail = () => { asked += 1; return null; };
+    one.accept(given);
+    return asked;
+    """
+    assert node(body, CONTROL.replace("live", "recorded") + cases.text([cases.run(), cases.chain(0)])) == 0

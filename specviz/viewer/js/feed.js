@@ -2,14 +2,17 @@
 //
 // The text may begin with a control line {"kind":"stage","mode":"live"|"recorded","run":ID,"first":SEQ} and hold more of
 // them ("message", "fraction", "error") before the run line. A text that does not start with the one before it is a new
-// run, unless its control line names the same run: then it is the next segment of a long one.
+// run, unless its control line names the same run: then it is the next segment of a long one. Lines of a live run may
+// reach it a second way, by `tail(run, from, take)`, which returns what ends it; whichever comes first counts.
 class Feed {
   constructor({ onReset, onChange, fetchRange = null, mode = "recorded" }) {
-    Object.assign(this, { onReset, onChange, fetchRange, mode });
+    Object.assign(this, { onReset, onChange, fetchRange, mode, tail: null, leave: null });
     this.clear("");
   }
 
   clear(name) {
+    if (this.leave) this.leave();
+    this.leave = null;
     Object.assign(this, { name, text: "", read: 0, next: 0, asked: -1, early: new Map() });
     this.age = (this.age || 0) + 1; // replies to questions asked before a reset are recognised by it
     this.trace = {
@@ -33,6 +36,20 @@ class Feed {
     const before = this.next;
     this.drain();
     this.onChange(this.next !== before);
+    this.follow();
+  }
+
+  /** Once a live run has begun, take its lines as they are written. */
+  follow() {
+    if (!this.tail || this.leave || this.trace.mode !== "live" || !this.name || !this.next || this.trace.end) return;
+    this.leave = this.tail(this.name, this.next, (text) => this.more(text)) || null;
+  }
+
+  /** Lines that came by the tail. */
+  more(text) {
+    const before = this.next;
+    for (const line of text.split("\n")) this.line(line, true);
+    if (this.next !== before) this.onChange(true);
   }
 
   restart(text) {
@@ -67,7 +84,7 @@ class Feed {
   }
 
   line(text, whole) {
-    if (!text.trim()) return true;
+    if (!text.trim() || this.known(text)) return true;
     let made;
     try {
       made = JSON.parse(text);
@@ -77,6 +94,12 @@ class Feed {
     }
     if (made && typeof made === "object") this.place(made);
     return true;
+  }
+
+  /** A line that has been read, told by its number without parsing the rest. */
+  known(text) {
+    const found = /^\{"v":\d+,"seq":(\d+),/.exec(text.slice(0, 40));
+    return Boolean(found) && Number(found[1]) < this.next && text.endsWith("}");
   }
 
   /** Put a line where its number says. Early lines wait while the missing ones are asked for. */
