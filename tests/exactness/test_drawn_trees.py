@@ -1,0 +1,120 @@
+"""Fixed trees drawn from a trained kind of network: the law by enumeration, with the network's own laws in it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from specviz.acceptance.match import Match
+from specviz.acceptance.rejection import Rejection
+from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition, Context
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import chain, shape_from_counts
+from specviz.growth.sampled import Sampled
+from specviz.methods.eagle import PUBLISHED
+from specviz.targets.text import TextTarget
+from tests.exactness.foreseeing import tiny_network
+from tests.exactness.worlds import World, drawn, exact_law
+from tests.tiny import decode, tiny_target
+
+VOCAB = 3
+PROMPT = [1, 2, 0, 1]
+# The upper left of the published tree, as much of it as three tokens can fill.
+SHAPES = {"tree": shape_from_counts([[3], [2, 1]]), "chain": chain(2)}
+WARPS = {"plain": Warp(1.0), "cool": Warp(0.6), "nucleus": Warp(1.4, top_p=0.95)}
+
+
+def spoken(target: TextTarget) -> tuple[torch.Tensor, ...]:
+    """The target's logits of the first, second and third token after the prompt."""
+    found = []
+    for depth in range(3):
+        texts = [[*PROMPT, *more] for more in itertools.product(range(VOCAB), repeat=depth)]
+        logits = target.model(torch.tensor(texts)).logits[:, -1]
+        found.append(logits.view(*[VOCAB] * depth, VOCAB))
+    return tuple(found)
+
+
+def context(warp: Warp, number: int = 0) -> Context:
+    return Context(PROMPT, len(PROMPT), number, warp, Noise(3), torch.device("cpu"), 50, story=False)
+
+
+def drafter_on(target: TextTarget, kind: str, warp: Warp) -> FeatureDrafter:
+    """A drafter that has read the prompt."""
+    network = tiny_network(kind, target)
+    drafter = FeatureDrafter(FeatureStepper(network), target.context_length)
+    session = target.open(len(PROMPT) + 50, network.config.taps)
+    drafter.begin(context(warp), session.prefill(PROMPT[:-1]))
+    return drafter
+
+
+def world_of(target: TextTarget, kind: str, warp: Warp) -> World:
+    """The target's and the network's own laws after every text of up to two tokens."""
+    world = World(VOCAB, 0, warp)
+    world.target = spoken(target)
+    world.p0, world.p1, world.p2 = (warp.probabilities(table) for table in world.target)
+    drafter = drafter_on(target, kind, warp)
+    tokens, parents = [PROMPT[-1], *range(VOCAB)], [-1] + [0] * VOCAB
+    first = drafter.logits(context(warp), tokens, parents, [0])
+    second = drafter.logits(context(warp), tokens, parents, range(1, 1 + VOCAB))
+    assert first is not None and second is not None
+    world.drafter = (first[0], second, torch.zeros(VOCAB, VOCAB, VOCAB, dtype=torch.float64))
+    return world
+
+
+@pytest.mark.parametrize("warp", list(WARPS))
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_the_laws_kept_with_a_tree_are_the_ones_its_children_were_drawn_from(kind: str, warp: str) -> None:
+    target = tiny_target(vocab=VOCAB)
+    world = world_of(target, kind, WARPS[warp])
+    draft = Sampled(SHAPES["tree"]).grow(drafter_on(target, kind, WARPS[warp]), context(WARPS[warp]))
+    for node, law in draft.proposals.items():
+        prefix = [draft.tree.host_tokens[one] for one in draft.tree.shape.path(node)[1:]]
+        assert torch.allclose(law.probability, world.proposal(prefix).probability, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", list(SHAPES))
+@pytest.mark.parametrize("warp", list(WARPS))
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_a_drawn_tree_keeps_the_law_of_three_tokens(
+    kind: str, warp: str, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = world_of(tiny_target(vocab=VOCAB), kind, WARPS[warp])
+    if shape == "tree" and int((world.proposal(()).probability > 0).sum()) < VOCAB:
+        pytest.skip("the nucleus leaves fewer tokens than the tree has branches")
+    found = exact_law(world, drawn(world, SHAPES[shape]), Rejection(), monkeypatch)
+    assert float((found - world.law()).abs().max()) < 1e-12
+
+
+def test_whole_runs_keep_the_law_too() -> None:
+    """Through the loop, features and noise and all: Pearson's statistic over the 27 texts of three tokens."""
+    target, warp, runs = tiny_target(vocab=VOCAB), WARPS["plain"], 500
+    expected = runs * world_of(target, "eagle", warp).law()
+    stepper, counts = FeatureStepper(tiny_network("eagle", target)), torch.zeros_like(expected)
+    for seed in range(runs):
+        drafter = FeatureDrafter(stepper, target.context_length)
+        composition = Composition(Steady(drafter, Sampled(SHAPES["tree"])), Rejection(), stepper.config.taps)
+        first, second, third = decode(target, composition, PROMPT, 3, warp, seed, "off").ids
+        counts[first, second, third] += 1
+    assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
+
+
+def test_matching_a_drawn_tree_equals_the_autoregressive_run() -> None:
+    target, warp = tiny_target(), Warp(0.9)
+    stepper = FeatureStepper(tiny_network("eagle", target))
+    growth = Sampled(shape_from_counts(PUBLISHED))
+    drafted, alone = (
+        decode(target, Composition(Steady(FeatureDrafter(stepper, 1024), shape), Match(), (2,)), PROMPT, 80, warp, 5).ids
+        for shape in (growth, Sampled(shape_from_counts([])))
+    )
+    assert drafted == alone
+
+
+def test_the_published_tree_has_the_published_levels() -> None:
+    shape = shape_from_counts(PUBLISHED)
+    assert [len(level) for level in shape.levels] == [1, 4, 8, 8, 3, 2]
+    assert len(shape) == 26
