@@ -30,6 +30,7 @@ from specviz.methods.parameters import build
 from specviz.methods.parts import Parts
 from specviz.methods.registry import Method, get
 from specviz.models.drafts import draft_model
+from specviz.models.heads import drafting_heads
 from specviz.models.load import LoadedText, load_causal_lm
 from specviz.models.text import TokenizerText
 from specviz.request import Memory, Request
@@ -107,6 +108,7 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
         recall=memory.recall,
         cost_curve=lambda: _announced_curve(target, progress),
         draft_model=lambda: draft_model(request.draft, loaded, target, progress),
+        heads=lambda kind: drafting_heads(kind, request.draft, loaded, target),
     )
     return Prepared(request, method, parameters, loaded, target, text, ids, parts)
 

@@ -46,9 +46,10 @@ def true_features(model: Any, taps: Sequence[int], ids: Sequence[int]) -> Tensor
 class Audited(FeatureDrafter):
     """A drafter whose every answer is compared with the network run from scratch on the committed text and the path."""
 
-    def __init__(self, stepper: FeatureStepper, model: Any, context_length: int = 1024) -> None:
-        super().__init__(stepper, context_length)
-        self.model = model
+    def __init__(self, net: FeatureNet, model: Any, context_length: int = 1024) -> None:
+        super().__init__(FeatureStepper(net), context_length)
+        self.net, self.model = net, model
+        self._truth: tuple[int, Tensor] = (-1, torch.empty(0))
         self.checked = 0
         self.worst = 0.0
         self.silent = 0
@@ -56,7 +57,7 @@ class Audited(FeatureDrafter):
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        self.began_with = None if prefill is None else len(context.ids) - 1
+        self._truth = (-1, torch.empty(0))
 
     def observe(self, finished: Round) -> None:
         self.accepted.append(len(finished.verdict.path))
@@ -69,8 +70,10 @@ class Audited(FeatureDrafter):
         if found is None:
             self.silent += 1
             return None
-        net = self._stepper.net
-        features = true_features(self.model, net.config.taps, context.ids)
+        net = self.net
+        if self._truth[0] != context.round:
+            self._truth = context.round, true_features(self.model, net.config.taps, context.ids)
+        features = self._truth[1]
         for row, node in zip(found, nodes, strict=True):
             path = []
             while node:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
 from specviz.drafters.silent import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
@@ -24,13 +25,17 @@ _FIRST_COLUMNS = 512
 
 
 class FeatureDrafter(Silent):
-    """``stepper`` is shared; cache and features belong to one run. ``context_length`` is how far it can look."""
+    """``network`` is shared, best made ready once; cache and features belong to one run.
 
-    def __init__(self, stepper: FeatureStepper, context_length: int) -> None:
-        self.support: Tensor | None = stepper.net.draft_ids
+    ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts.
+    """
+
+    def __init__(self, network: FeatureStepper | FeatureNet, context_length: int | None = None) -> None:
+        stepper = network if isinstance(network, FeatureStepper) else FeatureStepper(network)
+        self.support: Tensor | None = stepper.draft_ids
         self.taps = stepper.config.taps
         self._stepper = stepper
-        self._context_length = context_length
+        self._context_length = 1 << 40 if context_length is None else context_length
         self._cache: FeatureCache | None = None
         self._calls = 0
         self._restart()
@@ -52,7 +57,7 @@ class FeatureDrafter(Silent):
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._restart()
-        self._cache = FeatureCache(self._stepper.net, min(self._context_length, max(_FIRST_COLUMNS, 2 * len(context.ids))))
+        self._cache = self._stepper.open(max(_FIRST_COLUMNS, 2 * len(context.ids)))
         if prefill is not None:
             self._waiting.append(self._features(prefill))
             self._commit(context.ids, context.position - 1)
@@ -117,7 +122,7 @@ class FeatureDrafter(Silent):
         device, last = features.device, features[:0]
         done = 0
         self._cache.reserve(until)
-        self._stepper.net.reach(until)
+        self._stepper.reach(until)
         while self._committed < until:
             start, end = self._committed, min(until, self._committed + PIECE)
             rows = self._stepper.fuse(features[done : done + end - start])
@@ -139,7 +144,7 @@ class FeatureDrafter(Silent):
         for place, (node, parent) in enumerate(zip(nodes, parents, strict=True)):
             self._ancestry[node] = (*self._ancestry[parent], start + place)
         self._cache.reserve(start + len(nodes))
-        self._stepper.net.reach(context.position + max(depths))
+        self._stepper.reach(context.position + max(depths))
         features = torch.cat([self._outputs[parent] for parent in parents])
         places = send([context.position - 1 + depth for depth in depths], device)
         seen = self._seen(nodes, start + len(nodes), device)

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.feature_net import FeatureNet
+from specviz.drafters.feature_net import FeatureConfig, FeatureNet, rotary
 
 Product = Callable[[Tensor], Tensor]
 """Rows times a fixed matrix."""
@@ -30,10 +30,9 @@ def plain(weight: Tensor) -> Product:
 class FeatureCache:
     """Keys and values [kv, column, size] of one run, with room to spare; it grows by doubling."""
 
-    def __init__(self, net: FeatureNet, capacity: int) -> None:
-        config = net.config
+    def __init__(self, config: FeatureConfig, capacity: int, like: Tensor) -> None:
         shape = (2, config.kv_heads, capacity, config.head_size)
-        self._both = torch.empty(shape, dtype=net.embedding.dtype, device=net.embedding.device)
+        self._both = torch.empty(shape, dtype=like.dtype, device=like.device)
 
     def reserve(self, columns: int) -> None:
         """Make room for this many columns; what is there stays."""
@@ -55,18 +54,28 @@ class FeatureStepper:
     """Frozen weights folded and laid out; shared between runs, each of which has its own cache."""
 
     def __init__(self, net: FeatureNet, layout: Layout = plain) -> None:
-        self.net, self.config = net, net.config
+        self.config, self.draft_ids, self._embedding = net.config, net.draft_ids, net.embedding
+        self._rotary = net.rotary
         layer, attention, mlp = net.layer, net.layer.self_attn, net.layer.mlp
         entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
         if net.config.wide:
             entering = entering * torch.cat((layer.input_layernorm.weight, layer.hidden_norm.weight))
         before = layer.post_attention_layernorm.weight
-        self._fc = layout(net.fc.weight * net.fc.scale)
+        self._fc, self._bias = layout(net.fc.weight * net.fc.scale), net.fc.bias
         self._qkv = layout(entering.contiguous())
         self._out = layout(attention.o_proj.weight)
         self._up = layout((torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)) * before).contiguous())
         self._down = layout(mlp.down_proj.weight)
         self._head = layout(net.head * net.norm.weight if net.config.wide else net.head)
+
+    def open(self, capacity: int) -> FeatureCache:
+        """An empty cache with room for ``capacity`` inputs at first."""
+        return FeatureCache(self.config, capacity, self._embedding)
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table at least this long."""
+        if self._rotary.shape[1] < positions:
+            self._rotary = rotary(self.config, 2 * positions).to(self._rotary)
 
     def fuse(self, features: Tensor) -> Tensor:
         """The target's hidden states [row, tap * hidden] to what the network takes, [row, hidden]."""
@@ -74,7 +83,7 @@ class FeatureStepper:
 
     def _enter(self, inputs: Tensor) -> Tensor:
         found = self._fc(inputs)
-        return found if self.net.fc.bias is None else found + self.net.fc.bias
+        return found if self._bias is None else found + self._bias
 
     def __call__(
         self, tokens: Tensor, features: Tensor, positions: Tensor, cache: FeatureCache, start: int, seen: Tensor | None
@@ -84,7 +93,7 @@ class FeatureStepper:
         ``seen`` is bool [row, column] up to and with the new columns; None where every row sees them all.
         """
         config, rows = self.config, len(tokens)
-        embedded = F.embedding(tokens, self.net.embedding)
+        embedded = F.embedding(tokens, self._embedding)
         if config.wide:
             residual = features
             mixed = self._qkv(torch.cat((self._unit(embedded), self._unit(features)), dim=-1))
@@ -92,7 +101,7 @@ class FeatureStepper:
             residual = self._enter(torch.cat((embedded, features), dim=-1))
             mixed = self._qkv(residual)
         split = mixed.view(rows, config.heads + 2 * config.kv_heads, config.head_size)
-        turned = self.net.turn(split[:, : config.heads + config.kv_heads], positions)
+        turned = self._turn(split[:, : config.heads + config.kv_heads], positions)
         keys, values = cache.put(start, turned[:, config.heads :], split[:, config.heads + config.kv_heads :])
         x = residual + self._out(self._attend(turned[:, : config.heads], keys, values, seen))
         gate, up = self._up(self._unit(x)).chunk(2, dim=-1)
@@ -101,6 +110,10 @@ class FeatureStepper:
     def logits(self, outputs: Tensor) -> Tensor:
         """Outputs [row, hidden] to logits [row, support]."""
         return self._head(self._unit(outputs) if self.config.wide else outputs)
+
+    def _turn(self, x: Tensor, positions: Tensor) -> Tensor:
+        cosine, sine = self._rotary[:, positions][:, :, None]
+        return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, -1), sine)
 
     def _unit(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)

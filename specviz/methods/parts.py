@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from specviz.errors import ModelUnavailable
+
 if TYPE_CHECKING:
     from specviz.drafters.language_model import DraftModel
     from specviz.engine.cost import CostCurve
@@ -18,11 +20,18 @@ Kept = TypeVar("Kept")
 TREES = Path(__file__).resolve().parents[2] / "assets" / "trees"
 
 
+def _no_heads(kind: str) -> Any:
+    """What a target without drafting networks answers."""
+    raise ModelUnavailable(f"There is no {kind} network for this target: choose a method that needs none.")
+
+
 @dataclass(frozen=True)
 class Parts:
     """``recall(key, make)`` returns what an earlier run of the same user left under ``key``, or makes and leaves it.
 
     ``prompt_key`` tells prompts apart, for stores that must not outlive one. ``cost_curve()`` measures once per target.
+    ``heads(kind)`` is the network of that kind trained for the target, ready to draft ("eagle", "eagle3", "medusa",
+    "falcon", "gto").
     """
 
     target: Target
@@ -31,6 +40,7 @@ class Parts:
     recall: Callable[[tuple[Any, ...], Callable[[], Any]], Any]
     cost_curve: Callable[[], CostCurve]
     draft_model: Callable[[], DraftModel]
+    heads: Callable[[str], Any] = _no_heads
 
     def tree_file(self, name: str) -> Path:
         """Where the calibrated tree called ``name`` lives."""

@@ -9,7 +9,6 @@ import torch
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.controller import Steady
 from specviz.engine.interfaces import Composition, Context, Draft
 from specviz.engine.sampling import Warp
@@ -54,7 +53,7 @@ def alone(target: TextTarget, prompt: Sequence[int], budget: int, warp: Warp | N
 
 
 def audited(target: TextTarget, wide: bool, support: int | None = None) -> Audited:
-    return Audited(FeatureStepper(tiny_net(target.model, wide, support)), target.model)
+    return Audited(tiny_net(target.model, wide, support), target.model)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -117,7 +116,7 @@ def test_the_end_of_a_text_inside_a_path_and_a_second_run_leave_nothing_behind()
 
 def test_it_falls_silent_where_its_context_ends() -> None:
     target = tiny_target()
-    drafter = Audited(FeatureStepper(tiny_net(target.model, True)), target.model, context_length=20)
+    drafter = Audited(tiny_net(target.model, True), target.model, context_length=20)
     run = decode(target, Composition(Steady(drafter, Sampled(TREE)), Match(), taps=drafter.taps), PROMPT, 40)
     assert run.ids == alone(target, PROMPT, 40).ids
     assert drafter.silent > 5 and drafter.checked > 5 and drafter.worst < 1e-9

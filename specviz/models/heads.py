@@ -1,0 +1,123 @@
+"""Drafting networks that were trained for one target: the ones that ship, checked against the target and kept with it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specviz.drafters import block_net, feature_file, parallel_net
+from specviz.drafters.feature_net import FeatureNet
+from specviz.drafters.feature_stepper import FeatureStepper, Product, plain
+from specviz.drafters.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.changed_heads import load_changed
+from specviz.models.load import LoadedText
+from specviz.models.packing import PackedLinear, can_pack
+from specviz.targets.text import TextTarget
+
+WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
+CHANGED = {"gto": "eagle3"}
+"""Kinds that ship as a small change to another kind."""
+
+Shared = tuple[Tensor, Tensor]
+"""The target's embedding and head, each [vocab, hidden]."""
+_READERS: dict[str, Callable[[Path, Shared, TextTarget], Any]] = {
+    "eagle": lambda path, shared, target: feature_file.load(path, *shared, target.dtype, target.device),
+    "eagle3": lambda path, shared, target: feature_file.load(path, *shared, target.dtype, target.device),
+    "medusa": lambda path, shared, target: parallel_net.load(path, shared[1], target.dtype, target.device),
+    "falcon": lambda path, shared, target: block_net.load(path, *shared, target.dtype, target.device),
+}
+_LOCK = threading.RLock()
+_KEPT: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Any]] = weakref.WeakKeyDictionary()
+
+
+def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget) -> Any:
+    """The drafting network of this ``kind`` for the target: "eagle", "eagle3", "medusa", "falcon" or "gto".
+
+    ``draft`` None, "" or the name of a kind means the one that ships. Raises ModelUnavailable when there is none, or when
+    it was trained for another target.
+    """
+    if draft not in {None, "", *_READERS, *CHANGED}:
+        raise ModelUnavailable(
+            f"{draft} cannot be used as {kind}: leave the draft empty for the network that ships with this project."
+        )
+    path = shipped(kind, loaded)
+    return _kept(target, ("network", kind, _version(path)), lambda: _read(kind, path, loaded, target))
+
+
+def drafting_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget) -> Any:
+    """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
+    network = load_heads(kind, draft, loaded, target)
+    if not isinstance(network, FeatureNet):
+        return network
+    return _kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
+
+
+def shipped(kind: str, loaded: LoadedText) -> Path:
+    """The file of ``kind`` that ships, made for this target's tokenizer."""
+    path = WEIGHTS / f"{kind}.safetensors"
+    if not path.is_file():
+        raise ModelUnavailable(
+            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
+            f"`python -m specviz train {kind}`."
+        )
+    made_for = read_weights(path)[1].get("tokenizer_hash", "")
+    if loaded.tokenizer_hash != made_for:
+        raise ModelUnavailable(
+            f"The {kind} network that ships reads SmolLM2-135M-Instruct's hidden states and tokens, and {loaded.name} has "
+            "others: choose that target, or a method that needs no trained network."
+        )
+    return path
+
+
+def layout_for(network: FeatureNet) -> Callable[[Tensor], Product]:
+    """oneDNN's own layout where the target's layers have it too: a few rows then cost little more than one."""
+    return packed if can_pack(network) else plain
+
+
+def packed(weight: Tensor) -> Product:
+    """A matrix [out, in] laid out for the processor's kernels."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    module = PackedLinear(linear, keep_weight=False)
+    probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).view(3, -1)
+    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=1e-3, rtol=1e-3)
+    return module if agrees else plain(weight)
+
+
+def _read(kind: str, path: Path, loaded: LoadedText, target: TextTarget) -> Any:
+    if kind in CHANGED:
+        base = CHANGED[kind]
+        return load_changed(path, load_heads(base, None, loaded, target), WEIGHTS / f"{base}.safetensors")
+    model = target.model
+    hidden = int(model.config.get_text_config().hidden_size)
+    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    network = _READERS[kind](path, shared, target)
+    if network.config.hidden != hidden:
+        raise ModelUnavailable(
+            f"The {kind} network that ships was trained for hidden states of {network.config.hidden}, and {loaded.name} has "
+            f"{hidden}: choose SmolLM2-135M-Instruct as the target."
+        )
+    return network
+
+
+def _kept(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """What was made once for this target's model; it goes with the model."""
+    with _LOCK:
+        kept = _KEPT.setdefault(target.model, {})
+        if key not in kept:
+            kept[key] = make()
+        return kept[key]
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """Changes when the file is written anew."""
+    facts = path.stat()
+    return facts.st_mtime_ns, facts.st_size
