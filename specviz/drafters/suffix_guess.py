@@ -58,6 +58,13 @@ class Guess:
         above = self.parents[node - 1]
         return self.chance[node - 1] / (self.chance[above - 1] if above else 1.0)
 
+    def certainty(self, node: int) -> float:
+        """A node's count as a share of all that ever went on from its parent: the text's own end goes nowhere yet."""
+        above = self.spots[self.parents[node - 1]]
+        if above.offset < above.branch.length or not above.branch.children:
+            return 1.0
+        return self.spots[node].branch.count / sum(child.count for child in above.branch.children.values())
+
 
 def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
     """Where the last 1, 2, … tokens of ``text`` end in the tree, as long as something is known to follow them."""

@@ -1,0 +1,54 @@
+"""A chain with runners-up: for drafters that extend one text, the likeliest token goes on and the next best stay leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from specviz.engine.interfaces import Context, Draft, Proposal
+from specviz.engine.tree import DraftTree
+
+
+class Extending(Protocol):
+    """A drafter that gives the law after a chain."""
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        """For ``nodes``, which is the end of the chain alone, the law of its children; None where it has none."""
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+
+class Ladder:
+    """``depth`` rungs of the ``width`` likeliest tokens each; it ends where the chain itself is less likely than
+    ``floor``. The choice looks at the law alone, so every child is certain.
+    """
+
+    def __init__(self, depth: int, width: int, floor: float = 0.1) -> None:
+        self.depth = depth
+        self.width = width
+        self.floor = floor
+
+    def grow(self, drafter: Extending, context: Context) -> Draft:
+        chain, tokens, parents = [context.ids[-1]], [context.ids[-1]], [-1]
+        confidence: list[float | None] = [None]
+        end, chance = 0, 1.0
+        for depth in range(min(self.depth, context.room - 1)):
+            (law,) = drafter.rows(context, chain, range(-1, depth), [depth])
+            if law is None:
+                break
+            best = law.probability.topk(min(self.width, law.probability.numel()))
+            ids = best.indices if law.ids is None else law.ids[best.indices]
+            for token, q in zip(ids.tolist(), best.values.tolist(), strict=True):
+                tokens.append(int(token))
+                parents.append(end)
+                confidence.append(float(q))
+            end = len(tokens) - len(ids)
+            chain.append(tokens[end])
+            chance *= confidence[end] or 0.0
+            if chance < self.floor:
+                break
+        tree = DraftTree.of(tokens, parents, context.device)
+        return Draft(tree, confidence=confidence, calls=drafter.calls())

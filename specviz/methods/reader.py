@@ -1,0 +1,90 @@
+"""READER (2508.09072): branches looked up in this text and in earlier outputs, grafted on a drafter's tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper does not state its budgets; these are ours."""
+
+    drafter: str = choice(
+        "recycling",
+        ("none", "recycling", "small_draft"),
+        "What the branches are grafted on: nothing, last seen successors, or the small draft model.",
+    )
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round on this machine.", "nodes")
+    retrieved: int = number(32, 1, 64, "Most nodes a memory adds in one place.", "nodes")
+    deepened: int = number(4, 0, 16, "Likeliest leaves of the drafter's tree that are looked up as well.", "leaves")
+    remembered: int = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
+
+
+@method(
+    name="reader",
+    title="READER",
+    summary="Grafts long branches found in the text and in earlier outputs on a short bushy draft, and keeps what pays.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    paper=Paper("READER: Retrieval-Assisted Drafter for Efficient LLM Inference", "Divilkovskiy et al.", 2025, "2508.09072"),
+    look_at="Two colours in one tree: the drafter's nodes are short and bushy, retrieved ones long and thin.",
+    parameters=Parameters,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.drafters.output_store import OutputStore
+    from specviz.drafters.retrieval import Retrieval
+    from specviz.drafters.suffix_guess import LengthRule
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.dynamic import Paying
+    from specviz.growth.estimates import Estimates
+    from specviz.growth.merged import Merged
+
+    store = None
+    if parameters.remembered:
+        store = parts.recall(("target_outputs", parts.target.name), OutputStore)
+        store.most_outputs = parameters.remembered
+    # Wider than the length rule's own: what does not pay is cut when the tree is whole.
+    rule = LengthRule(parameters.retrieved, factor=3.0, offset=1.0, floor=0.05)
+    estimates = parts.recall(("estimates", parts.target.name, parameters.drafter), Estimates)
+    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+    inner, draft_name, warnings = _inner(parameters.drafter, parts)
+    controller = Merged(inner, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays)
+    return Composition(controller, Match(), draft_name=draft_name, warnings=warnings)
+
+
+def _inner(name: str, parts: Parts) -> tuple[Steady | None, str, tuple[str, ...]]:
+    """The drafter that branches are grafted on."""
+    from specviz.engine.controller import Steady
+
+    if name == "none":
+        return None, "", ()
+    if name == "small_draft":
+        from specviz.drafters.language_model import LanguageModelDrafter
+        from specviz.growth.ladder import Ladder
+
+        draft = parts.draft_model()
+        return Steady(LanguageModelDrafter(draft.open, draft.context_length), Ladder(4, 3)), draft.name, draft.warnings
+    from specviz.drafters.successors import Recycler, SuccessorMatrix
+    from specviz.growth.calibrated import CalibratedTree
+    from specviz.growth.static import Static
+
+    matrix = parts.recall(
+        ("successors", parts.target.name), lambda: SuccessorMatrix(parts.target.vocab_size)
+    )
+    tree = CalibratedTree.load(parts.tree_file("token_recycling"))
+    return Steady(Recycler(matrix), Static(tree.best(RECYCLED))), "", ()
+
+
+RECYCLED = 48
+"""Nodes of the tree of successors before the merged tree is cut to what pays."""
