@@ -63,7 +63,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     stop = BeamMass(_threshold(parameters, parts), levels)
     pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays)
-    controller = Steady(FeatureDrafter(network, parts.target.context_length), growth)
+    controller = Steady(FeatureDrafter(network), growth)
     return Composition(controller, Match(), network.config.taps, draft_name=parameters.drafter)
 
 

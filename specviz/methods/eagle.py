@@ -54,7 +54,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.growth.sampled import Sampled
 
     network = parts.heads("eagle")
-    controller = Steady(FeatureDrafter(network, parts.target.context_length), Sampled(_shape(parameters, parts)))
+    controller = Steady(FeatureDrafter(network), Sampled(_shape(parameters, parts)))
     acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
     return Composition(controller, acceptance, network.config.taps, draft_name="eagle")
 

@@ -59,4 +59,4 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     acceptance = Match() if parameters.rule == "match" else Rejection()
-    return Composition(Steady(FeatureDrafter(network, parts.target.context_length), growth), acceptance, network.config.taps, draft_name="eagle3")
+    return Composition(Steady(FeatureDrafter(network), growth), acceptance, network.config.taps, draft_name="eagle3")

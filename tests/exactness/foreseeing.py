@@ -1,13 +1,11 @@
-"""Drafters for the ladder: one that foresees the target as well as told, and tiny networks of the shipped kinds."""
+"""A drafter for the ladder that foresees the target as well as it is told to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from specviz.drafters.feature_net import FeatureConfig, FeatureNet
 from specviz.drafters.silent import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, Session, TargetPass
 from specviz.engine.tree import DraftTree
@@ -62,23 +60,3 @@ class Foreseer(Silent):
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
-
-
-def tiny_network(kind: str, target: TextTarget, draft_ids: Sequence[int] | None = None) -> FeatureNet:
-    """An untrained network for a tiny target: "eagle" the narrow kind behind its last layer, "eagle3" the wide one."""
-    config, wide = target.config, kind == "eagle3"
-    torch.manual_seed(5)
-    shape = FeatureConfig(
-        vocab_size=config.vocab_size,
-        hidden=config.hidden_size,
-        heads=config.num_attention_heads,
-        kv_heads=config.num_key_value_heads,
-        head_size=config.hidden_size // config.num_attention_heads,
-        inner=config.intermediate_size,
-        taps=(0, 1, 2) if wide else (config.num_hidden_layers,),
-        wide=wide,
-    )
-    ids = None if draft_ids is None else torch.tensor(draft_ids)
-    head = target.model.get_output_embeddings().weight.detach()
-    network = FeatureNet(shape, target.model.get_input_embeddings().weight.detach(), head, ids)
-    return network.to(target.device, target.dtype).eval().requires_grad_(False)

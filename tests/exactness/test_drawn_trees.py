@@ -18,8 +18,8 @@ from specviz.engine.tree import chain, shape_from_counts
 from specviz.growth.sampled import Sampled
 from specviz.methods.eagle import PUBLISHED
 from specviz.targets.text import TextTarget
-from tests.exactness.foreseeing import tiny_network
 from tests.exactness.worlds import World, drawn, exact_law
+from tests.feature_worlds import tiny_net
 from tests.tiny import decode, tiny_target
 
 VOCAB = 3
@@ -45,7 +45,7 @@ def context(warp: Warp, number: int = 0) -> Context:
 
 def drafter_on(target: TextTarget, kind: str, warp: Warp) -> FeatureDrafter:
     """A drafter that has read the prompt."""
-    network = tiny_network(kind, target)
+    network = tiny_net(target.model, kind == "wide")
     drafter = FeatureDrafter(FeatureStepper(network), target.context_length)
     session = target.open(len(PROMPT) + 50, network.config.taps)
     drafter.begin(context(warp), session.prefill(PROMPT[:-1]))
@@ -67,7 +67,7 @@ def world_of(target: TextTarget, kind: str, warp: Warp) -> World:
 
 
 @pytest.mark.parametrize("warp", list(WARPS))
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+@pytest.mark.parametrize("kind", ["narrow", "wide"])
 def test_the_laws_kept_with_a_tree_are_the_ones_its_children_were_drawn_from(kind: str, warp: str) -> None:
     target = tiny_target(vocab=VOCAB)
     world = world_of(target, kind, WARPS[warp])
@@ -79,7 +79,7 @@ def test_the_laws_kept_with_a_tree_are_the_ones_its_children_were_drawn_from(kin
 
 @pytest.mark.parametrize("shape", list(SHAPES))
 @pytest.mark.parametrize("warp", list(WARPS))
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+@pytest.mark.parametrize("kind", ["narrow", "wide"])
 def test_a_drawn_tree_keeps_the_law_of_three_tokens(
     kind: str, warp: str, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,14 +87,14 @@ def test_a_drawn_tree_keeps_the_law_of_three_tokens(
     if shape == "tree" and int((world.proposal(()).probability > 0).sum()) < VOCAB:
         pytest.skip("the nucleus leaves fewer tokens than the tree has branches")
     found = exact_law(world, drawn(world, SHAPES[shape]), Rejection(), monkeypatch)
-    assert float((found - world.law()).abs().max()) < 1e-12
+    assert float((found - world.law()).abs().max()) < 1e-9  # sure laws cancel a few digits
 
 
 def test_whole_runs_keep_the_law_too() -> None:
     """Through the loop, features and noise and all: Pearson's statistic over the 27 texts of three tokens."""
     target, warp, runs = tiny_target(vocab=VOCAB), WARPS["plain"], 500
-    expected = runs * world_of(target, "eagle", warp).law()
-    stepper, counts = FeatureStepper(tiny_network("eagle", target)), torch.zeros_like(expected)
+    expected = runs * world_of(target, "narrow", warp).law()
+    stepper, counts = FeatureStepper(tiny_net(target.model, False)), torch.zeros_like(expected)
     for seed in range(runs):
         drafter = FeatureDrafter(stepper, target.context_length)
         composition = Composition(Steady(drafter, Sampled(SHAPES["tree"])), Rejection(), stepper.config.taps)
@@ -105,7 +105,7 @@ def test_whole_runs_keep_the_law_too() -> None:
 
 def test_matching_a_drawn_tree_equals_the_autoregressive_run() -> None:
     target, warp = tiny_target(), Warp(0.9)
-    stepper = FeatureStepper(tiny_network("eagle", target))
+    stepper = FeatureStepper(tiny_net(target.model, False))
     growth = Sampled(shape_from_counts(PUBLISHED))
     drafted, alone = (
         decode(target, Composition(Steady(FeatureDrafter(stepper, 1024), shape), Match(), (2,)), PROMPT, 80, warp, 5).ids

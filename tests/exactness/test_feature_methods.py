@@ -1,0 +1,156 @@
+"""The ladder for methods that draft from the target's hidden states, composed as a user gets them, on tiny networks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
+from specviz.methods.parameters import build
+from specviz.methods.registry import all_methods
+from specviz.targets.text import TextTarget
+from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.feature_worlds import tiny_net
+from tests.tiny import decode, parts_for, tiny_target
+
+Values = dict[str, object]
+# Wide enough that an untrained network hits now and then.
+TREE: Values = {"depth": 3, "width": 6, "nodes": 24}
+TOKEN_EXACT: list[tuple[str, Values]] = [
+    ("eagle", {"tree": "published", "rule": "match"}),
+    ("eagle2", TREE),
+    ("eagle3", TREE),
+    ("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}),
+]
+# Parameters that change the tree or the rule, not the way a tree is run: the plain tier says enough about them.
+VARIANTS: list[tuple[str, Values]] = [
+    ("eagle", {"tree": "published"}),
+    ("eagle2", {"depth": 3, "width": 4}),
+    ("eagle2", {**TREE, "rule": "rejection"}),
+    ("eagle3", {**TREE, "rule": "rejection"}),
+    ("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle"}),
+]
+WAYS = [(case, *way) for case in TOKEN_EXACT[1:3] for way in EVERY_WAY]
+WAYS += [(case, tier, torch.float64, "warm") for case in (TOKEN_EXACT[0], TOKEN_EXACT[3]) for tier in ("eager", "graph")]
+
+
+def compose(name: str, values: Values, target: TextTarget, warp: Warp) -> Composition:
+    method = all_methods()[name]
+
+    def heads(kind: str) -> FeatureStepper:
+        # The wide kind has a vocabulary of its own, as the one that ships.
+        wide = kind == "eagle3"
+        return FeatureStepper(tiny_net(target.model, wide, 40 if wide else None))
+
+    return method.compose(build(method.parameters, values, name), replace(parts_for(target, warp), heads=heads))
+
+
+@pytest.mark.parametrize(("case", "tier", "dtype", "warped"), WAYS)
+def test_same_tokens_as_one_by_one(case: tuple[str, Values], tier: str, dtype: torch.dtype, warped: str) -> None:
+    target, warp = tiny_target(tier, dtype), WARPS[warped]
+    run = decode(target, compose(*case, target, warp), PROMPT, 220, warp, 7)
+    assert run.ids == one_by_one(tier, dtype, warp)
+    assert any(step.path for step in run.steps), "nothing was ever accepted, so nothing was tested"
+
+
+@pytest.mark.parametrize(("name", "values"), VARIANTS)
+def test_every_rule_is_greedy_matching_at_temperature_zero(name: str, values: Values) -> None:
+    target = tiny_target()
+    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 120, GREEDY)
+    assert run.ids == one_by_one("eager", torch.float64, GREEDY)[:120]
+    assert {step.rule for step in run.steps} <= {"greedy", "none"}
+
+
+@pytest.mark.parametrize("budget", range(1, 9))
+@pytest.mark.parametrize(("name", "values"), TOKEN_EXACT[:3])
+def test_the_budget_may_end_anywhere(name: str, values: Values, budget: int) -> None:
+    target = tiny_target()
+    run = decode(target, compose(name, values, target, WARM), PROMPT, budget, WARM, 7)
+    assert run.ids == one_by_one("eager", torch.float64, WARM)[:budget]
+
+
+@pytest.mark.parametrize(("name", "values"), TOKEN_EXACT[:3])
+def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, values: Values) -> None:
+    target = tiny_target()
+    whole = decode(target, compose(name, values, target, GREEDY), PROMPT, 160, GREEDY)
+    drafted, place = [], 0
+    for step in whole.steps:
+        drafted += range(place, place + len(step.path))
+        place += len(step.emitted)
+    ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
+    run = decode(tiny_target(eos=[ending]), compose(name, values, target, GREEDY), PROMPT, 160, GREEDY)
+    assert run.ids == whole.ids[: whole.ids.index(ending) + 1]
+    assert (run.outcome.reason, run.steps[-1].bonus) == ("eos", None)
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize(("name", "values"), [*TOKEN_EXACT, VARIANTS[0]])
+def test_a_full_context_ends_the_run_with_the_same_text(name: str, values: Values, tier: str) -> None:
+    target = tiny_target(tier, context=64)
+    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 500, GREEDY)
+    alone = plain(target, GREEDY, 500)
+    assert run.outcome.reason == alone.outcome.reason == "context"
+    assert run.ids == alone.ids
+
+
+@pytest.mark.parametrize("prompt", [[5], [5, 6]])
+@pytest.mark.parametrize(("name", "values"), TOKEN_EXACT)
+def test_shortest_prompts(name: str, values: Values, prompt: list[int]) -> None:
+    target = tiny_target()
+    run = decode(target, compose(name, values, target, WARM), prompt, 30, WARM)
+    assert run.ids == decode(target, compose("autoregressive", {}, target, WARM), prompt, 30, WARM).ids
+
+
+@pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "warm"), ("graph", "warm")])
+@pytest.mark.parametrize(("name", "values"), [*TOKEN_EXACT[1:3], VARIANTS[0]])
+def test_the_cache_equals_a_fresh_prefill_after_every_step(
+    name: str, values: Values, tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, warp = tiny_target(tier), WARPS[warped]
+    audit = _Audit(target)
+    monkeypatch.setattr(target, "open", audit.open)
+    run = decode(target, compose(name, values, target, warp), PROMPT, 40, warp)
+    assert audit.checked == len(run.steps)
+    assert audit.worst < 1e-9
+
+
+@pytest.mark.parametrize("level", ["off", "path", "tree"])
+def test_recording_does_not_change_the_text(level: str) -> None:
+    target = tiny_target()
+    run = decode(target, compose("eagle3", TREE, target, WARM), PROMPT, 60, WARM, 7, level)
+    assert run.ids == one_by_one("eager", torch.float64, WARM)[:60]
+
+
+def test_drawn_trees_are_judged_without_replacement_and_tell_of_overlap() -> None:
+    target = tiny_target()
+    run = decode(target, compose("eagle", {"tree": "published"}, target, WARM), PROMPT, 60, WARM)
+    assert "without_replacement" in {step.rule for step in run.steps}
+    assert any(note.type == "overlap" for step in run.steps for note in step.notes)
+    assert all(node.q is not None for step in run.steps for node in step.nodes[1:])
+
+
+def test_trees_that_follow_confidence_tell_how_they_grew() -> None:
+    target = tiny_target()
+    run = decode(target, compose("ddd", TOKEN_EXACT[3][1], target, GREEDY), PROMPT, 30, GREEDY)
+    for step in run.steps:
+        told = {note.type: note.data for note in step.notes}
+        assert told["growth"]["kept"] == step.verified + 1
+        assert len(told["growth"]["value"]) == len(step.nodes)
+        assert len(told["mass"]["mass"]) == step.draft_calls or step.draft_calls > len(told["mass"]["mass"])
+
+
+def test_a_threshold_ends_some_rounds_early_and_others_not() -> None:
+    target = tiny_target()
+    run = decode(target, compose("ddd", TOKEN_EXACT[3][1], target, GREEDY), PROMPT, 80, GREEDY)
+    stops = [note.data["stopped"] for step in run.steps for note in step.notes if note.type == "mass"]
+    assert len(set(stops)) > 1
+
+
+def test_the_drafters_taps_reach_the_target() -> None:
+    target = tiny_target()
+    assert compose("eagle2", TREE, target, GREEDY).taps == (2,)
+    assert compose("eagle3", TREE, target, GREEDY).taps == (1, 1, 0)
