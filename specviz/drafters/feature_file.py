@@ -33,7 +33,7 @@ def load(path: Path, embedding: Tensor, head: Tensor, dtype: torch.dtype, device
     if "config" not in card:
         raise ModelUnavailable(f"{path.name} is no feature drafter: choose a file written by this app's training.")
     fields = json.loads(card["config"])
-    config = FeatureConfig(**{**fields, "taps": tuple(fields["taps"])})
+    config = FeatureConfig(**{name: tuple(one) if isinstance(one, list) else one for name, one in fields.items()})
     ids = tensors.pop("draft_ids", None)
     shared = [part.detach().to(device, dtype) for part in (embedding, head)]
     net = FeatureNet(config, *shared, None if ids is None else ids.to(device))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,10 +20,11 @@ from specviz.models.folders import cache_folder
 from specviz.training import data, trainer
 from specviz.training.commit import commit
 from specviz.training.feature_start import sample, shape_of, start
-from specviz.training.feature_training import Bench, Settings
+from specviz.training.feature_training import Bench, Loss, Settings, learned, train
 from specviz.training.features import FeatureStore, store_for
 from specviz.training.foresight import foresight, greedy_only
 from specviz.training.material import Material, material
+from specviz.training.optimizer import Optimizer
 from specviz.training.registry import WEIGHTS, Job
 from specviz.training.small_draft import cores
 
@@ -105,6 +106,20 @@ def show(entry: Mapping[str, float]) -> None:
     print(time.strftime("%H:%M:%S"), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
 
 
+def run(
+    job: Job, stuff: Stuff, settings: Settings, columns: slice, wide: bool, loss_of: Callable[[FeatureNet], Loss]
+) -> None:
+    """The whole recipe: start, train, measure, write. ``columns`` are the drafter's taps among the store's."""
+    net = fresh_net(stuff, columns, wide, settings)
+    bench = Bench(
+        net, stuff.store, stuff.training, greedy_only(stuff.store, stuff.held_out), Optimizer(learned(net)), loss_of(net),
+        measure=lambda numbers: foresight(net, stuff.store, columns, numbers, DEPTH),
+    )  # fmt: skip
+    print(f"{len(bench.training)} dialogues to learn from, {len(stuff.held_out)} kept out; {settings}", flush=True)
+    progress = train(bench, settings, checkpoint_of(job), show)
+    finish(job, stuff, bench, columns, settings, progress)
+
+
 def finish(job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Settings, progress: trainer.Progress) -> None:
     """Measure on held-out answers, write the weights with their card, and print the card's line."""
     assert isinstance(bench.net, FeatureNet)
@@ -124,7 +139,8 @@ def finish(job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Setti
     }
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     save(bench.net, path, card)
-    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): " + "; ".join(f"{k}: {v}" for k, v in card.items()), flush=True)
+    line = "; ".join(f"{name}: {value}" for name, value in card.items())
+    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {line}", flush=True)
 
 
 def _digest(file: Path) -> str:

@@ -40,6 +40,7 @@ _RECIPES = {
         Recipe("dialogues", "The target's own dialogues, prompts included", "specviz.training.dialogues", 60.0),
         Recipe("small_draft", "Small autoregressive draft model", "specviz.training.make_small_draft", 90.0),
         Recipe("medusa", "Medusa: four heads, each for a token further ahead", "specviz.training.make_medusa", 20.0),
+        Recipe("eagle", "EAGLE: the target's last hidden state, regressed", "specviz.training.make_eagle", 20.0),
         Recipe("eagle3", "EAGLE-3: three hidden states in, tested on itself", "specviz.training.make_eagle3", 60.0),
     )
 }
