@@ -108,7 +108,7 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
         recall=memory.recall,
         cost_curve=lambda: _announced_curve(target, progress),
         draft_model=lambda: draft_model(request.draft, loaded, target, progress),
-        heads=lambda kind: drafting_heads(kind, request.draft, loaded, target),
+        heads=lambda kind: drafting_heads(kind, request.draft, loaded, target, progress),
     )
     return Prepared(request, method, parameters, loaded, target, text, ids, parts)
 

@@ -37,6 +37,8 @@ class FeatureConfig:
     """Whether the entering projection has one."""
     window: int = 1024
     """Positions whose rotary table is made at once; it grows when needed."""
+    rates: tuple[float, ...] = ()
+    """Angles a position turns by, [size / 2], where they are not those of ``theta``."""
 
 
 class Entry(nn.Linear):
@@ -213,6 +215,8 @@ def rotary(config: FeatureConfig, length: int) -> Tensor:
     negation. float64, so that every dtype rounds the same table."""
     half = config.head_size // 2
     rate = config.theta ** -(torch.arange(half, dtype=torch.float64) / half)
+    if config.rates:
+        rate = torch.tensor(config.rates, dtype=torch.float64)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
     cosine, sine = angle.cos(), angle.sin()
     return torch.stack((torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)))

@@ -17,9 +17,13 @@ from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureStepper, Product, plain
 from specviz.drafters.weights import read_weights
 from specviz.errors import ModelUnavailable
+from specviz.models import published_medusa
 from specviz.models.changed_heads import load_changed
+from specviz.models.folders import Progress, silent
 from specviz.models.load import LoadedText
 from specviz.models.packing import PackedLinear, can_pack
+from specviz.models.published import Fit, Repository, open_repository
+from specviz.models.published_eagle3 import feature_net
 from specviz.targets.text import TextTarget
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
@@ -34,27 +38,34 @@ _READERS: dict[str, Callable[[Path, Shared, TextTarget], Any]] = {
     "medusa": lambda path, shared, target: parallel_net.load(path, shared[1], target.dtype, target.device),
     "falcon": lambda path, shared, target: block_net.load(path, *shared, target.dtype, target.device),
 }
+_PUBLISHED: dict[str, Callable[[Repository, Fit], Any]] = {
+    "eagle3": feature_net,
+    "medusa": published_medusa.parallel_net,
+}
 _LOCK = threading.RLock()
 _KEPT: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Any]] = weakref.WeakKeyDictionary()
 
 
-def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget) -> Any:
+def load_heads(
+    kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent
+) -> Any:
     """The drafting network of this ``kind`` for the target: "eagle", "eagle3", "medusa", "falcon" or "gto".
 
-    ``draft`` None, "" or the name of a kind means the one that ships. Raises ModelUnavailable when there is none, or when
-    it was trained for another target.
+    ``draft`` None, "" or the name of a kind means the one that ships; a folder or hub id stands for heads that others
+    published, of a kind whose layout is known. Raises ModelUnavailable when there is none, or when it was trained for
+    another target.
     """
-    if draft not in {None, "", *_READERS, *CHANGED}:
-        raise ModelUnavailable(
-            f"{draft} cannot be used as {kind}: leave the draft empty for the network that ships with this project."
-        )
+    if draft and draft not in {*_READERS, *CHANGED}:
+        return _kept(target, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
     path = shipped(kind, loaded)
     return _kept(target, ("network", kind, _version(path)), lambda: _read(kind, path, loaded, target))
 
 
-def drafting_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget) -> Any:
+def drafting_heads(
+    kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent
+) -> Any:
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
-    network = load_heads(kind, draft, loaded, target)
+    network = load_heads(kind, draft, loaded, target, progress)
     if not isinstance(network, FeatureNet):
         return network
     return _kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
@@ -75,6 +86,24 @@ def shipped(kind: str, loaded: LoadedText) -> Path:
             "others: choose that target, or a method that needs no trained network."
         )
     return path
+
+
+def published(kind: str, name: str, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+    """The heads that others published as ``name``, on this target."""
+    if kind not in _PUBLISHED:
+        known = " and ".join(_PUBLISHED)
+        raise ModelUnavailable(
+            f"{name} cannot be used as {kind}: published heads are read for {known}. Leave the draft empty for the network "
+            "that ships with this project."
+        )
+    model = target.model
+    layers = int(model.config.get_text_config().num_hidden_layers)
+    fits = Fit(loaded.name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    stored = open_repository(name, progress)
+    try:
+        return _PUBLISHED[kind](stored, fits)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise ModelUnavailable(f"The config.json of {name} has a value that makes no sense ({problem}).") from problem
 
 
 def layout_for(network: FeatureNet) -> Callable[[Tensor], Product]:

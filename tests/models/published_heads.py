@@ -1,0 +1,125 @@
+"""Tiny random heads in the layouts others publish, and what such heads compute, written out from the papers' formulas."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from tests.tiny import tiny_llama
+from torch import Tensor
+
+from specviz.models.published import Fit, Repository, open_repository
+
+VOCAB, HIDDEN, LAYERS = 48, 32, 2
+HEADS, KV_HEADS, HEAD_SIZE, INNER, DRAFTED = 4, 2, 6, 40, 20  # head_size is not hidden / heads
+CONFIG: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLMEagle3"],
+    "hidden_size": HIDDEN,
+    "intermediate_size": INNER,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "num_hidden_layers": 1,
+    "head_dim": HEAD_SIZE,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 5000.0,
+    "max_position_embeddings": 128,
+    "vocab_size": VOCAB,
+    "draft_vocab_size": DRAFTED,
+    "eagle_aux_hidden_state_layer_ids": [0, 1, 2],
+}
+
+
+def target(layers: int = LAYERS) -> Fit:
+    model = tiny_llama()
+    return Fit("tiny", layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+
+
+def feature_tensors(seed: int = 0) -> dict[str, Tensor]:
+    """EAGLE-3 heads as published."""
+    chance = torch.Generator().manual_seed(seed)
+
+    def drawn(*shape: int) -> Tensor:
+        return 0.3 * torch.randn(shape, generator=chance)
+
+    ids = torch.randperm(VOCAB, generator=chance)[:DRAFTED].sort().values
+    tensors = {
+        "fc.weight": drawn(HIDDEN, 3 * HIDDEN),
+        "midlayer.self_attn.q_proj.weight": drawn(HEADS * HEAD_SIZE, 2 * HIDDEN),
+        "midlayer.self_attn.k_proj.weight": drawn(KV_HEADS * HEAD_SIZE, 2 * HIDDEN),
+        "midlayer.self_attn.v_proj.weight": drawn(KV_HEADS * HEAD_SIZE, 2 * HIDDEN),
+        "midlayer.self_attn.o_proj.weight": drawn(HIDDEN, HEADS * HEAD_SIZE),
+        "midlayer.mlp.gate_proj.weight": drawn(INNER, HIDDEN),
+        "midlayer.mlp.up_proj.weight": drawn(INNER, HIDDEN),
+        "midlayer.mlp.down_proj.weight": drawn(HIDDEN, INNER),
+        "lm_head.weight": drawn(DRAFTED, HIDDEN),
+        "d2t": ids - torch.arange(DRAFTED),
+        "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True),
+    }
+    for norm in ("hidden_norm", "input_layernorm", "post_attention_layernorm"):
+        tensors[f"midlayer.{norm}.weight"] = 1 + drawn(HIDDEN)
+    return {**tensors, "norm.weight": 1 + drawn(HIDDEN)}
+
+
+def parallel_tensors(heads: int = 3, blocks: int = 1, start: str = "", seed: int = 0) -> dict[str, Tensor]:
+    """Medusa heads as published."""
+    chance = torch.Generator().manual_seed(seed)
+    found = {}
+    for head in range(heads):
+        for block in range(blocks):
+            found[f"{start}{head}.{block}.linear.weight"] = 0.3 * torch.randn(HIDDEN, HIDDEN, generator=chance)
+            found[f"{start}{head}.{block}.linear.bias"] = 0.3 * torch.randn(HIDDEN, generator=chance)
+        found[f"{start}{head}.{blocks}.weight"] = torch.randn(VOCAB, HIDDEN, generator=chance)
+    return found
+
+
+def saved(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any] | None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def opened(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any] | None) -> Repository:
+    return open_repository(str(saved(folder, tensors, config)))
+
+
+def expected_logits(
+    tensors: dict[str, Tensor], embedding: Tensor, tokens: Tensor, features: Tensor, rates: Tensor | None = None
+) -> Tensor:
+    """EAGLE-3's drafter over a text, by its paper's formulas: tokens i + 1 [row], features i [row, 3 * hidden]."""
+    part = {name.removeprefix("midlayer."): value.double() for name, value in tensors.items()}
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return part[f"{name}.weight"] * x / (x.square().mean(-1, keepdim=True) + CONFIG["rms_norm_eps"]).sqrt()
+
+    fused = features @ part["fc.weight"].T
+    inputs = torch.cat((norm(embedding[tokens], "input_layernorm"), norm(fused, "hidden_norm")), dim=-1)
+    rows = len(tokens)
+    if rates is None:
+        rates = CONFIG["rope_theta"] ** -(torch.arange(HEAD_SIZE // 2).double() * 2 / HEAD_SIZE)
+    angle = torch.arange(rows)[:, None].double() * rates
+    turn = torch.polar(torch.ones_like(angle), angle)[:, None]
+
+    def heads(name: str, count: int) -> Tensor:
+        return (inputs @ part[f"self_attn.{name}.weight"].T).view(rows, count, HEAD_SIZE)
+
+    def rotated(x: Tensor) -> Tensor:
+        pairs = torch.complex(x[..., : HEAD_SIZE // 2], x[..., HEAD_SIZE // 2 :]) * turn
+        return torch.cat((pairs.real, pairs.imag), dim=-1)
+
+    query, key = rotated(heads("q_proj", HEADS)), rotated(heads("k_proj", KV_HEADS))
+    key, value = (x.repeat_interleave(HEADS // KV_HEADS, 1) for x in (key, heads("v_proj", KV_HEADS)))
+    scores = torch.einsum("qhs,khs->hqk", query, key) / math.sqrt(HEAD_SIZE)
+    scores = scores.masked_fill(torch.ones(rows, rows).triu(1).bool(), -math.inf)
+    seen = torch.einsum("hqk,khs->qhs", scores.softmax(-1), value).reshape(rows, -1)
+    x = fused + seen @ part["self_attn.o_proj.weight"].T
+    inner = norm(x, "post_attention_layernorm")
+    gated = F.silu(inner @ part["mlp.gate_proj.weight"].T) * (inner @ part["mlp.up_proj.weight"].T)
+    return norm(x + gated @ part["mlp.down_proj.weight"].T, "norm") @ part["lm_head.weight"].T

@@ -1,0 +1,69 @@
+"""Published heads go through the very drafters that ours do: whole runs on a tiny target, by the method's own name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
+from tests.models.published_heads import CONFIG, feature_tensors, parallel_tensors, saved
+from tests.tiny import decode, parts_for, tiny_target
+from torch import float64
+
+from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
+from specviz.errors import ModelUnavailable
+from specviz.methods.parameters import build
+from specviz.methods.registry import all_methods
+from specviz.models.heads import drafting_heads
+from specviz.targets.text import TextTarget
+
+
+def composed(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
+    method = all_methods()[name]
+    loaded: Any = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
+    parts = replace(parts_for(target, warp), heads=lambda kind: drafting_heads(kind, str(folder), loaded, target))
+    return method.compose(build(method.parameters, values, name), parts)
+
+
+@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
+def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
+    folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
+    composition = composed("eagle3", {"depth": 3, "width": 4, "nodes": 16}, target, warp, folder)
+    assert composition.taps == (0, 1, 2)
+    found = decode(target, composition, PROMPT, 80, warp, 7)
+    assert found.ids == one_by_one("eager", float64, warp)[:80]
+    assert any(step.path for step in found.steps)
+
+
+@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
+def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
+    folder, target = saved(tmp_path, parallel_tensors(4), None), tiny_target()
+    values = {"tree": "published", "rule": "match"}
+    found = decode(target, composed("medusa", values, target, warp, folder), PROMPT, 80, warp, 7)
+    assert found.ids == one_by_one("eager", float64, warp)[:80]
+    assert any(step.path for step in found.steps)
+
+
+def test_the_same_heads_are_read_once(tmp_path: Path) -> None:
+    target, loaded = tiny_target(), SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
+    folder = str(saved(tmp_path, parallel_tensors(2), None))
+    first, second = (drafting_heads("medusa", folder, loaded, target) for _ in range(2))  # type: ignore[arg-type]
+    assert first is second
+
+
+def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path: Path) -> None:
+    folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
+    with pytest.raises(
+        ModelUnavailable, match="cannot be used as eagle: published heads are read for eagle3 and medusa"
+    ):
+        composed("eagle", {}, target, GREEDY, folder)
+
+
+def test_a_senseless_config_is_told_in_one_sentence(tmp_path: Path) -> None:
+    folder, target = saved(tmp_path, feature_tensors(), {**CONFIG, "rms_norm_eps": "tiny"}), tiny_target()
+    with pytest.raises(ModelUnavailable, match="a value that makes no sense"):
+        composed("eagle3", {}, target, GREEDY, folder)
