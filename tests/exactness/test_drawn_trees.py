@@ -10,6 +10,7 @@ import torch
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.controller import Steady
 from specviz.engine.interfaces import Composition, Context
@@ -29,6 +30,13 @@ SHAPES = {"tree": shape_from_counts([[3], [2, 1]]), "chain": chain(2)}
 WARPS = {"plain": Warp(1.0), "cool": Warp(0.6), "nucleus": Warp(1.4, top_p=0.95)}
 
 
+def network_for(target: TextTarget, kind: str) -> FeatureNet:
+    """An untrained network that is in doubt: laws of nearly 0 and 1 would cost the sums below their digits."""
+    network = tiny_net(target.model, kind == "wide")
+    network.head = network.head * (0.5 if kind == "wide" else 0.05)
+    return network
+
+
 def spoken(target: TextTarget) -> tuple[torch.Tensor, ...]:
     """The target's logits of the first, second and third token after the prompt."""
     found = []
@@ -45,7 +53,7 @@ def context(warp: Warp, number: int = 0) -> Context:
 
 def drafter_on(target: TextTarget, kind: str, warp: Warp) -> FeatureDrafter:
     """A drafter that has read the prompt."""
-    network = tiny_net(target.model, kind == "wide")
+    network = network_for(target, kind)
     drafter = FeatureDrafter(FeatureStepper(network), target.context_length)
     session = target.open(len(PROMPT) + 50, network.config.taps)
     drafter.begin(context(warp), session.prefill(PROMPT[:-1]))
@@ -87,14 +95,14 @@ def test_a_drawn_tree_keeps_the_law_of_three_tokens(
     if shape == "tree" and int((world.proposal(()).probability > 0).sum()) < VOCAB:
         pytest.skip("the nucleus leaves fewer tokens than the tree has branches")
     found = exact_law(world, drawn(world, SHAPES[shape]), Rejection(), monkeypatch)
-    assert float((found - world.law()).abs().max()) < 1e-9  # sure laws cancel a few digits
+    assert float((found - world.law()).abs().max()) < 1e-12
 
 
 def test_whole_runs_keep_the_law_too() -> None:
     """Through the loop, features and noise and all: Pearson's statistic over the 27 texts of three tokens."""
     target, warp, runs = tiny_target(vocab=VOCAB), WARPS["plain"], 500
     expected = runs * world_of(target, "narrow", warp).law()
-    stepper, counts = FeatureStepper(tiny_net(target.model, False)), torch.zeros_like(expected)
+    stepper, counts = FeatureStepper(network_for(target, "narrow")), torch.zeros_like(expected)
     for seed in range(runs):
         drafter = FeatureDrafter(stepper, target.context_length)
         composition = Composition(Steady(drafter, Sampled(SHAPES["tree"])), Rejection(), stepper.config.taps)
