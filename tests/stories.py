@@ -17,7 +17,19 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from specviz.trace import metrics, store, wire
-from specviz.trace.schema import Baseline, Bonus, Candidate, End, Nanoseconds, Note, Run, Sampling, Step, TargetRow, Trace
+from specviz.trace.schema import (
+    Baseline,
+    Bonus,
+    Candidate,
+    End,
+    Nanoseconds,
+    Note,
+    Run,
+    Sampling,
+    Step,
+    TargetRow,
+    Trace,
+)
 from tests.sample_rounds import PIECES, Words, rounded
 from tests.story_trees import Laws, Sketch, blocks, dynamic, post_order, sampled, walk
 
@@ -231,6 +243,6 @@ def _step(told: Told, words: Words, chance: random.Random, index: int, place: in
 
 
 if __name__ == "__main__":
-    asked = sys.argv[2:] + ["eagle2", "8"][len(sys.argv[2:]):]
+    asked = sys.argv[2:] + ["eagle2", "8"][len(sys.argv[2:]) :]
     store.write(story_trace(asked[0], int(asked[1])), sys.argv[1])
     print(sys.argv[1])

@@ -19,6 +19,14 @@ ASK = "(shown) => window.specvizPage.figures(shown)"
 SUBTITLE_LETTERS = 66
 SUBTITLE_LINE = 16
 
+SUMMARIES = (
+    views.speed_explained,
+    views.accepted_length,
+    views.acceptance_by_depth,
+    views.time_shares,
+    views.reliability,
+)
+
 REVEAL = "() => window.specvizPage.reveal('sp-figures')"
 
 
@@ -44,7 +52,8 @@ class Figures:
             plots = [gr.Plot(show_label=False)]
             with gr.Row(elem_classes="sp-plots"):
                 plots += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
-            plots.append(gr.Plot(show_label=False))
+            with gr.Row(elem_classes="sp-plots"):
+                plots += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
             look = gr.Textbox("light", visible=False)
         made = Figures(fold, table, plots, look)
         made.on(fold.expand, shared, shown).then(None, None, None, js=REVEAL)
@@ -73,8 +82,7 @@ class Figures:
                 trace = shared.library.trace(shown)
             except SpecvizError as error:
                 return [panels.banner(str(error)), *([None] * len(self.plots))]
-            made = (views.speed_explained, views.accepted_length, views.acceptance_by_depth, views.time_shares)
-            return [views.speed_table(trace, look), *(_fluid(view(trace, look)) for view in made)]
+            return [views.speed_table(trace, look), *(_fluid(view(trace, look)) for view in SUMMARIES)]
 
         return drawn
 

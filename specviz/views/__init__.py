@@ -4,20 +4,40 @@ from __future__ import annotations
 
 from specviz.views.acceptance_by_depth import acceptance_by_depth
 from specviz.views.accepted_length import accepted_length
+from specviz.views.blocks import blocks
 from specviz.views.copy import copy
 from specviz.views.draft_tree import draft_tree
 from specviz.views.explain import Term, explain
+from specviz.views.growth import growth
+from specviz.views.heads import heads
 from specviz.views.latency_lanes import latency_lanes
+from specviz.views.mass import mass
 from specviz.views.ngram_rows import ngram_rows
 from specviz.views.output_strip import output_strip
 from specviz.views.overlap import overlap
+from specviz.views.reliability import reliability
+from specviz.views.reward import reward
 from specviz.views.speed_explained import speed_explained
 from specviz.views.speed_table import speed_table
 from specviz.views.successors import successors
 from specviz.views.time_shares import time_shares
+from specviz.views.traversal import traversal
 from specviz.views.tree_graph import tree_graph
+from specviz.views.typical import typical
 
-NOTES = {"copy": copy, "successors": successors, "ngram_rows": ngram_rows, "overlap": overlap}
+NOTES = {
+    "copy": copy,
+    "successors": successors,
+    "ngram_rows": ngram_rows,
+    "overlap": overlap,
+    "growth": growth,
+    "mass": mass,
+    "traversal": traversal,
+    "reward": reward,
+    "blocks": blocks,
+    "heads": heads,
+    "typical": typical,
+}
 """Note type -> the view of that note, called with a trace, the step's index and a theme."""
 
 __all__ = [
@@ -25,16 +45,24 @@ __all__ = [
     "Term",
     "acceptance_by_depth",
     "accepted_length",
+    "blocks",
     "copy",
     "draft_tree",
     "explain",
+    "growth",
+    "heads",
     "latency_lanes",
+    "mass",
     "ngram_rows",
     "output_strip",
     "overlap",
+    "reliability",
+    "reward",
     "speed_explained",
     "speed_table",
     "successors",
     "time_shares",
+    "traversal",
     "tree_graph",
+    "typical",
 ]

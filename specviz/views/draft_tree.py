@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from specviz.trace.schema import Node, Step
+from specviz.trace.schema import PRUNED, Node, Step
 from specviz.views.canvas import PILL, Canvas, Line, text_width
 from specviz.views.canvas_figure import drawn
 from specviz.views.theme import SMALL, TEXT, count, number, safe, theme_of, visible
@@ -15,7 +15,11 @@ from specviz.views.verdicts import BONUS, JUDGED, bonus_reason, look, reason
 
 ROOMY = 40
 """Up to so many nodes the labels are larger and judged nodes carry their numbers in print."""
+MANY = 40
+"""More pruned nodes than this are folded into counts: what was never sent must not bury what was."""
 _MOST_LETTERS = 18
+_COUNT = 26.0
+"""Room beside a pill for the count of what is folded below it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class _Leaf:
 
 
 def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figure:
-    """The tree of one step. Beyond ``most`` nodes, what nobody judged is folded into a count on its ancestor."""
+    """The tree of one step. What is too much is folded into counts: what nobody judged beyond ``most``, and many pruned nodes."""
     leaves = _leaves(step, most)
     roomy = len(leaves) <= ROOMY
     canvas = Canvas(theme_of(theme), TEXT if roomy else SMALL)
@@ -100,10 +104,11 @@ def _kept(step: Step, most: int) -> list[int]:
             judged.add(above)
             above = step.nodes[above].parent
     kept = set(judged)
+    folded = sum(one.status == PRUNED for one in step.nodes) > MANY
     for node, one in enumerate(step.nodes):
         if len(kept) >= most:
             break
-        if one.parent in kept:
+        if one.parent in kept and not (folded and one.status == PRUNED):
             kept.add(node)
     return sorted(kept)
 
@@ -139,7 +144,7 @@ def _draw(canvas: Canvas, leaves: list[_Leaf], roomy: bool) -> tuple[float, floa
         if leaf.judged:
             _numbers(canvas, leaf, left, row, roomy)
         if leaf.parent >= 0:
-            start = (ends[leaf.parent], rows[leaf.parent])
+            start = (ends[leaf.parent] + (_COUNT if leaves[leaf.parent].hidden else 0), rows[leaf.parent])
             canvas.edge(start, max(start[0], lanes[leaf.depth - 1][1]), (left, row), leaf.status)
     return lanes[-1][1], max(high + tall / 2 for high, tall in zip(middle, heights, strict=True)) + 4
 
@@ -152,7 +157,7 @@ def _extra(leaf: _Leaf, roomy: bool) -> float:
 
 
 def _width(canvas: Canvas, leaf: _Leaf, roomy: bool) -> float:
-    wide = canvas.width_of(leaf.text, _MOST_LETTERS) + (26 if leaf.hidden else 0)
+    wide = canvas.width_of(leaf.text, _MOST_LETTERS) + (_COUNT if leaf.hidden else 0)
     return max(wide, text_width(_print(leaf), SMALL) if leaf.judged and roomy else 0)
 
 

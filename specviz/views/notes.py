@@ -24,21 +24,36 @@ class Story:
         """A whole number that is not negative."""
         value = self.data.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise self._wrong(name, "a whole number")
+            raise self.wrong(name, "a whole number")
         return value
+
+    def maybe_whole(self, name: str) -> int | None:
+        """A whole number that is not negative, or None where the note says null."""
+        return None if self.data.get(name) is None else self.whole(name)
+
+    def number(self, name: str) -> float:
+        """A finite number."""
+        value = _finite(self.data.get(name))
+        if value is None:
+            raise self.wrong(name, "a number")
+        return value
+
+    def maybe_number(self, name: str) -> float | None:
+        """A finite number, or None where the note says null."""
+        return None if self.data.get(name) is None else self.number(name)
 
     def share(self, name: str) -> float:
         """A number from 0 to 1; rounding in the file may have pushed it over the edge by a hair."""
         value = _finite(self.data.get(name))
         if value is None or not -1e-3 <= value <= 1 + 1e-3:
-            raise self._wrong(name, "a number from 0 to 1")
+            raise self.wrong(name, "a number from 0 to 1")
         return min(1.0, max(0.0, value))
 
     def numbers(self, name: str, count: int) -> list[float]:
         """A list of ``count`` finite numbers."""
         found = [_finite(value) for value in self._list(name)]
         if len(found) != count or None in found:
-            raise self._wrong(name, f"a list of {count} numbers")
+            raise self.wrong(name, f"a list of {count} numbers")
         return [value for value in found if value is not None]
 
     def texts(self) -> list[str]:
@@ -53,23 +68,56 @@ class Story:
         """The ids in ``tokens``."""
         found = self._list("tokens")
         if any(isinstance(token, bool) or not isinstance(token, int) for token in found):
-            raise self._wrong("tokens", "a list of token ids")
+            raise self.wrong("tokens", "a list of token ids")
         return list(found)
 
-    def rows(self, name: str) -> list[Story]:
+    def wholes(self, name: str, below: int = 1 << 40) -> list[int]:
+        """A list of whole numbers from 0 to ``below``, not included."""
+        found = list(self._list(name))
+        if any(isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < below for one in found):
+            raise self.wrong(name, f"a list of whole numbers below {below}")
+        return found
+
+    def levels(self, name: str, below: int) -> list[list[int]]:
+        """A list of lists of whole numbers below ``below``."""
+        rows = [Story({name: row}, f"{self.where}, {name} {place + 1}") for place, row in enumerate(self._list(name))]
+        return [row.wholes(name, below) for row in rows]
+
+    def finite(self, name: str) -> list[float]:
+        """A list of finite numbers, however many."""
+        return self.numbers(name, len(self._list(name)))
+
+    def part(self, name: str) -> Story | None:
+        """An object inside the note, or None where the note says null."""
+        value = self.data.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise self.wrong(name, "an object")
+        return Story(value, f"{self.where}, {name}")
+
+    def word(self, name: str, known: Sequence[str]) -> str:
+        """One of the ``known`` words."""
+        value = self.data.get(name)
+        if not isinstance(value, str) or value not in known:
+            raise self.wrong(name, f"one of {', '.join(known)}")
+        return value
+
+    def rows(self, name: str, most: int = MOST_ROWS) -> list[Story]:
         """The entries of a list of objects, the first few."""
-        found = self._list(name)[:MOST_ROWS]
+        found = self._list(name)[:most]
         if any(not isinstance(row, Mapping) for row in found):
-            raise self._wrong(name, "a list of objects")
+            raise self.wrong(name, "a list of objects")
         return [Story(row, f"{self.where}, {name} {place + 1}") for place, row in enumerate(found)]
 
     def _list(self, name: str) -> Sequence[Any]:
         value = self.data.get(name)
         if not isinstance(value, Sequence) or isinstance(value, str):
-            raise self._wrong(name, "a list")
+            raise self.wrong(name, "a list")
         return value
 
-    def _wrong(self, name: str, wanted: str) -> BadTrace:
+    def wrong(self, name: str, wanted: str) -> BadTrace:
+        """What to raise when a field is not as it should be."""
         return BadTrace(f"{self.where}: {name} is not {wanted}; the trace was not written by specviz or is damaged.")
 
 

@@ -62,12 +62,26 @@ def reason(step: Step, node: Node) -> str:
             if kept
             else f"Rejected: the target's {chosen} here is another token."
         )
+    if step.rule == "typical" and node.p is not None and node.threshold is not None:
+        return _typical(node, kept)
+    if step.rule == "traversal" and kept and node.draw is None:
+        return "Accepted with its path: a node below it was kept, so it needed no draw of its own."
     word = {ACCEPTED: "Accepted", RELAXED: "Accepted by relaxation", RESAMPLED: "Rejected, and another token was drawn"}
     said = word.get(node.status, "Rejected")
     if node.draw is None or node.threshold is None:
         return f"{said} by the {step.rule.replace('_', ' ')} rule."
     side = "below" if kept else "not below"
     return f"{said}: the draw {number(node.draw, 3)} is {side} the threshold {number(node.threshold, 3)}."
+
+
+def _typical(node: Node, kept: bool) -> str:
+    """The rule draws nothing: the token's probability is held against the threshold itself."""
+    numbers = f"p {number(node.p, 3)}", f"the threshold {number(node.threshold, 3)}"
+    if not kept and (node.p or 0.0) > (node.threshold or 0.0):
+        return f"Rejected: {numbers[0]} is above {numbers[1]}, but another branch went further."
+    strictly = "" if node.status != RELAXED else "; the target's own draw was another token"
+    side = "above" if kept else "not above"
+    return f"{'Accepted' if kept else 'Rejected'}: {numbers[0]} is {side} {numbers[1]}{strictly}."
 
 
 def bonus_reason(bonus: Bonus) -> str:

@@ -141,7 +141,7 @@ def test_choosing_a_method_shows_its_own_parameters(visitor: AppPage) -> None:
 def test_the_fold_explains_the_speed_and_draws_figures(visitor: AppPage) -> None:
     visitor.page.get_by_text("term by term").click()
     expect(visitor.page.locator("#sp-figures")).to_contain_text("predicted speed-up")
-    expect(visitor.page.locator("#sp-figures .js-plotly-plot")).to_have_count(4, timeout=30_000)
+    expect(visitor.page.locator("#sp-figures .js-plotly-plot")).to_have_count(5, timeout=30_000)
 
 
 def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage) -> None:

@@ -20,6 +20,7 @@ from specviz.errors import BadInput
 from specviz.trace.schema import Bonus, Note, Trace
 from specviz.views.theme import THEMES, calm, cells, duration, markup, number, percent, safe, visible
 from tests.samples import sample_trace
+from tests.stories import TELLERS, story_trace
 
 Drawn = go.Figure | str
 HOSTILE = (
@@ -49,6 +50,14 @@ VIEWS: dict[str, tuple[str, Callable[[Trace, str], Drawn]]] = {
     "successors": ("token_recycling", lambda trace, theme: views.successors(trace, 5, theme)),
     "ngram_rows": ("stand", lambda trace, theme: views.ngram_rows(trace, 5, theme)),
     "overlap": ("speculative_sampling", lambda trace, theme: views.overlap(trace, 5, theme)),
+    "growth": ("eagle2", lambda trace, theme: views.growth(trace, 5, theme)),
+    "mass": ("ddd", lambda trace, theme: views.mass(trace, 5, theme)),
+    "traversal": ("traversal", lambda trace, theme: views.traversal(trace, 5, theme)),
+    "reward": ("gto", lambda trace, theme: views.reward(trace, 5, theme)),
+    "blocks": ("falcon", lambda trace, theme: views.blocks(trace, 5, theme)),
+    "heads": ("medusa", lambda trace, theme: views.heads(trace, 5, theme)),
+    "typical": ("medusa", lambda trace, theme: views.typical(trace, 5, theme)),
+    "reliability": ("eagle2", views.reliability),
 }
 FIGURES = [name for name in VIEWS if name not in ("speed_table", "output_strip")]
 
@@ -60,7 +69,7 @@ def drawn(name: str, theme: str = "light", change: Callable[[Trace], Trace] = la
 
 @cache
 def _sample(method: str) -> Trace:
-    return sample_trace(14, method=method)
+    return story_trace(method) if method in TELLERS else sample_trace(14, method=method)
 
 
 def text_of(made: Drawn) -> str:

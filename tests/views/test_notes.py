@@ -38,6 +38,37 @@ DATA: dict[str, dict[str, Any]] = {
             {"node": 1, "tokens": [4, 5], "texts": [" is", " was"], "p": [1, 0], "q": [0.25, 0.75], "overlap": 0.25},
         ]
     },
+    "growth": {
+        "beams": [[0], [1, 2], [3, 4]], "value": [0, -0.2, -1.9, -0.7, -1.4, -2.6, -4.2], "kept": 6, "considered": 9,
+    },
+    "mass": {"mass": [-0.05, -0.9], "tested": [2], "threshold": -0.5, "stopped": 2, "limit": 4},
+    "traversal": {
+        "visits": [
+            {"node": 5, "start": 0.1, "weight": 0.1, "draw": 0.7, "outcome": "failed"},
+            {"node": 2, "start": 0.3, "weight": 0.2, "draw": 0.4, "outcome": "failed"},
+            {"node": 3, "start": 0.6, "weight": 0.6, "draw": 0.2, "outcome": "accepted"},
+            {"node": 1, "start": None, "weight": None, "draw": None, "outcome": "passed"},
+        ],
+        "rescued": [3], "top_down": 1,
+    },
+    "reward": {
+        "reward": 1.9, "before": 1.5, "branches": [{"node": 3, "length": 1.2}, {"node": 4, "length": 0.9}],
+        "reference": {"tokens": [1, 2, 9], "texts": [" the", " sky", " sun"], "parents": [-1, 0, 1]},
+    },
+    "blocks": {"blocks": [{"nodes": [1, 2], "depths": [1, 1]}, {"nodes": [3, 4, 5, 6], "depths": [2, 2]}], "width": 1},
+    "heads": {
+        "heads": [
+            {"head": 1, "tokens": [2, 3, 9], "texts": [" sky", " sea", " sun"], "probability": [0.6, 0.2, 0.1]},
+            {"head": 2, "tokens": [4, 9], "texts": [" is", " sun"], "probability": [0.5, 0.1]},
+        ]
+    },
+    "typical": {
+        "positions": [
+            {"node": 1, "token": 2, "text": " sky", "p": 0.9, "threshold": 0.09, "entropy": 0.3},
+            {"node": 2, "token": 3, "text": " sea", "p": 0.05, "threshold": 0.09, "entropy": 0.3},
+            {"node": 4, "token": 5, "text": " was", "p": 0.06, "threshold": 0.04, "entropy": 2.0},
+        ]
+    },
 }  # fmt: skip
 
 

@@ -1,0 +1,103 @@
+"""Stories of steps: which note is told, what its rule says of a node, and how pruned nodes make room for the judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specviz.trace import store
+from tests.stories import story_trace
+from tests.viewer import cases
+from tests.viewer.conftest import Evaluate
+from tests.viewer.test_layout import drawn, overlaps
+from tests.viewer.test_rules import EXPLAIN
+
+
+def pruned(many: int, kept: int = 30) -> dict[str, Any]:
+    """A bushy step of which ``many`` leaves were pruned before the pass."""
+    nodes = [cases.node(-1, " a", "root"), cases.node(0, " yes", "accepted", 0.6, 0.8)]
+    nodes += [cases.node(0, f" no{at}", "rejected", 0.1, 0.01) for at in range(4)]
+    nodes += [cases.node(2 + at % 4, f" k{at}", "skipped", 0.2) for at in range(kept)]
+    nodes += [cases.node(1 + at % 5, f" p{at}", "pruned", 0.01) for at in range(many)]
+    return cases.step(0, nodes, [1], [1, 9, " end", 0.5, "target"])
+
+
+def test_many_pruned_nodes_become_one_count_where_they_would_take_the_others_words(node: Evaluate) -> None:
+    made = drawn(node, pruned(90), width=700, height=330)
+    chips = [item for item in made["items"] if item["kind"] == "chip"]
+    assert [(chip["label"], chip["hidden"], chip["parent"]) for chip in chips] == [("90 pruned", 90, 0)]
+    assert not any(item["label"].startswith("·p") for item in made["items"])
+    assert overlaps(made["items"]) == []
+
+
+def test_a_few_pruned_nodes_stay_in_their_places(node: Evaluate) -> None:
+    made = drawn(node, pruned(6, kept=8), width=700, height=330)
+    assert sum(item["kind"] == "chip" for item in made["items"]) == 0
+    assert len(made["items"]) == 6 + 8 + 6 + 1
+
+
+def test_asking_for_the_pruned_shows_them_all(node: Evaluate) -> None:
+    body = """
+    const step = study.step(given);
+    const opened = new Set(["pruned"]);
+    const made = layout.tree(step, room({ opened }));
+    return [...made.items.values()].filter((item) => item.kind === "node").length;
+    """
+    step = pruned(90)
+    assert node(body, step) == len(step["nodes"])
+
+
+def test_a_real_tree_of_sixty_keeps_to_its_frame(node: Evaluate) -> None:
+    step = store.lines(story_trace("eagle2", steps=2))[2]
+    body = """
+    const made = layout.tree(study.step(JSON.parse(given)), room({ width: 940, height: 330 }));
+    return [made.width, made.height, [...made.items.values()].filter((item) => item.kind === "chip").length];
+    """
+    width, height, chips = node(body, step)
+    assert width <= 941 and height <= 331 and chips == 1
+
+
+def test_guesses_are_counted_without_the_pruned(node: Evaluate) -> None:
+    sentences = node(EXPLAIN, {"step": pruned(20)})
+    assert "guess 1 of 5" in sentences[1]
+
+
+def test_a_path_that_ends_above_pruned_nodes_ends_the_draft(node: Evaluate) -> None:
+    *_, bonus, ending, _ = node(EXPLAIN, {"step": pruned(20)})
+    assert "the draft ends at" in bonus.lower() and "comes free" in ending
+
+
+def test_the_method_s_own_story_comes_before_that_of_the_growth(node: Evaluate) -> None:
+    body = """
+    const told = (notes, told) => notebook.chosen({ step: { notes: notes.map((type) => ({ type })) }, told });
+    return [told(["growth", "mass"], null), told(["growth", "mass"], "growth"), told(["growth"], "mass"), told([], null)];
+    """
+    found = node(body)
+    assert [one and one["type"] for one in found] == ["mass", "growth", "growth", None]
+
+
+def test_traversal_names_weight_coin_and_what_happens_next(node: Evaluate) -> None:
+    nodes = [
+        cases.node(-1, " a", "root"), cases.node(0, " b", "rejected", 0.5, 0.1, 0.2, 0.7),
+        cases.node(0, " c", "accepted", 0.5, 0.4), cases.node(2, " d", "accepted", 0.5, 0.4, 0.6, 0.1),
+        cases.node(2, " e", "skipped", 0.5),
+    ]  # fmt: skip
+    step = cases.step(0, nodes, [2, 3], [3, 9, " f", 0.4, "target"], rule="traversal")
+    _, failed, passed, kept, never, *_ = node(EXPLAIN, {"step": step})
+    assert "weighs 0.20. The draw 0.70 is not below 0.20, so it is taken off the tree" in failed
+    assert "needed no draw of its own" in passed
+    assert "weighs 0.60" in kept and "kept at once" in kept
+    assert never == "Never judged: the path down to “·d” had been kept before its turn came."
+
+
+def test_typical_tells_a_lost_branch_from_an_untypical_one(node: Evaluate) -> None:
+    nodes = [
+        cases.node(-1, " a", "root"), cases.node(0, " b", "relaxed", 0.5, 0.4, 0.09),
+        cases.node(0, " c", "rejected", 0.5, 0.2, 0.09), cases.node(0, " d", "rejected", 0.5, 0.01, 0.09),
+    ]  # fmt: skip
+    step = cases.step(0, nodes, [1], [1, 9, " f", 0.4, "target"], rule="typical")
+    _, relaxed, lost, untypical, *_ = node(EXPLAIN, {"step": step})
+    assert "The strict rule would have rejected it" in relaxed
+    assert "another branch went further" in lost
+    assert "so it is dropped" in untypical
+    ended = cases.step(0, nodes[:1] + nodes[3:], [], [0, 9, " f", 0.4, "target"], rule="typical")
+    assert "was not typical enough" in node(EXPLAIN, {"step": ended})[2]

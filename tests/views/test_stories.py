@@ -1,0 +1,151 @@
+"""The stories of trained drafters: what was ringed, cut, stopped, rescued, new, blind or typical stands in the figure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import plotly.graph_objects as go
+import pytest
+
+from specviz import views
+from specviz.trace.schema import Node
+from specviz.views.reliability import calibration, calibration_error, interval
+from tests.stories import TELLERS, story_trace
+from tests.views.made import SILENT, TREE, hovers, labels, trace, with_note
+from tests.views.test_notes import DATA, noted
+
+
+def named(figure: go.Figure) -> dict[str, int]:
+    """How many points each entry of a figure's key has."""
+    return {one.name: len(one.x) for one in figure.data if one.name}
+
+
+def notes_of(figure: go.Figure) -> str:
+    return " ".join(one.text for one in figure.layout.annotations)
+
+
+@pytest.mark.parametrize("method", TELLERS)
+def test_every_note_of_a_run_can_be_drawn(method: str) -> None:
+    one = story_trace(method)
+    for index, step in enumerate(one.steps):
+        for note in step.notes:
+            assert views.NOTES[note.type](one, index, "dark").layout.title.text.startswith(f"Step {index + 1} ·")
+
+
+def test_growth_rings_the_beam_and_draws_the_cut_below_what_was_kept() -> None:
+    figure = views.growth(noted("growth"), 0)
+    assert figure.layout.title.text == "Step 1 · 9 candidates, 5 sent, 2 accepted"
+    seen = named(figure)
+    assert seen["beam: grown further"] == 4 and seen["pruned"] == 1 and seen["accepted"] == 2
+    cut = next(shape for shape in figure.layout.shapes if shape.type == "line").y0
+    assert -4.2 / 2.3026 < cut < -2.6 / 2.3026, "between the worst kept and the best pruned"
+    assert "the best 5 lie above" in notes_of(figure)
+    assert any("q 0.800, path 0.82" in one for one in hovers(figure))
+
+
+def test_growth_without_a_draft_says_so() -> None:
+    nothing = with_note(SILENT, "growth", {"beams": [[0]], "value": [0], "kept": 1, "considered": 0})
+    assert "nothing was drafted" in views.growth(trace(nothing), 0).layout.title.text
+
+
+def test_mass_names_the_level_where_growing_stopped() -> None:
+    figure = views.mass(noted("mass"), 0)
+    assert figure.layout.title.text == "Step 1 · stopped after level 2 of at most 4"
+    assert "held 0.41" in figure.layout.title.subtitle.text
+    assert list(figure.layout.xaxis.ticktext) == ["1", "2<br>tested", "3", "4"]
+    assert "growing stopped" in notes_of(figure) and "threshold 0.61" in notes_of(figure)
+
+
+def test_mass_without_a_stop_has_no_stop() -> None:
+    figure = views.mass(noted("mass", DATA["mass"] | {"stopped": None, "limit": 2}), 0)
+    assert "without a stop" in figure.layout.title.text
+    assert "growing stopped" not in notes_of(figure)
+
+
+def test_traversal_counts_the_visits_and_shades_the_rescued() -> None:
+    figure = views.traversal(noted("traversal"), 0)
+    assert figure.layout.title.text == "Step 1 · 2 tokens kept, 1 from the root down"
+    assert {"1", "2", "3", "4"} <= set(labels(figure))
+    assert "the shaded 1 token would have been lost" in figure.layout.title.subtitle.text.replace("<br>", " ")
+    assert any("visit 3: weight 0.600, coin 0.200: accepted" in one for one in hovers(figure))
+    assert any("without a coin" in one for one in hovers(figure))
+
+
+def test_reward_tells_new_branches_from_those_given_up() -> None:
+    figure = views.reward(noted("reward"), 0)
+    assert figure.layout.title.text == "Step 1 · tree reward 1.90, 1.50 before training on trees"
+    seen = named(figure)
+    assert seen["given up"] == 1, "only the old drafter had ·sun after ·sky"
+    assert seen["new"] == 3, "·sea, ·was and ·foam; ·is was accepted"
+    assert any("expected accepted length 0.90" in one for one in hovers(figure))
+
+
+def test_reward_of_a_single_tree_compares_nothing() -> None:
+    figure = views.reward(noted("reward", DATA["reward"] | {"reference": None, "before": None}), 0)
+    assert figure.layout.title.text == "Step 1 · tree reward 1.90"
+    assert not {"new", "given up"} & set(named(figure))
+
+
+def test_blocks_have_a_band_a_forward_and_full_squares_in_the_mask() -> None:
+    figure = views.blocks(noted("blocks"), 0)
+    assert figure.layout.title.text == "Step 1 · 6 tokens from 2 drafter forwards, 2 accepted"
+    assert sum(shape.type == "rect" for shape in figure.layout.shapes) == 2
+    assert "<b>forward 2</b>: 4, 1 kept" in notes_of(figure)
+    whole = views.blocks(story_trace("falcon"), 0)
+    paths = [shape.path.count("Z") for shape in whole.layout.shapes if shape.type == "path"]
+    assert paths == [12, 12, 12], "three 2 x 2 blocks, as many squares below them as above"
+
+
+def test_heads_give_a_token_its_best_verdict_and_leave_the_unused_as_words() -> None:
+    figure = views.heads(noted("heads"), 0)
+    assert figure.layout.title.text == "Step 1 · 2 heads, 2 accepted"
+    assert labels(figure).count("·sun") == 2
+    pills = sum(shape.path.count("Z") for shape in figure.layout.shapes if shape.fillcolor)
+    assert pills == 4, "the root, ·sky, ·sea and ·is"
+
+
+def test_typical_tells_kept_from_lost_and_from_not_typical() -> None:
+    figure = views.typical(noted("typical"), 0)
+    assert figure.layout.title.text == "Step 1 · 3 guesses judged, 1 kept"
+    seen = named(figure)
+    assert (seen["kept"], seen["not typical"], seen["typical, but off the path"]) == (1, 1, 1)
+
+
+def test_a_guess_counts_for_reliability_once_its_parent_was_accepted() -> None:
+    bins = calibration(trace(TREE).steps)
+    assert [(one.low, one.accepted, one.judged) for one in bins] == [(0.1, 0, 1), (0.3, 0, 1), (0.6, 1, 1), (0.8, 1, 1)]
+    assert calibration_error(bins) == pytest.approx((0.15 + 0.3 + 0.4 + 0.2) / 4)
+
+
+def test_reliability_marks_small_bins_and_says_whether_the_drafter_is_too_sure() -> None:
+    sure = replace(
+        TREE, nodes=(*TREE.nodes[:2], *(Node(0, 30 + at, f" {at}", 0.95, 0.01, "rejected") for at in range(20)))
+    )
+    figure = views.reliability(trace(replace(sure, path=(1,), emitted=(2, 8), pieces=(" sky", " blue"))))
+    assert "too sure by" in figure.layout.title.subtitle.text
+    points = next(one for one in figure.data if one.error_y.array is not None)
+    assert list(points.y) == [1.0, 0.0]
+    hollow, filled = points.marker.color
+    assert hollow != filled, "one guess says little, twenty say something"
+    assert list(figure.data[-1].y) == [1, 20]
+
+
+def test_reliability_without_confidences_says_why() -> None:
+    figure = views.reliability(trace(SILENT))
+    assert "its drafter proposes without probabilities" in figure.layout.title.subtitle.text
+    assert calibration_error([]) is None
+
+
+def test_the_interval_is_honest_at_the_ends() -> None:
+    low, high = interval(0, 4)
+    assert low == 0 and 0.4 < high < 0.6
+    low, high = interval(50, 100)
+    assert low == pytest.approx(0.404, abs=0.002) and high == pytest.approx(0.596, abs=0.002)
+
+
+def test_many_pruned_nodes_are_folded_into_counts_in_the_tree() -> None:
+    step = story_trace("eagle2").steps[3]
+    figure = views.draft_tree(step)
+    assert "96 tokens that nobody judged are folded away" in figure.layout.title.subtitle.text
+    assert "pruned" not in named(figure)
+    assert figure.layout.height < 1300
