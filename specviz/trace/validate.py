@@ -175,7 +175,7 @@ def _check_free(value: Any, field: str) -> None:
     raise BadTrace(f"is nested more than {MAX_NESTING} levels deep.", field=field)
 
 
-class Reader:
+class Intake:
     """Takes the lines of a trace in their order and keeps what they say, refusing the first one that is wrong."""
 
     def __init__(self) -> None:
@@ -238,10 +238,10 @@ class Reader:
 
 def read_lines(lines: Iterable[str]) -> Trace:
     """The trace that these lines hold. Raises BadTrace with line and field."""
-    reader = Reader()
+    intake = Intake()
     for text in lines:
-        reader.take(text)
-    return reader.trace
+        intake.take(text)
+    return intake.trace
 
 
 def check(trace: Trace) -> None:
