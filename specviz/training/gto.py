@@ -22,8 +22,7 @@ from specviz.drafters.low_rank import TALL, WIDE
 from specviz.engine.interfaces import Target
 from specviz.training import eagle3
 from specviz.training.features import Seen
-from specviz.training.tree_reward import Size, Tree, grown, rewards
-from specviz.training.unrolling import unroll
+from specviz.training.tree_reward import Size, Tree, Truth, grown, worth
 
 DELTA = 1e-6
 """Keeps the advantages of a group that did equally well at nothing."""
@@ -123,61 +122,71 @@ def chosen_starts(seen: Seen, how: Groups, chance: np.random.Generator) -> Tenso
     return torch.from_numpy(offset + taken[:, None] * how.members + np.arange(how.members))
 
 
-def branch_log(net: FeatureNet, place: Tensor, seen: Seen, starts: Tensor, lengths: Tensor) -> Tensor:
-    """[start]: log-probability under ``net`` of the ``lengths`` (at least 1) tokens of text that each start drafts."""
-    rows = [starts[lengths > step] for step in range(int(lengths.max()))]
-    outputs = unroll(net, seen.tokens, seen.features[:, eagle3.TAPS].flatten(1), rows)
-    total = torch.zeros(len(starts), dtype=outputs[0].dtype, device=starts.device)
-    for step, (here, output) in enumerate(zip(rows, outputs, strict=True)):
-        found = -F.cross_entropy(net.logits(output), place[seen.tokens[here + 2 + step]], reduction="none")
-        total = total.index_add(0, torch.searchsorted(starts, here), found)
+def branch_log(net: FeatureNet, place: Tensor, seen: Seen, starts: Tensor, branches: Sequence[tuple[int, ...]]) -> Tensor:
+    """[start]: log-probability under ``net`` of the tokens of each start's branch (at least one), drafted from there."""
+    true = Truth(net, seen.tokens, seen.features[:, eagle3.TAPS].flatten(1), starts)
+    deepest = max(map(len, branches))
+    tokens = torch.tensor([(*branch, *branch[:1] * (deepest - len(branch))) for branch in branches], device=starts.device)
+    length = torch.tensor([len(branch) for branch in branches], device=starts.device)
+    output, total, own = true.first(), torch.zeros(len(starts), device=starts.device), []
+    for step in range(deepest):
+        found = -F.cross_entropy(net.logits(output), place[tokens[:, step]], reduction="none")
+        total = total + torch.where(length > step, found, 0.0)
+        if step + 1 < deepest:
+            output = true.deeper(tokens[:, step : step + 1], output, own, step + 1)
     return total
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What the trees at ``starts`` were worth, each [start]: reward over the reference's (on the CPU), advantage, and how
-    many tokens the target followed them."""
+    """What the trees at ``starts`` were worth, each [start]: reward over the reference's (on the CPU), advantage, and the
+    branch that is made likelier or less likely (empty where nothing is)."""
 
     starts: Tensor
     gain: Tensor
     advantage: Tensor
-    lengths: Tensor
+    branches: tuple[tuple[int, ...], ...]
 
 
 @torch.no_grad()
 def judged(arena: Arena, seen: Seen, starts: Tensor, size: Size) -> Judged:
     """Grow both drafters' trees at ``starts`` [group, member] and compare. Only groups in which some trees differ count.
 
-    Where both trees are one, the gain is nothing whatever the target says, so it is not asked.
+    The branch is as far as the tree holds what the target went on to write; where that is not even one token, the branch
+    that the target may be expected to follow longest.
     """
     device = seen.tokens.device
     flat, text = starts.flatten().to(device), seen.tokens.tolist()
     features = seen.features[:, eagle3.TAPS].flatten(1)
     ours, theirs = (grown(net, seen.tokens, features, flat, size) for net in (arena.net, arena.before))
+    differ = torch.tensor([one.paths != other.paths for one, other in zip(ours, theirs, strict=True)])
+    counts = differ.view(starts.shape).any(1, keepdim=True).expand(starts.shape).flatten().tolist()
+    branches = []
+    for start, tree in zip(flat.tolist(), ours, strict=True):
+        after = tuple(text[start + 2 : start + 2 + size.depth])
+        branches.append(after[: tree.along(after)])
+    # Where both trees are one the gain is nothing whatever the target says: it is asked only if a branch is wanted.
+    asked = [number for number, counted in enumerate(counts) if counted and (differ[number] or not branches[number])]
     gain = torch.zeros(len(flat), dtype=torch.float64)
-    differ = [number for number, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one.paths != other.paths]
-    if differ:
-        roots = [int(flat[number]) + 1 for number in differ]
-        forests: list[list[Tree]] = [[forest[number] for number in differ] for forest in (ours, theirs)]
-        now, before = rewards(arena.target, text, roots, forests, starts.shape[1])
-        gain[differ] = torch.tensor(now, dtype=torch.float64) - torch.tensor(before, dtype=torch.float64)
-    lengths = [tree.along(text[start + 2 :]) for start, tree in zip(flat.tolist(), ours, strict=True)]
-    advantage = advantages(gain.view(starts.shape)).flatten()
-    return Judged(flat, gain, advantage.to(device), torch.tensor(lengths, dtype=torch.long, device=device))
+    if asked:
+        roots = [int(flat[number]) + 1 for number in asked]
+        forests: list[list[Tree]] = [[forest[number] for number in asked] for forest in (ours, theirs)]
+        for number, now, before in zip(asked, *worth(arena.target, text, roots, forests, starts.shape[1]), strict=True):
+            gain[number] = now.reward - before.reward if differ[number] else 0.0
+            branches[number] = branches[number] or now.longest
+    advantage = advantages(gain.view(starts.shape)).flatten().to(device)
+    return Judged(flat, gain, advantage, tuple(branch if counts[at] else () for at, branch in enumerate(branches)))
 
 
 def tree_loss(arena: Arena, seen: Seen, found: Judged, scale: float) -> Tensor | None:
-    """The clipped surrogate over the starts, times ``scale``; None where it could move nothing.
-
-    A start whose tree the target did not follow by a single token has no branch to make likelier: its ratio is 1.
-    """
-    pulls = (found.lengths > 0) & (found.advantage != 0)
-    if not pulls.any():
+    """The clipped surrogate over the starts, times ``scale``; None where it could move nothing."""
+    pulls = [number for number, branch in enumerate(found.branches) if branch and float(found.advantage[number])]
+    if not pulls:
         return None
-    starts, lengths, advantage = (each[pulls] for each in (found.starts, found.lengths, found.advantage))
+    starts, branches = found.starts[pulls], [found.branches[number] for number in pulls]
     with torch.no_grad():
-        old = branch_log(arena.before, arena.place, seen, starts, lengths)
-    new = branch_log(arena.net, arena.place, seen, starts, lengths)
-    ratio = ((new - old) / lengths).exp()
-    return surrogate(ratio, advantage.to(ratio.dtype)).sum() * scale
+        old = branch_log(arena.before, arena.place, seen, starts, branches)
+    new = branch_log(arena.net, arena.place, seen, starts, branches)
+    length = torch.tensor([len(branch) for branch in branches], device=new.device)
+    ratio = ((new - old) / length).exp()
+    return surrogate(ratio, found.advantage[pulls].to(ratio.dtype)).sum() * scale

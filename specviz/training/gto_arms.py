@@ -14,7 +14,7 @@ from specviz.training import eagle3, gto, trainer
 from specviz.training.features import FeatureStore
 from specviz.training.gto import Arena, Groups, LowRank
 from specviz.training.optimizer import Optimizer
-from specviz.training.tree_reward import Size, Tree, grown, rewards
+from specviz.training.tree_reward import Size, Tree, grown, worth
 
 ENOUGH = 256
 STRIDE = 5
@@ -208,8 +208,9 @@ def rewards_of(bench: Bench, arms: Sequence[Forests], members: int) -> list[floa
         first = len(text) - len(bench.store.dialogues.answer(number))
         taken = range(0, len(arms[0][number]), STRIDE)
         roots = [first - 1 + place for place in taken]
-        found = rewards(bench.arena.target, text, roots, [[arm[number][place] for place in taken] for arm in arms], members)
-        sums = [total + sum(row) for total, row in zip(sums, found, strict=True)]
+        forests = [[arm[number][place] for place in taken] for arm in arms]
+        found = worth(bench.arena.target, text, roots, forests, members)
+        sums = [total + sum(one.reward for one in row) for total, row in zip(sums, found, strict=True)]
         places += len(roots)
     return [total / max(1, places) for total in sums]
 

@@ -40,10 +40,7 @@ class Tree:
     @cached_property
     def paths(self) -> frozenset[tuple[int, ...]]:
         """The tokens down to each node: equal for two trees that differ only in the order of their nodes."""
-        found: list[tuple[int, ...]] = [()]
-        for parent, token in zip(self.parents[1:], self.tokens[1:], strict=True):
-            found.append((*found[parent], token))
-        return frozenset(found)
+        return frozenset(self.down_to(node) for node in range(len(self.tokens)))
 
     def along(self, text: Sequence[int]) -> int:
         """How many tokens of ``text``, which comes after the root, the tree holds one below the other."""
@@ -55,6 +52,13 @@ class Tree:
             node, found = below[node, token], found + 1
         return found
 
+    def down_to(self, node: int) -> tuple[int, ...]:
+        """The tokens from below the root to ``node``."""
+        found: tuple[int, ...] = ()
+        while node:
+            node, found = self.parents[node], (self.tokens[node], *found)
+        return found
+
 
 @torch.no_grad()
 def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, size: Size) -> list[Tree]:
@@ -62,7 +66,7 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
 
     ``tokens`` [token] and ``features`` [token, tap * hidden] are the whole dialogue's.
     """
-    true = _Truth(net, tokens, features, starts)
+    true = Truth(net, tokens, features, starts)
     candidates = _Candidates(len(starts))
     output, parents = true.first(), torch.zeros(len(starts), 1, dtype=torch.long, device=starts.device)
     value = torch.zeros(len(starts), 1, dtype=torch.float64, device=starts.device)
@@ -94,7 +98,7 @@ def _wide(logits: Tensor) -> Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
-class _Truth:
+class Truth:
     """The network over the true features: keys and values that every start sees up to its own place."""
 
     def __init__(self, net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor) -> None:
@@ -156,15 +160,29 @@ class _Candidates:
         return Tree((-1, *tokens), (-1, *(place[parent] for parent in parents)))
 
 
-def rewards(
+@dataclass(frozen=True)
+class Worth:
+    """A tree's ``reward``, and its ``longest`` branch by expectation, as tokens."""
+
+    reward: float
+    longest: tuple[int, ...]
+
+    @staticmethod
+    def of(tree: Tree, chance: Sequence[float]) -> Worth:
+        """From the target's probability of each drafted node."""
+        lengths = branch_lengths(tree.parents, (1.0, *chance))
+        return Worth(tree_reward(lengths.values()), tree.down_to(max(lengths, key=lengths.__getitem__)))
+
+
+def worth(
     target: Target, text: Sequence[int], roots: Sequence[int], forests: Sequence[Sequence[Tree]], group: int = 8
-) -> list[list[float]]:
-    """``[forest][root]``: the reward of each forest's tree behind ``text[root]``. ``roots`` ascend.
+) -> list[list[Worth]]:
+    """``[forest][root]``: what the target makes of each forest's tree behind ``text[root]``. ``roots`` ascend.
 
     Trees that stand behind ``group`` adjacent tokens are scored in one pass.
     """
     session = target.open(len(text))
-    found: list[list[float]] = [[] for _ in forests]
+    found: list[list[Worth]] = [[] for _ in forests]
     place = 0
     try:
         while place < len(roots):
@@ -177,15 +195,11 @@ def rewards(
             session.keep(range(shared.text))
             scored = iter(law)
             for forest, into in zip(forests, found, strict=True):
-                into += [_worth(forest[number], next(scored)) for number in here]
+                into += [Worth.of(forest[number], next(scored)) for number in here]
             place = here[-1] + 1
     finally:
         session.close()
     return found
-
-
-def _worth(tree: Tree, chance: Sequence[float]) -> float:
-    return tree_reward(branch_lengths(tree.parents, (1.0, *chance)).values())
 
 
 class _Shared:

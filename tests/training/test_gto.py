@@ -15,6 +15,7 @@ from specviz.training import gto, gto_arms, trainer
 from specviz.training.gto import Arena, Groups, LowRank
 from specviz.training.gto_arms import Bench, Settings
 from specviz.training.tree_reward import Size, grown
+from specviz.training.unrolling import unroll
 
 SIZE = Size(depth=3, width=3, nodes=8)
 HOW = Groups(groups=2, members=4, size=SIZE)
@@ -90,52 +91,54 @@ def other_drafter() -> tuple[Arena, gto.Judged, int]:
     return both, gto.judged(both, store().get([1])[0], torch.arange(6, 38).view(8, 4), SIZE), 1
 
 
-def test_gains_and_lengths_are_those_of_the_trees(other: tuple[Arena, gto.Judged, int]) -> None:
+def test_branches_are_what_was_written_or_else_what_was_expected(other: tuple[Arena, gto.Judged, int]) -> None:
     both, found, number = other
     seen = store().get([number])[0]
     text = seen.tokens.tolist()
     trees = grown(both.net, seen.tokens, seen.features[:, :3].flatten(1), found.starts, SIZE)
-    for start, tree, length in zip(found.starts.tolist(), trees, found.lengths.tolist(), strict=True):
-        followed = tuple(text[start + 2 : start + 2 + length])
-        longer = tuple(text[start + 2 : start + 3 + length])
-        assert followed in tree.paths and (longer not in tree.paths or len(longer) == length)
+    kinds = set()
+    for start, tree, branch, gain in zip(found.starts.tolist(), trees, found.branches, found.gain.tolist(), strict=True):
+        written = tuple(text[start + 2 : start + 2 + SIZE.depth])
+        reached = max(length for length in range(SIZE.depth + 1) if written[:length] in tree.paths)
+        kinds.add((reached > 0, bool(branch)))
+        assert branch in tree.paths
+        if reached and branch:
+            assert branch == written[:reached]
+        assert branch or not gain, "a tree that gained something has a branch to pull"
+    assert {(True, True), (False, True)} <= kinds
     assert found.gain.any() and not found.gain.all(), "some trees differ, some do not"
-    advantage = found.advantage.view(8, 4)
-    assert advantage.mean(1).abs().max() < 1e-6
+    assert found.advantage.view(8, 4).mean(1).abs().max() < 1e-6
 
 
-def test_a_branch_is_as_likely_as_its_tokens(other: tuple[Arena, gto.Judged, int]) -> None:
+def test_a_branch_is_as_likely_as_its_tokens_one_after_the_other(other: tuple[Arena, gto.Judged, int]) -> None:
+    """Along the text the steps are those of the cross-entropy's unrolling."""
     both, found, number = other
     seen = store().get([number])[0]
-    starts, lengths = found.starts[:5], torch.tensor([1, 2, 3, 1, 2])
-    logs = gto.branch_log(both.net, both.place, seen, starts, lengths)
-    singly = [
-        gto.branch_log(both.net, both.place, seen, starts[place : place + 1], torch.tensor([step]))
-        for place, length in enumerate(lengths.tolist())
-        for step in range(1, length + 1)
-    ]
-    ends = torch.cat(singly)[torch.tensor([0, 2, 5, 6, 8])]
-    torch.testing.assert_close(logs, ends)
-    assert bool((torch.cat(singly) < 0).all())
-    assert singly[2] < singly[1], "a longer branch is less likely"
+    text, starts = seen.tokens.tolist(), found.starts[:5]
+    branches = [tuple(text[start + 2 : start + 2 + length]) for start, length in zip(starts.tolist(), (1, 2, 3, 1, 2))]
+    logs = gto.branch_log(both.net, both.place, seen, starts, branches)
+    outputs = unroll(both.net, seen.tokens, seen.features[:, :3].flatten(1), [starts] * 3)
+    for row, branch in enumerate(branches):
+        laws = [torch.log_softmax(both.net.logits(output[row]), -1) for output in outputs]
+        torch.testing.assert_close(logs[row], sum(law[token] for law, token in zip(laws, branch)))
 
 
 def test_descending_makes_the_better_branches_likelier(other: tuple[Arena, gto.Judged, int]) -> None:
     both, found, number = other
     seen = store().get([number])[0]
-    pulls = (found.lengths > 0) & (found.advantage != 0)
-    starts, lengths, advantage = (each[pulls] for each in (found.starts, found.lengths, found.advantage))
+    pulls = [place for place, branch in enumerate(found.branches) if branch and found.advantage[place]]
+    branches, length = [found.branches[place] for place in pulls], torch.tensor([len(found.branches[place]) for place in pulls])
     change = LowRank(both.net, rank=4, seed=0)
 
     def leaning() -> float:
         with torch.no_grad():
-            logs = gto.branch_log(both.net, both.place, seen, starts, lengths) / lengths
-        return float((logs * advantage).sum())
+            logs = gto.branch_log(both.net, both.place, seen, found.starts[pulls], branches) / length
+        return float((logs * found.advantage[pulls]).sum())
 
     before = leaning()
     value = gto.tree_loss(both, seen, found, 1.0)
     assert value is not None
-    gradients = change.gradients(torch.autograd.grad(value, change.leaves, allow_unused=True))
+    gradients = change.gradients(torch.autograd.grad(value, change.leaves))
     for name, gradient in gradients.items():
         change.factors[name] -= 1e-3 * gradient
     change.put()

@@ -7,9 +7,13 @@ import math
 import pytest
 import torch
 
+from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_net import FeatureNet
+from specviz.engine.interfaces import Context, TargetPass
+from specviz.engine.sampling import Noise, Warp
+from specviz.growth.dynamic import Dynamic
 from specviz.training.features import Seen
-from specviz.training.tree_reward import Size, Tree, grown, rewards
+from specviz.training.tree_reward import Size, Tree, grown, worth
 from specviz.training.unrolling import unroll
 from tests.training.tiny_forest import drafter, store, target
 
@@ -66,21 +70,19 @@ def test_what_follows_the_text_is_counted() -> None:
     assert tree.paths == {(), (5,), (6,), (5, 7), (5, 7, 8)}
 
 
-def by_hand(text: list[int], root: int, tree: Tree) -> float:
-    """The reward, each path run through the target by itself."""
-    model, lengths = target().model, []
+def by_hand(text: list[int], root: int, tree: Tree) -> tuple[float, tuple[int, ...]]:
+    """The reward and the longest branch, each path run through the target by itself."""
+    model, lengths = target().model, {}
     leaves = set(range(len(tree.tokens))) - set(tree.parents)
     for leaf in leaves:
-        path, node = [], leaf
-        while node:
-            path, node = [tree.tokens[node], *path], tree.parents[node]
+        path = tree.down_to(leaf)
         rows = model(torch.tensor([[*text[: root + 1], *path]])).logits[0].log_softmax(-1)
         reached, length = 1.0, 0.0
         for place, token in enumerate(path):
             reached *= float(rows[root + place, token].exp())
             length += reached
-        lengths.append(length)
-    return math.log(sum(math.exp(length) for length in lengths))
+        lengths[path] = length
+    return math.log(sum(math.exp(length) for length in lengths.values())), max(lengths, key=lengths.__getitem__)
 
 
 @torch.no_grad()
@@ -91,16 +93,33 @@ def test_rewards_are_what_the_target_says_of_each_path() -> None:
         grown(drafter(noise=noise), seen.tokens, features(seen), starts, SIZE) for noise in (0.0, 0.5)
     ]
     roots = [start + 1 for start in starts.tolist()]
-    found = rewards(target(), text, roots, forests)
+    found = worth(target(), text, roots, forests)
     for forest, row in zip(forests, found, strict=True):
-        expected = [by_hand(text, root, tree) for root, tree in zip(roots, forest, strict=True)]
-        assert row == pytest.approx(expected, abs=1e-5)
-    assert found[0] != pytest.approx(found[1], abs=1e-3), "two drafters, two forests"
+        for root, tree, one in zip(roots, forest, row, strict=True):
+            reward, longest = by_hand(text, root, tree)
+            assert one.reward == pytest.approx(reward, abs=1e-5)
+            assert one.longest == longest
+    assert found[0] != found[1], "two drafters, two forests"
 
 
 def test_equal_trees_get_exactly_the_same_reward() -> None:
     """Groups are compared by differences: noise in the last digit would be blown up where all of a group are equal."""
     tree, turned = Tree((-1, 5, 6, 7), (-1, 0, 0, 1)), Tree((-1, 6, 5, 7), (-1, 0, 0, 2))
     text = store().get([0])[0].tokens.tolist()
-    one, other = rewards(target(), text, [9], [[tree], [turned]])
-    assert abs(one[0] - other[0]) < 1e-12
+    one, other = worth(target(), text, [9], [[tree], [turned]])
+    assert abs(one[0].reward - other[0].reward) < 1e-12
+
+
+@torch.no_grad()
+def test_training_grows_the_trees_that_drafting_grows() -> None:
+    net, seen = drafter(noise=0.4, ids=SOME_IDS), store().get([3])[0]
+    starts = [6, 7, 19, 40]
+    trees = grown(net, seen.tokens, features(seen), torch.tensor(starts), SIZE)
+    for start, tree in zip(starts, trees, strict=True):
+        ids = seen.tokens[: start + 2].tolist()
+        told = TargetPass(torch.empty(0), {1: seen.features[: start + 1, 0], 0: seen.features[: start + 1, 2]})
+        context = Context(ids, 8, 0, Warp(), Noise(0), torch.device("cpu"), 100)
+        drafting = FeatureDrafter(net)
+        drafting.begin(context, told)
+        draft = Dynamic(SIZE.depth, SIZE.width, SIZE.nodes).grow(drafting, context)
+        assert tree.paths == Tree(draft.tree.host_tokens, draft.tree.shape.parents).paths

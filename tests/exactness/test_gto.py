@@ -1,0 +1,122 @@
+"""The ladder for GTO, alone and with the drafter before it alongside: the text is the target's own, the notes add up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
+from specviz.methods.parameters import build
+from specviz.methods.registry import all_methods
+from specviz.targets.text import TextTarget
+from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.feature_worlds import tiny_net
+from tests.tiny import Decoded, decode, parts_for, tiny_target
+
+TREE: dict[str, object] = {"depth": 3, "width": 6, "nodes": 24}
+BOTH = {**TREE, "compare": True}
+SEEDS = {"eagle3": 3, "gto": 4}
+
+
+def compose(values: dict[str, object], target: TextTarget, warp: Warp, seeds: dict[str, int] | None = None) -> Composition:
+    """``seeds`` make the networks before and after; equal ones make equal networks."""
+
+    def heads(kind: str) -> FeatureStepper:
+        return FeatureStepper(tiny_net(target.model, True, 40, seed=(seeds or SEEDS)[kind]))
+
+    card = all_methods()["gto"]
+    return card.compose(build(card.parameters, values, "gto"), replace(parts_for(target, warp), heads=heads))
+
+
+def run(values: dict[str, object], warp: Warp, budget: int = 60, level: str = "tree", **more: object) -> Decoded:
+    target = tiny_target()
+    return decode(target, compose(values, target, warp, **more), PROMPT, budget, warp, 7, level)  # type: ignore[arg-type]
+
+
+def rewards(found: Decoded) -> list[dict[str, object]]:
+    return [note.data for step in found.steps for note in step.notes if note.type == "reward"]
+
+
+@pytest.mark.parametrize(("tier", "dtype", "warped"), EVERY_WAY)
+def test_same_tokens_as_one_by_one(tier: str, dtype: torch.dtype, warped: str) -> None:
+    target, warp = tiny_target(tier, dtype), WARPS[warped]
+    found = decode(target, compose(TREE, target, warp), PROMPT, 220, warp, 7)
+    assert found.ids == one_by_one(tier, dtype, warp)
+    assert any(step.path for step in found.steps), "nothing was ever accepted, so nothing was tested"
+
+
+@pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "nucleus"), ("graph", "warm")])
+def test_comparing_changes_neither_text_nor_cache(tier: str, warped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, warp = tiny_target(tier), WARPS[warped]
+    composed, alone = compose(BOTH, target, warp), compose(TREE, target, warp)
+    steps = decode(target, alone, PROMPT, 60, warp, 7).steps
+    audit, opened = _Audit(target), target.open
+
+    def first_audited(capacity: int, taps: tuple[int, ...] = ()) -> object:
+        return audit.open(capacity, taps) if taps else opened(capacity, taps)  # the second session wants no taps
+
+    monkeypatch.setattr(target, "open", first_audited)
+    found = decode(target, composed, PROMPT, 60, warp, 7)
+    assert found.ids == one_by_one(tier, torch.float64, warp)[:60]
+    assert [step.path for step in found.steps] == [step.path for step in steps]
+    assert audit.checked == len(found.steps) and audit.worst < 1e-9
+
+
+@pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
+@pytest.mark.parametrize("budget", range(1, 9))
+def test_the_budget_may_end_anywhere(values: dict[str, object], budget: int) -> None:
+    assert run(values, WARM, budget).ids == one_by_one("eager", torch.float64, WARM)[:budget]
+
+
+@pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
+def test_a_full_context_ends_the_run_with_the_same_text(values: dict[str, object]) -> None:
+    target = tiny_target(context=64)
+    found, alone = decode(target, compose(values, target, GREEDY), PROMPT, 500, GREEDY), plain(target, GREEDY, 500)
+    assert found.outcome.reason == alone.outcome.reason == "context"
+    assert found.ids == alone.ids
+
+
+@pytest.mark.parametrize("prompt", [[5], [5, 6]])
+def test_shortest_prompts(prompt: list[int]) -> None:
+    target = tiny_target()
+    found = decode(target, compose(BOTH, target, WARM), prompt, 30, WARM)
+    assert found.ids == decode(target, compose(TREE, target, WARM), prompt, 30, WARM).ids
+    assert found.ids == plain_after(prompt)
+
+
+def plain_after(prompt: list[int]) -> list[int]:
+    target, card = tiny_target(), all_methods()["autoregressive"]
+    return decode(target, card.compose(card.parameters(), parts_for(target, WARM)), prompt, 30, WARM).ids
+
+
+def test_equal_networks_earn_equal_rewards_after_every_kind_of_step() -> None:
+    found = run(BOTH, WARM, 120, seeds={"eagle3": 3, "gto": 3})
+    assert {len(step.path) for step in found.steps} >= {0, 1}
+    for told, step in zip(rewards(found), found.steps, strict=True):
+        assert told["before"] == pytest.approx(told["reward"], abs=1e-9)
+        kept = [node.token for node in step.nodes if node.status != "pruned"]
+        assert told["reference"]["tokens"] == kept  # type: ignore[index]
+
+
+def test_every_step_tells_its_reward_and_comparing_adds_the_tree_before() -> None:
+    alone, compared = run(TREE, GREEDY), run(BOTH, GREEDY)
+    assert [told["reward"] for told in rewards(alone)] == pytest.approx([told["reward"] for told in rewards(compared)])
+    for told, step in zip(rewards(compared), compared.steps, strict=True):
+        inner = {node.parent for node in step.nodes if node.status != "pruned"}
+        leaves = [at for at, node in enumerate(step.nodes) if at not in inner and node.status != "pruned"]
+        assert [branch["node"] for branch in told["branches"]] == leaves  # type: ignore[index, attr-defined]
+        assert all(0 <= branch["length"] <= 3 for branch in told["branches"])  # type: ignore[index, attr-defined]
+        assert len(told["reference"]["texts"]) == len(told["reference"]["parents"])  # type: ignore[index, arg-type]
+    assert any(told["before"] != pytest.approx(told["reward"]) for told in rewards(compared))
+    assert all(told["before"] is None for told in rewards(alone))
+
+
+@pytest.mark.parametrize("level", ["off", "path"])
+def test_without_a_record_nothing_is_compared(level: str) -> None:
+    found = run(BOTH, WARM, level=level)
+    assert found.ids == one_by_one("eager", torch.float64, WARM)[:60]
+    assert not rewards(found)
