@@ -45,7 +45,9 @@ def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) 
         for step in whole:
             path = ranks(step)
             counts.update(path[:depth] for depth in range(1, len(path) + 1))
-        report(f"prompt {number} of {len(CALIBRATION)}: {rounds} rounds, {counts.total() / max(1, rounds):.2f} accepted in each")
+        report(
+            f"prompt {number} of {len(CALIBRATION)}: {rounds} rounds, {counts.total() / max(1, rounds):.2f} accepted in each"
+        )
     out = TREES / "eagle.json"
     from_counts(dict(counts), rounds, f"{len(CALIBRATION)} prompts, {rounds} rounds, {target}").save(out)
     return out

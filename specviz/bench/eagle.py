@@ -111,9 +111,7 @@ def _ordered(found: Samples, where: str) -> list[Row]:
         ("GTO's drafter over EAGLE-3's", "gto", "eagle3"),
     )
     return [
-        _versus(found, f"τ: {what}{where}", first, second)
-        for what, first, second in steps
-        if _both(found, first, second)
+        _versus(found, f"τ: {what}{where}", first, second) for what, first, second in steps if _both(found, first, second)
     ]
 
 

@@ -127,9 +127,7 @@ def _runs(bench: Bencher, arm: Arm, prompt: str, heat: float, found: Samples) ->
     return bool(decoding.ids)
 
 
-def _prompt(
-    bench: Bencher, arms: Sequence[Arm], kind: str, text: str, heat: float
-) -> Iterator[tuple[Arm, Sample]]:
+def _prompt(bench: Bencher, arms: Sequence[Arm], kind: str, text: str, heat: float) -> Iterator[tuple[Arm, Sample]]:
     """The arms in groups, the target's own run before and after each group."""
     alone = bench.prepared("autoregressive", text, heat)
     before = bench.once(alone)

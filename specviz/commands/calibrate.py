@@ -21,7 +21,5 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.bench import calibrate, calibrate_drafted
 
     drafted = calibrate_drafted.RUNS.get(options.name)
-    print(
-        drafted(options.target, report=tell) if drafted else calibrate.run(options.name, options.target, report=tell)
-    )
+    print(drafted(options.target, report=tell) if drafted else calibrate.run(options.name, options.target, report=tell))
     return 0

@@ -39,9 +39,7 @@ class Ranking(Protocol):
     support: Tensor | None
     """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
 
-    def logits(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> Tensor | None:
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         """Raw logits [node, support] after each of ``nodes`` of the tree so far, in one forward; None when it cannot.
 
         Within a round ``tokens`` and ``parents`` only grow, and a node is asked after its parent.
@@ -163,9 +161,7 @@ class Dynamic:
     ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``.
     """
 
-    def __init__(
-        self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: Pays | None = None
-    ) -> None:
+    def __init__(self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: Pays | None = None) -> None:
         if not nodes and pays is None:
             raise ValueError("a tree of no given size needs somebody who says what pays")
         self.depth = depth

@@ -29,9 +29,7 @@ class Foreseer(Silent):
         if len(context.ids) > 1:
             self._session.prefill(list(context.ids[:-1]))
 
-    def logits(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> Tensor | None:
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         assert self._session is not None
         found = self._session.score(DraftTree.of(tokens, parents)).logits[list(nodes)]
         self._session.rewind(self._session.length)

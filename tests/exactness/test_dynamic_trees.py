@@ -102,9 +102,7 @@ def test_shortest_prompts(growth: str, prompt: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "nucleus"), ("graph", "warm")])
-def test_the_cache_equals_a_fresh_prefill_after_every_step(
-    tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_equals_a_fresh_prefill_after_every_step(tier: str, warped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, warp = tiny_target(tier), WARPS[warped]
     audit = _Audit(target)
     monkeypatch.setattr(target, "open", audit.open)
@@ -156,9 +154,7 @@ def strays(world: World, drafts: list[tuple[float, Draft]], monkeypatch: pytest.
 
 @pytest.mark.parametrize("nodes", [1, 3, 6, 9])
 @pytest.mark.parametrize("warp", [Warp(1.0), Warp(0.7), Warp(1.3, 3, 0.9)])
-def test_rejecting_its_nodes_as_point_masses_keeps_the_law(
-    nodes: int, warp: Warp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejecting_its_nodes_as_point_masses_keeps_the_law(nodes: int, warp: Warp, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(4, 2, warp)
     assert strays(world, [(1.0, ranked(world, nodes))], monkeypatch) < 1e-12
 

@@ -1,91 +1,19 @@
-"""Trees that follow confidence: the beam expands, the best candidates of all stay, depth ends where the mass does."""
+"""Trees that follow confidence: the beam expands, and the best candidates of all stay."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as some
 from torch import Tensor
 
 from specviz.engine.cost import CostCurve, best_size
-from specviz.engine.interfaces import Context, Draft, Pick
-from specviz.engine.sampling import Noise, Warp
-from specviz.errors import BadInput
-from specviz.growth.depth import BeamMass, CalibratedDepth, log_mass
+from specviz.engine.sampling import Warp
 from specviz.growth.dynamic import Dynamic, Paying
-from specviz.trace.schema import Note
-
-VOCAB = 7
-Path_ = tuple[int, ...]
-
-
-def context(room: int = 100, story: bool = True, warp: Warp | None = None) -> Context:
-    return Context([5, 1], 2, 0, warp or Warp(), Noise(0), torch.device("cpu"), room, story)
-
-
-class Fancy:
-    """Has a law of its own after every path; remembers what it was asked."""
-
-    def __init__(self, seed: int = 0, heat: float = 2.0, support: Sequence[int] | None = None, most: int = 99) -> None:
-        self.support = None if support is None else torch.tensor(support)
-        self._seed, self._heat, self._most = seed, heat, most
-        self.asked: list[list[Path_]] = []
-        self._told = 0
-
-    def law(self, path: Path_) -> Tensor:
-        """Logits after ``path`` [support]."""
-        number = self._seed
-        for token in path:
-            number = number * 31 + token + 1
-        size = VOCAB if self.support is None else len(self.support)
-        return self._heat * torch.randn(size, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
-
-    def logits(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> Tensor | None:
-        if len(self.asked) == self._most:
-            return None
-        paths = [_path(tokens, parents, node) for node in nodes]
-        self.asked.append(paths)
-        return torch.stack([self.law(path) for path in paths])
-
-    def calls(self) -> int:
-        made, self._told = len(self.asked) - self._told, len(self.asked)
-        return made
-
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        return (Note("told", {}),)
-
-
-def _path(tokens: Sequence[int], parents: Sequence[int], node: int) -> Path_:
-    return (*_path(tokens, parents, parents[node]), tokens[node]) if node else ()
-
-
-def paths(draft: Draft) -> list[Path_]:
-    return [_path(draft.tree.host_tokens, draft.tree.shape.parents, node) for node in range(len(draft.tree))]
-
-
-def searched(drafter: Fancy, depth: int, width: int) -> dict[Path_, float]:
-    """Every candidate with its log value, written down as the paper says it, one path after the other."""
-    found: dict[Path_, float] = {}
-    beam: list[Path_] = [()]
-    for _ in range(depth):
-        fresh = {}
-        for path in beam:
-            law = drafter.law(path).log_softmax(-1)
-            for slot in law.argsort(descending=True, stable=True)[:width].tolist():
-                token = slot if drafter.support is None else int(drafter.support[slot])
-                fresh[*path, token] = found.get(path, 0.0) + float(law[slot])
-        found |= fresh
-        beam = sorted(fresh, key=lambda path: -fresh[path])[:width]
-    return found
+from tests.growth.fancy import Fancy, Path, context, path_to, paths, searched
 
 
 @pytest.mark.parametrize(("depth", "width", "nodes"), [(1, 3, 2), (3, 2, 6), (4, 3, 12), (5, 4, 30), (3, 9, 25)])
@@ -132,7 +60,7 @@ def test_a_sure_drafter_keeps_a_chain_connected() -> None:
 
 def test_what_has_no_mass_is_no_candidate() -> None:
     class Choosy(Fancy):
-        def law(self, path: Path_) -> Tensor:
+        def law(self, path: Path) -> Tensor:
             law = super().law(path)
             law[3:] = -math.inf
             return law
@@ -200,7 +128,7 @@ def test_beams_are_told_in_the_traces_numbers() -> None:
     beams = draft.notes[0].data["beams"]
     assert beams[0] == [0]
     for beam, asked in zip(beams, drafter.asked, strict=False):
-        assert [_path(tokens, parents, node) for node in beam] == asked
+        assert [path_to(tokens, parents, node) for node in beam] == asked
 
 
 def test_no_more_is_shown_than_anybody_can_look_at() -> None:
@@ -251,79 +179,10 @@ def test_padding_that_is_paid_for_is_used() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sure_rounds_get_larger_trees_than_doubtful_ones(seed: int) -> None:
-    sure, doubtful = (
-        Dynamic(5, 4, pays=Paying.on(CURVE)).grow(Fancy(seed, heat), context()) for heat in (4.0, 0.5)
-    )
+    sure, doubtful = (Dynamic(5, 4, pays=Paying.on(CURVE)).grow(Fancy(seed, heat), context()) for heat in (4.0, 0.5))
     assert max(sure.tree.shape.depths) > max(doubtful.tree.shape.depths)
 
 
 def test_a_tree_without_a_size_needs_a_judge_of_sizes() -> None:
     with pytest.raises(ValueError, match="what pays"):
         Dynamic(3, 3)
-
-
-# Depth by mass.
-
-
-def test_the_mass_is_that_of_the_kept_beam_only() -> None:
-    drafter = Fancy(3)
-    story = Dynamic(3, 2, 6, BeamMass(-99.0, ())).grow(drafter, context()).notes[-1].data
-    candidates = searched(drafter, 3, 2)
-    for level, mass in enumerate(story["mass"], start=1):
-        best = sorted((value for path, value in candidates.items() if len(path) == level), reverse=True)[:2]
-        assert mass == pytest.approx(math.log(sum(map(math.exp, best))))
-
-
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("levels", [(), (2, 4), (5, 7, 9)])
-def test_it_stops_at_the_first_tested_level_with_too_little_mass(seed: int, levels: tuple[int, ...]) -> None:
-    drafter, rule = Fancy(seed, 3.0), BeamMass(-0.5, levels)
-    deep = Dynamic(11, 3, 20, BeamMass(-math.inf, levels)).grow(Fancy(seed, 3.0), context()).notes[-1].data["mass"]
-    draft = Dynamic(11, 3, 20, rule).grow(drafter, context())
-    light = [level for level in range(1, 11) if rule.tests(level) and deep[level - 1] < -0.5]
-    expected = light[0] if light else 11
-    story = draft.notes[-1].data
-    assert draft.calls == expected == len(story["mass"])
-    assert story["stopped"] == (expected if light else None)
-    assert story["tested"] == [level for level in range(1, 11) if rule.tests(level) and level <= expected]
-    assert story["limit"] == 11
-
-
-def test_the_published_rule_tests_three_levels_of_eleven() -> None:
-    doubtful = Fancy(heat=0.1)
-    assert Dynamic(11, 3, 20, BeamMass(-0.3)).grow(doubtful, context()).calls == 5
-    sure = Fancy(heat=60.0)
-    assert Dynamic(11, 3, 20, BeamMass(-0.3)).grow(sure, context()).calls == 11
-
-
-def test_little_room_is_no_stop() -> None:
-    story = Dynamic(11, 3, 20, BeamMass(0.0, (5,))).grow(Fancy(), context(room=6)).notes[-1].data
-    assert (story["stopped"], story["tested"], story["limit"]) == (None, [], 5)
-
-
-def test_log_mass_survives_tiny_values() -> None:
-    assert log_mass([-2000.0, -2000.0]) == pytest.approx(-2000.0 + math.log(2))
-
-
-def test_a_calibration_can_be_read_again(tmp_path: Path) -> None:
-    made = CalibratedDepth(-1.25, {5: (-3.0, -1.0, -0.1), 2: (-2.0, -0.5, 0.0)}, "a test")
-    made.save(tmp_path / "depth.json")
-    assert CalibratedDepth.load(tmp_path / "depth.json") == made
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"threshold": 1}', '{"threshold": -1, "quantiles": []}'])
-def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) -> None:
-    (tmp_path / "depth.json").write_text(text)
-    with pytest.raises(BadInput, match=r"depth.json is no calibrated depth .*calibrate"):
-        CalibratedDepth.load(tmp_path / "depth.json")
-    with pytest.raises(BadInput):
-        CalibratedDepth.load(tmp_path / "missing.json")
-
-
-def test_stopping_early_keeps_what_was_found() -> None:
-    drafter = Fancy(1)
-    draft = Dynamic(6, 3, 8, BeamMass(0.0, (2,))).grow(drafter, context())
-    candidates = searched(Fancy(1), 2, 3)
-    best = sorted(candidates, key=lambda path: -candidates[path])[:8]
-    assert sorted(paths(draft)[1:]) == sorted(best)
-    assert all(len(path) <= 2 for path in itertools.chain(paths(draft)))

@@ -1,0 +1,75 @@
+"""A drafter with a law of its own after every path, and the search for the best paths written down plainly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import Context, Draft, Pick
+from specviz.engine.sampling import Noise, Warp
+from specviz.trace.schema import Note
+
+VOCAB = 7
+Path = tuple[int, ...]
+
+
+def context(room: int = 100, story: bool = True, warp: Warp | None = None) -> Context:
+    return Context([5, 1], 2, 0, warp or Warp(), Noise(0), torch.device("cpu"), room, story)
+
+
+class Fancy:
+    """Has a law of its own after every path; remembers what it was asked."""
+
+    def __init__(self, seed: int = 0, heat: float = 2.0, support: Sequence[int] | None = None, most: int = 99) -> None:
+        self.support = None if support is None else torch.tensor(support)
+        self._seed, self._heat, self._most = seed, heat, most
+        self.asked: list[list[Path]] = []
+        self._told = 0
+
+    def law(self, path: Path) -> Tensor:
+        """Logits after ``path`` [support]."""
+        number = self._seed
+        for token in path:
+            number = number * 31 + token + 1
+        size = VOCAB if self.support is None else len(self.support)
+        return self._heat * torch.randn(size, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        if len(self.asked) == self._most:
+            return None
+        paths = [path_to(tokens, parents, node) for node in nodes]
+        self.asked.append(paths)
+        return torch.stack([self.law(path) for path in paths])
+
+    def calls(self) -> int:
+        made, self._told = len(self.asked) - self._told, len(self.asked)
+        return made
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return (Note("told", {}),)
+
+
+def path_to(tokens: Sequence[int], parents: Sequence[int], node: int) -> Path:
+    return (*path_to(tokens, parents, parents[node]), tokens[node]) if node else ()
+
+
+def paths(draft: Draft) -> list[Path]:
+    return [path_to(draft.tree.host_tokens, draft.tree.shape.parents, node) for node in range(len(draft.tree))]
+
+
+def searched(drafter: Fancy, depth: int, width: int) -> dict[Path, float]:
+    """Every candidate with its log value, written down as the paper says it, one path after the other."""
+    found: dict[Path, float] = {}
+    beam: list[Path] = [()]
+    for _ in range(depth):
+        fresh = {}
+        for path in beam:
+            law = drafter.law(path).log_softmax(-1)
+            for slot in law.argsort(descending=True, stable=True)[:width].tolist():
+                token = slot if drafter.support is None else int(drafter.support[slot])
+                fresh[*path, token] = found.get(path, 0.0) + float(law[slot])
+        found |= fresh
+        beam = sorted(fresh, key=lambda path: -fresh[path])[:width]
+    return found
