@@ -76,7 +76,7 @@ class _Walk:
             path=path,
             bonus=draw(self._law(end, debts), self.context.noise, self.context.position + 1 + len(path)),
             source="residual" if end.tried else "target",
-            statuses=statuses(shape, path, [visit.node for visit in self.judged]),
+            statuses=statuses(shape, path, list(self.draws)),
             visited=(*(node for node in self.entered if node != end.node), end.node),
             thresholds={visit.node: visit.weight for visit in self.judged if visit.node},
             draws=self.draws,

@@ -158,6 +158,8 @@ def test_a_failed_child_of_the_root_is_replaced_from_the_surplus() -> None:
     failed = [one for one in found if not one.path]
     assert all(one.thresholds[1] == pytest.approx(0.25) for one in found)
     assert {one.bonus for one in failed} == {2, 3}
+    assert all(one.statuses == (ROOT, REJECTED) for one in failed)
+    assert all(visits(one)[-1] == {**visits(one)[-1], "node": 0, "weight": 1.0, "draw": None} for one in failed)
     assert abs(len(failed) / 400 - 0.75) < 0.1
 
 
