@@ -5,12 +5,15 @@ Speed-ups are against the target's own runs just before and after; τ counts the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
+from specviz.bench import gto, traversal
 from specviz.bench.gather import Arm, Sample, Samples, gather
 from specviz.bench.measure import Bencher
 from specviz.bench.prompts import KINDS
 from specviz.bench.report import Report, Row
+from specviz.errors import SpecvizError
 from specviz.methods.parameters import describe
 from specviz.methods.registry import all_methods
 
@@ -48,6 +51,21 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         found = gather(bench, arms, prompts, heat, report.say)
         for row in rows(found, arms, heat):
             report.add(row)
+    proofs = {"gto": partial(gto.rewarded, heat=0.0), "traversal": partial(traversal.run, heat=1.0)}
+    for name, proof in proofs.items():
+        if not methods or name in methods:
+            _proof(report, bench, prompts, name, proof)
+
+
+Proof = Callable[[Report, Bencher, Mapping[str, Sequence[str]]], None]
+
+
+def _proof(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], name: str, proof: Proof) -> None:
+    """A comparison that a method brings itself, where its parts are here."""
+    try:
+        proof(report, bench, prompts)
+    except SpecvizError as problem:
+        report.add(Row(f"{name}: its own comparison", None, detail=str(problem)))
 
 
 def arms_at(heat: float) -> list[Arm]:

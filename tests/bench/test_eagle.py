@@ -11,6 +11,7 @@ import pytest
 from specviz.bench import eagle, gather
 from specviz.bench.gather import Arm, Sample, Samples, repetition, sampled
 from specviz.bench.measure import Timed
+from specviz.bench.report import Report
 from specviz.errors import ModelUnavailable
 from specviz.trace.schema import Nanoseconds, Node, Step
 
@@ -154,3 +155,12 @@ def test_every_arm_is_a_method_with_parameters_it_has() -> None:
             build(get(arm.method).parameters, arm.parameters, arm.method)
         labels = [arm.label for arm in eagle.arms_at(heat)]
         assert len(set(labels)) == len(labels)
+
+
+def test_a_comparison_that_cannot_run_leaves_the_others_standing() -> None:
+    def broken(*given: object) -> None:
+        raise ModelUnavailable("the weights are missing.")
+
+    report = Report("eagle", {})
+    eagle._proof(report, None, {}, "gto", broken)  # type: ignore[arg-type]
+    assert (report.rows[0].value, report.rows[0].detail) == (None, "the weights are missing.")
