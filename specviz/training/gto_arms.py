@@ -111,9 +111,12 @@ def update(bench: Bench, number: int, rate: float, settings: Settings, rewarded:
     return value, tally
 
 
-def reward_arm(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> tuple[trainer.Progress, list[float]]:
+def reward_arm(
+    bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report
+) -> tuple[trainer.Progress, list[float]]:
     """Train with the reward until the minutes are spent; how far it got, and the rate of every update."""
-    progress, rates = _resumed(bench, checkpoint) if settings.resume and checkpoint.is_file() else (trainer.Progress(), [])
+    goes_on = settings.resume and checkpoint.is_file()
+    progress, rates = _resumed(bench, checkpoint) if goes_on else (trainer.Progress(), [])
     clock = trainer.Clock(progress, settings.minutes)
     recent, tally = [], Tally()
     clock.start()
