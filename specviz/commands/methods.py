@@ -42,6 +42,8 @@ def card(method: Method) -> dict[str, Any]:
         "exactness": method.exactness,
         "token_exact": method.token_exact,
         "bound": method.bound,
+        "family": method.family,
+        "claim": method.claim,
         "needs_draft": method.needs_draft,
         "parameters": [_parameter(one) for one in describe(method.parameters)],
         "weights": [{"name": name, "present": present(name)} for name in method.weights],

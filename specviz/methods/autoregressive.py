@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     modality=("text",),
     exactness="exact",
     token_exact=True,
+    family="none",
     paper=None,
     look_at="Every step is a root and a bonus token: one pass, one token. This is the lane the others are measured against.",
 )

@@ -38,6 +38,8 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=False,
+    family="features",
+    claim="2.7 to 3.5× on LLaMA2-Chat 70B.",
     paper=Paper(
         "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", "Li et al.", 2024, "2401.15077", "ICML"
     ),

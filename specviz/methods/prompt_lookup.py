@@ -31,6 +31,8 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
+    family="memory",
+    claim="2 to 4× where the answer repeats its input.",
     paper=Paper("Prompt Lookup Decoding", "Apoorv Saxena", 2023),
     look_at="The copied chain is long when the answer quotes the prompt, absent when it does not: an edit against a story.",
     parameters=Parameters,

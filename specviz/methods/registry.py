@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
 
 
+FAMILIES = {
+    "none": "No draft",
+    "model": "A second model drafts",
+    "memory": "Drafts from what was said before",
+    "features": "Drafts from the target's hidden states",
+    "heads": "Several tokens a drafter pass",
+    "judge": "Another way to judge",
+    "other": "More",
+}
+"""What sets methods apart, as a picker groups them, in the order in which a class meets them."""
+
+
 @dataclass(frozen=True)
 class Paper:
     """Where a method comes from."""
@@ -32,6 +44,7 @@ class Method:
 
     ``exactness`` is "exact" or "relaxed"; ``token_exact`` says that with the same seed the output equals the autoregressive
     run token for token at any temperature. ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs.
+    ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on.
     """
 
     name: str
@@ -47,6 +60,8 @@ class Method:
     weights: tuple[str, ...] = ()
     needs_draft: bool = False
     bound: str = ""
+    family: str = "other"
+    claim: str = ""
 
 
 @dataclass
@@ -63,8 +78,8 @@ def method(**card: Any) -> Callable[[Callable[[Any, Any], Composition]], Callabl
 
     def register(compose: Callable[[Any, Any], Composition]) -> Callable[[Any, Any], Composition]:
         made = Method(compose=compose, **card)
-        if made.name in _REGISTRY.methods:
-            raise ValueError(f"two methods are called {made.name}")
+        if made.name in _REGISTRY.methods or made.family not in FAMILIES:
+            raise ValueError(f"two methods are called {made.name}, or its family {made.family} has no title")
         _REGISTRY.methods[made.name] = made
         return compose
 
@@ -79,6 +94,19 @@ def all_methods() -> dict[str, Method]:
             importlib.import_module(f"specviz.methods.{module.name}")
         _REGISTRY.loaded = True
     return dict(_REGISTRY.methods)
+
+
+def families(modality: str | None = None) -> dict[str, list[Method]]:
+    """Title of every family that has methods of this modality, and those methods in the order of their papers."""
+    found = [one for one in all_methods().values() if modality is None or modality in one.modality]
+    found.sort(key=_published)
+    grouped = {title: [one for one in found if one.family == key] for key, title in FAMILIES.items()}
+    return {title: methods for title, methods in grouped.items() if methods}
+
+
+def _published(one: Method) -> str:
+    """Year and month, as arXiv writes them; the year's end where only the year is known."""
+    return "" if one.paper is None else one.paper.arxiv or f"{one.paper.year % 100:02d}12"
 
 
 def get(name: str) -> Method:

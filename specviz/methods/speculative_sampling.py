@@ -30,6 +30,8 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=False,
+    family="model",
+    claim="2 to 3× with T5-small drafting for T5-XXL.",
     paper=Paper(
         "Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"
     ),

@@ -35,6 +35,8 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
+    family="memory",
+    claim="Up to 5.3× on agents that write SQL.",
     paper=Paper(
         "SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications",
         "Oliaro, Jia, Campos, Qiao",

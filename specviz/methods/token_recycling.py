@@ -41,6 +41,8 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
+    family="memory",
+    claim="About 2×, whatever the model's size.",
     paper=Paper(
         "Turning Trash into Treasure: Accelerating Inference with Token Recycling", "Luo et al.", 2024, "2408.08696"
     ),

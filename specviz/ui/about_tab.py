@@ -6,6 +6,7 @@ import gradio as gr
 
 from specviz.trace.metrics import FORMULAS
 from specviz.ui import panels, theme
+from specviz.ui.shared import Shared
 from specviz.views.theme import markup
 
 INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
@@ -23,13 +24,19 @@ for text in job: print(text.splitlines()[-1])   # grows by a line a step</code><
 <code>specviz.views.draft_tree(trace.steps[3])</code>; or <code>python -m specviz --help</code>.</p>"""
 
 
-def build() -> None:
+def build(shared: Shared) -> None:
     """Lay the tab out; there is nothing to connect."""
     with gr.Column(elem_classes="sp-page"):
         theme.html(INTRODUCTION)
-        theme.html(f"<h2>Methods</h2>{panels.cards()}")
+        theme.html(f"<h2>Methods</h2>{panels.cards(measured=_measured(shared))}")
         theme.html(f"<h2>Numbers</h2>{_numbers()}")
         theme.html(PROGRAMS.format(here="http://127.0.0.1:7860"))
+
+
+def _measured(shared: Shared) -> dict[str, str]:
+    """What the recorded runs show, by method; the first run of each."""
+    found = {one.trace.run.method: one for one in reversed(shared.library.gallery.recordings.values())}
+    return {method: panels.measured(one.trace, one.name) for method, one in found.items()}
 
 
 def _numbers() -> str:

@@ -10,8 +10,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.errors import SpecvizError
-from specviz.methods.registry import all_methods
-from specviz.ui import comparing, panels, tail, theme
+from specviz.ui import choice, comparing, panels, tail, theme
 from specviz.ui.asking import Asked
 from specviz.ui.comparing import Change
 from specviz.ui.gathered import gathered
@@ -38,7 +37,7 @@ class CompareTab:
     banner: gr.HTML
     run: gr.Button
     stop: gr.Button
-    method: gr.Dropdown
+    method: gr.HTML
     how: gr.Radio
     runs: gr.State
 
@@ -92,7 +91,6 @@ class CompareTab:
 def build(shared: Shared, runs: gr.State) -> CompareTab:
     """Lay the tab out. The stages stay empty until the tab is opened."""
     names = comparing.first_pair(shared.library.gallery)
-    methods = [(one.title, one.name) for one in all_methods().values() if "text" in one.modality]
     with gr.Column(elem_classes="sp-compare"):
         with gr.Row(elem_classes="sp-bar"):
             one = gr.Dropdown(
@@ -110,8 +108,8 @@ def build(shared: Shared, runs: gr.State) -> CompareTab:
                 min_width=200,
             )
             how = gr.Radio(ALIGNMENTS, value="token", label="In step by", elem_classes="sp-how", min_width=180)
-            method = gr.Dropdown(
-                methods, value="autoregressive", label="Text tab's run against", elem_id="sp-other", min_width=200
+            method = choice.choice(
+                choice.methods(), "autoregressive", "Text tab's run against", elem_id="sp-other", elem_classes="sp-against"
             )
             with gr.Row(elem_classes="sp-go"):
                 run = gr.Button("Run both", variant="primary", min_width=0)

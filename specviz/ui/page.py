@@ -42,7 +42,7 @@ def build(shared: Shared) -> gr.Blocks:
             with gr.Tab("Traces", id="traces") as traces:
                 traces_tab.wire(shared, traces_tab.build(shared), shown, runs, tabs, traces, text)
             with gr.Tab("About", id="about"):
-                about_tab.build()
+                about_tab.build(shared)
         api.register(shared)
 
         page.load(

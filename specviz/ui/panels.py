@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from specviz.methods.registry import Method, all_methods
+from collections.abc import Mapping
+
+from specviz.methods.registry import Method, all_methods, families
 from specviz.trace.schema import PHASES, Trace
 from specviz.views.explain import Term, explain
 from specviz.views.speed_table import amount
@@ -81,22 +83,53 @@ def _row(term: Term) -> str:
     return f'<dt title="{markup(term.sentence)}">{markup(term.label)}</dt><dd>{markup(amount(term))}</dd>'
 
 
-def cards(modality: str | None = None) -> str:
-    """A card for every method: what it does, what to watch, how exact it is, what it needs, where it comes from."""
-    found = [one for one in all_methods().values() if modality is None or modality in one.modality]
-    return f'<div class="sp-cards">{"".join(_card(one) for one in found)}</div>'
-
-
-def _card(method: Method) -> str:
-    word = exactness(method)
-    needs = "a draft model with the target's tokenizer" if method.needs_draft else "nothing but the target"
-    bound = f"<dt>Bound</dt><dd>{markup(method.bound)}</dd>" if method.bound else ""
-    return (
-        f'<article class="sp-card"><h3>{markup(method.title)} <span class="sp-tag" title="{markup(MEANING[word])}">'
-        f"{markup(word)}</span></h3>"
-        f"<p>{markup(method.summary)}</p><dl><dt>Watch</dt><dd>{markup(method.look_at)}</dd>"
-        f"<dt>Needs</dt><dd>{needs}</dd>{bound}<dt>Paper</dt><dd>{_paper(method)}</dd></dl></article>"
+def cards(modality: str | None = None, measured: Mapping[str, str] | None = None) -> str:
+    """A card for every method, family by family. ``measured`` says what was seen of some here, as HTML."""
+    made = "".join(
+        _card(one, title, (measured or {}).get(one.name, ""))
+        for title, found in families(modality).items()
+        for one in found
     )
+    return f'<div class="sp-cards">{made}</div>'
+
+
+def _card(method: Method, family: str, measured: str) -> str:
+    word = exactness(method)
+    rows = {
+        "Watch": markup(method.look_at),
+        "Needs": needs(method),
+        "Bound": markup(method.bound),
+        "Claimed": markup(method.claim),
+        "Here": measured,
+        "Paper": _paper(method),
+    }
+    listed = "".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in rows.items() if said)
+    tag = f'<span class="sp-tag" title="{markup(MEANING[word])}">{markup(word)}</span>'
+    return (
+        f'<article class="sp-card"><small>{markup(family)}</small><h3>{markup(method.title)} {tag}</h3>'
+        f"<p>{markup(method.summary)}</p><dl>{listed}</dl></article>"
+    )
+
+
+def needs(method: Method) -> str:
+    """What a method cannot run without."""
+    if method.needs_draft:
+        return "a draft model with the target's tokenizer; a small one for SmolLM2 ships"
+    if method.weights:
+        return "a drafter trained for the target; one for SmolLM2 135M ships"
+    return "nothing but the target"
+
+
+def measured(trace: Trace, name: str) -> str:
+    """What a recorded run shows of its method, with a link to it."""
+    end, run = trace.end, trace.run
+    found = end.metrics if end else {}
+    tau, speed = found.get("tau"), found.get("speedup")
+    parts = [f"τ {tau:.2f}"] if tau else []
+    parts += [f"{speed:.2f}×"] if speed else []
+    where = f"{run.target}, {run.machine or run.device}"
+    said = f"{', '.join(parts)} in its recorded run ({where})" if parts else f"recorded ({where})"
+    return f'{markup(said)} <a href="?trace={markup(name)}">play it</a>'
 
 
 def _paper(method: Method) -> str:

@@ -6,8 +6,9 @@ SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page o
 SPECVIZ_MAX_NEW_TOKENS      most new tokens a visitor may ask for (default 512)
 SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 16)
 SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabytes (default 20)
-SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder, 0 keeps them to the list (default 1, on a
-                            Space 0, because there the disk and the network belong to somebody else)
+SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder, 0 keeps them to the list (default 1 where
+                            the app listens to this machine alone; 0 on a Space and on any other address, because there
+                            strangers would choose what is downloaded and read)
 SPECVIZ_TRACES              folder of recorded runs (default assets/traces beside app.py)
 SPECVIZ_LESSONS             folder of lessons (default assets/lessons beside app.py)
 PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one)
@@ -18,6 +19,7 @@ SPACES_ZERO_GPU, SPACE_ID   set by Hugging Face Spaces
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,12 +56,22 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         max_new_tokens=_whole(environment, "SPECVIZ_MAX_NEW_TOKENS", base.max_new_tokens),
         max_waiting=_whole(environment, "SPECVIZ_MAX_WAITING", base.max_waiting),
         max_upload_mb=_whole(environment, "SPECVIZ_MAX_UPLOAD_MB", base.max_upload_mb),
-        any_model=environment.get("SPECVIZ_ANY_MODEL", "0" if environment.get("SPACE_ID") else "1") == "1",
+        any_model=environment.get("SPECVIZ_ANY_MODEL", "1" if _private(environment) else "0") == "1",
         traces=Path(environment.get("SPECVIZ_TRACES") or base.traces),
         lessons=Path(environment.get("SPECVIZ_LESSONS") or base.lessons),
         port=None if not port else _number("PORT", port),
         zero_gpu=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "true"),
     )
+
+
+def _private(environment: Mapping[str, str]) -> bool:
+    """Whether only this machine can reach the app."""
+    name = environment.get("GRADIO_SERVER_NAME") or "127.0.0.1"
+    try:
+        here = ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        here = name == "localhost"
+    return here and not environment.get("SPACE_ID")
 
 
 def _whole(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -11,7 +11,7 @@ import gradio as gr
 
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Run, Trace
-from specviz.ui import asking, controls, panels, tail, text_run, theme
+from specviz.ui import asking, choice, controls, panels, tail, text_run, theme
 from specviz.ui.asking import Asked
 from specviz.ui.figures import Figures
 from specviz.ui.gathered import gathered
@@ -35,7 +35,7 @@ class TextTab:
     run: gr.Button
     stop: gr.Button
     why: gr.HTML
-    method: gr.Dropdown
+    method: gr.HTML
     summary: gr.HTML
     own: gr.HTML
     target: gr.Dropdown
@@ -189,9 +189,8 @@ def _controls(shared: Shared) -> dict[str, Any]:
     settings, gallery = shared.settings, shared.library.gallery
     first = gallery.default.trace.run if gallery.default else None
     method = first.method if first else "prompt_lookup"
-    choices = [(one.title, one.name) for one in all_methods().values() if "text" in one.modality]
     return {
-        "method": gr.Dropdown(choices, value=method, label="Method", elem_id="sp-method"),
+        "method": choice.choice(choice.methods(), method, "Method", elem_id="sp-method"),
         "summary": theme.html(panels.summary(method, gallery.default.note if gallery.default else "")),
         "target": gr.Dropdown(
             asking.models("target", settings.target),

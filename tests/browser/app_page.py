@@ -69,6 +69,10 @@ class AppPage:
         self.page.locator(f"{id} input").click()
         self.page.get_by_role("option", name=option, exact=True).click()
 
+    def pick(self, id: str, option: str) -> None:
+        """Choose from one of the page's drop-downs with headings."""
+        self.page.locator(f"{id} select").select_option(label=option)
+
     def options(self, id: str) -> list[str]:
         """What one of the page's drop-downs offers."""
         self.page.locator(f"{id} input").click()

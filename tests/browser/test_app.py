@@ -59,7 +59,7 @@ def test_the_address_names_the_run_and_the_step_and_opens_them_again(opened: Bro
         linked.page.locator("#sp-stage .specviz").focus()
         linked.page.keyboard.press("ArrowRight")
         linked.until("location.search.includes('step=10') && location.search.includes('trace=stand')")
-        expect(linked.page.locator("#sp-method input")).to_have_value("STAND")
+        expect(linked.page.locator("#sp-method select")).to_have_value("stand")
 
 
 def test_a_link_to_a_run_that_is_not_here_is_explained(opened: Browser, url: str) -> None:
@@ -70,7 +70,7 @@ def test_a_link_to_a_run_that_is_not_here_is_explained(opened: Browser, url: str
 def test_another_recorded_run_plays_and_sets_the_controls(visitor: AppPage) -> None:
     visitor.choose("#sp-recording", "A run of prompt_lookup")
     visitor.until(f"{visitor.stage()}.feed.name === 'prompt_lookup'")
-    expect(visitor.page.locator("#sp-method input")).to_have_value("Prompt lookup")
+    expect(visitor.page.locator("#sp-method select")).to_have_value("prompt_lookup")
     expect(visitor.page.locator("#sp-own").get_by_label("Copied")).to_be_visible()
 
 
@@ -128,12 +128,12 @@ def lambda_prefix() -> str:
 
 
 def test_choosing_a_method_shows_its_own_parameters(visitor: AppPage) -> None:
-    visitor.choose("#sp-method", "STAND")
+    visitor.pick("#sp-method", "STAND")
     nodes = visitor.page.locator("#sp-own").get_by_label("Nodes")
     nodes.fill("900")
     expect(visitor.page.locator("#sp-own [role=alert]", has_text="0 to 80")).to_be_visible()
     assert nodes.get_attribute("aria-invalid") == "true"
-    visitor.choose("#sp-method", "Speculative sampling")
+    visitor.pick("#sp-method", "Speculative sampling")
     expect(visitor.page.locator("#sp-draft")).to_be_visible()
     expect(visitor.page.locator("#sp-own").get_by_label("Nodes")).to_have_count(0)
 

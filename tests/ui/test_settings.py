@@ -30,6 +30,16 @@ def test_a_space_keeps_visitors_to_the_list_unless_told_otherwise() -> None:
     assert settings.read({"SPACE_ID": "me/app", "SPECVIZ_ANY_MODEL": "1"}).any_model
 
 
+@pytest.mark.parametrize(
+    ("address", "private"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("[::1]", True), ("127.8.8.8", True)]
+    + [("0.0.0.0", False), ("::", False), ("192.168.1.4", False), ("class.example.org", False)],
+)
+def test_strangers_choose_no_models_unless_asked_for(address: str, private: bool) -> None:
+    assert settings.read({"GRADIO_SERVER_NAME": address}).any_model is private
+    assert settings.read({"GRADIO_SERVER_NAME": address, "SPECVIZ_ANY_MODEL": "1"}).any_model
+
+
 def test_the_port_of_gradio_counts_where_there_is_no_other() -> None:
     assert settings.read({"GRADIO_SERVER_PORT": "7000"}).port == 7000
     assert settings.read({"GRADIO_SERVER_PORT": "7000", "PORT": "80"}).port == 80

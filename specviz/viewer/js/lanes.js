@@ -21,8 +21,7 @@ const lanes = (() => {
 
   function names(pen, view) {
     const { at } = view;
-    const phone = view.stage.size === "phone";
-    text(pen, view, phone ? "tokens" : "tokens", at.left - 8, (at.top + at.floor) / 2, { align: "right" });
+    text(pen, view, "tokens", at.left - 8, (at.top + at.floor) / 2, { align: "right" });
     text(pen, view, "this run", at.left - 8, at.run + at.lane / 2, { align: "right" });
     text(pen, view, "one by one", at.left - 8, at.plain + at.lane / 2, { align: "right" });
   }
@@ -95,51 +94,48 @@ const lanes = (() => {
   /** Times at the ends of both lanes; between the ends, the difference as a measured length. */
   function ends(pen, view) {
     const { at, stage } = view;
-    if (stage.last < 0) return undefined;
+    if (stage.last < 0) return;
     const mine = view.x(stage.total);
     text(pen, view, words.time(stage.total), mine + 6, at.run + at.lane / 2, { colour: "ink", bold: true });
     if (!view.plain) {
       const how = at.plot < 380 ? "" : ": run with the baseline to see what was saved";
       const told = stage.running ? "measured after the run, if asked for" : `not recorded${how}`;
-      return text(pen, view, told, at.left + 6, at.plain + at.lane / 2);
-    }
-    return difference(pen, view, mine);
+      text(pen, view, told, at.left + 6, at.plain + at.lane / 2);
+    } else difference(pen, view);
   }
 
-  /** Between the ends of the lanes: the time saved, or the time lost. */
-  function difference(pen, view, mine) {
-    const { at, stage } = view;
-    const other = view.x(view.plain.total);
-    text(pen, view, words.time(view.plain.total), other + 6, at.plain + at.lane / 2);
+  /** The time saved or lost in words, where it would stand between the ends of the lanes, and whether it fits there. */
+  function gain(view) {
+    const { at, stage, plain: alone } = view;
+    if (!alone || stage.last < 0) return null;
+    const mine = view.x(stage.total),
+      other = view.x(alone.total);
     const slower = mine > other;
-    const saved = Math.abs(view.plain.total - stage.total),
-      ratio = view.plain.total / Math.max(1, stage.total);
-    const told = `${words.time(saved)} ${slower ? "lost" : "saved"} · ${ratio.toFixed(2)}×`;
-    if (slower)
-      return void text(pen, view, told, other + 62 * stage.u, at.plain + at.lane / 2, {
-        colour: "rejected",
-        bold: true,
-      });
-    const y = at.run + at.lane / 2,
-      start = mine + 62 * stage.u;
+    const ratio = alone.total / Math.max(1, stage.total);
+    const told = `${words.time(Math.abs(alone.total - stage.total))} ${slower ? "lost" : "saved"} · ${ratio.toFixed(2)}×`;
+    const start = (slower ? other : mine) + 62 * stage.u,
+      end = slower ? at.width : other;
+    return { told, slower, start, end, other, fits: end - start > told.length * 6.9 * stage.u + (slower ? 0 : 20) };
+  }
+
+  /** Between the ends of the lanes: the time saved, or the time lost. What does not fit stands in the card's head. */
+  function difference(pen, view) {
+    const { at, stage } = view;
+    const { told, slower, start, end, other, fits } = gain(view);
+    text(pen, view, words.time(view.plain.total), other + 6, at.plain + at.lane / 2);
+    const bold = true;
+    if (slower && fits) text(pen, view, told, start, at.plain + at.lane / 2, { colour: "rejected", bold });
+    if (slower) return;
+    const y = at.run + at.lane / 2;
     pen.font = `600 ${11.5 * stage.u}px ${dom.SANS}`;
-    const wide = pen.measureText(told).width;
-    measured(pen, view, start, other, y, wide + 12);
-    if (other - start > wide + 24)
-      text(pen, view, told, (start + other) / 2, y, { align: "center", colour: "bonus", bold: true });
-    else
-      text(pen, view, told, Math.min(other, at.left + at.plot), at.floor - 10 * stage.u, {
-        align: "right",
-        colour: "bonus",
-        bold: true,
-      });
-    return undefined;
+    measured(pen, view, start, end, y, fits ? pen.measureText(told).width + 12 : 0);
+    if (fits) text(pen, view, told, (start + end) / 2, y, { align: "center", colour: "bonus", bold });
   }
 
   /** A line with end strokes, open in the middle for its words. */
   function measured(pen, view, from, to, y, hole) {
     if (to - from < 12) return;
-    const open = to - from > hole + 12 ? hole / 2 : 0,
+    const open = hole / 2,
       middle = (from + to) / 2;
     pen.strokeStyle = view.paint.bonus;
     pen.lineWidth = 1.2;
@@ -155,7 +151,7 @@ const lanes = (() => {
     pen.stroke();
   }
 
-  return { names, stack, phases, plain, ends };
+  return { names, stack, phases, plain, ends, gain };
 })();
 
 /** The stage's colours for the canvas, read from the same custom properties as the rest. */

@@ -61,7 +61,9 @@ class Overview {
     const now = step
       ? ` · at ${words.time(stage.clock)}: ${words.count(emitted, "token")}${alone === null ? "" : `, one by one ${alone}`}`
       : "";
-    this.title.replaceChildren(dom.h("b", {}, "Run"), rate + now);
+    const found = lanes.gain(this);
+    const gained = found && !found.fits ? [" · ", dom.h("b", { class: found.slower ? "sv-lost" : "sv-saved" }, found.told)] : [];
+    this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + now);
     const gain = this.plain ? ` One by one: ${words.time(this.plain.total)}.` : "";
     this.base.setAttribute(
       "aria-label",

@@ -31,7 +31,7 @@ const words = (() => {
     if (value === null || value === undefined) return "–";
     if (value === 0 || value === 1) return String(value);
     if (value < 0.001) return value.toExponential(1);
-    if (value > 0.999 && value < 1) return ">0.999";
+    if (value > 0.999 && value < 1) return value < 0.99995 ? value.toFixed(4) : ">0.9999";
     return value < 0.1 ? value.toPrecision(2) : value.toFixed(value > 10 ? 0 : 2);
   }
 
