@@ -60,7 +60,7 @@ def downwards(draft: Draft, target: TargetPass, context: Context) -> float:
             continue
         tokens = [tree.host_tokens[child] for child in children]
         law = context.warp.probabilities(target.logits[node]).double()
-        left, open_share = remaining(law, draft.proposals.get(node), tokens), reached[node]
+        left, open_share = remaining(law / law.sum(), draft.proposals.get(node), tokens), reached[node]
         for child, token in zip(children, tokens, strict=True):
             taken = left.threshold(token)
             reached[child] = open_share * taken
