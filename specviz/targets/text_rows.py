@@ -1,0 +1,109 @@
+"""Several rows on one causal language model: one pass scores the trees of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import TargetPass
+from specviz.engine.rows import MOST_ROWS, Aim, RowCache
+from specviz.engine.tree import DraftTree, chain
+from specviz.errors import BadInput, ContextFull
+from specviz.targets.text import FULL, SLIDING, TextTarget
+
+# Slots behind the committed tokens for one tree and for holes that wait for a sweep; the buffers grow when it is not enough.
+TREE_ROOM = 256
+
+
+class TextRows:
+    """The cache of up to eight rows on ``target``, scored eagerly in whatever tier the target runs alone.
+
+    ``capacities`` are each row's committed tokens at most.
+    """
+
+    def __init__(self, target: TextTarget, capacities: Sequence[int], taps: Sequence[int] = ()) -> None:
+        if not 1 <= len(capacities) <= MOST_ROWS:
+            raise BadInput(f"A batch of {len(capacities)} rows is not possible; give 1 to {MOST_ROWS} prompts.")
+        if max(capacities) > target.context_length:
+            raise ContextFull(
+                f"{max(capacities)} tokens do not fit the {target.context_length}-token context of {target.name}."
+            )
+        self.target = target
+        self.taps = tuple(taps)
+        self.cache = RowCache(len(target.kinds), len(capacities), max(capacities) + TREE_ROOM, target.device)
+
+    def prefill(self, row: int, ids: Sequence[int]) -> TargetPass:
+        """Put ``ids`` into an empty row. Logits [1, vocab] of the last one, hidden [position, hidden]."""
+        tree = DraftTree.of(list(ids), chain(len(ids) - 1).parents, self.target.device)
+        logits, hidden = self._run(self.cache.aim(row, [tree]), last=1)
+        self.cache.keep(row, range(len(ids)))
+        return TargetPass(logits[0], {layer: states[0] for layer, states in hidden.items()})
+
+    def score(self, trees: Sequence[DraftTree]) -> list[TargetPass]:
+        """One pass over a tree for every row; what it gives each tree's own nodes, padding cut off."""
+        logits, hidden = self._run(self.cache.aim(0, trees))
+        return [
+            TargetPass(logits[row, : len(tree)], {layer: states[row, : len(tree)] for layer, states in hidden.items()})
+            for row, tree in enumerate(trees)
+        ]
+
+    def _run(self, aim: Aim, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
+        """One call of the model: logits [row, node, vocab] and taps [row, node, hidden]."""
+        asked = {"output_hidden_states": list(self.taps)} if self.taps else {}
+        with torch.inference_mode():
+            found = self.target.model(
+                input_ids=aim.tokens,
+                position_ids=aim.positions,
+                attention_mask=self._mask(aim),
+                past_key_values=self.cache.cache,
+                use_cache=True,
+                logits_to_keep=last,
+                **asked,
+            )
+        return found.logits, {layer: found.hidden_states[layer] for layer in self.taps}
+
+    def _mask(self, aim: Aim) -> Any:
+        """What the model's attention wants: one mask, or a dict of them where some layers see a sliding window."""
+        target = self.target
+        if SLIDING not in target.kinds:
+            return self._finish(aim.seen)
+        apart = aim.positions[:, :, None] - aim.places[:, None, :]
+        near = self._finish(aim.seen & (apart < int(target.config.sliding_window)))
+        if not getattr(target.config, "layer_types", None):
+            return near
+        return {FULL: self._finish(aim.seen), SLIDING: near}
+
+    def _finish(self, seen: Tensor) -> Tensor:
+        """A bool mask [row, 1, node, slot]; additive on the eager kernel, which would *add* a bool one as 0 and 1."""
+        if self.target.attention != "eager":
+            return seen[:, None]
+        additive = torch.full(seen.shape, torch.finfo(self.target.dtype).min, dtype=self.target.dtype, device=seen.device)
+        return additive.masked_fill_(seen, 0)[:, None]
+
+    def view(self, row: int) -> RowView:
+        """The row as the loop of one run sees it."""
+        return RowView(self, row)
+
+
+class RowView:
+    """One row of a batch. ``row`` changes when rows before it leave."""
+
+    def __init__(self, rows: TextRows, row: int) -> None:
+        self.rows = rows
+        self.row = row
+
+    @property
+    def length(self) -> int:
+        """Committed tokens of this row."""
+        return self.rows.cache.length(self.row)
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Put the prompt into this row."""
+        return self.rows.prefill(self.row, ids)
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep these nodes of the row's last tree."""
+        self.rows.cache.keep(self.row, path)
