@@ -19,6 +19,7 @@ const layout = (() => {
   ];
   const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, speck: 6.5, mote: 4.9, bonus: 28, chip: 21 };
   const ROUND = { dot: 3, speck: 2.1, mote: 1.6 }; // radius of what has no room for its text
+  const NAMED = FORMS.filter((form) => !ROUND[form.quiet]);
   const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
   const TRACK = 40; // width of the p and q hairlines at probability 1
   const WIDEST_GAP = 112;
@@ -256,19 +257,19 @@ const layout = (() => {
   function tree(step, given) {
     const room = fullRoom(given);
     const foldable = step.counts.pruned > MANY && !room.opened.has("pruned");
-    const whole = fitted(step, room, false);
-    const { drawn, made, bent } = foldable && whole.made && ROUND[whole.made.form] ? fitted(step, room, true) : whole;
+    const named = foldable ? fitted(step, room, false, NAMED) : null;
+    const { drawn, made, bent } = named && (named.bent || named.made.fits) ? named : fitted(step, room, foldable);
     if (bent) return { items: drawn.items, ...bent, form: "chain" };
     return { items: drawn.items, ...spread(made, drawn, room), edges: edges(drawn.items, room.u), form: made.form };
   }
 
   /** A step's items in the roomiest form that fits, or in the densest where none does. */
-  function fitted(step, room, fold) {
+  function fitted(step, room, fold, forms = FORMS) {
     const drawn = choose(step, room.limit, room.opened, fold);
     for (const id of step.path) if (drawn.items.has(id)) drawn.items.get(id).on = true;
     if (chain.wanted(drawn, room)) return { drawn, bent: chain.plan(drawn, room) };
     let made;
-    for (const form of FORMS) {
+    for (const form of forms) {
       made = { ...plan(drawn, form, room), form: form.quiet };
       if (made.fits) break;
     }

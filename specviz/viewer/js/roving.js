@@ -31,7 +31,7 @@ class Roving {
   /** What a count in the tree stands for. */
   static count(item) {
     return item.id === layout.PRUNED_CHIP
-      ? `${item.hidden} drafted tokens pruned before the pass`
+      ? `${item.hidden} pruned before the pass`
       : `${item.hidden} more drafted tokens`;
   }
 

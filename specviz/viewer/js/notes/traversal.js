@@ -60,7 +60,7 @@ const traversal = (() => {
     const { u } = stage;
     const height = 92 * u,
       floor = height - 6;
-    const before = visit.start !== null && visit.start !== visit.weight;
+    const before = visit.start !== null && words.chance(visit.start) !== words.chance(visit.weight);
     const coin = visit.draw === null ? null : floor - (floor - 8) * Math.min(1, visit.draw);
     const node = step.nodes[visit.node];
     const look = DONE[visit.outcome] || "skipped";
