@@ -16,8 +16,13 @@ from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Drafter, Growth
 from specviz.engine.tree import DraftTree, TreeShape
-from specviz.growth.dynamic import Ranking
+from specviz.growth.dynamic import Pays, Ranking
 from specviz.trace.schema import Note
+
+
+def by_forwards(pays: Pays, block: int) -> Pays:
+    """``pays`` for trees of which a drafter forward gives ``block`` levels, when the growth counts a forward a level."""
+    return lambda chances, levels: pays(chances, -(-levels // block))
 
 
 class Blocks:
