@@ -51,9 +51,9 @@ class Parameters:
     family="heads",
     claim="2.9 to 3.5× on Vicuna and LLaMA2-Chat.",
     paper=Paper(
-        "Falcon: Faster and Parallel Inference of LLMs through Enhanced Semi-Autoregressive Drafting and Custom-Designed Tree",
-        "Gao et al.", 2024, "2412.12639", "AAAI 2025",
-    ),  # fmt: skip
+        "Falcon: Faster and Parallel Inference of Large Language Models through Enhanced Semi-Autoregressive Drafting and "
+        "Custom-Designed Decoding Tree", "Gao et al.", 2024, "2412.12639", "AAAI 2025"
+    ),
     look_at="Levels light up in pairs, a pair a forward: within a pair every parent is offered the same list of children.",
     parameters=Parameters,
     weights=("falcon",),
