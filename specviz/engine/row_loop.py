@@ -126,7 +126,7 @@ class InStep:
             while self.running:
                 yield self._play()
                 self._release([row for row in self.running if row.cancel.is_set()], "cancelled")
-        except Exception as error:  # what goes wrong in one row or in the shared pass ends all; the steps so far survive
+        except Exception as error:  # a fault in one row or in the shared pass ends all; the steps so far survive
             for row in self.running:
                 row.fail(error)
             self.running = []
@@ -181,5 +181,3 @@ class InStep:
             self.batch.cache.select(staying)
         for place, row in enumerate(self.running):
             row.session.row = place
-
-

@@ -216,9 +216,7 @@ class Merged:
             return self.nodes
         return self.pays(values, calls)
 
-    def _made(
-        self, found: _Merging, kept: Sequence[int], left: Sequence[int], calls: int, context: Context
-    ) -> Draft:
+    def _made(self, found: _Merging, kept: Sequence[int], left: Sequence[int], calls: int, context: Context) -> Draft:
         """The kept nodes as a tree, the best of the others as pruned ones numbered after them."""
         shown, place = [0], {0: 0}
         for node in [*kept, *left[:SHOWN]] if context.story else kept:
@@ -228,9 +226,7 @@ class Merged:
         parents = [place.get(leaf.parent, -1) for leaf in leaves]
         size = 1 + len(kept)
         tree = DraftTree.of([leaf.token for leaf in leaves[:size]], parents[:size], context.device)
-        pruned = [
-            (parent, leaf.token, leaf.chance) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)
-        ]
+        pruned = [(parent, leaf.token, leaf.chance) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)]
         confidence = [None, *(leaf.chance for leaf in leaves[1:size])]
         notes = (self._note(found, leaves, size, place),) if context.story else ()
         return Draft(tree, confidence=confidence, calls=calls or int(size > 1), pruned=pruned, notes=notes)

@@ -38,7 +38,9 @@ class Parameters:
     token_exact=True,
     family="memory",
     claim="40 % over the drafter it is grafted on, and over 10× where answers quote documents.",
-    paper=Paper("READER: Retrieval-Assisted Drafter for Efficient LLM Inference", "Divilkovskiy et al.", 2025, "2508.09072"),
+    paper=Paper(
+        "READER: Retrieval-Assisted Drafter for Efficient LLM Inference", "Divilkovskiy et al.", 2025, "2508.09072"
+    ),
     look_at="Two colours in one tree: the drafter's nodes are short and bushy, retrieved ones long and thin.",
     parameters=Parameters,
 )
@@ -81,9 +83,7 @@ def _inner(name: str, parts: Parts) -> tuple[Steady | None, str, tuple[str, ...]
     from specviz.growth.calibrated import CalibratedTree
     from specviz.growth.static import Static
 
-    matrix = parts.recall(
-        ("successors", parts.target.name), lambda: SuccessorMatrix(parts.target.vocab_size)
-    )
+    matrix = parts.recall(("successors", parts.target.name), lambda: SuccessorMatrix(parts.target.vocab_size))
     tree = CalibratedTree.load(parts.tree_file("token_recycling"))
     return Steady(Recycler(matrix), Static(tree.best(RECYCLED))), "", ()
 

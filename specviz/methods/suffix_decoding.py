@@ -23,7 +23,12 @@ class Parameters:
     floor: float = number(0.1, 0.01, 1.0, "Least product of count shares down to a drafted token.", step=0.01)
     shape: str = choice("tree", ("tree", "path"), "The likeliest tokens as a tree, or only the most frequent path.")
     threshold: float = number(
-        0.0, 0.0, 16.0, "Draft nothing when the score, the tokens expected to be right, is below this.", "tokens", step=0.5
+        0.0,
+        0.0,
+        16.0,
+        "Draft nothing when the score, the tokens expected to be right, is below this.",
+        "tokens",
+        step=0.5,
     )
     remembered: int = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
 
