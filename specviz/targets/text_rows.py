@@ -80,7 +80,9 @@ class TextRows:
         """A bool mask [row, 1, node, slot]; additive on the eager kernel, which would *add* a bool one as 0 and 1."""
         if self.target.attention != "eager":
             return seen[:, None]
-        additive = torch.full(seen.shape, torch.finfo(self.target.dtype).min, dtype=self.target.dtype, device=seen.device)
+        additive = torch.full(
+            seen.shape, torch.finfo(self.target.dtype).min, dtype=self.target.dtype, device=seen.device
+        )
         return additive.masked_fill_(seen, 0)[:, None]
 
     def view(self, row: int) -> RowView:
