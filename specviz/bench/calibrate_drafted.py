@@ -72,7 +72,8 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
     threshold, cost, saved = chosen(seen)
     report(f"threshold {threshold:.2f}: {100 * saved:.0f} % of the forwards saved for {100 * cost:.2f} % of the tokens")
     out = TREES / "ddd.json"
-    source = f"{len(CALIBRATION)} prompts, {len(seen)} rounds, {target}"
+    early = sum(stopped(one, threshold) < len(one.mass) for one in seen) / max(1, len(seen))
+    source = f"{len(CALIBRATION)} prompts, {len(seen)} rounds, {target}; {100 * early:.0f} % of them stop early"
     CalibratedDepth(threshold, quantiles(seen), source).save(out)
     return out
 

@@ -26,7 +26,7 @@ from specviz.trace.schema import Note
 SHOWN = 96
 """So many candidates that were not kept travel with a draft, for the screen."""
 
-FORWARD = 0.06
+FORWARD = 0.07
 """A drafter forward in passes of one token, where nobody measured it: one layer of thirty and a small head."""
 
 LARGEST = 255

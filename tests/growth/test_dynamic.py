@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.sampling import Warp
-from specviz.growth.dynamic import Dynamic, Paying
+from specviz.growth.dynamic import FORWARD, Dynamic, Paying
 from tests.growth.fancy import Fancy, Path, context, path_to, paths, searched
 
 
@@ -158,10 +158,10 @@ def test_a_fitted_tree_has_the_size_that_pays_most() -> None:
     for forwards in (0, 3):
         rates = []
         for nodes in range(len(chances) + 1):
-            rates.append((1 + sum(chances[:nodes])) / (CURVE.at(nodes + 1) + forwards * 0.06 * 10.0))
+            rates.append((1 + sum(chances[:nodes])) / (CURVE.at(nodes + 1) + forwards * FORWARD * 10.0))
         paid = Paying.on(CURVE)(chances, forwards)
         assert paid == rates.index(max(rates))
-        assert paid == best_size(chances, CURVE, forwards * 0.06 * 10.0)
+        assert paid == best_size(chances, CURVE, forwards * FORWARD * 10.0)
 
 
 def test_a_fixed_tree_pays_for_the_levels_it_needs() -> None:
