@@ -30,9 +30,7 @@ class Parameters:
     )
     depth: int = number(8, 1, 12, "Deepest level a round may reach; the paper's value is 11.", "levels")
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
-    nodes: int = number(
-        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes"
-    )
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
     drafter: str = choice("eagle3", ("eagle", "eagle3"), "Whose drafter; the paper's is EAGLE's.")
 
 
@@ -43,9 +41,9 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
-    paper=Paper(
-        "Dynamic Depth Decoding: Faster Speculative Decoding for LLMs", "Brown et al.", 2024, "2409.00142"
-    ),
+    family="features",
+    claim="3.16× on average on Vicuna and LLaMA2-Chat, 4 % over EAGLE-2.",
+    paper=Paper("Dynamic Depth Decoding: Faster Speculative Decoding for LLMs", "Brown et al.", 2024, "2409.00142"),
     look_at="The gauge beside each level: it empties as the beam loses mass, and below the line no deeper level is drafted.",
     parameters=Parameters,
     weights=("eagle3",),

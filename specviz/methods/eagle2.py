@@ -19,9 +19,7 @@ class Parameters:
 
     depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 6.", "levels")
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
-    nodes: int = number(
-        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes"
-    )
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
     rule: str = choice(
         "match",
         ("match", "rejection"),
@@ -36,6 +34,8 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
+    family="features",
+    claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     paper=Paper(
         "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees", "Li et al.", 2024, "2406.16858", "EMNLP"
     ),

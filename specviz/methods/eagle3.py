@@ -19,9 +19,7 @@ class Parameters:
 
     depth: int = number(5, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 8.", "levels")
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
-    nodes: int = number(
-        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes"
-    )
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
     rule: str = choice(
         "match",
         ("match", "rejection"),
@@ -36,6 +34,8 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
+    family="features",
+    claim="5.5× and τ 6.6 on Vicuna 13B, 4.4× and τ 6.2 on Llama 3.1 8B, at temperature 0.",
     paper=Paper(
         "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
         "Li et al.",
