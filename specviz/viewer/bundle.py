@@ -14,7 +14,10 @@ ORDER = (
     "notebook", "sketch", "reel", "inspector", "lanes", "overview", "transport", "stage", "mount",
 )  # fmt: skip
 # Later ones win where two rules are equally particular.
-STYLES = ("colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "run", "phone")
+STYLES = (
+    "colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "lookup",
+    "run", "phone",
+)  # fmt: skip
 
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$", re.MULTILINE | re.DOTALL)

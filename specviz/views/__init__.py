@@ -12,14 +12,17 @@ from specviz.views.growth import growth
 from specviz.views.heads import heads
 from specviz.views.latency_lanes import latency_lanes
 from specviz.views.mass import mass
+from specviz.views.merged_tree import merged_tree
 from specviz.views.ngram_rows import ngram_rows
 from specviz.views.output_strip import output_strip
 from specviz.views.overlap import overlap
 from specviz.views.reliability import reliability
 from specviz.views.reward import reward
+from specviz.views.rows import rows
 from specviz.views.speed_explained import speed_explained
 from specviz.views.speed_table import speed_table
 from specviz.views.successors import successors
+from specviz.views.suffix import suffix
 from specviz.views.time_shares import time_shares
 from specviz.views.traversal import traversal
 from specviz.views.tree_graph import tree_graph
@@ -37,6 +40,9 @@ NOTES = {
     "blocks": blocks,
     "heads": heads,
     "typical": typical,
+    "suffix": suffix,
+    "merged": merged_tree,
+    "rows": rows,
 }
 """Note type -> the view of that note, called with a trace, the step's index and a theme."""
 
@@ -53,14 +59,17 @@ __all__ = [
     "heads",
     "latency_lanes",
     "mass",
+    "merged_tree",
     "ngram_rows",
     "output_strip",
     "overlap",
     "reliability",
     "reward",
+    "rows",
     "speed_explained",
     "speed_table",
     "successors",
+    "suffix",
     "time_shares",
     "traversal",
     "tree_graph",

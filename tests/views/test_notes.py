@@ -14,6 +14,7 @@ from specviz.errors import BadInput, BadTrace
 from specviz.trace.schema import Step, Trace
 from tests.samples import sample_trace
 from tests.views.made import TREE, hovers, labels, positions, trace, with_note
+from tests.views.retrieval_notes import RETRIEVAL
 
 PROMPT = (" a", " b", " c", " the", " sky", " is", " b", " c")
 DATA: dict[str, dict[str, Any]] = {
@@ -69,6 +70,7 @@ DATA: dict[str, dict[str, Any]] = {
             {"node": 4, "token": 5, "text": " was", "p": 0.06, "threshold": 0.04, "entropy": 2.0},
         ]
     },
+    **RETRIEVAL,
 }  # fmt: skip
 
 

@@ -1,0 +1,63 @@
+// A batch: where each row's kept entries lie in the cache, the holes between them, and the sweep that closes these.
+const batchRows = (() => {
+  const MOST = 8;
+  const { text, box, line } = sketch;
+
+  function read(note) {
+    const rows = study.list(note.rows).slice(0, MOST);
+    return rows.map((row) => {
+      const runs = study.list(row.runs).map((one) => Math.max(0, study.number(one) || 0));
+      const kept = runs.filter((_, at) => at % 2 === 0).reduce((sum, one) => sum + one, 0);
+      return { number: row.row, runs, kept, holes: runs.reduce((sum, one) => sum + one, 0) - kept };
+    });
+  }
+
+  function strip(row, swept, at, scale, stage, mine) {
+    const { u } = stage;
+    const left = 50 * u,
+      y = at * 20 * u + 2,
+      parts = [text(stage, 0, y + 11 * u, `row ${row.number + 1}`, { bold: row.number === mine })];
+    let start = 0;
+    (swept ? [row.kept] : row.runs).forEach((length, place) => {
+      const look = place % 2 ? "sv-hole" : "sv-slot";
+      if (length) parts.push(box(left + start * scale, y, Math.max(1, length * scale), 14 * u, look, 0));
+      start += length;
+    });
+    return parts;
+  }
+
+  function picture(told, note, stage, moment) {
+    const { u } = stage;
+    const most = Math.max(1, ...told.map((row) => row.kept + row.holes));
+    const scale = (stage.column - 54 * u) / most;
+    const swept = moment.key === "swept";
+    const parts = told.map((row, at) => strip(row, swept, at, scale, stage, note.row));
+    const end = 50 * u + Math.max(...told.map((row) => row.kept)) * scale;
+    if (swept) parts.push(line(end, 0, end, told.length * 20 * u, "sv-cutline"));
+    return sketch.frame(stage.column, told.length * 20 * u + 4, sentence(told, note, moment), parts);
+  }
+
+  function sentence(told, note, moment) {
+    const holes = told.reduce((sum, row) => sum + row.holes, 0);
+    if (moment.key === "swept")
+      return `The sweep moved what is kept to the front: ${words.count(holes, "hole")} gone, no key computed again.`;
+    const every = note.every ? `; every ${words.count(note.every, "round")} a sweep closes them` : "";
+    return `Each row writes behind its own last kept entry. ${words.count(holes, "rejected node")} lie between kept ones, masked${every}.`;
+  }
+
+  function draw(note, step, stage) {
+    const told = read(note);
+    if (!told.length) return sketch.caption("This batch has no rows.");
+    const moments = [{ key: "round", label: "After the round" }];
+    if (note.swept) moments.push({ key: "swept", label: "Swept" });
+    const made = (moment) =>
+      dom.h("div", {}, sketch.caption(sentence(told, note, moment)), picture(told, note, stage, moment));
+    const square = (kind) => box(-6, -6, 12, 12, kind, 0);
+    const key = sketch.key([square("sv-slot"), "kept"], [square("sv-hole"), "hole: rejected, masked"]);
+    return dom.h("div", {}, reel.make(stage, "rows", moments, made), key);
+  }
+
+  return { draw };
+})();
+
+notebook.register("rows", { title: "Rows of the batch", roomy: true, draw: batchRows.draw });

@@ -1,0 +1,115 @@
+"""The panels of drafts that are looked up, under a page without a browser: what they say, and that nothing breaks them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from tests.viewer import cases
+from tests.viewer.conftest import Evaluate
+from tests.views.retrieval_notes import RETRIEVAL
+
+# Enough of a page for a panel to be built in: elements that remember what they are given.
+PAGE = """
+const made = (tag) => {
+  const one = { tag, attributes: {}, children: [], classList: { add() {}, toggle() {} }, style: {} };
+  one.setAttribute = (name, value) => { one.attributes[name] = String(value); };
+  one.append = (...more) => one.children.push(...more);
+  one.replaceChildren = (...more) => { one.children = more; };
+  one.addEventListener = () => {};
+  one.querySelector = () => null;
+  return one;
+};
+globalThis.document = { createElement: made, createElementNS: (_, tag) => made(tag) };
+const said = (one) => (typeof one === "string" ? one : (one.children || []).map(said).join(" "));
+const all = (one) => (typeof one === "string" ? [] : [one, ...(one.children || []).flatMap(all)]);
+const tip = { over() {} };
+const stageOf = (step) => ({ step, column: 400, tall: 400, u: 1, moments: {}, told: null, tab: "method", tip, pick() {}, touch() {} });
+const step = study.step(given.step);
+const stage = stageOf(step);
+const pane = made("div");
+pane.clientWidth = 426;
+pane.clientHeight = 420;
+notebook.draw(pane, stage);
+const classes = all(pane).map((one) => one.attributes.class || "");
+"""
+
+
+def step(kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    nodes = [
+        cases.node(-1, " the", "root"), cases.node(0, " sky", "accepted", 0.8, 0.9),
+        cases.node(0, " sea", "rejected", 0.1, 0.1), cases.node(1, " is", "accepted", 0.6, 0.7),
+        cases.node(1, " was", "rejected", 0.3, 0.1), cases.node(2, " foam", "skipped", 0.5),
+        cases.node(2, " and", "pruned", 0.1),
+    ]  # fmt: skip
+    for place, token in enumerate((1, 2, 3, 4, 5, 6, 7)):
+        nodes[place][1] = token
+    return cases.step(0, nodes, [1, 3], [3, 8, " blue", 0.5, "target"], notes=[{"type": kind, **data}])
+
+
+def drawn(node: Evaluate, kind: str, data: dict[str, Any], ask: str = "[said(pane), classes]") -> Any:
+    return node(PAGE + f"return {ask};", {"step": step(kind, data)})
+
+
+def test_suffix_tells_match_allowance_and_counts(node: Evaluate) -> None:
+    text, classes = drawn(node, "suffix", RETRIEVAL["suffix"])
+    assert "The last 2 tokens occur 3 times in this text; a match that long allows 4 tokens." in text
+    assert "The target kept 2 of" in text
+    assert "·sky 2×" in text and "·sun 1×" in text
+    assert "sv-used sv-is-accepted" in classes and "sv-unused" in classes
+    assert sum(one == "sv-keptmark" for one in classes) == 1, "one match length won"
+    assert "sv-cutline" in classes, "the threshold stands in the chart"
+
+
+def test_suffix_without_a_match_says_so(node: Evaluate) -> None:
+    data = RETRIEVAL["suffix"] | {"source": "none", "rows": [], "tried": []}
+    assert "Nothing is known to have followed" in drawn(node, "suffix", data)[0]
+    assert "below the threshold" in drawn(node, "suffix", RETRIEVAL["suffix"] | {"used": False})[0]
+
+
+def test_merged_counts_what_every_source_brought_and_colours_the_tree(node: Evaluate) -> None:
+    text, classes = drawn(node, "merged", RETRIEVAL["merged"])
+    assert "5 nodes of 9 went to the target" in text
+    assert "Expected 2.75 tokens, got 3." in text
+    assert "2, 1 kept" in text and "both agree" in text
+    assert {"sv-src-drafter", "sv-src-context", "sv-src-outputs", "sv-src-both"} <= set(classes)
+    ask = """notebook.lens(stage).under({ items: new Map(step.nodes.map((node, id) =>
+      [id, { id, kind: "node", x: 10 * id, y: 5, w: 40 }])) }).map((one) => one && one.attributes.class)"""
+    grounds = drawn(node, "merged", RETRIEVAL["merged"], ask)
+    assert grounds[0] is None, "the root has no source"
+    assert [one.split()[0][len("sv-src-") :] for one in grounds[1:]] == [
+        "drafter", "context", "both", "drafter", "outputs", "context",
+    ]  # fmt: skip
+
+
+def test_rows_show_holes_and_the_sweep_closes_them(node: Evaluate) -> None:
+    text, classes = drawn(node, "rows", RETRIEVAL["rows"] | {"swept": False})
+    assert "3 rejected nodes lie between kept ones, masked; every 4 rounds a sweep closes them." in text
+    assert (classes.count("sv-slot"), classes.count("sv-hole")) == (3 + 1, 1 + 1), "drawn ones and those of the key"
+    text, classes = drawn(node, "rows", RETRIEVAL["rows"])
+    assert "The sweep moved what is kept to the front: 3 holes gone" in text
+    assert (classes.count("sv-slot"), classes.count("sv-hole")) == (2 + 1, 0 + 1)
+
+
+JUNK: tuple[Any, ...] = (None, -1, 1e300, "x", [], {}, [None], [{"runs": ["a", -4, None]}], [[1]])
+
+
+@pytest.mark.parametrize("kind", RETRIEVAL)
+def test_damaged_notes_never_break_the_pane(node: Evaluate, kind: str) -> None:
+    steps = []
+    for field in RETRIEVAL[kind]:
+        for junk in JUNK:
+            steps.append(step(kind, copy.deepcopy(RETRIEVAL[kind]) | {field: junk}))
+    body = """
+    const found = [];
+    for (const one of given.steps) {
+      const stage = stageOf(study.step(one));
+      notebook.draw(pane, stage);
+      const lens = notebook.lens(stage);
+      if (lens) lens.under({ items: new Map() });
+      found.push(all(pane).every((el) => !/NaN|undefined/.test(JSON.stringify(el.attributes))));
+    }
+    return found;
+    """
+    assert all(node(PAGE + body, {"step": steps[0], "steps": steps}))
