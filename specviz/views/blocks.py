@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from specviz.trace.schema import ACCEPTED, RELAXED, Step, Trace
+from specviz.trace.schema import ACCEPTED, PRUNED, RELAXED, Step, Trace
 from specviz.views import dots
 from specviz.views.notes import Story, story
 from specviz.views.theme import Theme, axis, count, figure, safe, theme_of, visible
@@ -56,8 +56,11 @@ def _headline(step: Step, found: list[_Block], width: int) -> tuple[str, str]:
     name = f"Step {step.index + 1}"
     if not found:
         return f"{name} · nothing was drafted", "there was no forward of the drafter"
-    drafted = sum(len(block.nodes) for block in found)
-    title = f"{name} · {count(drafted, 'token')} from {count(len(found), 'drafter forward')}, {len(step.path)} accepted"
+    drafted = [step.nodes[node] for block in found for node in block.nodes]
+    sent = sum(node.status != PRUNED for node in drafted)
+    of = "" if sent == len(drafted) else f", {sent} of them sent"
+    title = f"{name} · {count(len(drafted), 'token')} from {count(len(found), 'drafter forward')}{of}"
+    title += f", {len(step.path)} accepted"
     said = f"every forward fills {count(width, 'level')} at once; inside its block a position sees later ones too"
     return title, said
 
@@ -68,13 +71,15 @@ def _tree(made: go.Figure, look: Theme, step: Step) -> None:
     parents = [step.nodes[node].parent for node in shown]
     where = dots.spots(parents)
     kept = [node for node in shown if step.nodes[node].status in (ACCEPTED, RELAXED)]
-    rest = [node for node in shown if node not in kept]
+    cut = [node for node in shown if step.nodes[node].status == PRUNED]
+    rest = [node for node in shown if node not in kept and node not in cut]
     thin = {"color": look.line, "width": 1}
     made.add_scatter(**dots.lines(parents, where, rest), mode="lines", line=thin, hoverinfo="skip", showlegend=False)
     hollow = {"symbol": "circle-open", "size": 7, "color": look.quiet, "line": {"width": 1.4}}
     thick = {"color": look.accepted, "width": 4}
     solid = {"symbol": "circle", "size": 12, "color": look.accepted}
-    for name, nodes, marker in (("drafted", rest, hollow), ("accepted", kept, solid)):
+    faint = {"symbol": "diamond-open", "size": 6, "color": look.quiet, "line": {"width": 1}}
+    for name, nodes, marker in (("pruned", cut, faint), ("drafted", rest, hollow), ("accepted", kept, solid)):
         if not nodes:
             continue
         if name == "accepted":

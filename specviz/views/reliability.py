@@ -105,9 +105,14 @@ def _subtitle(bins: Sequence[Bin]) -> str:
 
 def _points(made: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
     spans = [interval(one.accepted, one.judged) for one in bins]
+    sound = [one for one in bins if one.judged >= FEW]
     made.add_scatter(
-        x=[round(one.confidence, 4) for one in bins], y=[round(one.share, 4) for one in bins], mode="lines+markers",
-        line={"color": look.accepted, "width": 2}, cliponaxis=False, hoverinfo="text",
+        x=[round(one.confidence, 4) for one in sound], y=[round(one.share, 4) for one in sound], mode="lines",
+        line={"color": look.accepted, "width": 2}, hoverinfo="skip",
+    )  # fmt: skip
+    made.add_scatter(
+        x=[round(one.confidence, 4) for one in bins], y=[round(one.share, 4) for one in bins], mode="markers",
+        cliponaxis=False, hoverinfo="text",
         error_y={
             "type": "data", "symmetric": False, "color": look.accepted, "thickness": 1.4, "width": 5,
             "array": [round(high - one.share, 4) for one, (_, high) in zip(bins, spans, strict=True)],

@@ -10,6 +10,7 @@ import pytest
 from specviz import views
 from specviz.trace.schema import Node
 from specviz.views.reliability import calibration, calibration_error, interval
+from specviz.views.verdicts import reason
 from tests.stories import TELLERS, story_trace
 from tests.views.made import SILENT, TREE, hovers, labels, trace, with_note
 from tests.views.test_notes import DATA, noted
@@ -88,7 +89,7 @@ def test_reward_of_a_single_tree_compares_nothing() -> None:
 
 def test_blocks_have_a_band_a_forward_and_full_squares_in_the_mask() -> None:
     figure = views.blocks(noted("blocks"), 0)
-    assert figure.layout.title.text == "Step 1 · 6 tokens from 2 drafter forwards, 2 accepted"
+    assert figure.layout.title.text == "Step 1 · 6 tokens from 2 drafter forwards, 5 of them sent, 2 accepted"
     assert sum(shape.type == "rect" for shape in figure.layout.shapes) == 2
     assert "<b>forward 2</b>: 4, 1 kept" in notes_of(figure)
     whole = views.blocks(story_trace("falcon"), 0)
@@ -149,3 +150,21 @@ def test_many_pruned_nodes_are_folded_into_counts_in_the_tree() -> None:
     assert "96 tokens that nobody judged are folded away" in figure.layout.title.subtitle.text
     assert "pruned" not in named(figure)
     assert figure.layout.height < 1300
+
+
+def test_every_verdict_of_the_new_rules_has_its_sentence() -> None:
+    weight = replace(TREE, rule="traversal")
+    assert "a node below it was kept" in reason(weight, weight.nodes[1])
+    failed = Node(0, 3, " sea", 0.15, 0.05, "rejected", 0.2, 0.7)
+    assert reason(weight, failed) == "Rejected: the draw 0.700 is not below the threshold 0.200."
+    bar = replace(TREE, rule="typical")
+    said = [
+        reason(bar, Node(0, 3, " sea", 0.1, p, status, 0.09))
+        for p, status in ((0.5, "accepted"), (0.5, "relaxed"), (0.2, "rejected"), (0.01, "rejected"))
+    ]
+    assert said == [
+        "Accepted: p 0.500 is above the threshold 0.090.",
+        "Accepted: p 0.500 is above the threshold 0.090; the target's own draw was another token.",
+        "Rejected: p 0.200 is above the threshold 0.090, but another branch went further.",
+        "Rejected: p 0.010 is not above the threshold 0.090.",
+    ]

@@ -23,9 +23,11 @@ const blocks = (() => {
   function sentence(told, step, moment) {
     const { block, place } = moment;
     const kept = block.nodes.filter((id) => step.path.includes(id)).length;
+    const sent = block.nodes.filter((id) => step.nodes[id].status !== "pruned").length;
     const got = words.count(block.nodes.length, "token");
-    const tail = step.veiled ? "" : ` The target kept ${kept} of them.`;
-    return `Forward ${place + 1} writes ${span(block)} at once: ${got}.${tail}`;
+    const cut = sent < block.nodes.length ? `, of which ${sent} went to the target` : "";
+    const tail = step.veiled ? "" : ` The target kept ${kept}.`;
+    return `Forward ${place + 1} writes ${span(block)} at once: ${got}${cut}.${tail}`;
   }
 
   const of = (told, level) => told.blocks.findIndex((block) => level >= block.from && level <= block.to);
@@ -121,7 +123,8 @@ const blocks = (() => {
     const left = Math.min(...inside.map((item) => item.x)) - 8 * u;
     const right = Math.max(...inside.map((item) => item.x + item.w)) + 8 * u;
     const kind = `sv-band ${place === now ? "sv-nowband" : ""} ${place > now ? "sv-later" : ""}`;
-    const low = inside.some((item) => item.y > made.height - 28 * u);
+    const beside = [...made.items.values()].filter((item) => item.x < right && item.x + item.w > left);
+    const low = beside.some((item) => item.y > made.height - 30 * u);
     const said = {
       x: left + 6 * u,
       y: low ? 15 * u : made.height - 7 * u,

@@ -47,7 +47,7 @@ const mass = (() => {
     const grown = number <= told.held.length;
     const tested = told.tested.has(number);
     const low = tested && told.held[number - 1] < told.threshold;
-    const label = grown && pitch > 28 * u ? words.chance(told.held[number - 1]) : "";
+    const label = grown && (low || pitch > 28 * u) ? words.chance(told.held[number - 1]) : "";
     return [
       grown
         ? tank(middle - wide / 2, top, wide, floor - top, told.held[number - 1], low ? "sv-low" : "")
