@@ -117,6 +117,16 @@ def values(payload: str | None, of: str) -> dict[str, Any]:
         raise BadInput("The settings did not arrive as the page sends them. Reload the page and try again.") from None
 
 
+def replaced(payload: str, name: str, value: Any) -> str:
+    """The form with one value changed; as it was when it is no form of ours."""
+    try:
+        found = json.loads(payload)
+        found["values"][name] = value
+        return json.dumps(found)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return payload
+
+
 def form(value: str, **more: Any) -> gr.HTML:
     """A form on the page."""
     return gr.HTML(

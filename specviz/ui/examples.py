@@ -15,11 +15,12 @@ class Example:
 
 @dataclass(frozen=True)
 class Group:
-    """Prompts of one kind, and what to expect of them."""
+    """Prompts of one kind, what to expect of them, and the temperature at which it shows."""
 
     kind: str
     expect: str
     examples: tuple[Example, ...]
+    temperature: float = 0.0
 
 
 _JSON = (
@@ -72,5 +73,6 @@ GROUPS = (
             Example("A poem", "Write a short poem about rain in the city."),
             Example("Ten odd names", "Invent ten unusual names for a bookshop."),
         ),
+        temperature=1.0,
     ),
 )

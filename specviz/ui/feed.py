@@ -35,6 +35,10 @@ class Feed:
         """What went wrong, for a run whose steps so far stay on the stage."""
         self.text += control("live", self.run, error=message)
 
+    def timing(self, going: bool) -> None:
+        """Whether the one-by-one run is being timed now that this one is over."""
+        self.text += control("live", self.run, timing=going)
+
     def add(self, lines: list[str]) -> None:
         """Trace lines, without their line ends."""
         if len(self.text) > self.segment:

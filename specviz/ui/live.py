@@ -31,7 +31,7 @@ class Frame:
     """One update of the page. ``cancel`` is what ends this run.
 
     ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off or, with no ``lines``,
-    never began.
+    never began. ``timing`` says that this run is over and its one-by-one run is still to come.
     """
 
     cancel: Event
@@ -40,6 +40,7 @@ class Frame:
     trace: Trace | None = None
     failure: str = ""
     lines: int = 0
+    timing: bool = False
 
 
 class Live:
@@ -85,8 +86,14 @@ class Live:
                 outlet.line(line, ended=isinstance(event, End))
 
         self.tails.begin(feed.run)
+        timing = False
         with closing(pump(work, cancel, ticket.leave)) as batches:
-            yield from self._told(self._frame(cancel, feed, batch) for batch in batches)
+            for frame in self._told(self._frame(cancel, feed, batch, request.baseline) for batch in batches):
+                timing = frame.timing or (timing and frame.trace is None)
+                yield frame
+        if timing:  # stopped before the one-by-one run was over
+            feed.timing(False)
+            yield Frame(cancel, feed.text, feed.run, lines=feed.count)
 
     def _told(self, frames: Iterator[Frame]) -> Iterator[Frame]:
         """The frames that a page has to get, which are all of them unless it reads the run's lines by the tail."""
@@ -99,7 +106,7 @@ class Live:
         if held is not None:
             yield held
 
-    def _frame(self, cancel: Event, feed: Feed, batch: Batch) -> Frame:
+    def _frame(self, cancel: Event, feed: Feed, batch: Batch, baseline: bool) -> Frame:
         first = not feed.count and bool(batch.lines)
         if batch.status is not None and not feed.count:
             feed.say(batch.status)
@@ -110,7 +117,10 @@ class Live:
             failure = failure or broken
         if failure and feed.count:
             feed.fail(failure)
-        return Frame(cancel, feed.text, feed.run, trace, failure, feed.count)
+        timing = baseline and batch.ended and trace is not None and _still_to_time(trace)
+        if timing:
+            feed.timing(True)
+        return Frame(cancel, feed.text, feed.run, trace, failure, feed.count, timing)
 
     def _trace(self, key: str) -> tuple[Trace | None, str]:
         """The run so far, None before its first line; or what is wrong with the file it has written."""
@@ -119,6 +129,11 @@ class Live:
             return (traces.read(text.encode()) if text else None), ""
         except BadTrace as error:
             return None, f"This run's own file breaks the trace format, so it cannot be explained or saved: {error}"
+
+
+def _still_to_time(trace: Trace) -> bool:
+    """Whether the engine goes on with the one-by-one run, which it does after a run that ended by itself."""
+    return trace.end is not None and trace.end.baseline is None and trace.end.reason in ("eos", "budget", "context")
 
 
 def _ahead(ticket: Ticket) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from specviz.ui import controls
 from specviz.ui.examples import GROUPS
 from specviz.views.theme import markup
 
@@ -24,7 +25,7 @@ element.addEventListener("keydown", (event) => {
 });
 """
 
-PROMPTS = tuple(example.prompt for group in GROUPS for example in group.examples)
+EXAMPLES = tuple((example.prompt, group.temperature) for group in GROUPS for example in group.examples)
 
 
 def picker() -> gr.HTML:
@@ -32,14 +33,17 @@ def picker() -> gr.HTML:
     return gr.HTML(_list(), js_on_load=_SCRIPT, apply_default_css=False, elem_id="sp-examples")
 
 
-def chosen(event: gr.EventData) -> Any:
-    """The prompt that was clicked; nothing for a number the list does not have."""
+def chosen(basics: str, event: gr.EventData) -> Any:
+    """The prompt that was clicked, and the form with its temperature; nothing for a number the list does not have."""
     at = event._data.get("at") if isinstance(event._data, dict) else None
-    return PROMPTS[at] if isinstance(at, int) and 0 <= at < len(PROMPTS) else gr.skip()
+    if not isinstance(at, int) or not 0 <= at < len(EXAMPLES):
+        return gr.skip(), gr.skip()
+    prompt, temperature = EXAMPLES[at]
+    return prompt, controls.replaced(basics, "temperature", temperature)
 
 
 def _list() -> str:
-    at = iter(range(len(PROMPTS)))
+    at = iter(range(len(EXAMPLES)))
     groups = "".join(
         f"<section><h4>{markup(group.kind)}</h4><p>{markup(group.expect)}</p><div>"
         + "".join(

@@ -59,7 +59,7 @@ def live(shared: Shared, session: str | None, shown: str, asked: Asked) -> Gener
                 if not visit.current(frame.cancel):
                     return
                 last = frame.trace or last
-                yield _changed(shared, shown, frame, request.baseline)
+                yield _changed(shared, shown, frame)
         if last is not None:
             yield Change(trace=last)
     except SpecvizError as error:
@@ -67,12 +67,14 @@ def live(shared: Shared, session: str | None, shown: str, asked: Asked) -> Gener
     yield Change(running=False)
 
 
-def _changed(shared: Shared, shown: str, frame: Frame, timing: bool) -> Change:
+def _changed(shared: Shared, shown: str, frame: Frame) -> Change:
     if frame.failure and not frame.lines:
-        return Change(feed=shared.library.feed(shown), banner=frame.failure, note=frame.failure.startswith(STOPPED))
+        before = shared.library.trace(shown) if shown else None
+        note = frame.failure.startswith(STOPPED)
+        return Change(feed=shared.library.feed(shown), trace=before, banner=frame.failure, note=note)
     if not frame.lines:
         return Change(frame.feed)
-    return Change(frame.feed, MINE + frame.key, frame.trace, frame.failure or None, kept=True, timing=timing)
+    return Change(frame.feed, MINE + frame.key, frame.trace, frame.failure or None, kept=True, timing=frame.timing)
 
 
 def stop(shared: Shared, session: str | None) -> None:

@@ -90,6 +90,8 @@ class TextTab:
         if change.running is not None:
             made[self.run] = gr.Button("Running" if change.running else "Run live")
             made[self.stop] = gr.Button(visible=change.running)
+            if change.running:
+                made[self.why] = panels.why(None)
         if change.trace is not None:
             made[self.why] = panels.why(change.trace, change.timing)
         if change.asked is not None and text_run.known(change.asked):
@@ -243,5 +245,5 @@ def _wire(tab: TextTab) -> None:
     for event in (played, ran):
         tab.figures.on(event.then, shared, tab.shown)
     tab.stop.click(halt, None, None, queue=False, show_progress="hidden", api_visibility="private")
-    tab.examples.choose(chosen, None, tab.prompt, queue=False, show_progress="hidden", api_visibility="private")
+    tab.examples.choose(chosen, tab.basics, [tab.prompt, tab.basics], queue=False, **quiet)
     tab.method.input(tab.of_method, tab.method, [tab.summary, tab.own, tab.draft], queue=False, **quiet)

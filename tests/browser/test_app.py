@@ -15,6 +15,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect  # noqa: E402
 
+from specviz.ui.picker import EXAMPLES  # noqa: E402
 from tests.browser import stage_page  # noqa: E402
 from tests.browser.app_page import AppPage, served  # noqa: E402
 from tests.samples import lines, sample_trace  # noqa: E402
@@ -118,13 +119,8 @@ def test_controls_can_be_reached_and_used_by_keyboard(visitor: AppPage) -> None:
 def test_an_example_is_one_click(visitor: AppPage) -> None:
     visitor.page.get_by_text("Examples").click()
     visitor.page.get_by_role("button", name="Edit a JSON").click()
-    expect(visitor.page.locator("#sp-prompt textarea")).to_have_value(lambda_prefix())
-
-
-def lambda_prefix() -> str:
-    from specviz.ui.picker import PROMPTS
-
-    return PROMPTS[0]
+    expect(visitor.page.locator("#sp-prompt textarea")).to_have_value(EXAMPLES[0][0])
+    expect(visitor.page.locator("#sp-basics").get_by_label("Temperature")).to_have_value(f"{EXAMPLES[0][1]:g}")
 
 
 def test_choosing_a_method_shows_its_own_parameters(visitor: AppPage) -> None:

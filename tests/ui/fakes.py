@@ -26,11 +26,13 @@ RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
 class FakeEngine:
     """Replays a sample of the method asked for, a step every ``pace`` seconds, and notices a stop between two steps.
 
+    ``before_baseline`` are the seconds that the one-by-one run takes; a stop leaves it out.
     ``breaks`` is raised after ``breaks_at`` steps, before the run line when that is -1.
     """
 
     steps: int = 12
     pace: float = 0.0
+    before_baseline: float = 0.0
     breaks: Exception | None = None
     breaks_at: int = -1
     running: int = 0
@@ -63,7 +65,7 @@ class FakeEngine:
                 return
             yield step
         yield replace(trace.end, baseline=None, metrics=metrics.summarise(trace.steps, "budget", trace.end.prefill_ns))
-        if request.baseline:
+        if request.baseline and not cancel.wait(self.before_baseline):
             yield trace.end
 
 

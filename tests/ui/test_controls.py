@@ -36,3 +36,10 @@ def test_an_upper_bound_can_be_lowered_for_one_app() -> None:
 def test_values_of_a_recording_that_a_method_no_longer_has_are_left_out() -> None:
     form = json.loads(controls.method_answer("stand", {"nodes": 24, "gone": 1}))
     assert form["values"]["nodes"] == 24 and "gone" not in form["values"]
+
+
+def test_one_value_of_a_form_can_be_changed_and_a_broken_form_stays_as_it_is() -> None:
+    form = controls.method_answer("stand", {"nodes": 24, "lowest_order": 3})
+    assert controls.values(controls.replaced(form, "nodes", 30), "stand")["nodes"] == 30
+    assert controls.values(controls.replaced(form, "nodes", 30), "stand")["lowest_order"] == 3
+    assert [controls.replaced(broken, "nodes", 30) for broken in ("{", "[]", '{"values": 1}')] == ["{", "[]", '{"values": 1}']

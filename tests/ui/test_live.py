@@ -74,6 +74,19 @@ def test_a_run_whose_lines_reach_the_page_by_the_tail_is_seldom_told_again_and_e
     assert (seldom[-1].feed or "").count('"kind":"step"') == 40
 
 
+def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_stopped() -> None:
+    room, visit = Room(FakeEngine(steps=3, before_baseline=0.4)), Visit()
+    frames = list(room.live.run(visit, REQUEST))
+    assert [frame.timing for frame in frames if frame.trace and frame.trace.end] == [True, False]
+    stopped = []
+    for frame in room.live.run(visit, REQUEST):
+        stopped.append(frame)
+        if frame.timing:
+            visit.stop()
+    assert any(frame.timing for frame in stopped) and not stopped[-1].timing
+    assert (stopped[-1].feed or "").splitlines()[-1].endswith('"timing":false}')
+
+
 def test_loading_is_told_before_the_first_step() -> None:
     first = next(Room(FakeEngine()).live.run(Visit(), REQUEST))
     assert first.feed is not None and "Loading 50%" in first.feed

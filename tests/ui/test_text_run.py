@@ -46,7 +46,7 @@ def test_a_live_run_streams_is_kept_and_explained(shared: Shared) -> None:
 
 
 def test_while_the_one_by_one_run_is_still_to_come_that_is_said(shared: Shared) -> None:
-    shared.live.stream.pace = 0.06  # type: ignore[attr-defined]
+    shared.live.stream.before_baseline = 0.4  # type: ignore[attr-defined]
     ended = [change for change in run(shared) if change.trace is not None and change.trace.end is not None]
     assert ended[0].timing and not ended[-1].timing
 

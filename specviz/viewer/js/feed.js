@@ -24,6 +24,7 @@ class Feed {
       end: null,
       problems: [],
       notice: null,
+      timing: false,
       seen: new Set(),
     };
   }
@@ -158,6 +159,7 @@ class Feed {
   notice(line) {
     if (line.mode === "live" || line.mode === "recorded") this.trace.mode = line.mode;
     if (line.message || line.error) this.trace.notice = line;
+    if (typeof line.timing === "boolean") this.trace.timing = line.timing;
   }
 
   problem(what) {

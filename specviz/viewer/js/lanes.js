@@ -99,7 +99,8 @@ const lanes = (() => {
     text(pen, view, words.time(stage.total), mine + 6, at.run + at.lane / 2, { colour: "ink", bold: true });
     if (!view.plain) {
       const how = at.plot < 380 ? "" : ": run with the baseline to see what was saved";
-      const told = stage.running ? "measured after the run, if asked for" : `not recorded${how}`;
+      const later = stage.trace.timing ? "being timed now, on the same prompt" : `not recorded${how}`;
+      const told = stage.running ? "measured after the run, if asked for" : later;
       text(pen, view, told, at.left + 6, at.plain + at.lane / 2);
     } else difference(pen, view);
   }

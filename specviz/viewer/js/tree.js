@@ -137,11 +137,11 @@ class Tree {
       );
     }
     this.legend.hidden = !step;
+    dom.say(this.why, step ? rules.ending(step) : "");
     if (!step) return void this.head.replaceChildren("Step tree");
     const total = trace.end ? ` of ${trace.steps.length}` : "";
     const rule = step.veiled || step.nodes.length === 1 ? "" : ` · ${rules.of(step).title}`;
     this.head.replaceChildren(dom.h("b", {}, `Step ${stage.cursor + 1}${total}`), ` · ${labels.tally(step)}${rule}`);
-    dom.say(this.why, rules.ending(step));
   }
 
   redraw(fresh) {
