@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from specviz.drafters.output_store import OutputStore
 from specviz.drafters.silent import Silent
-from specviz.drafters.suffix_guess import Guess, LengthRule, best_guess
+from specviz.drafters.suffix_guess import Guess, LengthRule, best_guess, matches
 from specviz.drafters.suffix_tree import DEPTH, SuffixTree
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.trace.schema import Note
@@ -29,6 +29,11 @@ class Found:
     source: str
     guess: Guess
     tried: list[tuple[int, int, float]]
+
+    @property
+    def near(self) -> bool:
+        """Whether this is the run's own text."""
+        return self.source == CONTEXT
 
 
 class Retrieval(Silent):
@@ -61,9 +66,10 @@ class Retrieval(Silent):
     def found(self, tail: Sequence[int] = ()) -> list[Found]:
         """What each memory expects after the text and ``tail``, this run's own text first."""
         text = [*self._text[-DEPTH - 1 :], *tail]
-        found = [Found(CONTEXT, *best_guess(self._tree, text, self.rule))]
+        spots = matches(self._tree, text) if tail else self._tree.present()
+        found = [Found(CONTEXT, *best_guess(spots, DEPTH, self.rule))]
         if self.store is not None:
-            found.append(Found(OUTPUTS, *self.store.ask(lambda tree: best_guess(tree, text, self.rule))))
+            found.append(Found(OUTPUTS, *self.store.ask(lambda tree: best_guess(matches(tree, text), DEPTH, self.rule))))
         return found
 
     def guess(self, context: Context) -> tuple[Guess, Note]:

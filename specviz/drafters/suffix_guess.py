@@ -6,6 +6,7 @@ The length rule and the score of SuffixDecoding (Oliaro et al., arXiv 2411.04975
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specviz.drafters.suffix_tree import Spot, SuffixTree
@@ -77,18 +78,22 @@ def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
     return found
 
 
-def best_guess(tree: SuffixTree, text: list[int], rule: LengthRule) -> tuple[Guess, list[tuple[int, int, float]]]:
+def best_guess(spots: Sequence[Spot], depth: int, rule: LengthRule) -> tuple[Guess, list[tuple[int, int, float]]]:
     """The guess of the best score over all match lengths, of equals the longest match's; and (length, limit, score) of
-    every length tried. Shorter matches are not tried once their limit, which no score exceeds, cannot win any more.
+    every length tried. ``spots`` are where matches of 1, 2, … tokens end in a tree of ``depth``.
+
+    Chances on one level add up to 1 at most, so no score exceeds the levels below a match, nor the limit: lengths that
+    cannot win by that are not tried.
     """
+    lengths = range(1, len(spots) + 1)
+    reach = {length: min(rule.limit(length), depth - length) for length in lengths}
     best, tried = Guess(), []
-    for length, spot in reversed(list(enumerate(matches(tree, text), start=1))):
-        limit = rule.limit(length)
-        if tried and limit <= best.score:
+    for length in sorted(lengths, key=lambda one: (reach[one], one), reverse=True):
+        if reach[length] + 1e-9 < best.score:
             break
-        guess = grown(spot, length, limit, rule)
-        tried.append((length, limit, guess.score))
-        if guess.score > best.score:
+        guess = grown(spots[length - 1], length, rule.limit(length), rule)
+        tried.append((length, guess.limit, guess.score))
+        if (guess.score, guess.matched) > (best.score, best.matched) and guess.tokens:
             best = guess
     return best, tried
 
@@ -124,6 +129,11 @@ def _branch_out(guess: Guess, spot: Spot, floor: float) -> None:
 
     def offer(node: int, chance: float, place: Spot) -> None:
         nonlocal met
+        branch, offset = place
+        if offset < branch.length:  # one way on, and by far the most frequent case
+            heapq.heappush(heap, (-chance, met, node, branch.text[branch.start + offset], Spot(branch, offset + 1)))
+            met += 1
+            return
         for token, share, below in place.following():
             if chance * share < floor:
                 break

@@ -9,7 +9,7 @@ that did occur before, which is the length of the present match and not the dept
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 DEPTH = 64
 
@@ -40,8 +40,7 @@ class Branch:
         self.text, self.start, self.limit = text, start, limit
 
 
-@dataclass(frozen=True)
-class Spot:
+class Spot(NamedTuple):
     """A place in the tree: ``offset`` tokens down the edge into ``branch``."""
 
     branch: Branch
@@ -116,7 +115,8 @@ class SuffixTree:
 
     def _slide(self, node: Branch, child: Branch, place: int) -> Branch:
         """Only this suffix ends at ``node`` and all others go on to ``child``: the node moves one token down that edge."""
-        node.relabel(self._text, place - node.length, place + 1)
+        # Where a suffix ends the limit is the end of the label, so there is no need to ask for the length.
+        node.relabel(self._text, place - (node.limit - node.start), place + 1)
         if child.length == 1:
             node.children = child.children
         else:
@@ -149,6 +149,15 @@ class SuffixTree:
         if child.count == node.count:
             node.relabel(child.text, child.start - node.length, child.limit)
             node.children = child.children
+
+    def present(self) -> list[Spot]:
+        """Where the last 1, 2, … tokens of the growing text stand, as far as they occurred before and went on there."""
+        found = []
+        for node in reversed(self._ends):
+            if not node.children:
+                break
+            found.append(Spot(node, node.length))
+        return found
 
     def find(self, run: list[int]) -> Spot | None:
         """Where this run of tokens ends in the tree, None when it was never seen."""

@@ -22,9 +22,10 @@ from specviz.trace.schema import Note
 DRAFTER = "drafter"
 SHOWN = 96
 LARGEST = 255
-# Chance that a retrieved token is right by the length of the match before it, in powers of two: measured on the
-# calibration prompts, and only where an estimate starts.
-BY_MATCH = (0.25, 0.4, 0.55, 0.7, 0.85, 0.9)
+# Chance that the one known successor is right by the length of the match before it, in powers of two, in the text
+# itself and elsewhere: as measured on the calibration prompts, and only where an estimate starts.
+BY_MATCH = (0.16, 0.55, 0.76, 0.89, 0.95, 0.97)
+BY_DISTANT_MATCH = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
 # And of a drafter's token by its rank among its siblings where the drafter gives no probability.
 BY_RANK = (0.4, 0.12, 0.07, 0.04, 0.03)
 # A leaf that is less likely than this is not worth a look-up.
@@ -46,6 +47,8 @@ class Held(Protocol):
     """What one memory expects."""
 
     source: str
+    near: bool
+    """Whether it holds this very text."""
     guess: Looked
 
 
@@ -125,7 +128,8 @@ class _Merging:
             reach = guess.matched + self.leaves[above].depth - self.leaves[node].depth
             length = min(reach.bit_length() - 1, len(BY_MATCH) - 1)
             kind = (held.source, length, _tenth(certainty) // 2)
-            made = self.add(above, token, held.source, kind, certainty * BY_MATCH[length])
+            prior = BY_MATCH[length] if held.near else BY_DISTANT_MATCH[length]
+            made = self.add(above, token, held.source, kind, certainty * prior)
             if made is not None:
                 place[number] = made
         if guess.tokens:

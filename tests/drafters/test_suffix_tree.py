@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specviz.drafters.output_store import OutputStore
-from specviz.drafters.suffix_guess import LengthRule, best_guess
+from specviz.drafters.suffix_guess import LengthRule, best_guess, matches
 from specviz.drafters.suffix_tree import Branch, SuffixTree
 
 # Few different tokens and runs that come again make the matches that random text lacks.
@@ -146,6 +146,16 @@ RULES = st.builds(
 )
 
 
+@settings(max_examples=100, deadline=None)
+@given(TEXT, DEPTHS)
+def test_the_present_end_of_the_text_stands_where_a_search_finds_it(text: list[int], depth: int) -> None:
+    tree = SuffixTree(depth)
+    tree.start()
+    for size in range(1, len(text) + 1):
+        tree.extend(text[size - 1 : size])
+        assert tree.present() == matches(tree, text[:size])
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(TEXT, min_size=1, max_size=3), DEPTHS, RULES)
 def test_drafts_equal_those_of_a_naive_substring_counter(texts: list[list[int]], depth: int, rule: LengthRule) -> None:
@@ -154,7 +164,7 @@ def test_drafts_equal_those_of_a_naive_substring_counter(texts: list[list[int]],
         tree.start()
         tree.extend(text)
     for text in (texts[-1], texts[0]):
-        guess, _ = best_guess(tree, text, rule)
+        guess, _ = best_guess(matches(tree, text), depth, rule)
         score, length, nodes = Naive(texts, depth, rule).drafts(text)
         assert guess.score == pytest.approx(score)
         runs: list[tuple[int, ...]] = [()]
@@ -170,11 +180,11 @@ def test_random_text_is_drafted_from_at_all() -> None:
     tree.start()
     text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4]
     tree.extend(text)
-    guess, tried = best_guess(tree, text, LengthRule())
+    guess, tried = best_guess(tree.present(), tree.depth, LengthRule())
     assert (guess.matched, guess.tokens) == (4, [5, 6, 7, 8])
     # Each continuation follows one of two occurrences, the present one being the other.
     assert guess.chance == [0.5] * 4
-    assert tried == [(4, 4, 2.0), (3, 3, 1.5)], "matches of one and two tokens cannot win any more"
+    assert tried == [(4, 4, 2.0), (3, 3, 1.5), (2, 2, 1.0)], "a match of one token cannot win any more, one of two could"
 
 
 def test_the_longer_the_match_the_longer_the_draft() -> None:
@@ -184,7 +194,7 @@ def test_the_longer_the_match_the_longer_the_draft() -> None:
         tree = SuffixTree()
         tree.start()
         tree.extend([*known, 1, *known[:matched]])
-        lengths.append(len(best_guess(tree, [*known, 1, *known[:matched]], LengthRule())[0].tokens))
+        lengths.append(len(best_guess(tree.present(), 64, LengthRule())[0].tokens))
     assert lengths == [1, 5, 20]
 
 
