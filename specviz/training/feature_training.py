@@ -57,6 +57,8 @@ class Bench:
     optimizer: Optimizer
     loss: Loss
     measure: Measure
+    pace: Callable[[float], None] | None = None
+    """Told how much of the time is gone before each update, for losses that change on the way."""
 
 
 def learned(net: nn.Module) -> dict[str, Tensor]:
@@ -118,6 +120,8 @@ def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Re
     recent: list[float] = []
     clock.start()
     while clock.share < 1:
+        if bench.pace is not None:
+            bench.pace(clock.share)
         rate = trainer.rate(settings.peak, clock.share, progress.updates)
         value, answers = update(bench, next(stream), rate, settings)
         recent.append(value)

@@ -29,8 +29,14 @@ def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
 class Optimizer:
     """Updates named parameters in place from given gradients; its state is tensors by name, saved like weights."""
 
-    def __init__(self, parameters: Mapping[str, Tensor], momentum: float = 0.95, average: float = 0.99) -> None:
+    def __init__(
+        self, parameters: Mapping[str, Tensor], momentum: float = 0.95, average: float = 0.99,
+        stacked: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
+        """``stacked`` says of which matrices several stand on top of each other, equally high, and how many: a recurrence's
+        gates, say. Each is then moved for itself, which is also much cheaper than to orthogonalise the pile."""
         self.parameters = dict(parameters)
+        self.stacked = dict(stacked or {})
         self.momentum = momentum
         self.average = average
         self.updates = 0
@@ -63,8 +69,8 @@ class Optimizer:
 
     def _muon(self, name: str, gradient: Tensor) -> Tensor:
         first = self.state[f"first.{name}"].lerp_(gradient, 1 - self.momentum)
-        ahead = gradient.lerp(first, self.momentum)
-        return orthogonalised(ahead) * (0.2 * max(gradient.shape) ** 0.5)
+        ahead = gradient.lerp(first, self.momentum).chunk(self.stacked.get(name, 1))
+        return torch.cat([orthogonalised(matrix) * (0.2 * max(matrix.shape) ** 0.5) for matrix in ahead])
 
     def _adam(self, name: str, gradient: Tensor) -> Tensor:
         first = self.state[f"first.{name}"].lerp_(gradient, 0.1)

@@ -36,3 +36,15 @@ def test_the_average_lags_behind_the_weights() -> None:
     for _ in range(200):
         optimizer.step({"vector": -torch.ones(3)}, 0.01)
     assert 0 < optimizer.averaged()["vector"][0] < weight["vector"][0]
+
+
+def test_matrices_that_stand_on_top_of_each_other_move_as_if_each_were_alone() -> None:
+    upper, lower = torch.randn(4, 6), 100 * torch.randn(4, 6)
+    alone = {"upper": torch.zeros(4, 6), "lower": torch.zeros(4, 6)}
+    pile = {"pile": torch.zeros(8, 6)}
+    Optimizer(alone).step({"upper": upper, "lower": lower}, 0.1)
+    Optimizer(pile, stacked={"pile": 2}).step({"pile": torch.cat((upper, lower))}, 0.1)
+    torch.testing.assert_close(pile["pile"], torch.cat((alone["upper"], alone["lower"])))
+    as_one = {"pile": torch.zeros(8, 6)}
+    Optimizer(as_one).step({"pile": torch.cat((upper, lower))}, 0.1)
+    assert not torch.allclose(as_one["pile"], pile["pile"])
