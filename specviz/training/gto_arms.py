@@ -72,11 +72,11 @@ class Tally:
     differing: int = 0
     gain: float = 0.0
 
-    def add(self, found: gto.Judged) -> None:
-        """Count a dialogue's."""
-        self.prefixes += len(found.gain)
-        self.differing += int((found.gain != 0).sum())
-        self.gain += float(found.gain.sum())
+    def and_of(self, found: Sequence[gto.Judged]) -> Tally:
+        """These sums with those of more dialogues."""
+        gain = torch.cat([one.gain for one in found]) if found else torch.zeros(0)
+        differing = self.differing + int((gain != 0).sum())
+        return Tally(self.prefixes + len(gain), differing, self.gain + float(gain.sum()))
 
 
 def numbers_of(bench: Bench, update: int, settings: Settings) -> list[int]:
@@ -85,9 +85,11 @@ def numbers_of(bench: Bench, update: int, settings: Settings) -> list[int]:
     return [int(number) for number in chance.choice(np.asarray(bench.training), settings.batch, replace=False)]
 
 
-def update(bench: Bench, number: int, rate: float, settings: Settings, rewarded: bool) -> tuple[float, Tally]:
+def update(
+    bench: Bench, number: int, rate: float, settings: Settings, rewarded: bool
+) -> tuple[float, list[gto.Judged]]:
     """Update ``number``: the loss, and what was rewarded."""
-    numbers, tally = numbers_of(bench, number, settings), Tally()
+    numbers, judged = numbers_of(bench, number, settings), list[gto.Judged]()
     arena, how = bench.arena, settings.groups
     answers = sum(len(bench.store.dialogues.answer(one)) for one in numbers)
     prefixes = settings.batch * how.groups * how.members
@@ -102,13 +104,13 @@ def update(bench: Bench, number: int, rate: float, settings: Settings, rewarded:
         if not rewarded or not len(starts):
             return total
         found = gto.judged(arena, seen, starts, how.size)
-        tally.add(found)
+        judged.append(found)
         pulled = gto.tree_loss(arena, seen, found, gto.WEIGHT / prefixes)
         return total if pulled is None else total + pulled
 
     whole, value = trainer.gradients(list(enumerate(numbers)), loss, bench.change.leaves, settings.workers)
     bench.optimizer.step(bench.change.gradients(whole), rate, 0.0, settings.workers)
-    return value, tally
+    return value, judged
 
 
 def reward_arm(
@@ -124,9 +126,9 @@ def reward_arm(
         rates.append(trainer.rate(settings.peak, clock.share, progress.updates, warm=10))
         value, found = update(bench, progress.updates, rates[-1], settings, rewarded=True)
         recent.append(value)
-        tally = Tally(tally.prefixes + found.prefixes, tally.differing + found.differing, tally.gain + found.gain)
+        tally = tally.and_of(found)
         progress.updates += 1
-        progress.tokens += found.prefixes
+        progress.tokens += sum(len(one.gain) for one in found)
         clock.stop()
         if progress.updates % settings.every == 0 or clock.share >= 1:
             _milestone(bench, checkpoint, progress, rates, float(np.mean(recent)), tally, report)
