@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from specviz.commands import bench, calibrate, export, fetch, methods, run, train, validate
+from specviz.commands import bench, calibrate, export, fetch, methods, record, run, train, validate
 from specviz.commands.console import Parser
 from specviz.errors import SpecvizError
 
@@ -20,6 +20,7 @@ COMMANDS = {
     "export": export,
     "calibrate": calibrate,
     "train": train,
+    "record": record,
 }
 BAD_REQUEST = 2
 BROKEN = 1

@@ -1,7 +1,8 @@
 """Recorded runs that come with the app: an index file that names them, and the trace files beside it.
 
 ``index.json``: {"default": NAME, "traces": [{"name", "file", "title", "note"}, ...]}. ``name`` is what a link says
-(``?trace=NAME``), ``file`` lies in the same folder, ``note`` is one sentence on what to watch.
+(``?trace=NAME``), ``file`` lies in the same folder, ``note`` is one sentence on what to watch. What else an entry holds is for
+``python -m specviz record``, which makes the files.
 """
 
 from __future__ import annotations

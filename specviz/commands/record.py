@@ -1,0 +1,95 @@
+"""``record``: make the recorded runs that the app opens with anew, as their index asks for them.
+
+An entry of ``index.json`` says under ``request`` what to run (the fields of :class:`specviz.request.Request`) and under
+``rehearsals`` how often to run it before, so that a method with a memory has something to remember. Every run is decoded
+several times, and the one with the median speed-up is kept: neither the luckiest nor one that something else held up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from specviz.commands.console import ProgressLine, tell
+from specviz.errors import BadInput
+from specviz.request import Memory, Request
+from specviz.trace import store
+from specviz.trace.schema import Trace
+from specviz.views.theme import number
+
+HELP = "make the app's recorded runs anew"
+FOLDER = Path(__file__).resolve().parents[2] / "assets" / "traces"
+KNOWN = {one.name for one in fields(Request)}
+Decode = Callable[..., Trace]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which runs of the index; all of them when none is named")
+    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="F", help="where index.json lies")
+    parser.add_argument("--times", type=int, default=3, metavar="N", help="how often each is decoded; the median is kept")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Record one after the other; what is recorded is kept even when a later one fails."""
+    if options.times < 1:
+        raise BadInput("--times is how often each run is decoded; give a whole number from 1.")
+    wanted = _wanted(options.folder, options.names)
+    from specviz.run import run as decode
+
+    for entry in wanted:
+        trace = _median(decode, entry, options.times)
+        store.write(trace, options.folder / entry["file"])
+        print(f"{entry['name']}: {_told(trace)}", flush=True)
+    return 0
+
+
+def _wanted(folder: Path, names: list[str]) -> list[dict[str, Any]]:
+    """The entries that say what to run. Raises BadInput for a name that is none of them."""
+    try:
+        listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["traces"]
+        known = {entry["name"]: entry for entry in listed if "request" in entry}
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise BadInput(f"{folder / 'index.json'} is no index of recorded runs: {problem}.") from None
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise BadInput(f"The index asks for no run {missing[0]!r}; it asks for {', '.join(known) or 'none at all'}.")
+    for name, entry in known.items():
+        strange = sorted(set(entry["request"]) - KNOWN)
+        if strange or Path(entry["file"]).name != entry["file"]:
+            raise BadInput(f"The index entry {name} asks for {', '.join(strange) or 'a file elsewhere'}; mend it.")
+    return [entry for name, entry in known.items() if not names or name in names]
+
+
+def _median(decode: Decode, entry: Mapping[str, Any], times: int) -> Trace:
+    """The run with the median speed-up, each decoded with a memory of its own."""
+    found = []
+    for turn in range(times):
+        tell(f"{entry['name']}: {turn + 1} of {times}")
+        found.append(_once(decode, entry))
+    found.sort(key=lambda trace: (trace.end.metrics.get("speedup") if trace.end else None) or 0.0)
+    return found[(len(found) - 1) // 2]
+
+
+def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:
+    memory, progress = Memory(), ProgressLine()
+    for _ in range(entry.get("rehearsals", 0)):
+        decode(memory=memory, progress=progress, **entry["request"])
+    trace = decode(memory=memory, progress=progress, **{"baseline": True, **entry["request"]})
+    progress.close()
+    if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
+        why = trace.end.message or trace.end.reason if trace.end else "it has no end"
+        raise BadInput(f"The run {entry['name']} did not end as it should: {why}.")
+    return trace
+
+
+def _told(trace: Trace) -> str:
+    assert trace.end is not None
+    found = trace.end.metrics
+    same = trace.end.baseline is not None and trace.end.baseline.equal
+    speed = f"{number(found.get('speedup'))}× measured, {number(found.get('predicted_speedup'))}× predicted"
+    return f"τ {number(found['tau'])} over {found['steps']} passes, {speed}{', the same text one by one' if same else ''}"

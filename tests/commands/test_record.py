@@ -1,0 +1,93 @@
+"""``record``: the index says what to run, the median is kept, and nothing outside its folder is written."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specviz.__main__ import main
+from specviz.request import Memory
+from specviz.trace import store
+from specviz.trace.schema import Trace
+from tests.samples import sample_trace
+
+ENTRY = {"name": "sky", "file": "sky.spectrace.jsonl", "title": "Sky", "request": {"method": "stand", "prompt": "Why?"}}
+
+
+class FakeEngine:
+    """Answers every call with a sample whose speed-up is the next of ``speeds``; remembers what it was asked."""
+
+    def __init__(self, *speeds: float) -> None:
+        self.speeds = iter(speeds)
+        self.asked: list[dict[str, Any]] = []
+        self.memories: list[Memory] = []
+
+    def run(self, *, memory: Memory, progress: Any, **fields: Any) -> Trace:
+        self.asked.append(fields)
+        self.memories.append(memory)
+        trace = sample_trace(4, baseline=bool(fields.get("baseline")), reason="budget")
+        if not fields.get("baseline"):
+            return trace
+        assert trace.end is not None
+        return replace(trace, end=replace(trace.end, metrics={**trace.end.metrics, "speedup": next(self.speeds)}))
+
+
+@pytest.fixture()
+def index(tmp_path: Path) -> Path:
+    other = {"name": "given", "file": "given.spectrace.jsonl", "title": "Given"}
+    (tmp_path / "index.json").write_text(json.dumps({"traces": [ENTRY, other]}), encoding="utf-8")
+    return tmp_path
+
+
+def record(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, *given: str) -> int:
+    monkeypatch.setitem(sys.modules, "specviz.run", types.SimpleNamespace(run=engine.run))  # type: ignore[arg-type]
+    return main(["record", *given])
+
+
+def test_the_median_of_several_runs_is_kept(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
+    engine = FakeEngine(1.9, 0.4, 1.2)
+    assert record(monkeypatch, engine, "--folder", str(index)) == 0
+    kept = store.read(index / ENTRY["file"])
+    assert kept.end is not None and kept.end.metrics["speedup"] == 1.2
+    assert engine.asked == [{"baseline": True, "method": "stand", "prompt": "Why?"}] * 3
+    assert len({id(memory) for memory in engine.memories}) == 3, "one run's memory reached the next"
+    assert not (index / "given.spectrace.jsonl").exists()
+
+
+def test_rehearsals_fill_the_memory_of_the_run_that_is_kept(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
+    (index / "index.json").write_text(json.dumps({"traces": [{**ENTRY, "rehearsals": 2}]}), encoding="utf-8")
+    engine = FakeEngine(1.0)
+    assert record(monkeypatch, engine, "sky", "--folder", str(index), "--times", "1") == 0
+    assert [one.get("baseline", False) for one in engine.asked] == [False, False, True]
+    assert len({id(memory) for memory in engine.memories}) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "given", "said"),
+    [
+        (ENTRY, ["sea"], "asks for no run 'sea'; it asks for sky"),
+        ({**ENTRY, "request": {**ENTRY["request"], "spell": 1}}, [], "asks for spell"),
+        ({**ENTRY, "file": "../sky.spectrace.jsonl"}, [], "a file elsewhere"),
+        (ENTRY, ["--times", "0"], "from 1"),
+        (7, [], "no index of recorded runs"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], index: Path, entry: Any, given: list[str], said: str
+) -> None:
+    (index / "index.json").write_text(json.dumps({"traces": [entry]}), encoding="utf-8")
+    engine = FakeEngine()
+    assert record(monkeypatch, engine, "--folder", str(index), *given) == 2
+    assert said in capsys.readouterr().err and engine.asked == []
+
+
+def test_the_app_s_own_index_can_be_recorded() -> None:
+    from specviz.commands.record import FOLDER, _wanted
+
+    assert {entry["name"] for entry in _wanted(FOLDER, [])} >= {"autoregressive", "prompt_lookup", "stand"}
