@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from specviz.ui import page as pages
 from specviz.ui.shared import Shared
+from tests.browser.stage_page import PATIENCE, patient
 
 STAGE = "document.querySelector('{id} .specviz-host').specviz.stage"
 
@@ -32,7 +33,7 @@ class AppPage:
     def __init__(self, opened: Browser, url: str, query: str = "", **context: Any) -> None:
         self.url = url
         self.context = opened.new_context(**{"viewport": {"width": 1280, "height": 720}, **context})
-        self.page: Page = self.context.new_page()
+        self.page: Page = patient(self.context.new_page())
         self.requests: list[str] = []
         self.errors: list[str] = []
         self.page.on("request", lambda one: self.requests.append(one.url))
@@ -51,7 +52,7 @@ class AppPage:
         """A property of a stage, such as ``cursor`` or ``trace.mode``."""
         return self.page.evaluate(f"{self.stage(id)}.{script}")
 
-    def until(self, condition: str, seconds: float = 30.0) -> None:
+    def until(self, condition: str, seconds: float = PATIENCE) -> None:
         """Wait for a JavaScript expression to be true."""
         guarded = f"() => {{ try {{ return Boolean({condition}); }} catch {{ return false; }} }}"
         self.page.wait_for_function(guarded, timeout=seconds * 1000)

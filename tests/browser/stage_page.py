@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from specviz.viewer import replay
 
-# Patience costs nothing where a page answers, and a busy machine may need it.
-expect.set_options(timeout=20_000)
+PATIENCE = 60.0
+"""Seconds to wait for what has to come. It costs nothing where a page answers, and a busy machine may need it."""
+
+expect.set_options(timeout=1000 * PATIENCE)
 
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -30,11 +33,18 @@ def browser(path: str) -> Iterator[Browser]:
         opened.close()
 
 
+def patient(page: Page) -> Page:
+    """The page, which now waits as long for an address or an action as tests wait for what they expect."""
+    page.set_default_timeout(1000 * PATIENCE)
+    page.set_default_navigation_timeout(1000 * PATIENCE)
+    return page
+
+
 class StagePage:
     """One tab that shows a trace. ``requests`` are those it made, ``errors`` what the console complained of."""
 
     def __init__(self, opened: Browser, size: dict[str, int] | None = None, **context: Any) -> None:
-        self.page: Page = opened.new_context(viewport=size or PROJECTOR, **context).new_page()
+        self.page: Page = patient(opened.new_context(viewport=size or PROJECTOR, **context).new_page())
         self.requests: list[str] = []
         self.errors: list[str] = []
         self.page.on("request", lambda one: self.requests.append(one.url))
@@ -51,9 +61,10 @@ class StagePage:
         self.until("Boolean(window.stage)")
         return self
 
-    def until(self, condition: str, seconds: float = 15.0) -> None:
+    def until(self, condition: str) -> None:
         """Wait for a JavaScript expression to be true. The page's own policy forbids Playwright's way of waiting."""
-        for _ in range(int(seconds / 0.05)):
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
             if self.run(condition):
                 return
             self.page.wait_for_timeout(50)

@@ -38,12 +38,22 @@ def opened(chromium: str) -> Iterator[Browser]:
         yield found
 
 
-@pytest.fixture()
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    engine = FakeEngine(steps=40, pace=0.05)
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    engine = FakeEngine()
     shared = app(tmp_path_factory.mktemp("app"), engine, max_waiting=1)
     with served(shared) as url:
         yield Running(url, shared, engine)
+
+
+@pytest.fixture()
+def running(serving: Running) -> Iterator[Running]:
+    """The same app for every test, its engine as new before and idle after it."""
+    vars(serving.engine).update(vars(FakeEngine(steps=40, pace=0.05)))
+    yield serving
+    ticket = serving.shared.live.line.join()
+    assert ticket.wait(60), "a run of this test never ended"
+    ticket.leave()
 
 
 def steps(visitor: AppPage) -> int:
@@ -57,6 +67,7 @@ def begin(visitor: AppPage, at_least: int = 2) -> None:
 
 
 def test_a_run_streams_into_the_same_stage_and_is_explained(opened: Browser, running: Running) -> None:
+    running.engine.pace = 0.1
     with closing(AppPage(opened, running.url)) as visitor:
         visitor.page.evaluate(
             "window.seen = new Set(); window.host = document.querySelector('#sp-stage .specviz');"

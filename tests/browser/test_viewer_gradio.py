@@ -52,13 +52,13 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    opened = browser.new_context(viewport=stage_page.PROJECTOR).new_page()
+    opened = stage_page.patient(browser.new_context(viewport=stage_page.PROJECTOR).new_page())
     outside: list[str] = []
     opened.on(
         "request", lambda one: None if one.url.startswith((address, "data:", "blob:")) else outside.append(one.url)
     )
     opened.goto(address)
-    expect(opened.locator(".sv-tree [data-id]").first).to_be_visible(timeout=30_000)
+    expect(opened.locator(".sv-tree [data-id]").first).to_be_visible()
     yield opened
     opened.context.close()
     assert outside == []
@@ -67,7 +67,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 def test_a_streamed_run_arrives_whole_in_the_same_stage(page: Page) -> None:
     page.evaluate("window.before = document.querySelector('.specviz')")
     page.get_by_role("button", name="Run live").click()
-    expect(page.locator(".sv-cap").first).to_contain_text("Step 60 of 60", timeout=30_000)
+    expect(page.locator(".sv-cap").first).to_contain_text("Step 60 of 60")
     assert page.evaluate("before === document.querySelector('.specviz')") is True
     assert page.evaluate(f"{HANDLE}.stage.trace.problems") == []
     assert page.locator(".specviz").count() == 1
@@ -75,7 +75,7 @@ def test_a_streamed_run_arrives_whole_in_the_same_stage(page: Page) -> None:
 
 def test_a_page_that_opens_late_fetches_what_it_missed(page: Page) -> None:
     page.get_by_role("button", name="Open late").click()
-    page.wait_for_function(f"{HANDLE}.stage.trace.steps.length === 60", timeout=30_000)
+    page.wait_for_function(f"{HANDLE}.stage.trace.steps.length === 60")
     assert page.evaluate(f"{HANDLE}.stage.trace.steps.map((step) => step.index)") == list(range(60))
     assert page.evaluate(f"{HANDLE}.stage.trace.problems") == []
 
