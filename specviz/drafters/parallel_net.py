@@ -1,8 +1,9 @@
 """Several heads on the target's last hidden state, each for a token further ahead and none knowing what the others say.
 
-Medusa (Cai et al., arXiv 2401.10774): head k reads h + SiLU(W1 h), once or several times over, through W2. W1 starts at
-zero, so that every head starts as the target's own. Here W2 may be the target's head itself, restricted to the draft
-vocabulary and shared by all heads; then a head is one square matrix.
+Medusa (Cai et al., arXiv 2401.10774): head k reads h + SiLU(W1 h), once or several times over, through W2. Published heads
+have W1 and a whole W2 each. Ours share the target's own head, restricted to the draft vocabulary, and put a square matrix
+in front of it: W2 of head k is (target's head) V_k. As the target's head is fixed and SiLU hardly goes below zero, heads
+without V could raise what the hidden state says but never take it back. What they read of it, h + SiLU(W1 h), is shared.
 Axis names: ``row``, ``ahead`` (one entry a head), ``hidden``, ``support`` (the draft vocabulary).
 """
 
@@ -23,12 +24,15 @@ from specviz.errors import ModelUnavailable
 
 @dataclass(frozen=True)
 class ParallelConfig:
-    """``heads`` heads of ``blocks`` residual blocks each, on the target's hidden state ``tap`` (its last, normalised)."""
+    """``heads`` heads on the target's hidden state ``tap`` (its last, normalised): ``trunk`` residual blocks for all of
+    them, then ``blocks`` for each, then, where they are ``turned``, a square matrix of its own for each."""
 
     hidden: int
     heads: int
     tap: int
     blocks: int = 1
+    trunk: int = 0
+    turned: bool = False
 
 
 class Residual(nn.Module):
@@ -42,6 +46,17 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x + F.silu(self.linear(x))
+
+
+def _head(config: ParallelConfig) -> nn.Sequential:
+    """One head, which says what the target's own says until it has learned better."""
+    parts: list[nn.Module] = [Residual(config.hidden) for _ in range(config.blocks)]
+    if config.turned:
+        turn = nn.Linear(config.hidden, config.hidden)
+        nn.init.eye_(turn.weight)
+        nn.init.zeros_(turn.bias)
+        parts.append(turn)
+    return nn.Sequential(*parts)
 
 
 class ParallelNet(nn.Module):
@@ -59,9 +74,8 @@ class ParallelNet(nn.Module):
                 f"{outputs.shape[-1]}: choose the target they were trained for."
             )
         self.config = config
-        self.heads = nn.ModuleList(
-            nn.Sequential(*(Residual(config.hidden) for _ in range(config.blocks))) for _ in range(config.heads)
-        )
+        self.trunk = nn.Sequential(*(Residual(config.hidden) for _ in range(config.trunk)))
+        self.heads = nn.ModuleList(_head(config) for _ in range(config.heads))
         shared = outputs.ndim == 2 and draft_ids is not None and len(outputs) != len(draft_ids)
         rows = outputs[draft_ids] if shared else outputs
         self.register_buffer("outputs", rows.contiguous(), persistent=False)
@@ -69,7 +83,8 @@ class ParallelNet(nn.Module):
 
     def thoughts(self, features: Tensor) -> Tensor:
         """The target's hidden states [row, hidden] to what each head makes of them, [ahead, row, hidden]."""
-        return torch.stack([head(features) for head in self.heads])
+        shared = self.trunk(features)
+        return torch.stack([head(shared) for head in self.heads])
 
     def logits(self, features: Tensor) -> Tensor:
         """Hidden states [row, hidden] to logits [ahead, row, support]: entry k is of the token k + 2 after the row's."""

@@ -1,7 +1,8 @@
 """Medusa's recipe (Cai et al. 2024, arXiv 2401.10774): the first stage, heads alone on a frozen target.
 
 Head k learns the target's law of the token k + 1 after the position it reads: the law the target has there once it has
-seen the tokens between, averaged over the target's own dialogues. W2 is the target's head and stays as it is.
+seen the tokens between, averaged over the target's own dialogues. The target's head stays as it is; what precedes it is
+learned, from the best linear guess of the target's hidden state there, which has a closed form.
 """
 
 from __future__ import annotations
@@ -19,27 +20,52 @@ from specviz.training.feature_training import IGNORED
 from specviz.training.features import FeatureStore, Seen
 
 DEPTH_WEIGHT = 0.8
+# Shares of the positions that each head learns from. Every one counts as much as it would if all did: the fewer, the
+# heavier. Further heads weigh less, cost as much, and can know less, so they get fewer.
+SHARES = (1.0, 0.7, 0.5, 0.4)
 # A rank past these counts as never found: no tree reaches further down a head's list.
 WIDTH = 10
 KEPT = 80
+RIDGE = 1e-2
 
 
 def loss(net: ParallelNet, place: Tensor, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
     """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's law, times ``scale``.
 
     ``place`` [vocab] is a token's place in the draft vocabulary; only answer tokens that have one count. A head reads
-    positions from the one before the question's last token on, as it will when drafting.
+    positions from the one before the question's last token on, as it will when drafting; each a share of them.
     """
     law = target_law(net, seen)
     inside = place[seen.tokens[seen.first :]] != IGNORED
     first = max(0, seen.first - 2)
     total = torch.zeros((), device=law.device)
+    shared = net.trunk(seen.features[first : len(seen.tokens) - 2, -1])
     for ahead, head in enumerate(net.heads):
         said = slice(first + 2 + ahead - seen.first, None)
-        thoughts = head(seen.features[first : len(seen.tokens) - 2 - ahead, -1])
-        logits = F.linear(thoughts[inside[said]], net.outputs)
-        total = total + F.cross_entropy(logits, law[said][inside[said]], reduction="sum") * DEPTH_WEIGHT**ahead
+        counted = inside[said] & (torch.rand(len(shared) - ahead, generator=chance) < SHARES[ahead]).to(inside.device)
+        logits = F.linear(head(shared[: len(shared) - ahead][counted]), net.outputs)
+        found = F.cross_entropy(logits, law[said][counted], reduction="sum")
+        total = total + found * (DEPTH_WEIGHT**ahead / SHARES[ahead])
     return total * scale
+
+
+@torch.no_grad()
+def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None:
+    """Let each head's own matrix foresee the target's hidden state linearly: ridge regression over these dialogues."""
+    size = net.config.hidden + 1
+    grams = torch.zeros(len(net.heads), size, size, dtype=torch.float64)
+    wanted = torch.zeros(len(net.heads), size, net.config.hidden, dtype=torch.float64)
+    for seen in store.get(numbers):
+        features = seen.features[:, -1].double().cpu()
+        for ahead in range(len(net.heads)):
+            rows = features[max(0, seen.first - 2) : len(features) - 2 - ahead]
+            x = F.pad(rows, (0, 1), value=1.0)
+            grams[ahead] += x.T @ x
+            wanted[ahead] += x.T @ features[len(features) - 1 - len(rows) : len(features) - 1]
+    for head, gram, goal in zip(net.heads, grams, wanted, strict=True):
+        found = torch.linalg.solve(gram + RIDGE * torch.diag(gram.diagonal()), goal)
+        head[-1].weight.copy_(found[:-1].T)
+        head[-1].bias.copy_(found[-1])
 
 
 @torch.no_grad()

@@ -44,6 +44,19 @@ def test_untrained_heads_all_say_what_the_target_says() -> None:
         assert torch.allclose(said, features @ head().T)
 
 
+def test_heads_that_share_what_they_read_turn_it_each_their_own_way() -> None:
+    torch.manual_seed(2)
+    net = ParallelNet(ParallelConfig(HIDDEN, 2, TAP, blocks=0, trunk=1, turned=True), head()).double()
+    features = torch.randn(5, HIDDEN, dtype=torch.float64)
+    assert torch.allclose(net.logits(features)[1], features @ head().T)
+    for value in net.parameters():
+        value.data.normal_(std=0.3)
+    weight, bias = net.trunk[0].linear.weight, net.trunk[0].linear.bias
+    read = features + torch.nn.functional.silu(features @ weight.T + bias)
+    for said, turn in zip(net.logits(features), net.heads, strict=True):
+        assert torch.allclose(said, (read @ turn[0].weight.T + turn[0].bias) @ head().T)
+
+
 def test_a_draft_vocabulary_takes_its_rows_of_the_targets_head() -> None:
     ids = torch.tensor([40, 3, 17])
     features = torch.randn(2, HIDDEN, dtype=torch.float64)
@@ -130,7 +143,8 @@ def test_the_note_tells_what_each_head_said() -> None:
 
 
 def test_saved_heads_come_back_without_the_targets_head(tmp_path: Path) -> None:
-    net, path = network(draft_ids=torch.arange(4, 44)).float(), tmp_path / "heads.safetensors"
+    config = ParallelConfig(HIDDEN, 3, TAP, blocks=1, trunk=1, turned=True)
+    net, path = ParallelNet(config, head().float(), torch.arange(4, 44)), tmp_path / "heads.safetensors"
     save(net, path, {"licence": "mine"})
     assert all(value.shape[0] != 48 for value in load_file(path).values())
     back = load(path, head(), torch.float64, torch.device("cpu"))

@@ -27,7 +27,7 @@ def store() -> FeatureStore:
 
 def network(draft_ids: torch.Tensor | None = None) -> ParallelNet:
     head = tiny_llama(dtype=torch.float32).get_output_embeddings().weight.detach()
-    return ParallelNet(ParallelConfig(32, HEADS, 2), head, draft_ids)
+    return ParallelNet(ParallelConfig(32, HEADS, 2, blocks=0, trunk=1, turned=True), head, draft_ids)
 
 
 def counting_law(net: ParallelNet, seen: object) -> torch.Tensor:
@@ -50,7 +50,8 @@ def trained(net: ParallelNet, updates: int = 60) -> FeatureStore:
     )
     chance = np.random.default_rng(0)
     losses = [
-        update(bench, chance.choice(50, 8, replace=False).tolist(), 0.05, Settings(workers=1))[0] for _ in range(updates)
+        update(bench, chance.choice(50, 8, replace=False).tolist(), 0.05, Settings(workers=1))[0]
+        for _ in range(updates)
     ]
     assert losses[-1] < losses[0]
     use_average(bench)
@@ -80,8 +81,9 @@ def test_a_draft_vocabulary_without_some_of_the_answers_leaves_them_out() -> Non
     assert (ranks < medusa.WIDTH).float().mean() < (truth < 30).float().mean()
 
 
-def test_the_loss_is_the_cross_entropy_to_the_law_at_the_token_ahead() -> None:
+def test_the_loss_is_the_cross_entropy_to_the_law_at_the_token_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Written out for one dialogue, head by head and token by token."""
+    monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
     torch.manual_seed(0)
     net, kept = network(), store()
     for value in net.parameters():
@@ -98,8 +100,32 @@ def test_the_loss_is_the_cross_entropy_to_the_law_at_the_token_ahead() -> None:
                 continue
             law = (net.outputs @ seen.features[wanted - 1, -1]).softmax(-1)
             said = net.logits(seen.features[at, -1][None])[ahead, 0].log_softmax(-1)
-            expected -= 0.8**ahead * float(law @ said)
+            expected -= 0.8**ahead * float((law @ said).detach())
     assert float(found.detach()) == pytest.approx(0.5 * expected, rel=1e-4)
+
+
+def test_a_share_of_the_positions_stands_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, kept = network(), store()
+    place, seen = places_in(torch.arange(48), 48), kept.get([7])[0]
+    chance = torch.Generator().manual_seed(0)
+    shared = [float(medusa.loss(net, place, seen, chance, 1.0).detach()) for _ in range(300)]
+    monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
+    whole = float(medusa.loss(net, place, seen, chance, 1.0).detach())
+    assert sum(shared) / 300 == pytest.approx(whole, rel=0.05)
+    assert max(shared) > min(shared)
+
+
+def test_heads_start_from_the_best_linear_guess_of_the_hidden_state() -> None:
+    net, kept = network(), store()
+    medusa.start(net, kept, range(40))
+    apart, before = 0.0, 0.0
+    for seen in kept.get(range(40, 50)):
+        for ahead, head in enumerate(net.heads):
+            rows = seen.features[seen.first - 2 : len(seen.tokens) - 2 - ahead, -1]
+            truth = seen.features[seen.first - 1 + ahead : len(seen.tokens) - 1, -1]
+            apart += float((head(rows) - truth).square().sum().detach())
+            before += float((rows - truth).square().sum())
+    assert apart < 0.6 * before
 
 
 def test_ranks_are_places_in_each_heads_own_list() -> None:
