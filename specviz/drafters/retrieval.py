@@ -69,7 +69,9 @@ class Retrieval(Silent):
         spots = matches(self._tree, text) if tail else self._tree.present()
         found = [Found(CONTEXT, *best_guess(spots, DEPTH, self.rule))]
         if self.store is not None:
-            found.append(Found(OUTPUTS, *self.store.ask(lambda tree: best_guess(matches(tree, text), DEPTH, self.rule))))
+            found.append(
+                Found(OUTPUTS, *self.store.ask(lambda tree: best_guess(matches(tree, text), DEPTH, self.rule)))
+            )
         return found
 
     def guess(self, context: Context) -> tuple[Guess, Note]:

@@ -20,11 +20,11 @@ class Parameters:
 
     drafter: str = choice(
         "recycling",
-        ("none", "recycling", "small_draft"),
-        "What the branches are grafted on: nothing, last seen successors, or the small draft model.",
+        ("none", "recycling", "small_draft", "eagle3"),
+        "What the branches are grafted on: nothing, last seen successors, the small draft model, or EAGLE-3.",
     )
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round on this machine.", "nodes")
-    retrieved: int = number(32, 1, 64, "Most nodes a memory adds in one place.", "nodes")
+    retrieved: int = number(48, 1, 64, "Most nodes a memory adds in one place.", "nodes")
     deepened: int = number(4, 0, 16, "Likeliest leaves of the drafter's tree that are looked up as well.", "leaves")
     remembered: int = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
 
@@ -59,34 +59,59 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
         store = parts.recall(("target_outputs", parts.target.name), OutputStore)
         store.most_outputs = parameters.remembered
     # Wider than the length rule's own: what does not pay is cut when the tree is whole.
-    rule = LengthRule(parameters.retrieved, factor=3.0, offset=1.0, floor=0.05)
+    rule = LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = parts.recall(("estimates", parts.target.name, parameters.drafter), Estimates)
     pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
-    inner, draft_name, warnings = _inner(parameters.drafter, parts)
-    controller = Merged(inner, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays)
-    return Composition(controller, Match(), draft_name=draft_name, warnings=warnings)
+    base = _base(parameters.drafter, parts)
+    memories = Retrieval(store, rule)
+    controller = Merged(base.controller, memories, estimates, parameters.nodes, parameters.deepened, pays)
+    return Composition(controller, Match(), base.taps, base.name, base.warnings)
 
 
-def _inner(name: str, parts: Parts) -> tuple[Steady | None, str, tuple[str, ...]]:
-    """The drafter that branches are grafted on."""
-    from specviz.engine.controller import Steady
+@dataclass(frozen=True)
+class Base:
+    """The drafter that branches are grafted on, and what it needs of the target."""
 
-    if name == "none":
-        return None, "", ()
-    if name == "small_draft":
-        from specviz.drafters.language_model import LanguageModelDrafter
-        from specviz.growth.ladder import Ladder
+    controller: Steady | None = None
+    name: str = ""
+    taps: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
 
-        draft = parts.draft_model()
-        return Steady(LanguageModelDrafter(draft.open, draft.context_length), Ladder(4, 3)), draft.name, draft.warnings
+
+def _base(name: str, parts: Parts) -> Base:
+    made = {"none": lambda parts: Base(), "recycling": _recycling, "small_draft": _small_draft, "eagle3": _eagle3}
+    return made[name](parts)
+
+
+def _recycling(parts: Parts) -> Base:
     from specviz.drafters.successors import Recycler, SuccessorMatrix
+    from specviz.engine.controller import Steady
     from specviz.growth.calibrated import CalibratedTree
     from specviz.growth.static import Static
 
     matrix = parts.recall(("successors", parts.target.name), lambda: SuccessorMatrix(parts.target.vocab_size))
     tree = CalibratedTree.load(parts.tree_file("token_recycling"))
-    return Steady(Recycler(matrix), Static(tree.best(RECYCLED))), "", ()
+    return Base(Steady(Recycler(matrix), Static(tree.best(DRAFTED))))
 
 
-RECYCLED = 48
-"""Nodes of the tree of successors before the merged tree is cut to what pays."""
+def _small_draft(parts: Parts) -> Base:
+    from specviz.drafters.language_model import LanguageModelDrafter
+    from specviz.engine.controller import Steady
+    from specviz.growth.ladder import Ladder
+
+    draft = parts.draft_model()
+    drafter = LanguageModelDrafter(draft.open, draft.context_length)
+    return Base(Steady(drafter, Ladder(4, 3)), draft.name, warnings=draft.warnings)
+
+
+def _eagle3(parts: Parts) -> Base:
+    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.engine.controller import Steady
+    from specviz.growth.dynamic import Dynamic
+
+    network = parts.heads("eagle3")
+    return Base(Steady(FeatureDrafter(network), Dynamic(4, 6, DRAFTED)), "eagle3", network.config.taps)
+
+
+DRAFTED = 48
+"""Nodes a drafter offers before the merged tree is cut to what pays."""

@@ -66,7 +66,9 @@ def _headline(index: int, note: Story, found: Sequence[_Row], swept: bool) -> tu
     what = "swept away" if swept else "masked"
     title = f"{name} · {count(len(found), 'row')}, {count(holes, 'hole')} {what}, {share} of the slots"
     every = note.whole("every")
-    when = f"a sweep every {count(every, 'round')} moves what is kept to the front" if every else "no sweeps in this batch"
+    when = (
+        f"a sweep every {count(every, 'round')} moves what is kept to the front" if every else "no sweeps in this batch"
+    )
     return title, f"each row writes behind its own last kept entry; rejected nodes before it stay as holes; {when}"
 
 

@@ -47,7 +47,9 @@ def _headline(step: Step, note: Story) -> tuple[str, str]:
         return f"{name} · no match, so nothing was drafted", said
     matched, limit = count(note.whole("suffix_length"), "token"), count(note.whole("limit"), "token")
     place = "this text" if source == "context" else f"earlier outputs ({remembered})"
-    said = f"the last {matched} occur {count(note.whole('occurrences'), 'time')} in {place}; that allows {limit} of draft"
+    said = (
+        f"the last {matched} occur {count(note.whole('occurrences'), 'time')} in {place}; that allows {limit} of draft"
+    )
     if note.data.get("used") is not True:
         return f"{name} · the score is below the threshold, so nothing was drafted", said
     drafted = count(len(step.nodes) - 1, "token")

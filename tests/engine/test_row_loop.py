@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM
-from tests.tiny import Letters, decode, parts_for, perturbed, tiny_target
 
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
@@ -16,11 +14,12 @@ from specviz.engine.row_loop import InStep, Row
 from specviz.engine.rows import shared
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput, ContextFull
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step
+from tests.exactness.test_retrieval_methods import compose as composed
+from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM
+from tests.tiny import Letters, decode, tiny_target
 
 PROMPTS = [PROMPT, [7, 7, 1], [9], PROMPT[4:9] * 3, [2, 3, 2, 3, 2, 3, 2], [11, 40], PROMPT[::-1], [1] * 20]
 READER = {"nodes": 16, "drafter": "recycling"}
@@ -29,9 +28,7 @@ READER = {"nodes": 16, "drafter": "recycling"}
 def compose(
     name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: dict[Any, Any] | None = None
 ) -> Composition:
-    draft = TextTarget(perturbed(target.model, 0.02), "tiny draft", ())
-    method = all_methods()[name]
-    return method.compose(build(method.parameters, values, name), parts_for(target, warp, draft, memory))
+    return composed(name, values, target, warp, {} if memory is None else memory)
 
 
 def batch_of(
@@ -66,6 +63,7 @@ def written(steps: Sequence[Step]) -> list[int]:
         ("reader", READER, GREEDY, 3),
         ("reader", READER, WARM, 0),
         ("reader", READER, WARM, 1),
+        ("reader", {"drafter": "eagle3", "nodes": 20}, WARM, 3),
         ("suffix_decoding", {}, GREEDY, 4),
         ("speculative_sampling", {"gamma": 3}, WARM, 2),
         ("autoregressive", {}, WARM, 0),
@@ -117,7 +115,9 @@ def test_rows_end_apart_and_the_others_go_on() -> None:
     runs = list(batch.running)
     rows = steps_by_row(batch)
     for number, row in enumerate(runs):
-        single = decode(target, compose("reader", READER, target, GREEDY), PROMPTS[number], budgets[number], GREEDY, number)
+        single = decode(
+            target, compose("reader", READER, target, GREEDY), PROMPTS[number], budgets[number], GREEDY, number
+        )
         assert written(rows[number]) == single.ids == row.outcome.output_ids
         assert row.outcome.reason == single.outcome.reason
     assert runs[1].outcome.reason == "eos"

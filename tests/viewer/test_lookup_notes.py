@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+
 from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
 from tests.views.retrieval_notes import RETRIEVAL

@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+
+from specviz import views
+from specviz.errors import BadTrace
+from specviz.trace.schema import Step, Trace
 from tests.exactness.test_text_methods import GREEDY, PROMPT
 from tests.tiny import VOCAB, Letters, decode, tiny_target
 from tests.views.made import SILENT, hovers, labels, trace, with_note
 from tests.views.retrieval_notes import RETRIEVAL
 from tests.views.test_every_view import hostile
 from tests.views.test_notes import noted
-
-from specviz import views
-from specviz.errors import BadTrace
-from specviz.trace.schema import Step, Trace
 
 
 def test_suffix_says_what_matched_how_often_and_what_followed() -> None:
@@ -32,7 +32,10 @@ def test_suffix_says_what_matched_how_often_and_what_followed() -> None:
 
 def test_suffix_without_a_match_or_below_the_threshold_says_so() -> None:
     none = RETRIEVAL["suffix"] | {"source": "none", "suffix_length": 0, "rows": [], "scores": {"context": 0.0}}
-    assert "no match, so nothing was drafted" in views.suffix(trace(with_note(SILENT, "suffix", none)), 0).layout.title.text
+    assert (
+        "no match, so nothing was drafted"
+        in views.suffix(trace(with_note(SILENT, "suffix", none)), 0).layout.title.text
+    )
     low = RETRIEVAL["suffix"] | {"used": False, "rows": [], "threshold": 3.0}
     assert "below the threshold" in views.suffix(noted("suffix", low), 0).layout.title.text
 
