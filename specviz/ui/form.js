@@ -35,6 +35,9 @@ function input(field, value, id) {
   return node("input", { type: "number", id, value, min: field.low, max: field.high, step, inputmode: "decimal" });
 }
 
+/** The first sentence, without its full stop; the rest is in the tooltip and the hint. */
+const sentence = (text) => text.split(/\.\s/)[0].replace(/\.$/, "");
+
 function row(form, field, prefix) {
   const id = `${prefix}-${field.name}`;
   const control = input(field, form.values[field.name], id);
@@ -42,8 +45,8 @@ function row(form, field, prefix) {
   const hint = node("span", { class: "sp-hint", id: `${id}-hint` }, help);
   const error = node("span", { class: "sp-wrong", role: "alert" });
   control.setAttribute("aria-describedby", hint.id);
-  const label = node("label", { for: id, title: help }, field.kind === "bool" ? field.help.replace(/\.$/, "") : field.title);
-  if (field.unit && !field.title.toLowerCase().includes(field.unit)) label.append(node("small", {}, field.unit));
+  const label = node("label", { for: id, title: help }, field.kind === "bool" ? sentence(field.help) : field.title);
+  if (field.unit && !field.title.toLowerCase().includes(field.unit)) label.append(" ", node("small", {}, field.unit));
   const check = () => {
     const problem = wrong(field, form.values[field.name]);
     error.textContent = problem;

@@ -45,7 +45,7 @@ def summary(name: str, note: str = "") -> str:
     method = all_methods()[name]
     word = exactness(method)
     return (
-        f'<p class="sp-summary">{markup(method.summary)} <b title="{markup(MEANING[word])}">{markup(word)}</b></p>'
+        f'<p class="sp-summary">{markup(method.summary)} <b{_look(word)} title="{markup(MEANING[word])}">{markup(word)}</b></p>'
         f'<details class="sp-watch"><summary>What to watch</summary><p>{markup(note or method.look_at)}</p></details>'
     )
 
@@ -104,11 +104,16 @@ def _card(method: Method, family: str, measured: str) -> str:
         "Paper": _paper(method),
     }
     listed = "".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in rows.items() if said)
-    tag = f'<span class="sp-tag" title="{markup(MEANING[word])}">{markup(word)}</span>'
+    tag = f'<span class="sp-tag"{_look(word)} title="{markup(MEANING[word])}">{markup(word)}</span>'
     return (
         f'<article class="sp-card"><small>{markup(family)}</small><h3>{markup(method.title)} {tag}</h3>'
         f"<p>{markup(method.summary)}</p><dl>{listed}</dl></article>"
     )
+
+
+def _look(word: str) -> str:
+    """What the style sheet tells a relaxed method from an exact one by."""
+    return " data-relaxed" if word == "relaxed" else ""
 
 
 def needs(method: Method) -> str:
