@@ -91,6 +91,8 @@ class BlockNet(nn.Module):
     head: Tensor
     draft_ids: Tensor
     rotary: Tensor
+    centre: Tensor
+    scale: Tensor
 
     def __init__(self, config: BlockConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor) -> None:
         """``head`` is the target's [vocab, hidden], of which the rows of ``draft_ids`` [draft] are used."""
@@ -104,6 +106,9 @@ class BlockNet(nn.Module):
         self.recurrence = nn.LSTM(2 * config.hidden, config.width, config.recurrent_layers, batch_first=True)
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.layer = Layer(config)
+        # Some entries of a feature are ten times larger than others and far from zero: evened out, they train stably.
+        self.register_buffer("centre", torch.zeros(2 * config.hidden))
+        self.register_buffer("scale", torch.ones(2 * config.hidden))
         self.register_buffer("embedding", embedding.detach(), persistent=False)
         self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
         self.register_buffer("head", head.detach()[draft_ids.to(head.device)], persistent=False)
@@ -125,7 +130,8 @@ class BlockNet(nn.Module):
 
     def inputs(self, tokens: Tensor, features: Tensor) -> Tensor:
         """Tokens i + 1 [.., token] and features i [.., token, hidden] to what the recurrence reads."""
-        return torch.cat((F.embedding(tokens, self.embedding), features.to(self.embedding.dtype)), dim=-1)
+        pair = torch.cat((F.embedding(tokens, self.embedding), features.to(self.embedding.dtype)), dim=-1)
+        return (pair - self.centre) * self.scale
 
     def zero(self, batch: int = 1) -> State:
         """The state before the first input."""

@@ -42,6 +42,8 @@ _RECIPES = {
         Recipe("medusa", "Medusa: four heads, each for a token further ahead", "specviz.training.make_medusa", 20.0),
         Recipe("eagle", "EAGLE: the target's last hidden state, regressed", "specviz.training.make_eagle", 20.0),
         Recipe("eagle3", "EAGLE-3: three hidden states in, tested on itself", "specviz.training.make_eagle3", 60.0),
+        Recipe("falcon", "Falcon: two tokens a forward, taught by glancing", "specviz.training.make_falcon", 20.0),
+        Recipe("falcon_plain", "Falcon without glancing: its control", "specviz.training.make_falcon", 20.0),
         Recipe("gto", "GTO: a change to EAGLE-3, rewarded for trees", "specviz.training.make_gto", 10.0),
     )
 }
