@@ -133,13 +133,13 @@ def stream(
     prepared = prepare(request, memory, progress)
     composition = prepared.compose()
     _earlier_trajectories(prepared, cancel)
-    yield _run_record(prepared, composition)
+    yield run_record(prepared, composition)
     decoding = prepared.decoding(composition, request.seed, request.record, cancel)
     steps = []
     for step in decoding.steps():
         steps.append(step)
         yield step
-    end = _end(prepared, decoding, steps)
+    end = end_record(prepared, decoding, steps)
     yield end
     if request.baseline and end.reason in {"eos", "budget", "context"}:
         found = _baseline(prepared, list(end.output_ids), cancel)
@@ -171,7 +171,8 @@ def _earlier_trajectories(prepared: Prepared, cancel: threading.Event) -> None:
             pass
 
 
-def _end(prepared: Prepared, decoding: Decoding, steps: list[Step]) -> End:
+def end_record(prepared: Prepared, decoding: Decoding, steps: list[Step]) -> End:
+    """How the run ended, for its trace."""
     outcome = decoding.outcome
     return End(
         reason=outcome.reason,
@@ -206,7 +207,8 @@ def _gap(prepared: Prepared, output: list[int]) -> float:
     return float(best[0] - best[1])
 
 
-def _run_record(prepared: Prepared, composition: Composition) -> Run:
+def run_record(prepared: Prepared, composition: Composition) -> Run:
+    """What was asked for and where it runs, for its trace."""
     request, method, loaded, target = prepared.request, prepared.method, prepared.loaded, prepared.target
     return Run(
         modality="text",
