@@ -10,7 +10,7 @@ Axis names: ``row``, ``ahead`` (one entry a head), ``hidden``, ``support`` (the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,6 +20,11 @@ from torch import Tensor, nn
 
 from specviz.drafters.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
+
+Product = Callable[[Tensor], Tensor]
+"""Rows times a fixed matrix."""
+Layout = Callable[[Tensor], Product]
+"""How a matrix [out, in] is kept for products."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,11 @@ class ParallelNet(nn.Module):
         rows = outputs[draft_ids] if shared else outputs
         self.register_buffer("outputs", rows.contiguous(), persistent=False)
         self.register_buffer("draft_ids", None if draft_ids is None else draft_ids.long(), persistent=False)
+        self._product: Product | None = None
+
+    def lay_out(self, layout: Layout) -> None:
+        """Keep the shared outputs as products on this machine like them; outputs of each head's own stay as they are."""
+        self._product = layout(self.outputs) if self.outputs.ndim == 2 else None
 
     def thoughts(self, features: Tensor) -> Tensor:
         """The target's hidden states [row, hidden] to what each head makes of them, [ahead, row, hidden]."""
@@ -89,9 +99,11 @@ class ParallelNet(nn.Module):
     def logits(self, features: Tensor) -> Tensor:
         """Hidden states [row, hidden] to logits [ahead, row, support]: entry k is of the token k + 2 after the row's."""
         thoughts = self.thoughts(features)
-        if self.outputs.ndim == 2:
+        if self.outputs.ndim == 3:
+            return thoughts @ self.outputs.transpose(1, 2)
+        if self._product is None:
             return F.linear(thoughts, self.outputs)
-        return thoughts @ self.outputs.transpose(1, 2)
+        return self._product(thoughts.flatten(0, 1)).view(*thoughts.shape[:2], -1)
 
 
 def save(net: ParallelNet, path: Path, card: Mapping[str, str]) -> None:

@@ -66,6 +66,8 @@ def drafting_heads(
 ) -> Any:
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
+    if isinstance(network, parallel_net.ParallelNet):
+        return _kept(target, ("laid out", id(network)), lambda: _laid_out(network))
     if not isinstance(network, FeatureNet):
         return network
     return _kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
@@ -106,7 +108,12 @@ def published(kind: str, name: str, loaded: LoadedText, target: TextTarget, prog
         raise ModelUnavailable(f"The config.json of {name} has a value that makes no sense ({problem}).") from problem
 
 
-def layout_for(network: FeatureNet) -> Callable[[Tensor], Product]:
+def _laid_out(network: parallel_net.ParallelNet) -> parallel_net.ParallelNet:
+    network.lay_out(layout_for(network))
+    return network
+
+
+def layout_for(network: nn.Module) -> Callable[[Tensor], Product]:
     """oneDNN's own layout where the target's layers have it too: a few rows then cost little more than one."""
     return packed if can_pack(network) else plain
 

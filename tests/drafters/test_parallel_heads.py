@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,20 @@ def test_a_draft_vocabulary_takes_its_rows_of_the_targets_head() -> None:
     ids = torch.tensor([40, 3, 17])
     features = torch.randn(2, HIDDEN, dtype=torch.float64)
     assert torch.allclose(network(draft_ids=ids).logits(features), network().logits(features)[..., ids])
+
+
+def test_a_layout_for_the_machine_changes_nothing() -> None:
+    features, asked = torch.randn(3, HIDDEN, dtype=torch.float64), []
+
+    def layout(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        asked.append(tuple(weight.shape))
+        return lambda rows: rows @ weight.T
+
+    net = network()
+    plain = net.logits(features)
+    net.lay_out(layout)
+    assert asked == [(48, HIDDEN)]
+    assert torch.allclose(net.logits(features), plain)
 
 
 def test_heads_may_have_outputs_of_their_own() -> None:
