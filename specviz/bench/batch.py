@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import statistics
 import threading
 import time
 from collections.abc import Sequence
