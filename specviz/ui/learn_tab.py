@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +14,16 @@ from specviz.ui.lessons import Lesson, Page
 from specviz.ui.shared import Shared
 from specviz.viewer.component import Stage
 
-SEEK = "(at) => window.specvizPage.go('#sp-lesson', at)"
+SEEK = "(at) => window.specvizPage.go('#sp-lesson', JSON.parse(at))"
 
 
 @dataclass(frozen=True)
 class View:
-    """What one page puts on the screen. ``at`` is the step to stop at, -1 for none in particular."""
+    """What one page puts on the screen. ``at`` is the step to stop at, -1 for none in particular, and the panel."""
 
     text: str
     feed: str
-    at: int
+    at: str
     choices: tuple[str, ...]
     verdict: str
     first: bool
@@ -57,7 +58,7 @@ def view(shared: Shared, lesson: Lesson, number: int, guess: str | None = None, 
     return View(
         text=_text(lesson, page, number),
         feed=feed.recorded(f"{name}#{number}{'?' if hidden else ''}", text),
-        at=-1 if page.step is None else page.step,
+        at=json.dumps({"step": -1 if page.step is None else page.step, "panel": page.panel}),
         choices=page.ask.choices if page.ask and not revealed else (),
         verdict=_verdict(page, guess) if revealed else "",
         first=number == 0,
@@ -102,7 +103,7 @@ def build(shared: Shared, found: dict[str, Lesson]) -> None:
                 onward = gr.Button("Next", variant="secondary" if opened.asks else "primary", size="lg", min_width=0)
         with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
             stage = Stage(opened.feed, elem_id="sp-lesson", elem_classes="sp-stage", autoplay=False)
-    number, at = gr.State(0), gr.Number(opened.at, visible=False)
+    number, at = gr.State(0), gr.Textbox(opened.at, visible=False)
     parts = {
         "text": text,
         "stage": stage,

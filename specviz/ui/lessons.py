@@ -5,7 +5,7 @@ where there is none of that name, ``method`` takes the first recording of a meth
 "ask", "reveal"}. ``at`` says which step: "first", "last", "longest", "none_kept", "first_rejection" or {"step": 4}, counted
 from 0, so that a lesson survives a new recording. ``veiled`` hides the verdict of that step until it is revealed. ``ask`` is
 {"about": "kept"} or {"about": "bonus"}, whose choices and answer come from the step itself, or {"question", "choices",
-"answer"} with the answer counted from 0. In every text, {tau} and the other names of :func:`facts` stand for the run's own
+"answer"} with the answer counted from 0. ``panel`` opens the method's own panel beside the tree. In every text, {tau} and the other names of :func:`facts` stand for the run's own
 numbers, **x** is bold and `x` is code.
 """
 
@@ -25,6 +25,9 @@ from specviz.views.theme import markup, visible
 
 PLACES = ("first", "last", "longest", "none_kept", "first_rejection")
 MOST_CHOICES = 6
+VERDICTS = frozenset({"traversal", "typical", "reward"})
+"""Notes that tell how a step was judged, which a veiled step must not."""
+
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Page:
     veiled: bool
     ask: Question | None
     reveal: str
+    panel: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,7 @@ def page(lesson: Lesson, number: int, trace: Trace) -> Page:
         bool(raw.get("veiled")),
         _question(raw.get("ask"), trace, at, known),
         filled(raw.get("reveal", ""), known),
+        bool(raw.get("panel")),
     )
 
 
@@ -215,6 +220,7 @@ def veiled(trace: Trace, at: int) -> Trace:
         emitted=(),
         pieces=(),
         rows=(),
+        notes=tuple(note for note in step.notes if note.type not in VERDICTS),
         cut=None,
         time=Nanoseconds(draft=step.time.draft),
     )

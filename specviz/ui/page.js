@@ -155,7 +155,12 @@
     reveal,
     figures: (shown) => [isOpen("sp-figures") ? shown : "", dark() ? "dark" : "light"],
     align: (left, right, how) => { alignment = { left, right, how }; lead(left); },
-    go: (id, step) => { const found = stage(id); if (found && step >= 0) setTimeout(() => found.go(step), 30); },
+    go: (id, { step, panel }) => {
+      const found = stage(id);
+      if (!found) return;
+      found.set({ tab: panel ? "method" : "verdict" });
+      if (step >= 0) setTimeout(() => found.go(step), 30);
+    },
     stage,
   };
 }

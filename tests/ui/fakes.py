@@ -11,13 +11,14 @@ from pathlib import Path
 from specviz.errors import SpecvizError
 from specviz.request import Memory, Request
 from specviz.trace import metrics, store
-from specviz.trace.schema import End, Run, Step
+from specviz.trace.schema import End, Run, Step, Trace
 from specviz.ui import asking, controls
 from specviz.ui.asking import Asked
 from specviz.ui.engine import Progress
 from specviz.ui.settings import Settings
 from specviz.ui.shared import Shared, make
 from tests.samples import sample_trace
+from tests.stories import TELLERS, story_trace
 
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
 
@@ -76,11 +77,16 @@ def stopped(steps: tuple[Step, ...]) -> End:
     return End("cancelled", output, text, 1, metrics.summarise(steps, "cancelled", 1))
 
 
+def recorded(method: str, steps: int, seed: int = 0) -> Trace:
+    """A run of any method, as real as one without a model can be."""
+    return story_trace(method, steps, seed) if method in TELLERS else sample_trace(steps, seed, method=method)
+
+
 def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:
     """A folder of recorded runs with its index; the first is the default."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        store.write(sample_trace(16, method=name), folder / f"{name}.spectrace.jsonl")
+        store.write(recorded(name, 16), folder / f"{name}.spectrace.jsonl")
     listed = [{"name": name, "file": f"{name}.spectrace.jsonl", "title": f"A run of {name}"} for name in names]
     (folder / "index.json").write_text(json.dumps({"default": names[0], "traces": listed}), encoding="utf-8")
     return folder

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specviz.errors import BadInput
 from specviz.trace import store
-from specviz.trace.schema import Trace
+from specviz.trace.schema import Note, Trace
 from specviz.ui import learn_tab, lessons
 from specviz.ui.lessons import Lesson, Question
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
 from tests.samples import sample_trace
-from tests.ui.fakes import FakeEngine, app, gallery
+from tests.ui.fakes import FakeEngine, app, gallery, recorded
 
 SHIPPED = lessons.load(Settings().lessons)
 EVERY_PAGE = [(name, number) for name, lesson in SHIPPED.items() for number in range(len(lesson.pages))]
@@ -28,7 +29,7 @@ def lesson(**page: object) -> Lesson:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, seed: int) -> None:
-    made = lessons.page(SHIPPED[name], number, sample_trace(20, seed, method=SHIPPED[name].method))
+    made = lessons.page(SHIPPED[name], number, recorded(SHIPPED[name].method, 20, seed))
     assert made.text and "{" not in "".join(made.text) + made.reveal
     assert bool(made.ask) == bool(made.reveal), "a question without a reveal teaches nothing"
     if made.ask is not None:
@@ -78,6 +79,8 @@ def test_a_veiled_step_gives_nothing_away_but_the_draft() -> None:
     assert all(node.p is None and node.threshold is None and node.draw is None for node in hidden.nodes[1:])
     assert not hidden.path and not hidden.emitted and not hidden.rows and hidden.bonus is None
     assert {node.status for node in hidden.nodes} <= {"root", "skipped", "pruned"}
+    told = replace(whole, notes=(Note("growth", {}), Note("traversal", {}), Note("typical", {}), Note("reward", {})))
+    assert lessons.veiled(replace(trace, steps=(told,)), 0).steps[0].notes == (Note("growth", {}),)
     assert lessons.veiled(trace, 4).steps[:4] == trace.steps[:4] and len(lessons.veiled(trace, 4).steps) == 5
 
 
@@ -115,7 +118,7 @@ def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path: Path) -> None:
     before = learn_tab.view(shared, one, number)
     after = learn_tab.view(shared, one, number, guess=before.choices[0], revealed=True)
     hidden, whole = (store.read(view.feed.split("\n", 1)[1].encode()) for view in (before, after))
-    assert before.asks and not before.verdict and hidden.steps[before.at].bonus is None
+    assert before.asks and not before.verdict and hidden.steps[json.loads(before.at)["step"]].bonus is None
     assert not after.asks and "Answer" in after.verdict and whole == recording(tmp_path, one.trace)
 
 
@@ -124,6 +127,8 @@ def recording(folder: Path, name: str) -> Trace:
 
 
 def test_lessons_without_a_recording_are_not_offered(tmp_path: Path) -> None:
-    assert set(learn_tab.taught(app(tmp_path / "all"), SHIPPED)) == set(SHIPPED)
+    wanted = tuple({one.method for one in SHIPPED.values()})
+    everything = make(Settings(traces=gallery(tmp_path / "all", wanted)), FakeEngine())
+    assert set(learn_tab.taught(everything, SHIPPED)) == set(SHIPPED)
     some = make(Settings(traces=gallery(tmp_path / "some", ("prompt_lookup",))), FakeEngine())
     assert set(learn_tab.taught(some, SHIPPED)) == {"02-copying"}
