@@ -143,7 +143,9 @@
 
   /** Lines of a live run as the server writes them; returns what ends it. A way that is blocked is given up quietly. */
   window.specvizTail = (path, run, from, take) => {
-    const base = ((window.gradio_config && window.gradio_config.root) || "").replace(/\/$/, "");
+    if (!window.gradio_config) return null; // inside somebody else's page
+    // Behind a proxy only the path of the server's idea of its own address is sure to be right.
+    const base = new URL(window.gradio_config.root || "/", location.href).pathname.replace(/\/$/, "");
     const source = new EventSource(`${base}/${path}/${encodeURIComponent(run)}?from=${from}`);
     source.onmessage = (event) => take(event.data);
     source.onerror = () => source.close();
