@@ -28,8 +28,8 @@ EVERY = 8
 def assembled(ready: Sequence[Prepared], every: int = EVERY, record: str | None = None) -> InStep:
     """The prepared requests as one batch on the first one's target, each with its own method, seed and budget.
 
-    ``record`` overrules how much of a run is recorded. A tree that is sized by what a pass costs is sized by its row's share of a pass over all rows. Raises BadInput when
-    the requests name different targets.
+    ``record`` overrules how much of a run is recorded. A tree that is sized by what a pass costs is sized by its row's
+    share of a pass over all rows. Raises BadInput when the requests name different targets.
     """
     if len({(one.target.name, one.target.dtype, one.target.device) for one in ready}) != 1:
         raise BadInput("The runs of a batch share one target; ask for the same target in each of them.")

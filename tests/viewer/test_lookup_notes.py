@@ -26,7 +26,8 @@ globalThis.document = { createElement: made, createElementNS: (_, tag) => made(t
 const said = (one) => (typeof one === "string" ? one : (one.children || []).map(said).join(" "));
 const all = (one) => (typeof one === "string" ? [] : [one, ...(one.children || []).flatMap(all)]);
 const tip = { over() {} };
-const stageOf = (step) => ({ step, column: 400, tall: 400, u: 1, moments: {}, told: null, tab: "method", tip, pick() {}, touch() {} });
+const still = { moments: {}, told: null, tab: "method", tip, pick() {}, touch() {} };
+const stageOf = (step) => ({ step, column: 400, tall: 400, u: 1, ...still });
 const step = study.step(given.step);
 const stage = stageOf(step);
 const pane = made("div");
