@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import Paper, get, method
 
 if TYPE_CHECKING:
-    from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
     from specviz.methods.parts import Parts
+
+
+BASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "recycling": ("token_recycling", {"tree": "published"}),
+    "small_draft": ("speculative_sampling", {}),
+    "eagle3": ("eagle3", {"depth": 4, "nodes": 48}),
+}
+"""Which method's drafting branches are grafted on, and its parameters."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +27,7 @@ class Parameters:
 
     drafter: str = choice(
         "recycling",
-        ("none", "recycling", "small_draft", "eagle3"),
+        ("none", *BASES),
         "What the branches are grafted on: nothing, last seen successors, the small draft model, or EAGLE-3.",
     )
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round on this machine.", "nodes")
@@ -63,55 +70,22 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     estimates = parts.recall(("estimates", parts.target.name, parameters.drafter), Estimates)
     pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
     base = _base(parameters.drafter, parts)
-    memories = Retrieval(store, rule)
-    controller = Merged(base.controller, memories, estimates, parameters.nodes, parameters.deepened, pays)
-    return Composition(controller, Match(), base.taps, base.name, base.warnings)
+    controller = Merged(
+        base and base.controller, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays
+    )
+    told = (base.taps, base.draft_name, base.warnings) if base else ()
+    return Composition(controller, Match(), *told)
 
 
-@dataclass(frozen=True)
-class Base:
-    """The drafter that branches are grafted on, and what it needs of the target."""
-
-    controller: Steady | None = None
-    name: str = ""
-    taps: tuple[int, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-def _base(name: str, parts: Parts) -> Base:
-    made = {"none": lambda parts: Base(), "recycling": _recycling, "small_draft": _small_draft, "eagle3": _eagle3}
-    return made[name](parts)
-
-
-def _recycling(parts: Parts) -> Base:
-    from specviz.drafters.successors import Recycler, SuccessorMatrix
-    from specviz.engine.controller import Steady
-    from specviz.growth.calibrated import CalibratedTree
-    from specviz.growth.static import Static
-
-    matrix = parts.recall(("successors", parts.target.name), lambda: SuccessorMatrix(parts.target.vocab_size))
-    tree = CalibratedTree.load(parts.tree_file("token_recycling"))
-    return Base(Steady(Recycler(matrix), Static(tree.best(DRAFTED))))
-
-
-def _small_draft(parts: Parts) -> Base:
-    from specviz.drafters.language_model import LanguageModelDrafter
+def _base(name: str, parts: Parts) -> Composition | None:
+    """Another method's drafting, with more nodes than pay: the merged tree is cut when it is whole."""
     from specviz.engine.controller import Steady
     from specviz.growth.ladder import Ladder
 
-    draft = parts.draft_model()
-    drafter = LanguageModelDrafter(draft.open, draft.context_length)
-    return Base(Steady(drafter, Ladder(4, 3)), draft.name, warnings=draft.warnings)
-
-
-def _eagle3(parts: Parts) -> Base:
-    from specviz.drafters.feature_drafter import FeatureDrafter
-    from specviz.engine.controller import Steady
-    from specviz.growth.dynamic import Dynamic
-
-    network = parts.heads("eagle3")
-    return Base(Steady(FeatureDrafter(network), Dynamic(4, 6, DRAFTED)), "eagle3", network.config.taps)
-
-
-DRAFTED = 48
-"""Nodes a drafter offers before the merged tree is cut to what pays."""
+    if name == "none":
+        return None
+    card = get(BASES[name][0])
+    made = card.compose(card.parameters(**BASES[name][1]), parts)
+    if name == "small_draft" and isinstance(made.controller, Steady):
+        return replace(made, controller=Steady(made.controller.drafter, Ladder(4, 3)))
+    return made
