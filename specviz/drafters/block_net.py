@@ -13,8 +13,11 @@ right whatever number of tokens is committed next, and training may lay its bloc
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,6 +29,8 @@ from specviz.errors import ModelUnavailable
 
 State = tuple[Tensor, Tensor]
 """Hidden and cell state of the recurrence, each [layer, batch, width]."""
+Product = Callable[[Tensor], Tensor]
+"""Rows times a fixed matrix."""
 
 # Up to so many inputs a step at a time is quicker on a processor than the fused kernel, which repacks all weights first.
 _SHORT = 4
@@ -84,6 +89,26 @@ class Layer(nn.Module):
         return x + self.down(F.silu(gate) * up)
 
 
+class Laid(nn.Module):
+    """A frozen linear layer whose matrix is kept as some machine likes it."""
+
+    def __init__(self, product: Product) -> None:
+        super().__init__()
+        self.product = product
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A recurrent layer for a few inputs: what it takes of its input and of its own last output, and the bias of both."""
+
+    enter: Product
+    again: Product
+    bias: Tensor
+
+
 class BlockNet(nn.Module):
     """Reads the target's embedding ``embedding`` [vocab, hidden], writes features that the target's ``head`` reads."""
 
@@ -113,6 +138,8 @@ class BlockNet(nn.Module):
         self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
         self.register_buffer("head", head.detach()[draft_ids.to(head.device)], persistent=False)
         self.register_buffer("rotary", _rotary(config, 1024).to(embedding), persistent=False)
+        self._steps: tuple[Step, ...] = ()
+        self._speak: Product | None = None
 
     @property
     def block(self) -> int:
@@ -157,20 +184,39 @@ class BlockNet(nn.Module):
             found, state = self.recurrence(inputs, state)
             return self.leave(found), state
         hidden, cell = list(state[0]), list(state[1])
-        for number in range(self.config.recurrent_layers):
-            enter, again, *bias = self.recurrence.all_weights[number]
-            gates, found = F.linear(inputs, enter, bias[0] + bias[1]), []
+        for number, step in enumerate(self._steps or self._step_by_step()):
+            gates, found = step.enter(inputs) + step.bias, []
             for place in range(inputs.shape[1]):
-                taken, kept, fresh, shown = (gates[:, place] + F.linear(hidden[number], again)).chunk(4, dim=-1)
+                taken, kept, fresh, shown = (gates[:, place] + step.again(hidden[number])).chunk(4, dim=-1)
                 cell[number] = torch.sigmoid(kept) * cell[number] + torch.sigmoid(taken) * torch.tanh(fresh)
                 hidden[number] = torch.sigmoid(shown) * torch.tanh(cell[number])
                 found.append(hidden[number])
             inputs = torch.stack(found, dim=1)
         return self.leave(inputs), (torch.stack(hidden), torch.stack(cell))
 
+    def _step_by_step(self, layout: Callable[[Tensor], Product] | None = None) -> tuple[Step, ...]:
+        """The recurrence's layers with their weights as they are now, or as ``layout`` keeps them."""
+        keep = layout or plain
+        weights = self.recurrence.all_weights
+        return tuple(Step(keep(enter), keep(again), bias + more) for enter, again, bias, more in weights)
+
+    def laid_out(self, layout: Callable[[Tensor], Product]) -> BlockNet:
+        """A copy for drafting alone: its matrices are frozen, and kept as ``layout`` makes them."""
+        made = copy.deepcopy(self, {id(shared): shared for shared in (self.embedding, self.head)})
+        made._steps, made._speak = made._step_by_step(layout), layout(made.head)
+        made.leave = Laid(layout(made.leave.weight))
+        for name in ("qkv", "out", "up", "down"):
+            setattr(made.layer, name, Laid(layout(getattr(made.layer, name).weight)))
+        return made
+
     def logits(self, features: Tensor) -> Tensor:
         """The target's own head on features, restricted to the draft vocabulary: [.., draft]."""
-        return F.linear(features, self.head)
+        return F.linear(features, self.head) if self._speak is None else self._speak(features)
+
+
+def plain(weight: Tensor) -> Product:
+    """The matrix as it is."""
+    return partial(F.linear, weight=weight)
 
 
 def _rotary(config: BlockConfig, length: int) -> Tensor:

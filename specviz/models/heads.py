@@ -68,6 +68,8 @@ def drafting_heads(
     network = load_heads(kind, draft, loaded, target, progress)
     if isinstance(network, parallel_net.ParallelNet):
         return _kept(target, ("laid out", id(network)), lambda: _laid_out(network))
+    if isinstance(network, block_net.BlockNet):
+        return _kept(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
     if not isinstance(network, FeatureNet):
         return network
     return _kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
