@@ -63,11 +63,14 @@ class Retrieval(Silent):
             self.store.add(self._text[self._start :])
         self._start = len(self._text)
 
-    def found(self, tail: Sequence[int] = ()) -> list[Found]:
-        """What each memory expects after the text and ``tail``, this run's own text first."""
+    def found(self, tail: Sequence[int] = (), thorough: bool = False) -> list[Found]:
+        """What each memory expects after the text and ``tail``, this run's own text first.
+
+        ``thorough`` tries match lengths that cannot win as well.
+        """
         text = [*self._text[-DEPTH - 1 :], *tail]
         spots = matches(self._tree, text) if tail else self._tree.present()
-        found = [Found(CONTEXT, *best_guess(spots, DEPTH, self.rule))]
+        found = [Found(CONTEXT, *best_guess(spots, DEPTH, self.rule, thorough))]
         if self.store is not None:
             found.append(
                 Found(OUTPUTS, *self.store.ask(lambda tree: best_guess(matches(tree, text), DEPTH, self.rule)))
@@ -76,7 +79,7 @@ class Retrieval(Silent):
 
     def guess(self, context: Context) -> tuple[Guess, Note]:
         """The better guess of the two, empty when it stays below the threshold, and its story."""
-        found = self.found()
+        found = self.found(thorough=context.story)
         best = max(found, key=lambda one: one.guess.score)  # the first of equals: this run's own text
         kept = best.guess if best.guess.score >= self.threshold else Guess()
         return kept, self._note(best, found) if context.story else Note("suffix", {})
@@ -95,7 +98,7 @@ class Retrieval(Silent):
                 "threshold": self.threshold,
                 "used": bool(guess.tokens) and used,
                 "scores": {one.source: one.guess.score for one in found},
-                "tried": [{"length": n, "limit": limit, "score": score} for n, limit, score in best.tried],
+                "tried": [{"length": n, "limit": limit, "score": score} for n, limit, score in sorted(best.tried)],
                 "rows": _rows(guess) if used else [],
                 "remembered": 0 if self.store is None else self.store.tokens,
             },

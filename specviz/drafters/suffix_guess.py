@@ -78,18 +78,20 @@ def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
     return found
 
 
-def best_guess(spots: Sequence[Spot], depth: int, rule: LengthRule) -> tuple[Guess, list[tuple[int, int, float]]]:
+def best_guess(
+    spots: Sequence[Spot], depth: int, rule: LengthRule, thorough: bool = False
+) -> tuple[Guess, list[tuple[int, int, float]]]:
     """The guess of the best score over all match lengths, of equals the longest match's; and (length, limit, score) of
     every length tried. ``spots`` are where matches of 1, 2, … tokens end in a tree of ``depth``.
 
     Chances on one level add up to 1 at most, so no score exceeds the levels below a match, nor the limit: lengths that
-    cannot win by that are not tried.
+    cannot win by that are not tried, unless somebody wants to see them (``thorough``).
     """
     lengths = range(1, len(spots) + 1)
     reach = {length: min(rule.limit(length), depth - length) for length in lengths}
     best, tried = Guess(), []
     for length in sorted(lengths, key=lambda one: (reach[one], one), reverse=True):
-        if reach[length] + 1e-9 < best.score:
+        if reach[length] + 1e-9 < best.score and not thorough:
             break
         guess = grown(spots[length - 1], length, rule.limit(length), rule)
         tried.append((length, guess.limit, guess.score))

@@ -8,7 +8,7 @@ RETRIEVAL: dict[str, dict[str, Any]] = {
     "suffix": {
         "source": "context", "suffix_start": 6, "suffix_length": 2, "occurrences": 3, "limit": 4, "score": 2.5,
         "threshold": 1.0, "used": True, "scores": {"context": 2.5, "outputs": 0.75}, "remembered": 120,
-        "tried": [{"length": 2, "limit": 4, "score": 2.5}, {"length": 1, "limit": 1, "score": 0.5}],
+        "tried": [{"length": 1, "limit": 1, "score": 0.5}, {"length": 2, "limit": 4, "score": 2.5}],
         "rows": [
             {"node": 0, "count": 3, "tokens": [2, 3, 9], "texts": [" sky", " sea", " sun"], "counts": [2, 1, 1],
              "others": 0},

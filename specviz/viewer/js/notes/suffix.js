@@ -18,7 +18,7 @@ const suffixes = (() => {
 
   /** Score by match length, each under the most it could reach; the threshold across. */
   function chart(note, stage) {
-    const tried = study.list(note.tried).slice(0, MOST).reverse();
+    const tried = study.list(note.tried).slice(0, MOST);
     if (!tried.length) return null;
     const { u } = stage;
     const threshold = study.number(note.threshold) || 0;
@@ -33,7 +33,7 @@ const suffixes = (() => {
       const x = left + at * pitch;
       const best = one.length === note.suffix_length;
       const wide = Math.max(2, pitch - 4 * u);
-      const name = best || at === 0 ? String(one.length) : "";
+      const name = best || at === 0 || at === tried.length - 1 ? String(one.length) : "";
       return [
         box(x, y(score), wide, height - y(score), best ? "sv-keptmark" : "sv-quietmark"),
         text(stage, x + wide / 2, height + 13 * u, name, { anchor: "middle", kind: "sv-mute", bold: best }),
