@@ -7,13 +7,16 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from specviz.request import Memory, Request
 from specviz.run import Prepared, prepare
 from specviz.trace.metrics import tau
 from specviz.trace.schema import Step
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,16 @@ class Bencher:
         steps = tuple(decoding.steps())
         seconds = time.perf_counter() - started - decoding.outcome.prefill_ns / 1e9
         return Timed(seconds, steps, tuple(decoding.outcome.output_ids))
+
+
+def apart(work: Callable[[], Found]) -> Found:
+    """What ``work`` returns, done in a thread of its own that ends with it.
+
+    Each thread that computes keeps helpers for its operations, and where there are more of them than cores, all of them
+    sleep between operations instead of waiting awake: a run in one thread slows down for what another once did.
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(work).result()
 
 
 def paired(first: Callable[[], float], second: Callable[[], float], pairs: int) -> tuple[float, list[float]]:

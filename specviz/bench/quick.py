@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from specviz.bench.live import live_view
-from specviz.bench.measure import Bencher, Timed, paired, spread
+from specviz.bench.measure import Bencher, Timed, apart, paired, spread
 from specviz.bench.prompts import GROUNDED, KINDS, QUESTION
 from specviz.bench.report import Report, Row
 from specviz.errors import SpecvizError
@@ -39,7 +40,11 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
     }
     for name, part in parts.items():
         if not methods or name in methods:
-            part(report, bench)
+            # The live part has threads of its own, which no other may hold back.
+            if part is live_view:
+                part(report, bench)
+            else:
+                apart(partial(part, report, bench))
 
 
 def against_transformers(report: Report, bench: Bencher) -> None:
