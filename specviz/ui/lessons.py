@@ -5,8 +5,8 @@ where there is none of that name, ``method`` takes the first recording of a meth
 "ask", "reveal"}. ``at`` says which step: "first", "last", "longest", "none_kept", "first_rejection" or {"step": 4}, counted
 from 0, so that a lesson survives a new recording. ``veiled`` hides the verdict of that step until it is revealed. ``ask`` is
 {"about": "kept"} or {"about": "bonus"}, whose choices and answer come from the step itself, or {"question", "choices",
-"answer"} with the answer counted from 0. ``panel`` opens the method's own panel beside the tree. In every text, {tau} and the other names of :func:`facts` stand for the run's own
-numbers, **x** is bold and `x` is code.
+"answer"} with the answer counted from 0. ``panel`` opens the method's own panel beside the tree. In every text, {tau} and
+the other names of :func:`facts` stand for the run's own numbers, **x** is bold and `x` is code.
 """
 
 from __future__ import annotations
