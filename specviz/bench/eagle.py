@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from specviz.bench import gto, traversal
+from specviz.bench import falcon, gto, traversal
 from specviz.bench.gather import Arm, Sample, Samples, gather
 from specviz.bench.measure import Bencher
 from specviz.bench.prompts import KINDS
@@ -51,7 +51,11 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         found = gather(bench, arms, prompts, heat, report.say)
         for row in rows(found, arms, heat):
             report.add(row)
-    proofs = {"gto": partial(gto.rewarded, heat=0.0), "traversal": partial(traversal.run, heat=1.0)}
+    proofs = {
+        "gto": partial(gto.rewarded, heat=0.0),
+        "falcon": partial(falcon.compared, heat=0.0),
+        "traversal": partial(traversal.run, heat=1.0),
+    }
     for name, proof in proofs.items():
         if not methods or name in methods:
             _proof(report, bench, prompts, name, proof)
