@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from specviz.models.device import choose_device
 from specviz.models.folders import cache_folder
 from specviz.training import data, small_draft, trainer
 from specviz.training.agreement import Agreement
+from specviz.training.commit import commit
 from specviz.training.material import material
 from specviz.training.registry import WEIGHTS, Job
 
@@ -89,7 +89,7 @@ def card_of(
         "licence": "Apache-2.0, as the target's",
         "spent": f"{progress.seconds / 60:.0f} minutes on {device.type}, {progress.tokens} answer tokens",
         "metrics": json.dumps(metrics),
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
@@ -97,10 +97,3 @@ def card_line(path: Path, card: Mapping[str, str]) -> str:
     """The line for ``assets/weights/README.md``."""
     parts = "; ".join(f"{name}: {value}" for name, value in card.items())
     return f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}"
-
-
-def _commit() -> str:
-    """The commit the recipe was run at, or "unknown" outside a checkout."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    asked = subprocess.run(command, cwd=WEIGHTS.parent, capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
