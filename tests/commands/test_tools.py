@@ -60,7 +60,7 @@ def test_calibrate_and_train_hand_over_their_choices(
     monkeypatch.setitem(sys.modules, "specviz.bench.calibrate", calibrate)
     assert main(["calibrate", "stand", "--target", "T"]) == 0
     assert capsys.readouterr().out == "trees/stand.json\n"
-    training = SimpleNamespace(train=lambda name, **more: asked.append((name, more)))
+    training = SimpleNamespace(train=lambda *given: asked.append(given))
     monkeypatch.setitem(sys.modules, "specviz.training", training)
     assert main(["train", "small_draft", "--device", "cpu", "--minutes", "1.5", "--resume"]) == 0
-    assert asked == [("stand", "T"), ("small_draft", {"device": "cpu", "minutes": 1.5, "resume": True})]
+    assert asked == [("stand", "T"), ("small_draft", "cpu", 1.5, True, None)]

@@ -1,0 +1,32 @@
+"""``train``: what the user says reaches the recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specviz.__main__ import main
+from specviz.training import registry
+
+
+def test_the_dialogues_may_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    jobs: list[registry.Job] = []
+
+    class Recipe:
+        make = staticmethod(jobs.append)
+
+    monkeypatch.setattr(registry.importlib, "import_module", lambda name: Recipe)
+    file = str(tmp_path / "dialogues.npz")
+    assert main(["train", "eagle3", "--minutes", "2", "--data", file, "--resume"]) == 0
+    assert main(["train", "eagle"]) == 0
+    first, second = jobs
+    assert (first.recipe.name, first.minutes, first.data, first.resume) == ("eagle3", 2.0, file, True)
+    assert (second.recipe.name, second.data, second.resume) == ("eagle", None, False)
+
+
+def test_dialogues_that_are_not_there_are_told_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "eagle3", "--data", str(tmp_path / "none.npz")]) != 0
+    assert "none.npz" in capsys.readouterr().err
