@@ -128,7 +128,8 @@ class FeatureDrafter(Silent):
             rows = self._stepper.fuse(features[done : done + end - start])
             places = torch.arange(start, end, device=device)
             seen = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
-            last = self._stepper(send(list(ids[start + 1 : end + 1]), device), rows, places, self._cache, start, seen)[-1:]
+            tokens = send(list(ids[start + 1 : end + 1]), device)
+            last = self._stepper(tokens, rows, places, self._cache, start, seen)[-1:]
             done, self._committed = done + end - start, end
             self._calls += 1
         self._waiting = [features[done:]]
