@@ -98,9 +98,12 @@ class TextTarget:
 
         Raises ContextFull beyond the model's own context.
         """
+        self._refuse(capacity)
+        return TextSession(self, capacity, tuple(taps))
+
+    def _refuse(self, capacity: int) -> None:
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
-        return TextSession(self, capacity, tuple(taps))
 
     def lend(self, capacity: int, taps: tuple[int, ...]) -> tuple[FixedCache, GraphRunner]:
         """A static cache with its runner: the last run's when it fits, as capturing graphs takes longer than a run."""
@@ -143,9 +146,12 @@ class TextTarget:
         return seen[None, None]
 
     def run(
-        self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0
+        self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0, **more: Any
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """One call of the model over ``tokens`` [1, row]: logits [row, vocab] (only the ``last`` if set) and taps."""
+        """One call of the model over ``tokens`` [1, row]: logits [row, vocab] (only the ``last`` if set) and taps.
+
+        ``more`` is what only some models are given.
+        """
         asked = {"output_hidden_states": list(taps)} if taps else {}
         with torch.inference_mode():
             found = self.model(
@@ -156,6 +162,7 @@ class TextTarget:
                 use_cache=True,
                 logits_to_keep=last,
                 **asked,
+                **more,
             )
         return found.logits[0], {layer: found.hidden_states[layer][0] for layer in taps}
 

@@ -1,0 +1,151 @@
+"""What one run shows a vision-language model: prompt ids with places for the picture, and the picture, encoded once.
+
+An encoded picture depends on the model and the pixels alone, so it is kept with the model under the pixels' digest, and
+the next method on the same picture finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.errors import BadInput
+
+KEPT = 8
+"""Encoded pictures that are kept with a model; the one looked at longest ago goes first."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A picture as the language model will see it. ``features`` are what transformers calls the encoder's outputs."""
+
+    features: Any
+    nanoseconds: int
+
+
+@dataclass(frozen=True)
+class Sight:
+    """A prompt with its picture. ``visual`` says of every prompt token whether the picture stands there.
+
+    ``positions`` [3, 1, token] are given where a position has three axes; a text token's then is its place plus ``shift``.
+    ``encoding_ns`` is what encoding the picture took, whenever that was.
+    """
+
+    ids: tuple[int, ...]
+    visual: tuple[bool, ...]
+    placeholder: int
+    features: Any = None
+    positions: Tensor | None = None
+    shift: int = 0
+    encoding_ns: int = 0
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        """The places of the prompt that hold text."""
+        return tuple(place for place, seen in enumerate(self.visual) if not seen)
+
+
+_LOCK = threading.Lock()
+_ENCODED: weakref.WeakKeyDictionary[Any, OrderedDict[str, Encoding]] = weakref.WeakKeyDictionary()
+
+
+def sight(model: Any, inputs: Mapping[str, Any], axes: int = 1) -> Sight:
+    """What a processor made of a prompt and its picture, encoded. ``axes`` as in the model's family.
+
+    ``inputs`` hold ``input_ids`` [1, token], and with a picture ``pixel_values`` and what else this model's encoder takes.
+    Raises BadInput when the prompt's places do not match the picture.
+    """
+    ids = inputs["input_ids"]
+    placeholder = int(model.config.image_token_id)
+    visual = ids[0] == placeholder
+    if inputs.get("pixel_values") is None:
+        if bool(visual.any()):
+            raise BadInput("The prompt has a place for a picture, and there is none. Choose a picture.")
+        return _plain(ids, placeholder)
+    if not bool(visual.any()):
+        raise BadInput("There is a picture, and the prompt has no place for it. Leave one of them out.")
+    encoding = encoded(model, {name: value for name, value in inputs.items() if isinstance(value, Tensor)})
+    _must_fit(encoding.features, int(visual.sum()))
+    positions, shift = None, 0
+    if axes > 1:
+        found, delta = model.model.get_rope_index(
+            ids, mm_token_type_ids=visual[None].int(), image_grid_thw=inputs["image_grid_thw"]
+        )
+        positions, shift = found.to(model.device), int(delta)
+    return Sight(
+        tuple(ids[0].tolist()),
+        tuple(visual.tolist()),
+        placeholder,
+        encoding.features,
+        positions,
+        shift,
+        encoding.nanoseconds,
+    )
+
+
+def _plain(ids: Tensor, placeholder: int) -> Sight:
+    return Sight(tuple(ids[0].tolist()), (False,) * ids.shape[1], placeholder)
+
+
+def encoded(model: Any, inputs: Mapping[str, Tensor]) -> Encoding:
+    """The picture in ``inputs`` as this model sees it, from memory when it was shown before."""
+    takes = inspect.signature(model.model.get_image_features).parameters
+    given = {name: value for name, value in inputs.items() if name in takes}
+    key = digest(given)
+    with _LOCK:
+        kept = _ENCODED.setdefault(model, OrderedDict())
+        if key in kept:
+            kept.move_to_end(key)
+            return kept[key]
+    started = time.perf_counter_ns()
+    with torch.inference_mode():
+        moved = {name: _moved(value, model) for name, value in given.items()}
+        features = model.model.get_image_features(**moved, return_dict=True)
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
+    found = Encoding(features, time.perf_counter_ns() - started)
+    with _LOCK:
+        kept[key] = found
+        while len(kept) > KEPT:
+            kept.popitem(last=False)
+    return found
+
+
+def digest(inputs: Mapping[str, Tensor]) -> str:
+    """A name for these pixels: equal for equal tensors alone."""
+    made = hashlib.sha256()
+    for name in sorted(inputs):
+        value = inputs[name].detach().cpu().contiguous()
+        made.update(repr((name, tuple(value.shape), str(value.dtype))).encode())
+        made.update(value.flatten().view(torch.uint8).numpy().tobytes())
+    return made.hexdigest()
+
+
+def rows_of(features: Any) -> int:
+    """How many prompt tokens an encoded picture takes."""
+    pooled = features.pooler_output
+    parts: Sequence[Tensor] = pooled if isinstance(pooled, list | tuple) else [pooled]
+    return sum(part.numel() // part.shape[-1] for part in parts)
+
+
+def _must_fit(features: Any, places: int) -> None:
+    rows = rows_of(features)
+    if rows != places:
+        raise BadInput(
+            f"The picture takes {rows} tokens and the prompt has {places} places for it; prepare both with one processor."
+        )
+
+
+def _moved(value: Tensor, model: Any) -> Tensor:
+    """On the model's device; pixels in its number format too."""
+    return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)

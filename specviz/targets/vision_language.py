@@ -1,0 +1,153 @@
+"""A vision-language model as a target: the picture enters with the prompt, after that it decodes text like any other.
+
+The picture is encoded once (see ``sights``) and handed over ready at every prefill. What differs between the families is
+told in one table: where a token stands (one axis, three, or counted from 1) and whether a prompt looks both ways. The
+positions of a run live in its target, never on the model, which other runs share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.engine.cache import FixedCache
+from specviz.engine.interfaces import TargetPass
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.targets.sights import Sight
+from specviz.targets.text import SLIDING, TextSession, TextTarget, layer_kinds, trouble
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one kind of model reads pictures.
+
+    ``axes`` is 3 where a position is (time, row, column), else 1; ``first`` is the number of the first position. ``blocks``
+    says who sees later tokens at prefill: "picture" for the tokens of one picture among themselves, "prompt" for the whole
+    prompt, "" for nobody.
+    """
+
+    axes: int = 1
+    first: int = 0
+    blocks: str = ""
+
+
+FAMILIES: Mapping[str, Family] = {
+    "smolvlm": Family(),
+    "idefics3": Family(),
+    "llava": Family(),
+    "qwen2_vl": Family(axes=3),
+    "qwen2_5_vl": Family(axes=3),
+    "qwen3_vl": Family(axes=3),
+    "gemma3": Family(blocks="picture"),
+    "paligemma": Family(first=1, blocks="prompt"),
+}
+
+
+def family_of(model: Any, name: str) -> Family:
+    """The model's family. Raises ModelUnavailable with the reason when trees cannot be verified on it."""
+    config = model.config
+    kind = str(getattr(config, "model_type", ""))
+    reason = trouble(model, layer_kinds(config.get_text_config()))
+    if not reason and kind not in FAMILIES:
+        reason = (
+            f"is of the kind {kind}, for which nobody has checked that a tree pass equals its paths; choose a target of "
+            f"the kinds {', '.join(FAMILIES)}"
+        )
+    if not reason and FAMILIES[kind].blocks == "prompt" and SLIDING in layer_kinds(config.get_text_config()):
+        reason = "has sliding layers but takes one mask for all of them; choose a target whose layers all attend fully"
+    if reason:
+        raise ModelUnavailable(f"{name} {reason}.")
+    return FAMILIES[kind]
+
+
+class VisionLanguageTarget(TextTarget):
+    """Wraps a loaded model for one run: ``sight`` is its prompt with its picture. Runs of one model share nothing else."""
+
+    def __init__(self, model: Any, name: str, eos_ids: Sequence[int], sight: Sight, tier: str = "auto") -> None:
+        self.family = family_of(model, name)
+        self.sight = sight
+        if sight.visual and sight.visual[-1]:
+            raise BadInput("The prompt ends with the picture; a question has to follow it.")
+        super().__init__(model, name, eos_ids, tier)
+
+    def _obstacle(self) -> str:
+        if self.family.blocks:
+            return "its prompt does not only look back, so its prefill needs a mask of its own"
+        return super()._obstacle()
+
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> VisionLanguageSession:
+        self._refuse(capacity)
+        return VisionLanguageSession(self, capacity, tuple(taps))
+
+    def run(
+        self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0, **more: Any
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """As :meth:`TextTarget.run`; ``positions`` [1, row] count cached tokens, [axis, 1, row] are final."""
+        if positions.ndim == 2:
+            positions = positions + (self.family.first + self.sight.shift)
+            if self.family.axes > 1:
+                positions = positions[None].expand(self.family.axes, -1, -1)
+        return super().run(tokens, positions, mask, cache, taps, last, **more)
+
+    def holds(self, ids: Sequence[int]) -> bool:
+        """Whether ``ids`` start with this run's prompt, or are its beginning up to somewhere behind the picture."""
+        mine = self.sight.ids[: len(ids)]
+        return tuple(ids[: len(mine)]) == mine and not any(self.sight.visual[len(mine) :]) and any(self.sight.visual)
+
+
+class VisionLanguageSession(TextSession):
+    """One run's cache on a :class:`VisionLanguageTarget`."""
+
+    target: VisionLanguageTarget
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """As :meth:`TextSession.prefill`. The prompt brings its picture along; any other text has none.
+
+        Raises BadInput when a text holds the picture's placeholders but is not this run's prompt.
+        """
+        target = self.target
+        if self.length or not target.holds(ids):
+            if target.sight.placeholder in ids:
+                raise BadInput("This text has a place for a picture, and is not the prompt that the picture came with.")
+            return super().prefill(ids)
+        prompt, rest = list(ids[: len(target.sight.ids)]), list(ids[len(target.sight.ids) :])
+        looked = self._look(len(prompt))
+        if not rest:
+            return looked
+        after = super().prefill(rest)
+        hidden = {tap: torch.cat((looked.hidden[tap], after.hidden[tap])) for tap in looked.hidden}
+        return TargetPass(after.logits, hidden)
+
+    def _look(self, length: int) -> TargetPass:
+        """Prefill the prompt's first ``length`` tokens with the picture. Where a prompt looks both ways all of it goes
+        through the model, because its last tokens change what the first ones see; what was not asked for is taken back."""
+        target, sight = self.target, self.target.sight
+        whole = len(sight.ids) if target.family.blocks == "prompt" else length
+        tokens = torch.tensor([sight.ids[:whole]], dtype=torch.long, device=target.device)
+        if isinstance(self._cache, FixedCache):
+            self._cache.point()
+        more: dict[str, Any] = {"mm_encoder_outputs": {"image": sight.features}}
+        if target.family.blocks == "picture":
+            more["token_type_ids"] = torch.tensor([sight.visual[:whole]], dtype=torch.long, device=target.device)
+        elif target.family.blocks == "prompt":
+            more["token_type_ids"] = torch.zeros_like(tokens)
+        mask = None if target.family.blocks else super()._chain_mask(whole, 0)
+        positions = torch.arange(whole, device=target.device)[None]
+        if sight.positions is not None:
+            positions = sight.positions[:, :, :whole]
+        last = whole - length + 1
+        logits, hidden = target.run(tokens, positions, mask, self._cache.cache, self.taps, last=last, **more)
+        self._cache.advance(whole)
+        self._cache.rewind(length)
+        return TargetPass(logits[:1], {tap: states[:length] for tap, states in hidden.items()})
+
+    def _chain_mask(self, tokens: int, start: int) -> Any:
+        """A model whose prompts look both ways would make such a mask for plain text too, so it is told."""
+        if self.target.family.blocks == "prompt" and start == 0:
+            column = torch.arange(tokens, device=self.target.device)
+            return self.target.mask(column[None, :] <= column[:, None], 0, range(tokens))
+        return super()._chain_mask(tokens, start)

@@ -1,0 +1,227 @@
+"""Seven families of vision-language models: a tree pass equals every path alone, the cache a fresh prefill."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlavaConfig, MllamaConfig, MllamaForConditionalGeneration
+
+from specviz.engine.tree import DraftTree
+from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.targets import sights
+from specviz.targets.vision_language import FAMILIES, VisionLanguageTarget, family_of
+from tests.targets.families import LAYERS, MAKERS, PICTURE, inputs, prompt, tiny, told
+
+BRANCHES = [11, 12, 13, 14, 15, 16, 17, 18, 19]
+PARENTS = [-1, 0, 0, 0, 1, 1, 2, 4, 4, 7]
+KINDS = list(MAKERS)
+# One-way prompts can be captured in a graph; the others are refused there, which is tested below.
+WAYS = [(kind, attention, "eager") for kind in KINDS for attention in ("sdpa", "eager")]
+WAYS += [(kind, "sdpa", "graph") for kind in KINDS if not FAMILIES[kind].blocks]
+
+
+def target_of(made: Any, kind: str, tier: str = "eager", seed: int = 0) -> VisionLanguageTarget:
+    sight = sights.sight(made, inputs(kind, seed), FAMILIES[kind].axes)
+    return VisionLanguageTarget(made, kind, (), sight, tier)
+
+
+def alone(made: Any, kind: str, more: list[int], seed: int = 0) -> torch.Tensor:
+    """The model's own last row for prompt, picture and ``more``, without a cache, masks or positions of ours."""
+    fresh = copy.copy(made)
+    with torch.no_grad():
+        found = fresh(**told(kind, inputs(kind, seed), more), use_cache=False).logits[0, -1]
+    if hasattr(made.model, "rope_deltas"):
+        made.model.rope_deltas = None
+    return found
+
+
+def far(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one - other).abs().max() / other.abs().max())
+
+
+@pytest.mark.parametrize(("kind", "attention", "tier"), WAYS)
+def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: str) -> None:
+    made = tiny(kind, attention)
+    session = target_of(made, kind, tier).open(64)
+    ids = prompt(kind)
+    first = session.prefill(ids[:-1])
+    tree = DraftTree.of([ids[-1], *BRANCHES], PARENTS)
+    logits = session.score(tree).logits
+    assert session.length == len(ids) - 1
+    assert first.logits.shape == (1, logits.shape[1])
+    for node in range(len(tree)):
+        path = [tree.host_tokens[one] for one in tree.shape.path(node)][1:]
+        assert far(logits[node], alone(made, kind, path)) < 3e-6
+    session.keep((0, 1, 4, 7, 9))
+    after = session.score(DraftTree.of([60], [-1])).logits[0]
+    assert far(after, alone(made, kind, [11, 14, 17, 19, 60])) < 3e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_picture_matters(kind: str) -> None:
+    made = tiny(kind)
+    rows = []
+    for seed in (0, 1):
+        session = target_of(made, kind, seed=seed).open(64)
+        session.prefill(prompt(kind)[:-1])
+        rows.append(session.score(DraftTree.of([prompt(kind)[-1]], [-1])).logits[0])
+    assert far(rows[0], rows[1]) > 1e-2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kept_paths_leave_the_cache_of_a_fresh_prefill(kind: str) -> None:
+    made = tiny(kind, dtype=torch.float64)
+    target = target_of(made, kind)
+    ids, session = prompt(kind), target.open(64)
+    session.prefill(ids[:-1])
+    text = list(ids)
+    for path in ((0, 1, 4, 7, 9), (0,), (0, 2, 6), (0, 1, 4, 8)):
+        tree = DraftTree.of([text[-1], *BRANCHES], PARENTS)
+        session.score(tree)
+        session.keep(path)
+        text += [tree.host_tokens[node] for node in path[1:]] + [33]
+        fresh = target.open(64)
+        fresh.prefill(text[:-1])
+        for mine, other in zip(session.tensors(), fresh.tensors(), strict=True):
+            assert mine[0].shape == other[0].shape
+            assert float((mine[0] - other[0]).abs().max()) < 1e-9
+            assert float((mine[1] - other[1]).abs().max()) < 1e-9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_taps_cover_the_whole_prompt(kind: str) -> None:
+    made = tiny(kind, dtype=torch.float64)
+    ids = prompt(kind)
+    session = target_of(made, kind).open(64, taps=(0, LAYERS))
+    hidden = session.prefill(ids[:-1]).hidden
+    with torch.no_grad():
+        found = made(**told(kind, inputs(kind), []), use_cache=False, output_hidden_states=True).hidden_states
+    for layer in (0, LAYERS):
+        assert hidden[layer].shape == (len(ids) - 1, 48)
+        assert far(hidden[layer], found[layer][0, : len(ids) - 1]) < 1e-9
+
+
+def test_positions_of_a_run_never_reach_the_shared_model() -> None:
+    made = tiny("qwen2_5_vl")
+    made.model.rope_deltas = None
+    first, second = target_of(made, "qwen2_5_vl"), target_of(made, "qwen2_5_vl", seed=1)
+    assert first.sight.shift == -2  # four patches take two rows and columns
+    one, two = first.open(64), second.open(64)
+    one.prefill(prompt("qwen2_5_vl")[:-1])
+    two.prefill(prompt("qwen2_5_vl")[:-1])
+    tree = DraftTree.of([prompt("qwen2_5_vl")[-1], *BRANCHES], PARENTS)
+    before = one.score(tree).logits.clone()
+    one.rewind(one.length)
+    two.score(tree)
+    assert torch.equal(one.score(tree).logits, before)
+    assert made.model.rope_deltas is None
+
+
+def test_a_picture_is_encoded_once_for_all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tiny("smolvlm")
+    calls, encode = [], made.model.get_image_features
+    takes = sights.inspect.signature(encode)
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return encode(*args, **kwargs)
+
+    counted.__signature__ = takes  # type: ignore[attr-defined]
+    monkeypatch.setattr(made.model, "get_image_features", counted)
+    found = [sights.sight(made, inputs("smolvlm", seed)) for seed in (0, 1, 0, 0, 1)]
+    assert len(calls) == 2
+    assert found[0].features is found[2].features is not found[1].features
+    assert found[0].encoding_ns == found[3].encoding_ns > 0
+
+
+def test_only_the_last_few_pictures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tiny("smolvlm")
+    monkeypatch.setattr(sights, "KEPT", 2)
+    first = sights.sight(made, inputs("smolvlm", 0))
+    for seed in (1, 2):
+        sights.sight(made, inputs("smolvlm", seed))
+    assert sights.sight(made, inputs("smolvlm", 0)).features is not first.features
+
+
+def test_the_picture_is_not_sent_again_with_the_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = tiny("llava")
+    session = target_of(made, "llava").open(64)
+    shown = []
+    forward = made.forward
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        shown.append("mm_encoder_outputs" in kwargs)
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(made, "forward", watched)
+    session.prefill(prompt("llava")[:-1])
+    session.score(DraftTree.of([5, 6], [-1, 0]))
+    assert shown == [True, False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_text_without_a_picture_is_text(kind: str) -> None:
+    made = tiny(kind)
+    target, ids = target_of(made, kind), [5, 9, 14, 22, 31, 40, 41]
+    session = target.open(64)
+    session.prefill(ids[:4])
+    logits = session.score(DraftTree.of(ids[4:], range(-1, 2))).logits
+    other = target.open(64)
+    assert far(other.prefill(ids).logits[0], logits[-1]) < 3e-6
+
+
+def test_another_text_with_a_place_for_a_picture_is_refused() -> None:
+    session = target_of(tiny("smolvlm"), "smolvlm").open(64)
+    with pytest.raises(BadInput, match="not the prompt"):
+        session.prefill([7, PICTURE, PICTURE, PICTURE, PICTURE, 8])
+    with pytest.raises(BadInput, match="not the prompt"):
+        session.prefill(prompt("smolvlm")[:6])  # cut in the middle of the picture
+
+
+def test_a_prompt_and_its_picture_have_to_belong_together() -> None:
+    made = tiny("smolvlm")
+    given = inputs("smolvlm")
+    with pytest.raises(BadInput, match="Choose a picture"):
+        sights.sight(made, {"input_ids": given["input_ids"]})
+    with pytest.raises(BadInput, match="no place for it"):
+        sights.sight(made, {**given, "input_ids": torch.tensor([[4, 5, 6]])})
+    with pytest.raises(BadInput, match="4 tokens and the prompt has 3 places"):
+        sights.sight(made, {**given, "input_ids": torch.tensor([[4, PICTURE, PICTURE, PICTURE, 6]])})
+    with pytest.raises(BadInput, match="question has to follow"):
+        sight = sights.sight(made, inputs("smolvlm", ids=[4, 5, *[PICTURE] * 4]))
+        VisionLanguageTarget(made, "smolvlm", (), sight)
+
+
+def test_models_that_cannot_work_are_refused_with_a_reason() -> None:
+    crossing = MllamaForConditionalGeneration.__new__(MllamaForConditionalGeneration)
+    torch.nn.Module.__init__(crossing)
+    crossing.config = MllamaConfig(text_config={"num_hidden_layers": 2, "cross_attention_layers": [1]})
+    crossing.config._attn_implementation = "sdpa"
+    with pytest.raises(ModelUnavailable, match="kind mllama, for which nobody has checked"):
+        family_of(crossing, "a model that looks across")
+    recurrent = tiny("llava")
+    recurrent.config = LlavaConfig(
+        text_config=LlamaConfig(num_hidden_layers=2, layer_types=["linear_attention", "full_attention"]).to_dict()
+    )
+    recurrent.config._attn_implementation = "sdpa"
+    with pytest.raises(ModelUnavailable, match="linear_attention, which cannot hold the branches"):
+        family_of(recurrent, "a hybrid")
+    sliding = tiny("paligemma")
+    sliding.config.text_config.layer_types = ["sliding_attention"] * LAYERS
+    with pytest.raises(ModelUnavailable, match="takes one mask"):
+        family_of(sliding, "PaliGemma 2")
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "paligemma"])
+def test_prompts_that_look_both_ways_are_refused_in_the_graph_tier(kind: str) -> None:
+    with pytest.raises(BadInput, match="does not only look back"):
+        target_of(tiny(kind), kind, "graph")
+    assert target_of(tiny(kind), kind, "auto").tier == "eager"
+
+
+def test_more_than_the_context_is_refused() -> None:
+    with pytest.raises(ContextFull, match="512"):
+        target_of(tiny("smolvlm"), "smolvlm").open(513)
