@@ -12,7 +12,7 @@ from specviz.errors import BadTrace
 from specviz.request import Memory, Request
 from specviz.trace import store as traces
 from specviz.trace.schema import End, Trace
-from specviz.trace.store import TraceStore, TraceWriter
+from specviz.trace.store import TraceWriter
 from specviz.ui.engine import Stream
 from specviz.ui.feed import Feed
 from specviz.ui.line import Line, Ticket
