@@ -15,7 +15,11 @@ MOST_NEW_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Request:
-    """What to run. ``raw`` skips the chat template; "auto" picks dtype, device and tier by what the machine can do."""
+    """What to run. ``raw`` skips the chat template; "auto" picks dtype, device and tier by what the machine can do.
+
+    ``image`` is a picture that the prompt is about, a path or a PNG's or JPEG's bytes, for targets that read pictures.
+    ``guidance`` is how hard an image follows its prompt, None for what the target was made for.
+    """
 
     method: str
     prompt: str
@@ -33,12 +37,16 @@ class Request:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     baseline: bool = False
     record: str = "tree"
+    image: bytes | str | None = None
+    guidance: float | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt.strip():
             raise BadInput("The prompt is empty; write something for the model to continue.")
         if not 1 <= self.max_new_tokens <= MOST_NEW_TOKENS:
-            raise BadInput(f"max_new_tokens is {self.max_new_tokens}; choose a whole number from 1 to {MOST_NEW_TOKENS}.")
+            raise BadInput(
+                f"max_new_tokens is {self.max_new_tokens}; choose a whole number from 1 to {MOST_NEW_TOKENS}."
+            )
         if not 0 <= self.seed < 2**63:
             raise BadInput(f"seed is {self.seed}; choose a whole number from 0 to 2**63 - 1.")
 

@@ -5,14 +5,13 @@ The module itself can be called, ``specviz.run(method="prompt_lookup", prompt="â
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,102 +19,33 @@ import torch
 import transformers
 
 import specviz
-from specviz.engine.cost import CostCurve, measure
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
-from specviz.engine.sampling import Noise, Warp
-from specviz.errors import ContextFull
+from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
-from specviz.methods.parts import Parts
-from specviz.methods.registry import Method, get
-from specviz.models.drafts import draft_model
-from specviz.models.heads import drafting_heads
-from specviz.models.load import LoadedText, load_causal_lm
-from specviz.models.text import TokenizerText
+from specviz.methods.registry import get
+from specviz.models.kinds import modality_of
+from specviz.preparing import text
+from specviz.preparing.prepared import KINDS, Prepared, Progress
 from specviz.request import Memory, Request
-from specviz.targets.text import TextTarget
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step, Trace
 
-Progress = Callable[[str, float | None], None]
 Event = Run | Step | End
-
-
-_CURVES: dict[tuple[str, ...], CostCurve] = {}
-_CURVES_LOCK = threading.Lock()
-
-
-def cost_curve(target: TextTarget) -> CostCurve:
-    """The cost curve of this target here, measured once per process."""
-    key = (target.name, str(target.device), str(target.dtype), target.tier)
-    with _CURVES_LOCK:
-        if key not in _CURVES:
-            _CURVES[key] = measure(target)
-        return _CURVES[key]
-
-
-@dataclass
-class Prepared:
-    """A request with everything it names loaded and checked; nothing has been decoded yet."""
-
-    request: Request
-    method: Method
-    parameters: Any
-    loaded: LoadedText
-    target: TextTarget
-    text: TokenizerText
-    prompt_ids: list[int]
-    parts: Parts
-
-    def compose(self, name: str | None = None) -> Composition:
-        """The method's composition, or a parameterless one's by ``name``."""
-        if name is not None:
-            other = get(name)
-            return other.compose(other.parameters(), self.parts)
-        return self.method.compose(self.parameters, self.parts)
-
-    def decoding(self, composition: Composition, seed: int, record: str, cancel: threading.Event) -> Decoding:
-        """One run, ready to start."""
-        request = self.request
-        recorder = Recorder(self.text, record)
-        return Decoding(
-            self.target, composition, self.prompt_ids, self.parts.warp, Noise(seed), request.max_new_tokens, recorder, cancel
-        )
+_KINDS: dict[str, Callable[[Request, Memory, Progress], Prepared]] = {"text": text.prepare}
+"""Who makes a request ready, by what its target works on."""
 
 
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:
-    """Load and check. Raises a SpecvizError that says what to change."""
+    """Load and check, as the target's kind wants it. Raises a SpecvizError that says what to change."""
     progress = progress or (lambda message, fraction: None)
-    memory = memory or Memory()
-    method = get(request.method)
-    warp = Warp(request.temperature, request.top_k, request.top_p)
-    parameters = build(method.parameters, request.parameters, request.method)
-    loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
-    target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), request.tier)
-    text = loaded.text
-    ids = text.encode(request.prompt, request.raw)
-    if len(ids) + request.max_new_tokens > target.context_length:
-        raise ContextFull(
-            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
-            f"{target.context_length} that {loaded.name} can see. Shorten the prompt or ask for fewer tokens."
-        )
-    key = hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest()
-    parts = Parts(
-        target=target,
-        warp=warp,
-        prompt_key=key,
-        recall=memory.recall,
-        cost_curve=lambda: _announced_curve(target, progress),
-        draft_model=lambda: draft_model(request.draft, loaded, target, progress),
-        heads=lambda kind: drafting_heads(kind, request.draft, loaded, target, progress),
-    )
-    return Prepared(request, method, parameters, loaded, target, text, ids, parts)
-
-
-def _announced_curve(target: TextTarget, progress: Progress) -> CostCurve:
-    progress("Measuring what a pass costs here", None)
-    return cost_curve(target)
+    # What is wrong with the request itself is said before anything is fetched or loaded.
+    build(get(request.method).parameters, request.parameters, request.method)
+    modality = modality_of(request.target, progress)
+    if modality not in _KINDS:
+        known = " or ".join(KINDS[one] for one in _KINDS)
+        raise ModelUnavailable(f"{request.target} works on {KINDS[modality]}; choose a target that works on {known}.")
+    return _KINDS[modality](request, memory or Memory(), progress)
 
 
 def stream(
@@ -135,10 +65,10 @@ def stream(
     _earlier_trajectories(prepared, cancel)
     yield run_record(prepared, composition)
     decoding = prepared.decoding(composition, request.seed, request.record, cancel)
-    steps = []
+    steps: list[Step] = []
     for step in decoding.steps():
-        steps.append(step)
-        yield step
+        steps.append(prepared.told(step, decoding.outcome.output_ids))
+        yield steps[-1]
     end = end_record(prepared, decoding, steps)
     yield end
     if request.baseline and end.reason in {"eos", "budget", "context"}:
@@ -181,6 +111,7 @@ def end_record(prepared: Prepared, decoding: Decoding, steps: list[Step]) -> End
         prefill_ns=outcome.prefill_ns,
         metrics=summarise(steps, outcome.reason, outcome.prefill_ns),
         message=outcome.message,
+        **prepared.closing(outcome.output_ids),
     )
 
 
@@ -211,7 +142,7 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
     """What was asked for and where it runs, for its trace."""
     request, method, loaded, target = prepared.request, prepared.method, prepared.loaded, prepared.target
     return Run(
-        modality="text",
+        modality=prepared.modality,
         target=loaded.name,
         method=method.name,
         title=method.title,
@@ -223,15 +154,14 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
         tier=target.tier,
         prompt=request.prompt,
         prompt_pieces=prepared.text.pieces([], prepared.prompt_ids),
-        max_new_tokens=request.max_new_tokens,
+        max_new_tokens=prepared.budget,
         bound=method.bound,
         draft=composition.draft_name,
-        chat_template=loaded.text.uses_template(request.raw),
-        tokenizer_hash=loaded.tokenizer_hash,
         libraries=_libraries(),
         machine=_machine(target.device),
         recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         warnings=tuple(word for word in (*loaded.warnings, target.warning, *composition.warnings) if word),
+        **prepared.facts,
     )
 
 

@@ -1,0 +1,43 @@
+"""Text: a causal language model, its tokenizer, and the prompt as a chat turn or as it stands."""
+
+from __future__ import annotations
+
+import hashlib
+
+from specviz.engine.sampling import Warp
+from specviz.errors import ContextFull
+from specviz.methods.parameters import build
+from specviz.methods.parts import Parts
+from specviz.models.drafts import draft_model
+from specviz.models.heads import drafting_heads
+from specviz.models.load import load_causal_lm
+from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
+from specviz.request import Memory, Request
+from specviz.targets.text import TextTarget
+
+
+def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
+    """Load and check. Raises a SpecvizError that says what to change."""
+    method = suited(request.method, "text", request.target)
+    warp = Warp(request.temperature, request.top_k, request.top_p)
+    parameters = build(method.parameters, request.parameters, request.method)
+    loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
+    target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), request.tier)
+    text = loaded.text
+    ids = text.encode(request.prompt, request.raw)
+    if len(ids) + request.max_new_tokens > target.context_length:
+        raise ContextFull(
+            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
+            f"{target.context_length} that {loaded.name} can see. Shorten the prompt or ask for fewer tokens."
+        )
+    parts = Parts(
+        target=target,
+        warp=warp,
+        prompt_key=hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),
+        recall=memory.recall,
+        cost_curve=lambda: measured_curve(target, progress),
+        draft_model=lambda: draft_model(request.draft, loaded, target, progress),
+        heads=lambda kind: drafting_heads(kind, request.draft, loaded, target, progress),
+    )
+    template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
+    return Prepared(request, method, parameters, loaded, target, text, ids, parts, facts=template)
