@@ -11,6 +11,8 @@ from specviz.errors import ModelUnavailable
 TARGET = "target"
 DRAFT = "draft"
 DEFAULT_TEXT_TARGET = "smollm2-135m-instruct"
+DEFAULT_VISION_TARGET = "scenes-vlm"
+VISION = "vision_language"
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ def _hub(
     return Entry(name, title, "text", (TARGET, DRAFT), source, family, parameters, licence, note=note)
 
 
+def _picture_model(name: str, repository: str, family: str, parameters: int, licence: str) -> Entry:
+    """A vision-language model on the hub."""
+    title = repository.split("/")[1].replace("-", " ")
+    return Entry(name, title, VISION, (TARGET,), HubRepository(repository, 2 * parameters), family, parameters, licence)
+
+
 _APACHE = "Apache-2.0"
 _SMOL_PAIR = "The 135M model is its draft model: same tokenizer."
 _QWEN_PAIR = "Qwen3 0.6B is its draft model: same tokenizer."
@@ -125,6 +133,24 @@ _ENTRIES = (
         _GATED,
         gated=True,
     ),
+    Entry(
+        name=DEFAULT_VISION_TARGET,
+        title="Scenes: describes pictures of things",
+        modality=VISION,
+        roles=(TARGET,),
+        source=ShippedFile("assets/weights/scenes_vlm.safetensors", 1, "0" * 64),
+        family="scenes-vlm",
+        parameters=6_000_000,
+        licence=_APACHE,
+        note="Comes with the project. It knows emoji and plain shapes on a canvas, nothing else.",
+    ),
+    _picture_model(
+        "smolvlm2-2.2b-instruct", "HuggingFaceTB/SmolVLM2-2.2B-Instruct", "smolvlm2", 2_246_784_880, _APACHE
+    ),
+    _picture_model(
+        "qwen2.5-vl-3b-instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "qwen2.5-vl", 3_754_622_976, "Qwen Research License"
+    ),
+    _picture_model("llava-1.5-7b", "llava-hf/llava-1.5-7b-hf", "llava-1.5", 7_063_427_072, "Llama 2 Community License"),
 )
 _BY_NAME = {entry.name: entry for entry in _ENTRIES}
 
