@@ -1,0 +1,82 @@
+"""Tiny random image models of the standard class, and their partners: what the image methods' tests stand on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import JanusConfig, JanusForConditionalGeneration
+
+from specviz.drafters.feature_net import FeatureConfig, FeatureNet
+from specviz.drafters.latent_samplers import LatentSamplers, SamplerConfig
+from specviz.models.image import LoadedImage, loaded_from
+from specviz.models.image_parts import feature_net
+from specviz.models.image_shape import TextShape, VqShape, janus_config
+from specviz.models.prompts import SPECIAL, WordPrompts
+
+CODES = 24
+
+
+def tiny_prompts() -> WordPrompts:
+    """Prompts letter by letter."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: place for place, token in enumerate([*SPECIAL, *letters])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+    tokenizer.decoder = decoders.ByteLevel()
+    return WordPrompts(tokenizer.to_str())
+
+
+def tiny_image(
+    seed: int = 0,
+    grid: int = 6,
+    codes: int = CODES,
+    dtype: torch.dtype = torch.float64,
+    layers: int = 2,
+    width: int = 32,
+) -> LoadedImage:
+    """A random Janus of two layers that draws ``grid`` x ``grid`` codes, neither constant nor hopeless."""
+    torch.manual_seed(seed)
+    prompts = tiny_prompts()
+    vq = VqShape(codes=codes, dim=8, channels=32, multiplier=(1, 1), blocks=1, latent=32)
+    text = TextShape(prompts=prompts.size, width=width, inner=2 * width, layers=layers, heads=2)
+    model = JanusForConditionalGeneration(JanusConfig(**janus_config(vq, text, grid))).eval().requires_grad_(False)
+    torch.manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2 and "vqmodel" not in name:
+            weight.normal_(std=0.25)
+    model.model.generation_embeddings.weight.normal_()
+    codebook = model.model.vqmodel.quantize.embedding.weight
+    codebook.copy_(F.normalize(torch.randn_like(codebook), dim=-1))
+    loaded = loaded_from(f"tiny-{grid * 2}", model.to(dtype), prompts, guidance=2.0)
+    return replace(loaded, digest=f"tiny-{seed}-{grid}", codebook_digest=f"tiny-{seed}")
+
+
+def tiny_pair(seed: int = 0, grid: int = 6, codes: int = CODES) -> tuple[LoadedImage, LoadedImage]:
+    """A model and its partner of half the grid; both mean the same by a code."""
+    large = tiny_image(seed, grid, codes)
+    small = tiny_image(seed + 1, grid // 2, codes)
+    small.model.model.vqmodel.load_state_dict(large.model.model.vqmodel.state_dict())
+    return large, replace(small, codebook=large.codebook, codebook_digest=large.codebook_digest)
+
+
+def tiny_image_drafter(loaded: LoadedImage, seed: int = 0) -> FeatureNet:
+    """A random drafter for this model."""
+    torch.manual_seed(seed)
+    text = loaded.model.config.text_config
+    config = FeatureConfig(
+        vocab_size=loaded.first_code + loaded.codes, hidden=text.hidden_size, heads=2, kv_heads=2,
+        head_size=text.hidden_size // 2, inner=2 * text.hidden_size, taps=(text.num_hidden_layers,), wide=False,
+    )  # fmt: skip
+    head = torch.randn(loaded.codes, text.hidden_size) / 2
+    blank = FeatureNet(config, torch.zeros(config.vocab_size, config.hidden), head, None)
+    return feature_net(loaded, config, head, {name: value + 0.0 for name, value in blank.state_dict().items()})
+
+
+def tiny_samplers(loaded: LoadedImage, seed: int = 0) -> LatentSamplers:
+    """Random samplers over this model's codes."""
+    torch.manual_seed(seed)
+    net = LatentSamplers(SamplerConfig(dim=loaded.codebook.shape[1], width=16, layers=2), loaded.codebook.float())
+    return net.eval().requires_grad_(False)
