@@ -34,22 +34,7 @@ def janus_config(vq: VqShape, text: TextShape, grid: int) -> dict[str, Any]:
     """What ``JanusConfig(**…)`` takes for ``grid`` x ``grid`` codes. The part that sees pictures is as small as can be."""
     patch = 2 ** (len(vq.multiplier) - 1)
     return {
-        "text_config": {
-            "model_type": "llama",
-            "vocab_size": text.prompts,
-            "hidden_size": text.width,
-            "intermediate_size": text.inner,
-            "num_hidden_layers": text.layers,
-            "num_attention_heads": text.heads,
-            "num_key_value_heads": text.heads,
-            "head_dim": text.width // text.heads,
-            "max_position_embeddings": 512,
-            "rope_parameters": {"rope_type": "default", "rope_theta": text.theta},
-            "tie_word_embeddings": True,
-            "bos_token_id": 1,
-            "eos_token_id": None,
-            "pad_token_id": 0,
-        },
+        "text_config": _text(text),
         "vision_config": {
             "hidden_size": 16,
             "num_hidden_layers": 1,
@@ -71,4 +56,23 @@ def janus_config(vq: VqShape, text: TextShape, grid: int) -> dict[str, Any]:
             "image_token_embed_dim": text.width,
         },
         "image_token_id": 0,
+    }
+
+
+def _text(shape: TextShape) -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "vocab_size": shape.prompts,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.inner,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.heads,
+        "head_dim": shape.width // shape.heads,
+        "max_position_embeddings": 512,
+        "rope_parameters": {"rope_type": "default", "rope_theta": shape.theta},
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": None,
+        "pad_token_id": 0,
     }
