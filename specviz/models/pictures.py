@@ -1,0 +1,171 @@
+"""Pictures that people bring: opened with care, bounded before a pixel is decoded, turned upright, made plain RGB.
+
+A file's header says how large its picture is; only then is it decoded. Formats are few and named, so that no seldom used
+decoder ever sees a stranger's bytes. Whatever cannot be shown as it is comes with a warning, or is refused in a sentence.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from specviz.errors import BadInput
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "MPO")
+"""What is decoded; MPO is how some phones write a JPEG."""
+MOST_BYTES = 20 << 20
+MOST_PIXELS = 40_000_000
+LONGEST_SIDE = 1536
+"""Larger pictures are made smaller: no model here looks at more."""
+
+_NAMES = "PNG, JPEG, WebP, GIF or BMP"
+_DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I", "F"}
+
+Source = bytes | str | Path
+"""A picture's bytes, or where it lies."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """``image`` is RGB, upright and bounded. ``warnings`` say in sentences what was done to get there."""
+
+    image: Image.Image
+    warnings: tuple[str, ...] = ()
+
+
+def one_picture(sources: Source | Sequence[Source] | None) -> Picture:
+    """The one picture that is asked about. Raises BadInput for none, for several, and for one that cannot be opened."""
+    if sources is None:
+        raise BadInput("There is no picture. Choose one, or take one of the example scenes.")
+    if isinstance(sources, bytes | str | Path):
+        return open_picture(sources)
+    if not sources:
+        return one_picture(None)
+    if len(sources) > 1:
+        raise BadInput(f"There are {len(sources)} pictures; a run asks about one. Choose which.")
+    return open_picture(sources[0])
+
+
+def open_picture(source: Source) -> Picture:
+    """The picture in ``source``. Raises BadInput with what to do when it cannot be shown to a model."""
+    data = _read(source)
+    try:
+        opened = Image.open(io.BytesIO(data), formats=FORMATS)  # reads the header alone
+    except Image.DecompressionBombError:
+        raise _too_large("several hundred") from None
+    except UnidentifiedImageError:
+        raise BadInput(f"This file is no picture that can be read here. Save it as {_NAMES}.") from None
+    except Exception as problem:  # decoders fail in many ways on a damaged header, each with an error of its own
+        raise _damaged(problem) from problem
+    _bound(opened)
+    return _made(opened)
+
+
+def _read(source: Source) -> bytes:
+    if isinstance(source, bytes):
+        data = source
+    else:
+        path = Path(source).expanduser()
+        if not path.is_file():
+            raise BadInput(f"There is no picture {str(source)!r}. Check the path.")
+        if path.stat().st_size > MOST_BYTES:
+            raise _too_heavy(path.stat().st_size)
+        data = path.read_bytes()
+    if not data:
+        raise BadInput(f"The picture's file is empty. Choose another, as {_NAMES}.")
+    if len(data) > MOST_BYTES:
+        raise _too_heavy(len(data))
+    return data
+
+
+def _too_heavy(size: int) -> BadInput:
+    return BadInput(
+        f"The picture's file has {size / 2**20:.0f} MB; {MOST_BYTES >> 20} MB are the most. Save it smaller."
+    )
+
+
+def _too_large(millions: str) -> BadInput:
+    return BadInput(
+        f"The picture has {millions} million pixels; {MOST_PIXELS // 1_000_000} million are the most that is decoded here. "
+        "Make it smaller and try again."
+    )
+
+
+def _damaged(problem: Exception) -> BadInput:
+    said = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:120]
+    return BadInput(
+        f"The picture is damaged ({said}). Open it in another program, save it again as {_NAMES}, and retry."
+    )
+
+
+def _bound(opened: Image.Image) -> None:
+    """What the header says, before anything is decoded."""
+    wide, high = opened.size
+    if wide < 1 or high < 1:
+        raise BadInput("The picture has no pixels. Choose another.")
+    if wide * high > MOST_PIXELS:
+        raise _too_large(f"{wide * high / 1e6:.0f}")
+
+
+def _made(opened: Image.Image) -> Picture:
+    try:
+        told = _moving(opened)
+        opened.load()
+        image, turned = _upright(opened)
+        shown, changed = _plain(image)
+    except (MemoryError, BadInput):
+        raise
+    except Exception as problem:  # as above, for what lies behind the header
+        raise _damaged(problem) from problem
+    if max(shown.size) > LONGEST_SIDE:
+        shown.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
+    return Picture(shown, tuple(word for word in (told, turned, changed) if word))
+
+
+def _moving(opened: Image.Image) -> str:
+    """A word about the frames that are not shown. A phone's second view of the same scene is none."""
+    if opened.format == "MPO" or not getattr(opened, "is_animated", False):
+        return ""
+    opened.seek(0)
+    return "The picture moves; the model sees its first frame."
+
+
+def _upright(image: Image.Image) -> tuple[Image.Image, str]:
+    """As the camera was held. A damaged note on that leaves the picture as it is."""
+    try:
+        return ImageOps.exif_transpose(image), ""
+    except Exception:  # the note is a small file format of its own, and as easily damaged
+        return image, "The picture's note on how it was turned is damaged; it is shown as it was stored."
+
+
+def _plain(image: Image.Image) -> tuple[Image.Image, str]:
+    """RGB of any kind of pixels, and a word about what that changed."""
+    if image.mode in _DEEP:
+        return _shallow(image), "The picture has more than 8 bits a colour; the model sees 8."
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        flat = image.convert("RGBA")
+        ground = Image.new("RGBA", flat.size, (255, 255, 255, 255))
+        clear = flat.getextrema()[3][0] < 255
+        whole = Image.alpha_composite(ground, flat).convert("RGB")
+        return whole, "The picture is transparent in places; the model sees white there." if clear else ""
+    if image.mode == "CMYK":
+        return image.convert(
+            "RGB"
+        ), "The picture has the colours of a printer; on a screen they look a little different."
+    return image.convert("RGB"), ""
+
+
+def _shallow(image: Image.Image) -> Image.Image:
+    """Deep grey to 8 bits: 16-bit values by their upper half, anything else by its own range."""
+    values = numpy.asarray(image).astype(numpy.float64)
+    values = numpy.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    low, high = float(values.min()), float(values.max())
+    if image.mode != "F" and 0 <= low and high <= 65535:
+        low, high = 0.0, 65535.0
+    scaled = (values - low) * (255.0 / (high - low) if high > low else 0.0)
+    return Image.fromarray(scaled.round().clip(0, 255).astype(numpy.uint8), "L").convert("RGB")
