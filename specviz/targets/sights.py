@@ -59,42 +59,30 @@ _LOCK = threading.Lock()
 _ENCODED: weakref.WeakKeyDictionary[Any, OrderedDict[str, Encoding]] = weakref.WeakKeyDictionary()
 
 
-def sight(model: Any, inputs: Mapping[str, Any], axes: int = 1) -> Sight:
-    """What a processor made of a prompt and its picture, encoded. ``axes`` as in the model's family.
+def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: int = 1) -> Sight:
+    """A prompt and its picture as this model's processor made them, the picture encoded. ``axes`` as in the model's family.
 
-    ``inputs`` hold ``input_ids`` [1, token], and with a picture ``pixel_values`` and what else this model's encoder takes.
+    ``inputs`` hold ``pixel_values`` and what else the model's encoder takes; without pixels the prompt is plain text.
     Raises BadInput when the prompt's places do not match the picture.
     """
-    ids = inputs["input_ids"]
     placeholder = int(model.config.image_token_id)
-    visual = ids[0] == placeholder
-    if inputs.get("pixel_values") is None:
-        if bool(visual.any()):
+    visual = tuple(token == placeholder for token in ids)
+    if "pixel_values" not in inputs:
+        if any(visual):
             raise BadInput("The prompt has a place for a picture, and there is none. Choose a picture.")
-        return _plain(ids, placeholder)
-    if not bool(visual.any()):
+        return Sight(tuple(ids), visual, placeholder)
+    if not any(visual):
         raise BadInput("There is a picture, and the prompt has no place for it. Leave one of them out.")
-    encoding = encoded(model, {name: value for name, value in inputs.items() if isinstance(value, Tensor)})
-    _must_fit(encoding.features, int(visual.sum()))
+    encoding = encoded(model, inputs)
+    _must_fit(encoding.features, sum(visual))
     positions, shift = None, 0
     if axes > 1:
-        found, delta = model.model.get_rope_index(
-            ids, mm_token_type_ids=visual[None].int(), image_grid_thw=inputs["image_grid_thw"]
-        )
-        positions, shift = found.to(model.device), int(delta)
-    return Sight(
-        tuple(ids[0].tolist()),
-        tuple(visual.tolist()),
-        placeholder,
-        encoding.features,
-        positions,
-        shift,
-        encoding.nanoseconds,
-    )
-
-
-def _plain(ids: Tensor, placeholder: int) -> Sight:
-    return Sight(tuple(ids[0].tolist()), (False,) * ids.shape[1], placeholder)
+        kinds = torch.tensor([visual], dtype=torch.int, device=model.device)
+        tokens = torch.tensor([list(ids)], dtype=torch.long, device=model.device)
+        grid = inputs["image_grid_thw"].to(model.device)
+        positions, delta = model.model.get_rope_index(tokens, mm_token_type_ids=kinds, image_grid_thw=grid)
+        shift = int(delta)
+    return Sight(tuple(ids), visual, placeholder, encoding.features, positions, shift, encoding.nanoseconds)
 
 
 def encoded(model: Any, inputs: Mapping[str, Tensor]) -> Encoding:
