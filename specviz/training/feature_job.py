@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specviz.drafters.feature_file import save
 from specviz.drafters.feature_net import FeatureNet
+from specviz.drafters.weights import read_weights
 from specviz.models.folders import cache_folder
 from specviz.training import data, trainer
 from specviz.training.commit import commit
@@ -111,17 +112,41 @@ def run(
 ) -> None:
     """The whole recipe: start, train, measure, write. ``columns`` are the drafter's taps among the store's."""
     net = fresh_net(stuff, columns, wide, settings)
+    before = shipped(job, net) if settings.resume and not checkpoint_of(job).is_file() else ""
     bench = Bench(
         net, stuff.store, stuff.training, greedy_only(stuff.store, stuff.held_out), Optimizer(learned(net)), loss_of(net),
         measure=lambda numbers: foresight(net, stuff.store, columns, numbers, DEPTH),
     )  # fmt: skip
     print(f"{len(bench.training)} dialogues to learn from, {len(stuff.held_out)} kept out; {settings}", flush=True)
     progress = train(bench, settings, checkpoint_of(job), show)
-    finish(job, stuff, bench, columns, settings, progress)
+    finish(job, stuff, bench, columns, settings, progress, before)
 
 
-def finish(job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Settings, progress: trainer.Progress) -> None:
-    """Measure on held-out answers, write the weights with their card, and print the card's line."""
+def shipped(job: Job, net: FeatureNet) -> str:
+    """Where there is no checkpoint, go on from the weights that ship, and return what was spent on those.
+
+    Their eight-bit rounding is small beside an update; the optimiser's memory starts anew, and so do the minutes.
+    """
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    if not path.is_file():
+        return ""
+    tensors, card = read_weights(path)
+    ids = tensors.pop("draft_ids", None)
+    if net.draft_ids is None or ids is None or not torch.equal(ids.cpu(), net.draft_ids.cpu()):
+        print(f"{path.name} was made for another draft vocabulary: starting anew.", flush=True)
+        return ""
+    net.load_state_dict(tensors)
+    print(f"Going on from {path.name}: {card.get('spent', '')}", flush=True)
+    return card.get("spent", "")
+
+
+def finish(
+    job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Settings, progress: trainer.Progress, before: str
+) -> None:
+    """Measure on held-out answers, write the weights with their card, and print the card's line.
+
+    ``before`` is what was spent on the weights this training went on from.
+    """
     assert isinstance(bench.net, FeatureNet)
     chosen = greedy_only(stuff.store, stuff.held_out)[:MEASURED_DIALOGUES]
     read_all(stuff.store, chosen, settings.workers)
@@ -132,7 +157,8 @@ def finish(job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Setti
         "data": f"{stuff.file.name} sha256 {_digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; "
         f"{sum(stuff.store.has(number) for number in stuff.training)} dialogues read",
         "licence": "Apache-2.0, as the target's",
-        "spent": f"{progress.seconds / 60:.0f} minutes on {stuff.device.type}, {progress.tokens} answer tokens",
+        "spent": f"{before}, then " * bool(before)
+        + f"{progress.seconds / 60:.0f} minutes on {stuff.device.type}, {progress.tokens} answer tokens",
         "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
         "commit": commit(),
         "tokenizer_hash": stuff.material.target.tokenizer_hash,
@@ -145,5 +171,3 @@ def finish(job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Setti
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-
-

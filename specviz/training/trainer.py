@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from specviz.models.device import cpu_has_bfloat16
 
 Part = TypeVar("Part")
 Report = Callable[[Mapping[str, float]], None]
@@ -51,6 +54,12 @@ def gradients(
     return sums.total, sums.value
 
 
+def arithmetic(device: torch.device) -> AbstractContextManager[Any]:
+    """Matrix products in bfloat16 where ``device`` is made for it, the rest and the weights in float32."""
+    half = device.type != "cpu" or cpu_has_bfloat16()
+    return torch.autocast(device.type, torch.bfloat16) if half else nullcontext()
+
+
 class _Sums:
     """Parts that wait, and what those that are done add up to."""
 
@@ -75,7 +84,8 @@ class _Sums:
             self.failed.append(problem)
 
     def _add(self, part: Any) -> None:
-        one = self._loss(part)
+        with arithmetic(self._leaves[0].device):
+            one = self._loss(part)
         found = torch.autograd.grad(one, self._leaves)
         with self._lock:
             self.value += float(one.detach())
