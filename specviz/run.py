@@ -25,14 +25,17 @@ from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.models.kinds import modality_of
-from specviz.preparing import text
+from specviz.preparing import text, vision_language
 from specviz.preparing.prepared import KINDS, Prepared, Progress
 from specviz.request import Memory, Request
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step, Trace
 
 Event = Run | Step | End
-_KINDS: dict[str, Callable[[Request, Memory, Progress], Prepared]] = {"text": text.prepare}
+_KINDS: dict[str, Callable[[Request, Memory, Progress], Prepared]] = {
+    "text": text.prepare,
+    "vision_language": vision_language.prepare,
+}
 """Who makes a request ready, by what its target works on."""
 
 

@@ -35,6 +35,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="what to write about")
     prompt.add_argument("--prompt-file", metavar="F", help="a file with the prompt in it, - for the input")
+    parser.add_argument(
+        "--image", metavar="F", help="the picture that the prompt asks about, for a target that reads pictures"
+    )
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="how many tokens at most")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
@@ -156,7 +159,7 @@ def _request(options: argparse.Namespace) -> Request:
         method=options.method, prompt=_prompt(options), target=options.target, draft=options.draft, raw=options.raw,
         max_new_tokens=options.max_new_tokens, temperature=options.temperature, top_k=options.top_k,
         top_p=options.top_p, seed=options.seed, dtype=options.dtype, device=options.device, tier=options.tier,
-        parameters=_parameters(options.param), baseline=options.baseline,
+        parameters=_parameters(options.param), baseline=options.baseline, image=options.image,
     )  # fmt: skip
 
 

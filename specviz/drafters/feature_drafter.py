@@ -125,11 +125,12 @@ class FeatureDrafter(Silent):
         self._stepper.reach(until)
         while self._committed < until:
             start, end = self._committed, min(until, self._committed + PIECE)
-            rows = self._stepper.fuse(features[done : done + end - start])
+            rows = self._true(features[done : done + end - start])
             places = torch.arange(start, end, device=device)
             seen = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
             tokens = send(list(ids[start + 1 : end + 1]), device)
-            last = self._stepper(tokens, rows, places, self._cache, start, seen)[-1:]
+            embedded = self._pictured(tokens, start + 1)
+            last = self._stepper(tokens, rows, places, self._cache, start, seen, embedded)[-1:]
             done, self._committed = done + end - start, end
             self._calls += 1
         self._waiting = [features[done:]]
@@ -146,7 +147,7 @@ class FeatureDrafter(Silent):
             self._ancestry[node] = (*self._ancestry[parent], start + place)
         self._cache.reserve(start + len(nodes))
         self._stepper.reach(context.position + max(depths))
-        features = torch.cat([self._outputs[parent] for parent in parents])
+        features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
         places = send([context.position - 1 + depth for depth in depths], device)
         seen = self._seen(nodes, start + len(nodes), device)
         outputs = self._stepper(send(tokens, device), features, places, self._cache, start, seen)
@@ -155,6 +156,18 @@ class FeatureDrafter(Silent):
         for place, node in enumerate(nodes):
             self._outputs[node] = outputs[place : place + 1]
         return outputs
+
+    def _true(self, features: Tensor) -> Tensor:
+        """What the network takes of the target's features [row, tap * hidden]."""
+        return self._stepper.fuse(features)
+
+    def _own(self, outputs: Tensor, depths: Sequence[int]) -> Tensor:
+        """What it takes of its own outputs [row, hidden] as features of drafted nodes at these depths."""
+        return outputs
+
+    def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
+        """Embeddings of committed tokens from place ``first`` on where some of them are no words; None for plain text."""
+        return None
 
     def _seen(self, nodes: Sequence[int], columns: int, device: torch.device) -> Tensor:
         """Bool [node, column]: all that is committed, a node's drafted ancestors, and itself."""

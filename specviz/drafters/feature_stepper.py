@@ -86,14 +86,23 @@ class FeatureStepper:
         return found if self._bias is None else found + self._bias
 
     def __call__(
-        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: FeatureCache, start: int, seen: Tensor | None
+        self,
+        tokens: Tensor,
+        features: Tensor,
+        positions: Tensor,
+        cache: FeatureCache,
+        start: int,
+        seen: Tensor | None,
+        embedded: Tensor | None = None,
     ) -> Tensor:
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on.
 
-        ``seen`` is bool [row, column] up to and with the new columns; None where every row sees them all.
+        ``seen`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
+        [row, hidden] stands for the tokens where some of them are no words.
         """
         config, rows = self.config, len(tokens)
-        embedded = F.embedding(tokens, self._embedding)
+        if embedded is None:
+            embedded = F.embedding(tokens, self._embedding)
         if config.wide:
             residual = features
             mixed = self._qkv(torch.cat((self._unit(embedded), self._unit(features)), dim=-1))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     name="autoregressive",
     title="Autoregressive",
     summary="No draft: the target writes one token a pass.",
-    modality=("text",),
+    modality=("text", "vision_language"),
     exactness="exact",
     token_exact=True,
     family="none",

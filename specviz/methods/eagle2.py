@@ -31,7 +31,7 @@ class Parameters:
     name="eagle2",
     title="EAGLE-2",
     summary="The drafter's confidence stands in for acceptance: expand the best beam, then keep the best nodes of all.",
-    modality=("text",),
+    modality=("text", "vision_language"),
     exactness="exact",
     token_exact=True,
     family="features",
@@ -47,6 +47,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafters.visual import AllRows
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
     from specviz.growth.dynamic import Dynamic, Paying
@@ -55,4 +56,8 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     acceptance = Match() if parameters.rule == "match" else Rejection()
-    return Composition(Steady(FeatureDrafter(network), growth), acceptance, network.config.taps, draft_name="eagle")
+    taps = network.config.taps
+    if parts.picture is None:
+        return Composition(Steady(FeatureDrafter(network), growth), acceptance, taps, draft_name="eagle")
+    rows = AllRows(network, parts.picture)
+    return Composition(Steady(rows, growth), acceptance, rows.reads, draft_name="eagle with visual rows")

@@ -11,6 +11,7 @@ from specviz.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     from specviz.drafters.language_model import DraftModel
+    from specviz.drafters.visual import Layout
     from specviz.engine.cost import CostCurve
     from specviz.engine.interfaces import Target
     from specviz.engine.sampling import Warp
@@ -31,7 +32,7 @@ class Parts:
 
     ``prompt_key`` tells prompts apart, for stores that must not outlive one. ``cost_curve()`` measures once per target.
     ``heads(kind)`` is the network of that kind trained for the target, ready to draft ("eagle", "eagle3", "medusa",
-    "falcon", "gto").
+    "falcon", "gto"). ``picture`` says where a prompt's picture stands, None where the prompt is text.
     """
 
     target: Target
@@ -41,6 +42,7 @@ class Parts:
     cost_curve: Callable[[], CostCurve]
     draft_model: Callable[[], DraftModel]
     heads: Callable[[str], Any] = _no_heads
+    picture: Layout | None = None
 
     def tree_file(self, name: str) -> Path:
         """Where the calibrated tree called ``name`` lives."""

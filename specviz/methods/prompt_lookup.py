@@ -28,7 +28,7 @@ class Parameters:
     name="prompt_lookup",
     title="Prompt lookup",
     summary="Finds the last few tokens earlier in the text and copies what followed them.",
-    modality=("text",),
+    modality=("text", "vision_language"),
     exactness="exact",
     token_exact=True,
     family="memory",

@@ -41,7 +41,7 @@ class Parameters:
     name="stand",
     title="STAND",
     summary="Remembers the target's probabilities per n-gram and samples a tree from them, across tries at one prompt.",
-    modality=("text",),
+    modality=("text", "vision_language"),
     exactness="exact",
     token_exact=False,
     family="memory",

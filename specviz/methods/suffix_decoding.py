@@ -37,7 +37,7 @@ class Parameters:
     name="suffix_decoding",
     title="SuffixDecoding",
     summary="Counts what followed every run of tokens, in this text and in earlier outputs; long matches draft long.",
-    modality=("text",),
+    modality=("text", "vision_language"),
     exactness="exact",
     token_exact=True,
     family="memory",

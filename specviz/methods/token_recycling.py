@@ -38,7 +38,7 @@ class Parameters:
     name="token_recycling",
     title="Token Recycling",
     summary="Remembers the best successors of every token from all logits, rejected branches included.",
-    modality=("text",),
+    modality=("text", "vision_language"),
     exactness="exact",
     token_exact=True,
     family="memory",

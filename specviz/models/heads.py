@@ -56,9 +56,9 @@ def load_heads(
     another target.
     """
     if draft and draft not in {*_READERS, *CHANGED}:
-        return _kept(target, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
+        return kept(target, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
     path = shipped(kind, loaded)
-    return _kept(target, ("network", kind, _version(path)), lambda: _read(kind, path, loaded, target))
+    return kept(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
 
 
 def drafting_heads(
@@ -67,12 +67,12 @@ def drafting_heads(
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if isinstance(network, parallel_net.ParallelNet):
-        return _kept(target, ("laid out", id(network)), lambda: _laid_out(network))
+        return kept(target, ("laid out", id(network)), lambda: _laid_out(network))
     if isinstance(network, block_net.BlockNet):
-        return _kept(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
+        return kept(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
     if not isinstance(network, FeatureNet):
         return network
-    return _kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
+    return kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
 
 
 def shipped(kind: str, loaded: LoadedText) -> Path:
@@ -146,7 +146,7 @@ def _read(kind: str, path: Path, loaded: LoadedText, target: TextTarget) -> Any:
     return network
 
 
-def _kept(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+def kept(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What was made once for this target's model; it goes with the model."""
     with _LOCK:
         kept = _KEPT.setdefault(target.model, {})
@@ -155,7 +155,7 @@ def _kept(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> 
         return kept[key]
 
 
-def _version(path: Path) -> tuple[int, int]:
+def version(path: Path) -> tuple[int, int]:
     """Changes when the file is written anew."""
     facts = path.stat()
     return facts.st_mtime_ns, facts.st_size

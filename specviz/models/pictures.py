@@ -6,6 +6,7 @@ decoder ever sees a stranger's bytes. Whatever cannot be shown as it is comes wi
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ LONGEST_SIDE = 1536
 
 _NAMES = "PNG, JPEG, WebP, GIF or BMP"
 _DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I", "F"}
+
+SHOWN_BYTES = 60_000
+"""Most bytes of a picture that travels with a trace."""
+PIECE = 4000
+"""Characters of one text in a trace's free JSON, of which 4096 are allowed."""
 
 Source = bytes | str | Path
 """A picture's bytes, or where it lies."""
@@ -169,3 +175,17 @@ def _shallow(image: Image.Image) -> Image.Image:
         low, high = 0.0, 65535.0
     scaled = (values - low) * (255.0 / (high - low) if high > low else 0.0)
     return Image.fromarray(scaled.round().clip(0, 255).astype(numpy.uint8), "L").convert("RGB")
+
+
+def as_text(image: Image.Image) -> list[str]:
+    """The picture as a PNG in base64, cut into pieces that a trace takes; made smaller until it is light enough."""
+    shown = image
+    while True:
+        out = io.BytesIO()
+        shown.save(out, "PNG", optimize=True)
+        if out.tell() <= SHOWN_BYTES or max(shown.size) <= 32:
+            text = base64.b64encode(out.getvalue()).decode("ascii")
+            return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+        share = max(0.5, 0.9 * (SHOWN_BYTES / out.tell()) ** 0.5)
+        size = (max(1, round(shown.width * share)), max(1, round(shown.height * share)))
+        shown = shown.resize(size, Image.Resampling.LANCZOS)

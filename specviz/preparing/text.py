@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from specviz.engine.sampling import Warp
-from specviz.errors import ContextFull
+from specviz.errors import BadInput, ContextFull
 from specviz.methods.parameters import build
 from specviz.methods.parts import Parts
 from specviz.models.drafts import draft_model
@@ -19,6 +19,10 @@ from specviz.targets.text import TextTarget
 def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
     """Load and check. Raises a SpecvizError that says what to change."""
     method = suited(request.method, "text", request.target)
+    if request.image is not None:
+        raise BadInput(
+            f"{request.target} reads no pictures. Leave the picture out, or choose a target that does: scenes-vlm."
+        )
     warp = Warp(request.temperature, request.top_k, request.top_p)
     parameters = build(method.parameters, request.parameters, request.method)
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import random
 import struct
@@ -215,3 +216,14 @@ def test_none_and_ten_pictures_are_refused_and_one_in_a_list_is_not() -> None:
         one_picture([written(halves())] * 10)
     assert one_picture([written(halves())]).image.size == (40, 20)
     assert one_picture(written(halves())).image.size == (40, 20)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (64, 64), (700, 500), (3, 1500)])
+def test_a_picture_travels_as_short_texts(size: tuple[int, int]) -> None:
+    noise = Image.effect_noise(size, 120).convert("RGB")
+    pieces = pictures.as_text(noise)
+    data = base64.b64decode("".join(pieces))
+    back = Image.open(io.BytesIO(data))
+    assert max(map(len, pieces)) <= 4096 and len(data) <= pictures.SHOWN_BYTES
+    assert back.format == "PNG" and abs(back.width / back.height - size[0] / size[1]) <= 0.02 * size[0] / size[1]
+    assert back.size == size or size == (700, 500)

@@ -1,0 +1,63 @@
+"""Language-only drafting (Gagrani et al. 2404.08856): a small text model drafts for a model that sees; it sees nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """γ of the paper, and who judges."""
+
+    gamma: int = number(5, 1, 16, "γ: how many tokens the text model writes before the target looks.", "tokens")
+    rule: str = choice(
+        "match",
+        ("match", "rejection"),
+        "Sample-and-match (equal to the autoregressive run token for token), or the ratio test of speculative sampling.",
+    )
+
+
+@method(
+    name="language_only",
+    title="Language-only draft",
+    summary="A small language model drafts from the words alone; the picture is for the target.",
+    modality=("vision_language",),
+    exactness="exact",
+    token_exact=True,
+    family="model",
+    claim="Up to 2.37× for LLaVA-7B with a 115M text model.",
+    paper=Paper(
+        "On Speculative Decoding for Multimodal Large Language Models",
+        "Gagrani et al.",
+        2024,
+        "2404.08856",
+        "CVPR Workshops",
+    ),
+    look_at="Grammar is drafted well, things are not: rejections sit where the sentence names what only the picture shows.",
+    parameters=Parameters,
+    weights=("scenes_text",),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.language_model import LanguageModelDrafter
+    from specviz.drafters.visual import TextAlone
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.engine.tree import chain
+    from specviz.growth.sampled import Sampled
+
+    draft = parts.draft_model()
+    drafter = LanguageModelDrafter(draft.open, draft.context_length)
+    seen = TextAlone(drafter, parts.picture) if parts.picture else drafter
+    acceptance = Match() if parameters.rule == "match" else Rejection()
+    controller = Steady(seen, Sampled(chain(parameters.gamma)))
+    return Composition(controller, acceptance, draft_name=draft.name, warnings=draft.warnings)

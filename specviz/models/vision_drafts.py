@@ -1,0 +1,60 @@
+"""Drafting networks for vision-language models: the ones that ship, checked against the target and kept with its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from specviz.drafters import feature_file, small_lm
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.language_model import DraftModel, SmallModel
+from specviz.drafters.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.heads import WEIGHTS, kept, layout_for, version
+from specviz.models.vision_language import LoadedVisionLanguage
+from specviz.targets.vision_language import VisionLanguageTarget
+
+FILES = {"eagle": "scenes_eagle", "hivis": "scenes_hivis", "dream": "scenes_dream"}
+"""A kind of network, and the file that ships."""
+TEXT = "scenes_text"
+
+
+def text_only_model(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> DraftModel:
+    """The small language model that drafts from words alone."""
+    path = _shipped(TEXT, "language-only draft model", loaded)
+
+    def make() -> small_lm.SmallLM:
+        return small_lm.load(path, target.model.get_input_embeddings().weight, target.dtype, target.device)
+
+    small = kept(target, ("text", version(path)), make)
+    return DraftModel(TEXT, target.context_length, lambda capacity: SmallModel(small, capacity))
+
+
+def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> Any:
+    """The drafting network of this kind for the target, ready to draft. Raises ModelUnavailable when there is none."""
+    if kind not in FILES:
+        raise ModelUnavailable(f"There is no {kind} network for {loaded.name}: choose a method that needs none.")
+    path = _shipped(FILES[kind], f"{kind} network", loaded)
+    return kept(target, ("vision", kind, version(path)), lambda: _read(kind, path, target))
+
+
+def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:
+    model = target.model
+    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    net = feature_file.load(path, *shared, target.dtype, target.device)
+    return FeatureStepper(net, layout_for(net))
+
+
+def _shipped(name: str, what: str, loaded: LoadedVisionLanguage) -> Path:
+    path = WEIGHTS / f"{name}.safetensors"
+    if not path.is_file():
+        raise ModelUnavailable(
+            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
+            f"`python -m specviz train {name}`."
+        )
+    if read_weights(path)[1].get("tokenizer_hash", "") != loaded.tokenizer_hash:
+        raise ModelUnavailable(
+            f"The {what} that ships was trained for the scenes model, and {loaded.name} has other tokens: choose "
+            "scenes-vlm as the target, or a method that needs no trained network."
+        )
+    return path

@@ -1,0 +1,172 @@
+"""A picture and a question from a request to a trace, on a tiny model that sees; and what is refused on the way."""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.models import vision_language as loading
+from specviz.preparing import vision_language as preparing
+from specviz.request import Request
+from specviz.run import prepare, run
+from specviz.trace import store
+from specviz.trace.schema import Trace
+from tests.models.test_vision_language import tiny_scenes, tiny_tokenizer
+
+
+def scene(mode: str = "RGB") -> bytes:
+    made = Image.new("RGB", (48, 48), (250, 250, 250))
+    made.paste((200, 30, 30), (4, 4, 24, 24))
+    out = io.BytesIO()
+    made.convert(mode).save(out, "JPEG" if mode == "CMYK" else "PNG")
+    return out.getvalue()
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A tiny random model in the place of the one that ships."""
+    loaded = loading.from_parts("scenes-vlm", tiny_scenes(), tiny_tokenizer())
+    monkeypatch.setattr(preparing, "load_vision_language", lambda *_: loaded)
+    monkeypatch.setattr(preparing, "vision_heads", _none)
+    return loaded
+
+
+def _none(kind: str, *_: Any) -> Any:
+    raise ModelUnavailable(f"There is no {kind} network here.")
+
+
+def ran(**fields: Any) -> Trace:
+    asked = {"method": "prompt_lookup", "prompt": "what is it", "target": "scenes-vlm", "image": scene()}
+    return run(**{**asked, "max_new_tokens": 40, **fields})
+
+
+def test_a_run_about_a_picture_is_a_trace_like_any_other(tiny: Any, tmp_path: Path) -> None:
+    trace = ran(baseline=True)
+    assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
+    assert (trace.run.modality, trace.run.target, trace.run.chat_template) == ("vision_language", "scenes-vlm", True)
+    assert trace.run.prompt_pieces.count("<image>") == 16
+    store.write(trace, tmp_path / "seen.spectrace.jsonl")
+    assert store.read(tmp_path / "seen.spectrace.jsonl").steps[0].notes == trace.steps[0].notes
+
+
+def test_the_first_step_brings_the_picture_along(tiny: Any) -> None:
+    trace = ran()
+    told = {note.type: note.data for note in trace.steps[0].notes}["picture"]
+    back = Image.open(io.BytesIO(base64.b64decode("".join(told["png"]))))
+    assert back.size == (32, 32) == tuple(told["size"])
+    assert (told["grid"], told["spans"], "boxes" in told) == ([4, 4], [[1, 16]], False)
+    assert told["prompt"] == len(trace.run.prompt_pieces) and told["encoding_ns"] > 0
+    assert not any(note.type == "picture" for step in trace.steps[1:] for note in step.notes)
+    assert not any(step.notes for step in ran(record="path").steps)
+
+
+def test_the_picture_is_encoded_once_for_every_method_and_the_baseline(
+    tiny: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, forward = [], tiny.model.model.vision_model.forward
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(tiny.model.model.vision_model, "forward", counted)
+    texts = {
+        ran(method=name, baseline=True).end.text for name in ("autoregressive", "token_recycling", "prompt_lookup")
+    }
+    assert len(calls) == 1 and len(texts) == 1
+
+
+def test_another_picture_is_another_prompt(tiny: Any) -> None:
+    first, second, third = (
+        prepare(Request("stand", "what is it", "scenes-vlm", image=picture, max_new_tokens=20))
+        for picture in (scene(), scene("L"), scene())
+    )
+    assert first.prompt_ids == second.prompt_ids
+    assert first.parts.prompt_key == third.parts.prompt_key != second.parts.prompt_key
+
+
+def test_what_was_done_to_the_picture_is_a_warning_of_the_run(tiny: Any) -> None:
+    assert any("printer" in word for word in ran(image=scene("CMYK")).run.warnings)
+    assert not ran().run.warnings
+
+
+def test_a_path_on_the_command_line_will_do(tiny: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from specviz.__main__ import main
+
+    (tmp_path / "scene.png").write_bytes(scene())
+    asked = [
+        "run",
+        "--method",
+        "token_recycling",
+        "--target",
+        "scenes-vlm",
+        "--prompt",
+        "what is it",
+        "--max-new-tokens",
+        "9",
+    ]
+    kept = tmp_path / "x.spectrace.jsonl"
+    assert main([*asked, "--image", str(tmp_path / "scene.png"), "--out", str(kept)]) == 0
+    assert store.read(kept).run.modality == "vision_language"
+    assert main([*asked, "--image", str(tmp_path / "other.png")]) == 2
+    assert main(asked) == 2
+    assert "There is no picture. Choose one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"image": None}, "There is no picture. Choose one"),
+        ({"image": [scene()] * 10}, "There are 10 pictures"),
+        ({"image": b"GIF89a"}, "no picture that can be read|damaged"),
+        ({"image": scene()[:80]}, "damaged"),
+        ({"raw": True}, "leave raw off"),
+        ({"method": "medusa"}, "does not run on scenes-vlm"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_a_sentence(tiny: Any, fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        ran(**fields)
+
+
+def test_too_long_a_question_or_answer_is_refused(tiny: Any) -> None:
+    with pytest.raises(ContextFull, match="Ask for fewer tokens"):
+        ran(max_new_tokens=110)
+    with pytest.raises(ContextFull, match="shorter question"):
+        ran(prompt="why " * 60)
+
+
+def test_a_picture_for_a_target_that_reads_none_is_refused() -> None:
+    with pytest.raises(BadInput, match="reads no pictures. Leave the picture out"):
+        prepare(Request("prompt_lookup", "what is it", image=scene()))
+
+
+def test_one_pixel_is_enough(tiny: Any) -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (1, 1), (9, 200, 9)).save(out, "PNG")
+    trace = ran(image=out.getvalue(), max_new_tokens=5)
+    assert trace.end is not None and trace.end.reason in ("budget", "eos")
+
+
+def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any) -> None:
+    from specviz.models import vision_drafts
+
+    monkeypatch.setattr(preparing, "vision_heads", vision_drafts.vision_heads)
+    monkeypatch.setattr(vision_drafts, "WEIGHTS", tmp_path)
+    for name, weights in (("hivis", "scenes_hivis"), ("eagle2", "scenes_eagle"), ("language_only", "scenes_text")):
+        with pytest.raises(ModelUnavailable, match=f"python -m specviz train {weights}"):
+            ran(method=name, parameters={} if name == "language_only" else {"nodes": 8})
+
+
+def test_bfloat16_works_as_well(tiny: Any) -> None:
+    loaded = loading.from_parts("scenes-vlm", tiny_scenes().to(torch.bfloat16), tiny_tokenizer())
+    question = loaded.read(Image.new("RGB", (20, 20)), "what is it")
+    assert preparing.shown(question, 5)["grid"] == [4, 4]
+    assert question.inputs["pixel_values"].dtype == torch.bfloat16

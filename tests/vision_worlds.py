@@ -1,0 +1,162 @@
+"""Tiny random models with a picture, drafters on them, and what those drafters should say, worked out from scratch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.feature_net import FeatureConfig, FeatureNet, attend
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.language_model import DraftModel, SmallModel
+from specviz.drafters.small_lm import SmallConfig, SmallLM
+from specviz.drafters.visual import Layout
+from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
+from specviz.methods.parameters import build
+from specviz.methods.parts import Parts
+from specviz.methods.registry import all_methods
+from specviz.targets.sights import sight
+from specviz.targets.vision_language import VisionLanguageTarget, family_of
+from tests.tiny import Decoded, decode, parts_for
+from tests.tiny_vision import TinyVision, tiny_vision
+
+GREEDY, WARM = Warp(), Warp(0.8)
+WARPS = {"greedy": GREEDY, "warm": WARM}
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class World:
+    """A target with its picture, and the prompt as a drafter's layout."""
+
+    tiny: TinyVision
+    target: VisionLanguageTarget
+    layout: Layout
+
+    @property
+    def prompt(self) -> list[int]:
+        return list(self.tiny.prompt.ids)
+
+
+def world(
+    kind: str = "smolvlm",
+    tier: str = "eager",
+    dtype: torch.dtype = torch.float64,
+    eos: Sequence[int] = (),
+    context: int = 0,
+    seed: int = 0,
+) -> World:
+    tiny = tiny_vision(kind, dtype=dtype, seed=seed)
+    prompt = tiny.prompt
+    seen = sight(tiny.model, prompt.ids, prompt.inputs, family_of(tiny.model, kind).axes)
+    target = VisionLanguageTarget(tiny.model, kind, eos, seen, tier)
+    if context:
+        target.context_length = context
+    return World(tiny, target, Layout(len(prompt.ids), prompt.visual, prompt.hidden))
+
+
+def scattered(net: torch.nn.Module, seed: int) -> None:
+    """Random weights large enough that the network has opinions."""
+    torch.manual_seed(seed)
+    for weight in net.parameters():
+        if weight.ndim == 1:
+            weight.data.add_(0.2 * torch.randn_like(weight))
+        else:
+            weight.data.normal_(std=1.5 * weight.shape[1] ** -0.5)
+    net.requires_grad_(False)
+
+
+def feature_net(model: Any, seed: int = 3) -> FeatureNet:
+    """A random narrow network on the model's own embedding and head."""
+    text = model.config.get_text_config()
+    config = FeatureConfig(
+        vocab_size=text.vocab_size, hidden=text.hidden_size, heads=4, kv_heads=2, head_size=8, inner=48,
+        taps=(text.num_hidden_layers,), wide=False, bias=True, window=8,
+    )  # fmt: skip
+    head = model.get_output_embeddings().weight.detach()
+    net = FeatureNet(config, model.get_input_embeddings().weight.detach(), head, None).to(model.dtype)
+    scattered(net, seed)
+    net.fc.scale.uniform_(0.5, 2)
+    return net
+
+
+def step_vectors(model: Any, seed: int = 4) -> Tensor:
+    """[step, hidden] of vectors that change what a network says."""
+    hidden = model.config.get_text_config().hidden_size
+    return torch.randn(STEPS, hidden, generator=torch.Generator().manual_seed(seed)).to(model.dtype)
+
+
+def text_model(model: Any, seed: int = 5) -> SmallLM:
+    """A random small language model on the model's embedding, over most of its vocabulary."""
+    text = model.config.get_text_config()
+    torch.manual_seed(seed)
+    config = SmallConfig(
+        text.vocab_size, text.hidden_size, draft_vocab=80, width=32, layers=2, heads=2, inner=48, window=128
+    )
+    ids = torch.arange(8, 88)
+    net = SmallLM(config, model.get_input_embeddings().weight.detach().float(), ids).to(model.dtype)
+    net.rotary = net.rotary.to(model.dtype)
+    return net.eval().requires_grad_(False)
+
+
+def parts_of(here: World, warp: Warp) -> Parts:
+    model = here.tiny.model
+
+    def heads(kind: str) -> Any:
+        stepper = FeatureStepper(feature_net(model))
+        return (stepper, step_vectors(model)) if kind == "hivis" else stepper
+
+    def draft() -> DraftModel:
+        net = text_model(model)
+        # It knows which words are common, so that it is right now and then.
+        common = Counter(one_by_one(here.tiny.name, "eager", torch.float64, WARM, 60)).most_common(12)
+        for token, _ in common:
+            net.bias[net.draft_ids == token] += 7.0
+        return DraftModel("tiny", here.target.context_length, lambda capacity: SmallModel(net, capacity))
+
+    return replace(parts_for(here.target, warp), heads=heads, draft_model=draft, picture=here.layout)
+
+
+def compose(name: str, values: dict[str, object], here: World, warp: Warp) -> Composition:
+    method = all_methods()[name]
+    return method.compose(build(method.parameters, values, name), parts_of(here, warp))
+
+
+def decoded(
+    name: str, values: dict[str, object], here: World, warp: Warp = GREEDY, budget: int = 220, level: str = "tree"
+) -> Decoded:
+    return decode(here.target, compose(name, values, here, warp), here.prompt, budget, warp, 7, level)
+
+
+@cache
+def one_by_one(kind: str, tier: str, dtype: torch.dtype, warp: Warp, budget: int = 220) -> list[int]:
+    """The tiny target's own text about its picture, decoded once for all the tests that compare with it."""
+    return decoded("autoregressive", {}, world(kind, tier, dtype), warp, budget).ids
+
+
+def expected(net: FeatureNet, words: Tensor, features: Tensor, drafted: Sequence[int], steps: Tensor | None) -> Tensor:
+    """Logits [support] after ``drafted`` tokens, by the definition: every input attends to every earlier one.
+
+    ``words`` [token, hidden] are the committed tokens as the drafter sees them, ``features`` those of all but the last.
+    """
+
+    def fed(own: Tensor, step: int) -> Tensor:
+        return own if steps is None else own + steps[min(step, len(steps) - 1)]
+
+    xs = [net.mix(word[None], fed(own[None], 0)) for word, own in zip(words[1:], features, strict=True)]
+    for step in range(len(drafted) + 1):
+        places = torch.arange(len(xs))
+        net.reach(len(xs))
+        inputs = torch.cat([one for one, _ in xs])
+        keys, values = net.keys_values(inputs, places)
+        seen = attend(net.queries(inputs[-1:], places[-1:]), keys, values, torch.zeros(1, len(xs), dtype=torch.bool))
+        output = net.finish(xs[-1][1], seen)
+        if step < len(drafted):
+            xs.append(net.mix(net.embedding[drafted[step]][None], fed(output, step + 1)))
+    return net.logits(output)[0]
