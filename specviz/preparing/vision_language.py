@@ -57,17 +57,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> PreparedPic
             f"Picture and question are {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
             f"{target.context_length} that {loaded.name} can see. Ask for fewer tokens."
         )
-    key = hashlib.sha256(repr((loaded.name, ids)).encode() + question.picture.tobytes()).hexdigest()
-    parts = Parts(
-        target=target,
-        warp=warp,
-        prompt_key=key,
-        recall=memory.recall,
-        cost_curve=lambda: measured_curve(target, progress),
-        draft_model=lambda: text_only_model(loaded, target),
-        heads=lambda kind: vision_heads(kind, loaded, target),
-        picture=Layout(len(ids), question.visual, question.hidden),
-    )
+    parts = _parts(warp, loaded, target, question, memory, progress)
     facts = {"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash}
     return PreparedPicture(
         request,
@@ -81,6 +71,27 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> PreparedPic
         "vision_language",
         facts=facts,
         question=question,
+    )
+
+
+def _parts(
+    warp: Warp,
+    loaded: LoadedVisionLanguage,
+    target: VisionLanguageTarget,
+    question: PictureQuestion,
+    memory: Memory,
+    progress: Progress,
+) -> Parts:
+    prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
+    return Parts(
+        target=target,
+        warp=warp,
+        prompt_key=hashlib.sha256(prompt).hexdigest(),
+        recall=memory.recall,
+        cost_curve=lambda: measured_curve(target, progress),
+        draft_model=lambda: text_only_model(loaded, target),
+        heads=lambda kind: vision_heads(kind, loaded, target),
+        picture=Layout(len(question.ids), question.visual, question.hidden),
     )
 
 
