@@ -25,7 +25,7 @@ from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.models.kinds import modality_of
-from specviz.preparing import text, vision_language
+from specviz.preparing import image, text, vision_language
 from specviz.preparing.prepared import KINDS, Prepared, Progress
 from specviz.request import Memory, Request
 from specviz.trace.metrics import summarise
@@ -34,6 +34,7 @@ from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step,
 Event = Run | Step | End
 _KINDS: dict[str, Callable[[Request, Memory, Progress], Prepared]] = {
     "text": text.prepare,
+    "image": image.prepare,
     "vision_language": vision_language.prepare,
 }
 """Who makes a request ready, by what its target works on."""
@@ -144,6 +145,8 @@ def _gap(prepared: Prepared, output: list[int]) -> float:
 def run_record(prepared: Prepared, composition: Composition) -> Run:
     """What was asked for and where it runs, for its trace."""
     request, method, loaded, target = prepared.request, prepared.method, prepared.loaded, prepared.target
+    facts = dict(prepared.facts)
+    said = (*loaded.warnings, target.warning, *composition.warnings, *facts.pop("warnings", ()))
     return Run(
         modality=prepared.modality,
         target=loaded.name,
@@ -163,8 +166,8 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
         libraries=_libraries(),
         machine=_machine(target.device),
         recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        warnings=tuple(word for word in (*loaded.warnings, target.warning, *composition.warnings) if word),
-        **prepared.facts,
+        warnings=tuple(word for word in said if word),
+        **facts,
     )
 
 

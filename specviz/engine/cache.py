@@ -105,6 +105,14 @@ class GrowingCache:
         for layer in self.layers:
             layer.length = length  # what lies behind may be overwritten
 
+    @torch.inference_mode()
+    def put(self, slots: Tensor, source: int) -> None:
+        """Move the entries from ``source`` on to ``slots`` (int64 [node], absolute, none of them behind ``source``)."""
+        end = source + slots.shape[0]
+        for layer in self.layers:
+            layer.key_buffer.index_copy_(2, slots, layer.key_buffer[:, :, source:end])
+            layer.value_buffer.index_copy_(2, slots, layer.value_buffer[:, :, source:end])
+
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
         """Committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
         return [layer.seen() for layer in self.layers]

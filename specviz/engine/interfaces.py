@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -138,17 +138,23 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judge's finding. ``path`` leaves the root out; ``visited`` are the nodes whose target row was looked at."""
+    """The judge's finding. ``path`` leaves the root out; ``visited`` are the nodes whose target row was looked at.
+
+    ``bonus`` is None where the step ends with a drafted place. ``replaced`` are nodes of the path that carry another token
+    than the drafted one, and ``passes`` counts the target's runs: both by a :class:`Mending`.
+    """
 
     rule: str
     path: tuple[int, ...]
-    bonus: int
+    bonus: int | None
     source: str
     statuses: tuple[str, ...]
     visited: tuple[int, ...]
     thresholds: Mapping[int, float] = field(default_factory=dict)
     draws: Mapping[int, float] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
+    replaced: Mapping[int, int] = field(default_factory=dict)
+    passes: int = 1
 
 
 @dataclass(frozen=True)
@@ -189,6 +195,14 @@ class Acceptance(Protocol):
         """Walk the tree under this rule. Raises BadInput when the draft is of a kind the rule is not exact for."""
 
 
+class Mending(Protocol):
+    """Draws rejected places of a judged block again, where a rule repairs instead of stopping at the first of them."""
+
+    def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
+        """The verdict with ``replaced`` tokens. Runs the target as often as it takes, leaving its cache as if those
+        tokens had been scored."""
+
+
 class Controller(Protocol):
     """Chooses, each round, who drafts and how; most methods always do the same thing."""
 
@@ -210,3 +224,4 @@ class Composition:
     taps: tuple[int, ...] = ()
     draft_name: str = ""
     warnings: tuple[str, ...] = ()
+    mending: Mending | None = None

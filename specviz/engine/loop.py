@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from specviz.engine.clock import Stopwatch
-from specviz.engine.interfaces import Composition, Context, Draft, Round, Session, Target, TargetPass
+from specviz.engine.interfaces import Composition, Context, Draft, Round, Session, Target, TargetPass, Verdict
 from specviz.engine.recorder import Pending, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ContextFull, OutOfMemory, SpecvizError
@@ -36,6 +36,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError | OutOfMemory):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+
+
+def _said(draft: Draft, verdict: Verdict) -> list[int]:
+    """What a round adds to the text: the path's tokens, as they are now, and the bonus."""
+    tokens = draft.tree.host_tokens
+    said = [verdict.replaced.get(node, tokens[node]) for node in verdict.path]
+    return said if verdict.bonus is None else [*said, verdict.bonus]
 
 
 @dataclass
@@ -166,9 +173,12 @@ class Decoding:
         """Judge, commit, and let the drafter learn. The drafter's learning is part of what drafting costs."""
         verdict = self.composition.acceptance.judge(draft, scored, context)
         clock.mark("judge")
-        tokens = draft.tree.host_tokens
-        emitted, cut, stop = self._cut([tokens[node] for node in verdict.path] + [verdict.bonus])
-        session.keep((0, *verdict.path))
+        if self.composition.mending is not None:
+            verdict = self.composition.mending.mend(session, draft, scored, verdict, context)
+            clock.mark("verify")
+        emitted, cut, stop = self._cut(_said(draft, verdict))
+        # The last token said is the next round's root, which is not in the cache yet.
+        session.keep((0, *verdict.path) if verdict.bonus is not None else (0, *verdict.path)[:-1])
         clock.mark("commit")
         finished = Round(context, draft, scored, verdict, emitted)
         self.composition.controller.observe(finished)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.clock import Stopwatch
-from specviz.engine.interfaces import Draft, Round, TokenText, Verdict
+from specviz.engine.interfaces import Round, TokenText
 from specviz.engine.transfer import send
 from specviz.errors import BadInput
 from specviz.trace.schema import (
@@ -45,10 +45,14 @@ class Pending:
 
 @dataclass
 class Recorder:
-    """``level`` "off" keeps only counts and times, "path" the accepted path, "tree" everything."""
+    """``level`` "off" keeps only counts and times, "path" the accepted path, "tree" everything.
+
+    ``grid`` is (rows, columns) of a picture, whose cells are the tokens after the prompt in reading order.
+    """
 
     text: TokenText
     level: str = "tree"
+    grid: tuple[int, int] | None = None
     committed: list[int] = field(default_factory=list)
     _index: int = 0
 
@@ -94,7 +98,8 @@ class Recorder:
     def _asked(node: int, finished: Round) -> list[int]:
         """Tokens whose p we want in a visited node's row: its children's, and last the bonus token."""
         tree = finished.draft.tree
-        return [tree.host_tokens[child] for child in tree.shape.children[node]] + [finished.verdict.bonus]
+        ends = finished.verdict.bonus or 0
+        return [tree.host_tokens[child] for child in tree.shape.children[node]] + [ends]
 
     def finish(self, pending: Pending) -> Step:
         """Make the step. Waits for the copy if it is still under way."""
@@ -106,7 +111,7 @@ class Recorder:
         step = Step(
             index=self._index,
             position=finished.context.position,
-            nodes=self._nodes(finished.draft, verdict, p_of),
+            nodes=self._nodes(finished, p_of),
             path=verdict.path if self.level == "tree" else tuple(range(1, len(verdict.path) + 1)),
             bonus=self._bonus(finished, bonus_p) if len(emitted) > len(verdict.path) else None,
             emitted=emitted,
@@ -119,6 +124,7 @@ class Recorder:
             padded=pending.padded,
             rows=rows,
             notes=tuple(self._named(note) for note in (*finished.draft.notes, *verdict.notes)) if self.story else (),
+            passes=verdict.passes,
         )
         self._index += 1
         self.committed.extend(emitted)
@@ -139,7 +145,8 @@ class Recorder:
         end = verdict.visited[-1]
         return tuple(rows), p_of, asked[-1][len(children[end])]
 
-    def _nodes(self, draft: Draft, verdict: Verdict, p_of: Mapping[int, float]) -> tuple[Node, ...]:
+    def _nodes(self, finished: Round, p_of: Mapping[int, float]) -> tuple[Node, ...]:
+        draft, verdict = finished.draft, finished.verdict
         tree = draft.tree
         if self.level == "tree":
             wanted: Sequence[int] = range(len(tree))
@@ -147,13 +154,18 @@ class Recorder:
         else:
             wanted = (0, *verdict.path)
             parents = range(-1, len(verdict.path))
-        found = [self._node(draft, verdict, node, parent, p_of) for node, parent in zip(wanted, parents, strict=True)]
+        found = [self._node(finished, node, parent, p_of) for node, parent in zip(wanted, parents, strict=True)]
         if self.level == "tree":
-            found += [Node(up, token, self.text.of(token), q, None, PRUNED) for up, token, q in draft.pruned]
+            depths = list(tree.shape.depths)
+            for up, token, q in draft.pruned:
+                depths.append(depths[up] + 1)
+                cell = self._cell(finished, depths[-1])
+                found.append(Node(up, token, self.text.of(token), q, None, PRUNED, grid=cell))
         return tuple(found)
 
-    def _node(self, draft: Draft, verdict: Verdict, node: int, parent: int, p_of: Mapping[int, float]) -> Node:
-        token = draft.tree.host_tokens[node]
+    def _node(self, finished: Round, node: int, parent: int, p_of: Mapping[int, float]) -> Node:
+        draft, verdict = finished.draft, finished.verdict
+        token = verdict.replaced.get(node, draft.tree.host_tokens[node])
         return Node(
             parent=parent,
             token=token,
@@ -163,12 +175,24 @@ class Recorder:
             status=verdict.statuses[node],
             threshold=verdict.thresholds.get(node),
             draw=verdict.draws.get(node),
+            grid=self._cell(finished, draft.tree.shape.depths[node]),
         )
 
-    def _bonus(self, finished: Round, p: float | None) -> Bonus:
+    def _cell(self, finished: Round, depth: int) -> tuple[int, int] | None:
+        """Row and column of the picture cell that a node of this depth stands for; None outside a picture."""
+        if self.grid is None:
+            return None
+        cell = finished.context.position + depth - finished.context.prompt_length
+        rows, columns = self.grid
+        return divmod(cell, columns) if 0 <= cell < rows * columns else None
+
+    def _bonus(self, finished: Round, p: float | None) -> Bonus | None:
         verdict = finished.verdict
+        if verdict.bonus is None:
+            return None
         parent = verdict.visited[-1] if self.level == "tree" else len(verdict.path)
-        return Bonus(parent, verdict.bonus, self.text.of(verdict.bonus), p, verdict.source)
+        cell = self._cell(finished, finished.draft.tree.shape.depths[verdict.visited[-1]] + 1)
+        return Bonus(parent, verdict.bonus, self.text.of(verdict.bonus), p, verdict.source, cell)
 
     def _named(self, note: Note) -> Note:
         return Note(note.type, self._texts(note.data))

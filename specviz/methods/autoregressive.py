@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     name="autoregressive",
     title="Autoregressive",
     summary="No draft: the target writes one token a pass.",
-    modality=("text", "vision_language"),
+    modality=("text", "vision_language", "image"),
     exactness="exact",
     token_exact=True,
     family="none",

@@ -22,7 +22,9 @@ class Parameters:
     """Which tree, and who judges it when tokens are sampled. At temperature 0 both rules are greedy matching."""
 
     tree: str = choice(
-        "fitted", ("published", "fitted"), "The published 25 nodes, or as many of the best as pay on this machine."
+        "fitted",
+        ("published", "fitted"),
+        "The published 25 nodes, as always on images, or as many of the best as pay on this machine.",
     )
     rule: str = choice(
         "without_replacement",
@@ -35,7 +37,7 @@ class Parameters:
     name="eagle",
     title="EAGLE",
     summary="A one-layer drafter continues the target's last hidden states, each with the token that was really sampled.",
-    modality=("text",),
+    modality=("text", "image"),
     exactness="exact",
     token_exact=False,
     family="features",
@@ -50,13 +52,13 @@ class Parameters:
 def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafters.guided_drafter import feature_drafter
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
     from specviz.growth.sampled import Sampled
 
     network = parts.heads("eagle")
-    controller = Steady(FeatureDrafter(network), Sampled(_shape(parameters, parts)))
+    controller = Steady(feature_drafter(network, parts.guidance), Sampled(_shape(parameters, parts)))
     acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
     return Composition(controller, acceptance, network.config.taps, draft_name="eagle")
 
@@ -66,7 +68,7 @@ def _shape(parameters: Parameters, parts: Parts) -> TreeShape:
     from specviz.growth.calibrated import CalibratedTree
     from specviz.growth.dynamic import Paying
 
-    if parameters.tree == "published":
+    if parameters.tree == "published" or parts.grid is not None:  # the fitted tree was fitted on text
         return shape_from_counts(PUBLISHED)
     tree = CalibratedTree.load(parts.tree_file("eagle"))
     pays = Paying.on(parts.cost_curve(), parts.target.tier)

@@ -18,8 +18,12 @@ class Parameters:
     """The paper's values for a 7B target are depth 6, width 10 and 59 nodes (60 with the root)."""
 
     depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 6.", "levels")
-    width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
+    width: int = number(
+        6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes"
+    )
+    nodes: int = number(
+        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes"
+    )
     rule: str = choice(
         "match",
         ("match", "rejection"),
@@ -31,13 +35,17 @@ class Parameters:
     name="eagle2",
     title="EAGLE-2",
     summary="The drafter's confidence stands in for acceptance: expand the best beam, then keep the best nodes of all.",
-    modality=("text", "vision_language"),
+    modality=("text", "vision_language", "image"),
     exactness="exact",
     token_exact=True,
     family="features",
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     paper=Paper(
-        "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees", "Li et al.", 2024, "2406.16858", "EMNLP"
+        "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",
+        "Li et al.",
+        2024,
+        "2406.16858",
+        "EMNLP",
     ),
     look_at="Two phases: the beam expands level by level, then the losers fade. Sure rounds give deep trees, doubtful wide ones.",
     parameters=Parameters,
@@ -46,7 +54,7 @@ class Parameters:
 def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafters.guided_drafter import feature_drafter
     from specviz.drafters.visual import AllRows
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
@@ -58,6 +66,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     acceptance = Match() if parameters.rule == "match" else Rejection()
     taps = network.config.taps
     if parts.picture is None:
-        return Composition(Steady(FeatureDrafter(network), growth), acceptance, taps, draft_name="eagle")
+        drafter = feature_drafter(network, parts.guidance)
+        return Composition(Steady(drafter, growth), acceptance, taps, draft_name="eagle")
     rows = AllRows(network, parts.picture)
     return Composition(Steady(rows, growth), acceptance, rows.reads, draft_name="eagle with visual rows")

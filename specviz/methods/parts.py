@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from specviz.errors import ModelUnavailable
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from specviz.drafters.coarse_rows import CoarsePartner
     from specviz.drafters.language_model import DraftModel
     from specviz.drafters.visual import Layout
     from specviz.engine.cost import CostCurve
@@ -26,13 +29,21 @@ def _no_heads(kind: str) -> Any:
     raise ModelUnavailable(f"There is no {kind} network for this target: choose a method that needs none.")
 
 
+def _no_pictures() -> Any:
+    """What a target that draws nothing answers."""
+    raise ModelUnavailable("This method works on image targets: choose one, such as emoji-64.")
+
+
 @dataclass(frozen=True)
 class Parts:
     """``recall(key, make)`` returns what an earlier run of the same user left under ``key``, or makes and leaves it.
 
     ``prompt_key`` tells prompts apart, for stores that must not outlive one. ``cost_curve()`` measures once per target.
     ``heads(kind)`` is the network of that kind trained for the target, ready to draft ("eagle", "eagle3", "medusa",
-    "falcon", "gto"). ``picture`` says where a prompt's picture stands, None where the prompt is text.
+    "falcon", "gto"). ``picture`` says where a prompt's picture stands, None where the prompt is text. ``guidance`` is
+    (scale, prompt of the row that says nothing) where two rows are guided: logits are u + scale (c - u). ``grid`` is (rows,
+    columns) of a picture that is drawn; ``neighbours()`` is int64 [code, rank], every code's look-alikes, nearest first;
+    ``coarse()`` is the model that draws the same picture on half the grid.
     """
 
     target: Target
@@ -43,6 +54,10 @@ class Parts:
     draft_model: Callable[[], DraftModel]
     heads: Callable[[str], Any] = _no_heads
     picture: Layout | None = None
+    guidance: tuple[float, tuple[int, ...]] | None = None
+    grid: tuple[int, int] | None = None
+    neighbours: Callable[[], Tensor] = _no_pictures
+    coarse: Callable[[], CoarsePartner] = _no_pictures
 
     def tree_file(self, name: str) -> Path:
         """Where the calibrated tree called ``name`` lives."""

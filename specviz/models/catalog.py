@@ -13,6 +13,8 @@ DRAFT = "draft"
 DEFAULT_TEXT_TARGET = "smollm2-135m-instruct"
 DEFAULT_VISION_TARGET = "scenes-vlm"
 VISION = "vision_language"
+DEFAULT_IMAGE_TARGET = "emoji-64"
+IMAGE = "image"
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,12 @@ def _picture_model(name: str, repository: str, family: str, parameters: int, lic
     return Entry(name, title, VISION, (TARGET,), HubRepository(repository, 2 * parameters), family, parameters, licence)
 
 
+def _drawing_model(name: str, title: str, weights: str, parameters: int, note: str) -> Entry:
+    """An image model that comes with this project."""
+    source = ShippedFile(f"assets/weights/{weights}.safetensors", parameters, "0" * 64)
+    return Entry(name, title, IMAGE, (TARGET,), source, "emoji", parameters, _APACHE, note=note)
+
+
 _APACHE = "Apache-2.0"
 _SMOL_PAIR = "The 135M model is its draft model: same tokenizer."
 _QWEN_PAIR = "Qwen3 0.6B is its draft model: same tokenizer."
@@ -143,6 +151,21 @@ _ENTRIES = (
         parameters=6_000_000,
         licence=_APACHE,
         note="Comes with the project. It knows emoji and plain shapes on a canvas, nothing else.",
+    ),
+    _drawing_model("emoji-64", "Emoji, 64 pixels", "image_ar", 6_900_000, "Draws emoji by name and art style."),
+    _drawing_model(
+        "emoji-32", "Emoji, 32 pixels", "image_ar_small", 6_900_000, "The larger model's partner for MuLo-SD."
+    ),
+    Entry(
+        name="janus-pro-1b",
+        title="Janus-Pro 1B",
+        modality=IMAGE,
+        roles=(TARGET,),
+        source=HubRepository("deepseek-community/Janus-Pro-1B", 4_180_000_000),
+        family="janus-pro",
+        parameters=2_089_000_000,
+        licence="MIT (code), DeepSeek Model License (weights)",
+        note="24 x 24 codes, 384 pixels; about 5 GB of memory in bfloat16 and a GPU are what it wants.",
     ),
     _picture_model(
         "smolvlm2-2.2b-instruct", "HuggingFaceTB/SmolVLM2-2.2B-Instruct", "smolvlm2", 2_246_784_880, _APACHE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from specviz.errors import BadTrace
-from specviz.trace.schema import ACCEPTED, PRUNED, RELAXED, ROOT, End, Step
+from specviz.trace.schema import ACCEPTED, PRUNED, RELAXED, RESAMPLED, ROOT, End, Step
 
 MAX_DEPTH = 512
 """Deepest node of a tree."""
@@ -78,6 +78,8 @@ def _check_path(step: Step) -> None:
         above = number
     on_path = set(step.path)
     for place, node in enumerate(step.nodes):
+        if node.status == RESAMPLED:  # on the path it carries its new token, elsewhere the one that was drafted
+            continue
         if (node.status in (ACCEPTED, RELAXED)) != (place in on_path):
             on = "on" if place in on_path else "not on"
             _wrong(f"nodes[{place}][5]", f"the status is {node.status}, and the node is {on} the path.")

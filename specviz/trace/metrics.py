@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from specviz.errors import BadTrace
-from specviz.trace.schema import PHASES, PRUNED, Baseline, Step, Trace
+from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, Step, Trace
 
 FORMULAS: dict[str, str] = {
     "tau": "Tokens emitted per target pass, the bonus token included; steps cut short by end-of-sequence, budget or "
     "context are left out and counted apart (Leviathan's and Spec-Bench's meaning, so plain decoding has 1).",
-    "steps": "Target passes that judged a draft and emitted tokens; the prefill is not one of them.",
+    "steps": "Rounds of drafting and judging that emitted tokens; the prefill is not one of them.",
+    "passes": "Runs of the target over all steps: one a step, and more where rejected places are drawn again in waves.",
     "emitted": "Tokens added to the output, over all steps; it equals the length of the output.",
     "accepted": "Drafted tokens that entered the output; bonus tokens and tokens cut off at the end are not counted.",
     "accepted_by_depth": "Of the steps whose walk reached depth d - 1 and had a drafted child to judge there, the "
@@ -36,7 +37,7 @@ FORMULAS: dict[str, str] = {
     "process, tier and prompt; the prefill is not in it.",
     "speedup": "The one-by-one run's decode time per token divided by this run's: the ratio of the two run times when "
     "both wrote equally many tokens.",
-    "predicted_speedup": "tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the one-by-one "
+    "predicted_speedup": "tokens a step x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the one-by-one "
     "run's time per token, the others are means over the steps that were not cut.",
     "first_divergence": "The first output position where this run and the one-by-one run differ, and how far apart "
     "the two best logits of the one-by-one run were there; none when they are equal.",
@@ -51,7 +52,7 @@ def ratio(above: float, below: float) -> float | None:
 def tau(steps: Sequence[Step]) -> float | None:
     """Tokens emitted per target pass over the steps that were not cut. None when every step was cut."""
     whole = [step for step in steps if step.cut is None]
-    return ratio(sum(len(step.emitted) for step in whole), len(whole))
+    return ratio(sum(len(step.emitted) for step in whole), sum(step.passes for step in whole))
 
 
 def histogram(steps: Sequence[Step]) -> list[int]:
@@ -79,7 +80,7 @@ def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
                 offered.extend([0] * grown)
                 taken.extend([0] * grown)
             offered[depth] += 1
-            taken[depth] += depth < len(step.path)
+            taken[depth] += depth < len(step.path) and step.nodes[step.path[depth]].status != RESAMPLED
     return [ratio(took, of) for took, of in zip(taken, offered, strict=True)]
 
 
@@ -97,7 +98,7 @@ def seconds(steps: Sequence[Step], prefill_ns: int = 0) -> dict[str, float]:
 def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None:
     """tau times the baseline's time per token, divided by the mean time of a step that was not cut."""
     whole = [step for step in steps if step.cut is None]
-    length = tau(steps)
+    length = ratio(sum(len(step.emitted) for step in whole), len(whole))
     per_token = ratio(baseline.total_ns, len(baseline.token_ns))
     per_step = ratio(sum(step.time.total for step in whole), len(whole))
     if length is None or per_token is None or not per_step:
@@ -114,6 +115,7 @@ def summarise(
     found: dict[str, Any] = {
         "tau": tau(steps),
         "steps": len(steps),
+        "passes": sum(step.passes for step in steps),
         "emitted": emitted,
         "accepted": sum(step.accepted for step in steps),
         "accepted_by_depth": accepted_by_depth(steps),

@@ -114,6 +114,8 @@ class Step:
     ``path`` lists the accepted nodes from the root's child downwards. ``emitted`` are the tokens added to the output: the
     path, then the bonus, cut at end-of-sequence, budget or context; ``pieces`` is the text each of them adds.
     ``verified`` counts the drafted nodes the target scored, ``padded`` the rows of its pass (root and padding included).
+    ``passes`` is how often the target was run: more than once where rejected places of a block are drawn again one by one.
+    On the path a node that was *resampled* carries its new token.
     """
 
     index: int
@@ -131,6 +133,7 @@ class Step:
     padded: int = 1
     rows: tuple[TargetRow, ...] = ()
     notes: tuple[Note, ...] = ()
+    passes: int = 1
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -142,8 +145,9 @@ class Step:
 
     @property
     def accepted(self) -> int:
-        """Drafted tokens that entered the output, bonus not counted, cut tokens not counted."""
-        return min(len(self.path), len(self.emitted))
+        """Drafted tokens that entered the output; bonus, tokens drawn again and tokens cut off are not counted."""
+        kept = self.path[: len(self.emitted)]
+        return sum(self.nodes[number].status != RESAMPLED for number in kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +161,24 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Codebook:
+    """The picture codes of an image run as a map for the eye.
+
+    ``places`` is base64 of two little-endian 16-bit numbers a code: its first two principal components, stretched to the
+    whole range. ``colours`` is base64 of red, green and blue, a byte each: the mean colour of a picture of that code alone.
+    """
+
+    size: int
+    places: str
+    colours: str
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """What was asked, of what, on what. ``parameters`` are the method's; ``warnings`` are shown on screen, never hidden."""
+    """What was asked, of what, on what. ``parameters`` are the method's; ``warnings`` are shown on screen, never hidden.
+
+    ``grid`` is (rows, columns) of an image run, ``guidance`` how hard it follows its prompt (1: not at all harder).
+    """
 
     modality: str
     target: str
@@ -181,6 +201,9 @@ class Run:
     machine: str = ""
     recorded_at: str = ""
     warnings: tuple[str, ...] = ()
+    grid: tuple[int, int] | None = None
+    guidance: float | None = None
+    codebook: Codebook | None = None
     version: int = SCHEMA_VERSION
 
 
@@ -208,7 +231,10 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a run ended. ``metrics`` is what ``trace.metrics.summarise`` makes of the steps."""
+    """How a run ended. ``metrics`` is what ``trace.metrics.summarise`` makes of the steps.
+
+    ``picture`` is what an image run drew, whole or so far, as base64 of a PNG.
+    """
 
     reason: str
     output_ids: tuple[int, ...]
@@ -217,6 +243,7 @@ class End:
     metrics: Mapping[str, Any] = field(default_factory=dict)
     message: str = ""
     baseline: Baseline | None = None
+    picture: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from specviz.errors import BadTrace
+from specviz.trace import pictures
 from specviz.trace.schema import (
     PHASES,
     SCHEMA_VERSION,
@@ -99,6 +100,7 @@ def _run(run: Run) -> dict[str, Any]:
         "prompt_pieces": run.prompt_pieces,
         "libraries": dict(run.libraries),
         "warnings": run.warnings,
+        **pictures.line(run),
     }
 
 
@@ -133,6 +135,8 @@ def _step(step: Step) -> dict[str, Any]:
     }
     if step.cut is not None:
         found["cut"] = step.cut
+    if step.passes != 1:
+        found["passes"] = step.passes
     if step.rows:
         found["rows"] = [[row.node, [[one.token, one.text, _short(one.p)] for one in row.top]] for row in step.rows]
     if step.notes:
@@ -149,6 +153,7 @@ def _end(end: End) -> dict[str, Any]:
         "prefill_ns": end.prefill_ns,
         "metrics": rounded(end.metrics),
         "baseline": None if end.baseline is None else _baseline(end.baseline),
+        **({"picture": end.picture} if end.picture else {}),
     }
 
 
@@ -218,6 +223,7 @@ def _as_run(found: Mapping[str, Any]) -> Run:
         prompt_pieces=tuple(found["prompt_pieces"]),
         libraries=found.get("libraries", {}),
         warnings=tuple(found.get("warnings", ())),
+        **pictures.read(found),
     )
 
 
@@ -253,6 +259,7 @@ def _as_step(found: Mapping[str, Any]) -> Step:
             for node, top in found.get("rows", ())
         ),
         notes=tuple(_as_note(note) for note in found.get("notes", ())),
+        passes=int(found.get("passes", 1)),
     )
 
 
@@ -270,6 +277,7 @@ def _as_end(found: Mapping[str, Any]) -> End:
         metrics=found.get("metrics", {}),
         message=found.get("message", ""),
         baseline=None if plain is None else _as_baseline(plain),
+        picture=found.get("picture", ""),
     )
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from specviz.trace import metrics, wire
 from specviz.trace.schema import (
-    CUTS, EXACTNESS, MODALITIES, REASONS, RULES, Baseline, Bonus, Candidate, Divergence, End, Nanoseconds, Node, Note,
+    CUTS, EXACTNESS, MODALITIES, REASONS, RULES, Baseline, Bonus, Candidate, Codebook, Divergence, End, Nanoseconds, Node, Note,
     Run, Sampling, Step, TargetRow, Trace,
 )  # fmt: skip
 
@@ -34,7 +34,8 @@ RUN = st.builds(
     device=TEXT, dtype=TEXT, tier=TEXT, prompt=TEXT, prompt_pieces=st.lists(TEXT, max_size=4).map(tuple),
     max_new_tokens=st.integers(0, 9999), bound=TEXT, draft=TEXT, chat_template=st.booleans(), tokenizer_hash=TEXT,
     libraries=st.dictionaries(TEXT, TEXT, max_size=2), machine=TEXT, recorded_at=TEXT,
-    warnings=st.lists(TEXT, max_size=2).map(tuple), version=st.just(1),
+    warnings=st.lists(TEXT, max_size=2).map(tuple), grid=GRID, guidance=PROBABILITY,
+    codebook=st.none() | st.builds(Codebook, st.integers(1, 9), TEXT, TEXT), version=st.just(1),
 )  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def trees(draw: st.DrawFn, root: int | None) -> tuple[tuple[Node, ...], tuple[in
     nodes: list[Node] = []
     for place, parent in enumerate(parents):
         if place in path:
-            status = draw(st.sampled_from(("accepted", "relaxed")))
+            status = draw(st.sampled_from(("accepted", "relaxed", "resampled")))
         elif place and nodes[parent].status == "pruned":
             status = "pruned"
         else:
@@ -81,6 +82,7 @@ def steps(draw: st.DrawFn, index: int, position: int, root: int | None, last: bo
         index, position, nodes, path, bonus, tuple(emitted), tuple(draw(TEXT) for _ in emitted),
         draw(st.sampled_from(RULES)), draw(TIME), cut, draw(st.integers(0, 9)), scored,
         scored + 1 + draw(st.integers(0, 9)), rows, tuple(draw(st.lists(NOTE, max_size=2))),
+        draw(st.integers(1, 9)),
     )  # fmt: skip
 
 
@@ -111,4 +113,4 @@ def ends(draw: st.DrawFn, found: tuple[Step, ...]) -> End:
         plain = Baseline(times, draw(NS), apart is None and draw(st.booleans()), apart)
     prefill = draw(NS)
     counted = wire.rounded(metrics.summarise(found, reason, prefill, plain))
-    return End(reason, output, draw(TEXT), prefill, counted, draw(TEXT), plain)
+    return End(reason, output, draw(TEXT), prefill, counted, draw(TEXT), plain, draw(TEXT))

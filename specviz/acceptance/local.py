@@ -1,0 +1,181 @@
+"""Verification of a block of picture codes all at once, with repair of what fails: MuLo-SD (Peruzzo et al., arXiv 2601.05149).
+
+A code fails where its look-alikes and itself together have less than tau of the target's mass. Failed codes take their
+neighbours on the grid with them, as far as ``radius`` cells and never back before the first failure; what hangs together
+is an island, and islands are drawn again at the same time, one cell of each per wave, everything else staying as drafted.
+Nothing bounds the change of law. But above tau 1 everything is one island that begins at the first cell, and with entries
+rewritten the block is autoregressive sampling, token for token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
+from specviz.trace.schema import ACCEPTED, REJECTED, RESAMPLED, ROOT, Note
+
+Cell = tuple[int, int]
+
+
+def pooled(law: Tensor, codes: Tensor, neighbours: Tensor) -> Tensor:
+    """Mass of each code and its look-alikes: ``law`` [place, code], ``codes`` [place], ``neighbours`` [code, rank]."""
+    group = torch.cat((codes[:, None], neighbours[codes]), dim=1)
+    return law.gather(1, group).sum(1)
+
+
+def spread(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
+    """Cells within ``radius`` rows and columns of a failed one, between the first failure and ``last``; ascending.
+
+    Cells count through the whole picture in reading order; ``first`` is the block's first one.
+    """
+    if not failed:
+        return []
+    start, found = min(failed), set(failed)
+    for cell in failed:
+        row, column = divmod(cell, columns)
+        for down in range(-radius, radius + 1):
+            for across in range(-radius, radius + 1):
+                other = (row + down) * columns + column + across
+                if 0 <= column + across < columns and max(first, start) <= other <= last:
+                    found.add(other)
+    return sorted(found)
+
+
+def islands(cells: Sequence[int], columns: int) -> list[list[int]]:
+    """Cells that touch, also by a corner, hang together; each island ascends, and so do the islands by their first cell."""
+    left, found = set(cells), []
+    while left:
+        edge, island = [min(left)], []
+        left.discard(edge[0])
+        while edge:
+            cell = edge.pop()
+            island.append(cell)
+            row, column = divmod(cell, columns)
+            near = {
+                (row + down) * columns + column + across
+                for down in (-1, 0, 1)
+                for across in (-1, 0, 1)
+                if 0 <= column + across < columns
+            }
+            edge += near & left
+            left -= near
+        found.append(sorted(island))
+    return found
+
+
+@dataclass(frozen=True)
+class Local:
+    """``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries, else they stay."""
+
+    neighbours: Tensor
+    columns: int
+    tau: float
+    pool: int
+    radius: int
+    rewrite: bool = True
+
+    def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
+        """Which codes of the block fail. The path is the whole block; :meth:`mend` draws again what has to be."""
+        nodes = len(draft.tree)
+        law = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
+        codes = draft.tree.tokens[1:]
+        mass = pooled(law, codes, self.neighbours[:, : self.pool]).tolist()
+        marks = [ROOT, *(REJECTED if one < self.tau else ACCEPTED for one in mass)]
+        return Verdict(
+            rule="local",
+            path=tuple(range(1, nodes)),
+            bonus=None,
+            source="target",
+            statuses=tuple(marks),
+            visited=(*range(nodes - 1),),
+            thresholds=dict.fromkeys(range(1, nodes), self.tau),
+            notes=(Note("islands", {"mass": mass}),),
+        )
+
+    def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
+        """Draw the islands again, in waves."""
+        return _Waves(self, session, draft, scored, verdict, context).verdict()
+
+
+class _Waves:
+    """One block's repair. A node of the chain and a cell of the picture differ by ``shift``."""
+
+    def __init__(
+        self, rule: Local, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context
+    ) -> None:
+        self.rule, self.session, self.judged, self.context = rule, session, verdict, context
+        self.logits = scored.logits.clone()
+        self.tokens = list(draft.tree.host_tokens)
+        self.last = len(self.tokens) - 1
+        self.shift = context.position - context.prompt_length
+        self.wave_of: dict[int, int] = {}
+        self.passes = 1
+        self.stale: set[int] = set()
+        """Nodes whose cache entries were made before something at or in front of them changed."""
+
+    def verdict(self) -> Verdict:
+        failed = [node for node, mark in enumerate(self.judged.statuses) if mark == REJECTED]
+        cells = [node + self.shift for node in failed]
+        again = spread(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
+        found = islands(again, self.rule.columns)
+        self._run([[cell - self.shift for cell in island] for island in found])
+        marks = [RESAMPLED if node in self.wave_of else ACCEPTED for node in range(len(self.tokens))]
+        story = {
+            **self.judged.notes[0].data,
+            "tau": self.rule.tau,
+            "pool": self.rule.pool,
+            "radius": self.rule.radius,
+            "rewritten": self.rule.rewrite,
+            "failed": failed,
+            "islands": [[cell - self.shift for cell in island] for island in found],
+            "waves": [self.wave_of.get(node, 0) for node in range(1, len(self.tokens))],
+            "passes": self.passes,
+        }
+        return replace(
+            self.judged,
+            statuses=(ROOT, *marks[1:]),
+            replaced={node: self.tokens[node] for node in self.wave_of},
+            passes=self.passes,
+            notes=(Note("islands", story),) if self.context.story else (),
+        )
+
+    def _run(self, left: list[list[int]]) -> None:
+        """Wave by wave the first cell that is left of every island; the first wave needs no pass of its own."""
+        wave = 0
+        while left:
+            wave += 1
+            heads = [island[0] for island in left]
+            rows = self._laws([head - 1 for head in heads])
+            places = [self.context.position + head for head in heads]
+            chosen = self.context.warp.choose(rows, places, self.context.noise).tolist()
+            for head, code in zip(heads, chosen, strict=True):
+                self._change(head, int(code), wave)
+            left = [island[1:] for island in left if len(island) > 1]
+        pending = sorted(node for node in self.stale if node < self.last)
+        if pending:
+            self._pass(range(pending[0], self.last) if self.rule.rewrite else pending)
+
+    def _change(self, node: int, code: int, wave: int) -> None:
+        self.wave_of[node] = wave
+        if code != self.tokens[node]:
+            self.tokens[node] = code
+            self.stale |= set(range(node, self.last + 1)) if self.rule.rewrite else {node}
+
+    def _laws(self, asked: list[int]) -> Tensor:
+        """Logits after each of these nodes, [asked, code]: as they are known while nothing before them has changed."""
+        stale = [node for node in self.stale if node <= max(asked)]
+        if self.rule.rewrite and set(asked) & set(stale):
+            self._pass(range(min(stale), max(asked) + 1))
+        elif not self.rule.rewrite and self.passes + len(self.stale) > 1:
+            self._pass(sorted({*asked, *stale}))
+        return self.logits[asked]
+
+    def _pass(self, nodes: Sequence[int]) -> None:
+        self.passes += 1
+        self.stale -= set(nodes)
+        self.logits[list(nodes)] = self.session.rewrite(self.tokens, list(nodes)).logits

@@ -1,0 +1,226 @@
+"""Relaxed acceptance of picture codes: a drafted code may stand for its look-alikes, whose probability it takes over.
+
+LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Of the k codes nearest to a drafted
+code c, the longest nearest-first run A is taken whose mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is
+judged with P = p(c) + S in the place of p(c). Nothing is preserved exactly; what is proven (``tests`` enumerate it):
+certain candidates with A and c struck out after a rejection change the law by at most 1 - (1 - delta)^m in total
+variation, m being their number; a sampled candidate with the ordinary residual (p - q)+ by at most TV(p, q), and under
+lambda by at most lambda - 1. With delta 0, k 0 or lambda 1 the rule is rejection without replacement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
+from specviz.engine.sampling import ACCEPT, draw
+from specviz.engine.verdict import statuses
+from specviz.trace.schema import RELAXED, Note
+
+FORMS = ("exact", "aggregated", "repository")
+"""What a rejection leaves: the exact rule's residual, that of the law with A moved onto c, or the published code's."""
+LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+"""Sizes of a neighbourhood whose mass is noted, so that another limit can be tried on the recorded step."""
+SHOWN = 10
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Limit:
+    """``delta`` bounds the mass a code takes over, ``factor`` (lambda) its whole mass in multiples of its own; one of them."""
+
+    delta: float | None = None
+    factor: float | None = None
+
+    def of(self, p: float) -> float:
+        """Most mass that a code of probability ``p`` may take over."""
+        return self.delta if self.delta is not None else ((self.factor or 1.0) - 1.0) * p
+
+
+def region(law: Tensor, code: int, neighbours: Tensor, limit: Limit) -> tuple[Tensor, Tensor]:
+    """The look-alikes of ``code`` that it takes over under ``law`` [code], nearest first, and the running mass of all
+    ``neighbours`` [rank] of it, float64."""
+    sums = law[neighbours].double().cumsum(0)
+    within = sums <= limit.of(float(law[code])) + _ROUNDING
+    return neighbours[: int(within.sum())], sums
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """``neighbours`` int64 [code, rank], nearest first, at least ``k`` ranks. At temperature 0 a code is kept when it is
+    the likeliest once its look-alikes' mass is moved onto it."""
+
+    neighbours: Tensor
+    limit: Limit
+    k: int
+    form: str = "exact"
+
+    def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
+        return _Walk(self, draft, target, context).verdict()
+
+
+@dataclass
+class _Walk:
+    """One walk from the root of a scored tree downwards."""
+
+    rule: Relaxed
+    draft: Draft
+    target: TargetPass
+    context: Context
+    path: list[int] = field(default_factory=list)
+    visited: list[int] = field(default_factory=lambda: [0])
+    judged: list[int] = field(default_factory=list)
+    relaxed: set[int] = field(default_factory=set)
+    thresholds: dict[int, float] = field(default_factory=dict)
+    draws: dict[int, float] = field(default_factory=dict)
+    shown: list[dict[str, Any]] = field(default_factory=list)
+
+    def verdict(self) -> Verdict:
+        shape, node = self.draft.tree.shape, 0
+        while True:
+            logits = self.target.logits[node]
+            law = self.context.warp.log_probabilities(logits).double().exp()
+            found, left = self._greedy(node, law) if self.context.warp.greedy else self._sampled(node, law)
+            if found is None:
+                break
+            self.path.append(found)
+            self.visited.append(found)
+            node = found
+        known = list(statuses(shape, self.path, self.judged))
+        for one in self.relaxed:
+            known[one] = RELAXED
+        place = self.context.position + 1 + shape.depths[node]
+        greedy = self.context.warp.greedy
+        tried = bool(shape.children[node]) and not greedy
+        return Verdict(
+            rule="relaxed",
+            path=tuple(self.path),
+            bonus=int(logits.argmax()) if greedy else draw(left, self.context.noise, place),
+            source="residual" if tried else "target",
+            statuses=tuple(known),
+            visited=tuple(self.visited),
+            thresholds=self.thresholds,
+            draws=self.draws,
+            notes=self._notes(),
+        )
+
+    def _notes(self) -> tuple[Note, ...]:
+        if not self.shown:
+            return ()
+        limit = self.rule.limit
+        told = {"delta": limit.delta} if limit.delta is not None else {"factor": limit.factor}
+        return (Note("relaxed", {**told, "k": self.rule.k, "form": self.rule.form, "nodes": self.shown}),)
+
+    def _near(self, code: int) -> Tensor:
+        return self.rule.neighbours[code, : self.rule.k]
+
+    def _greedy(self, node: int, law: Tensor) -> tuple[int | None, Tensor]:
+        """The first child whose code is the likeliest once it has taken over its look-alikes."""
+        best = int(self.target.logits[node].argmax())
+        for child in self.draft.tree.shape.children[node]:
+            code = self.draft.tree.host_tokens[child]
+            taken, sums = region(law, code, self._near(code), self.rule.limit)
+            moved = law.index_fill(0, taken, 0.0)
+            moved[code] = law[code] + law[taken].sum()
+            self.judged.append(child)
+            self._tell(child, code, law, taken, sums, 1.0)
+            if code == best or int(moved.argmax()) == code:
+                self._note_if_relaxed(child, code != best)
+                return child, law
+        return None, law
+
+    def _sampled(self, node: int, law: Tensor) -> tuple[int | None, Tensor]:
+        """The accepted child, if any, and what is left of the law: what replaces the children is drawn from it."""
+        proposal = self.draft.proposals.get(node)
+        q = None if proposal is None else _spread(proposal.probability, proposal.ids, law)
+        left = law
+        for child in self.draft.tree.shape.children[node]:
+            code = self.draft.tree.host_tokens[child]
+            taken, sums = region(left, code, self._near(code), self.rule.limit)
+            mass = float(left[taken].sum())
+            p, share = float(left[code]), 1.0 if q is None else float(q[code])
+            threshold, strict = min(1.0, (p + mass) / share), min(1.0, p / share)
+            luck = self.context.noise.uniform(ACCEPT, self.context.round, child)
+            self.judged.append(child)
+            self.thresholds[child], self.draws[child] = threshold, luck
+            self._tell(child, code, left, taken, sums, share)
+            if luck < threshold:
+                self._note_if_relaxed(child, luck >= strict)
+                return child, left
+            left = self._residual(left, q, code, taken)
+            left = left / left.sum() if float(left.sum()) > _ROUNDING else law
+            if q is not None:
+                q = q.index_fill(0, torch.tensor([code], device=q.device), 0.0)
+                q = q / q.sum().clamp_min(1e-300)
+        return None, left
+
+    def _residual(self, law: Tensor, q: Tensor | None, code: int, taken: Tensor) -> Tensor:
+        """What a rejection leaves of ``law``, not normalised."""
+        form, one = self.rule.form, torch.tensor([code], device=law.device)
+        struck = self._near(code)
+        if len(taken):  # the published code strikes one look-alike more than k, whatever A holds
+            struck = self.rule.neighbours[code, : self.rule.k + 1]
+        if q is None:
+            gone = struck if form == "repository" and len(taken) else taken
+            return law.index_fill(0, torch.cat((one, gone)), 0.0)
+        if form == "repository":
+            return (law - (q.index_fill(0, struck, 0.0) if len(taken) else q)).clamp_min(0.0)
+        if form == "aggregated":
+            moved = law.index_fill(0, taken, 0.0)
+            moved[code] = law[code] + law[taken].sum()
+            return (moved - q).clamp_min(0.0)
+        return (law - q).clamp_min(0.0)
+
+    def _note_if_relaxed(self, child: int, relaxed: bool) -> None:
+        if relaxed:
+            self.relaxed.add(child)
+
+    def _tell(self, child: int, code: int, law: Tensor, taken: Tensor, sums: Tensor, share: float) -> None:
+        """What the screen needs of one judged child, and enough to judge it again under another limit."""
+        if not self.context.story:
+            return
+        p = float(law[code])
+        steps = [size for size in LADDER if size <= len(sums)]
+        self.shown.append(
+            {
+                "node": child,
+                "p": p,
+                "q": share,
+                "limit": self.rule.limit.of(p),
+                "count": len(taken),
+                "moved": float(law[taken].sum()),
+                "near": self._near(code)[:SHOWN].tolist(),
+                "mass": law[self._near(code)[:SHOWN]].tolist(),
+                "sums": [[size, total] for size, total in zip(steps, _at(sums, steps), strict=True)],
+            }
+        )
+
+
+def _spread(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
+    """A law over all codes, float64."""
+    if ids is None:
+        return probability.to(like)
+    return torch.zeros_like(like).index_copy(0, ids, probability.to(like))
+
+
+def _at(sums: Tensor, sizes: Sequence[int]) -> list[float]:
+    return sums[[size - 1 for size in sizes]].tolist() if sizes else []
+
+
+def look_alikes(codebook: Tensor, most: int = 1025) -> Tensor:
+    """int64 [code, rank]: for every code the others by distance of their vectors ``codebook`` [code, dim], nearest first.
+
+    Vectors are as the decoder uses them. Computed in blocks, as all distances at once would be gigabytes for a real model.
+    """
+    kept = min(most, len(codebook) - 1)
+    wide, rows = codebook.double(), []
+    for start in range(0, len(wide), 1024):
+        apart = torch.cdist(wide[start : start + 1024], wide)
+        apart[torch.arange(len(apart)), torch.arange(start, start + len(apart))] = float("inf")
+        rows.append(apart.topk(kept, largest=False, sorted=True).indices)
+    return torch.cat(rows)

@@ -1,0 +1,27 @@
+"""Whole rows of a picture as one chain of certain codes, in reading order, with no room kept for a bonus token."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from specviz.engine.interfaces import Context, Draft
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+
+
+class RowDrafting(Protocol):
+    """A drafter that gives rows."""
+
+    def block(self, context: Context) -> tuple[list[int], list[int]]:
+        """Codes of the next rows, and the coarser codes they were made of, which also count as its forwards."""
+
+
+class BlockRows:
+    """Takes what the drafter gives. The block ends where the picture does."""
+
+    def grow(self, drafter: RowDrafting, context: Context) -> Draft:
+        fine, coarse = drafter.block(context)
+        fine = fine[: max(0, context.room)]
+        tree = DraftTree.of([context.ids[-1], *fine], range(-1, len(fine)), context.device)
+        notes = (Note("coarse", {"codes": coarse, "fine": fine}),) if context.story else ()
+        return Draft(tree, confidence=(None,) * len(tree), calls=len(coarse), notes=notes)

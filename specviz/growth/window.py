@@ -1,0 +1,31 @@
+"""A chain of guesses, each drawn from a law of its own or certain, none of which waits for the one before it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from specviz.engine.interfaces import Context, Draft, Proposal
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+
+
+class Guessing(Protocol):
+    """A drafter that guesses all places of a window at once."""
+
+    def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
+        """Guesses for at most so many next places, and by place the law a guess was drawn from; none where it is certain."""
+
+
+class Window:
+    """The window as a chain."""
+
+    def grow(self, drafter: Guessing, context: Context) -> Draft:
+        codes, laws = drafter.window(context, max(0, context.room - 1))
+        tree = DraftTree.of([context.ids[-1], *codes], range(-1, len(codes)), context.device)
+        greedy = context.warp.greedy
+        proposals = {} if greedy else {place: Proposal(law) for place, law in laws.items()}
+        told = {"codes": codes, "redrawn": len(laws)}
+        shares = [None, *(float(laws[place][code]) if place in laws else None for place, code in enumerate(codes))]
+        return Draft(tree, proposals, shares, 0, notes=(Note("window", told),) if context.story else ())

@@ -1,0 +1,68 @@
+"""LANTERN (Jang et al. 2410.03355): EAGLE-2's tree on picture codes, judged by what a code's look-alikes have together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+RESIDUAL = choice(
+    "exact",
+    ("exact", "aggregated", "repository"),
+    "What a rejection leaves: the exact rule's residual (its bound is proven), the aggregated law's, or the published code's.",
+)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's k for a codebook of 16 384 is 1000; a smaller codebook has fewer look-alikes to offer."""
+
+    delta: float = number(
+        0.1, 0.0, 1.0, "δ: most mass a code may take over from its look-alikes; 0 is the exact rule.", step=0.01
+    )
+    k: int = number(100, 0, 1024, "Look-alikes that are considered, nearest first.", "codes")
+    depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round.", "levels")
+    width: int = number(10, 1, 16, "Nodes in the beam, and children each of them offers.", "nodes")
+    nodes: int = number(
+        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 58.", "nodes"
+    )
+    residual: str = RESIDUAL
+
+
+@method(
+    name="lantern",
+    title="LANTERN",
+    summary="Picture codes have look-alikes: a drafted code is judged with the probability of those around it.",
+    modality=("image",),
+    exactness="relaxed",
+    token_exact=False,
+    family="judge",
+    claim="1.75 to 1.82× over EAGLE-2 on LlamaGen.",
+    paper=Paper(
+        "LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding", "Jang et al.", 2024,
+        "2410.03355", "ICLR",
+    ),
+    look_at="Many codes share a flat law, so the exact rule rejects good ones. The shaded region is what a code may stand for.",
+    bound="A candidate changes the law by at most δ in total variation, m of them by at most 1 − (1 − δ)^m.",
+    parameters=Parameters,
+    weights=("image_drafter",),
+)  # fmt: skip
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.relaxed import Limit, Relaxed
+    from specviz.drafters.guided_drafter import feature_drafter
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.dynamic import Dynamic, Paying
+
+    network = parts.heads("eagle")
+    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    rule = Relaxed(parts.neighbours(), Limit(delta=parameters.delta), parameters.k, parameters.residual)
+    drafter = feature_drafter(network, parts.guidance)
+    return Composition(Steady(drafter, growth), rule, network.config.taps, draft_name="image_drafter")

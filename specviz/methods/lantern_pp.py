@@ -1,0 +1,78 @@
+"""LANTERN++ (Park et al. 2502.06352): LANTERN's relaxation in multiples of a code's own probability, on a static tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.lantern import RESIDUAL
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+# Nodes by depth: the published 57 (5 / 13 / 16 / 14 / 9) and 25 (4 / 8 / 8 / 3 / 2), ours of 12, and a chain.
+# By child counts, level by level; earlier siblings, which were drawn first, have more below them.
+TREES = {
+    "57": (
+        (5,),
+        (4, 3, 3, 2, 1),
+        (3, 2, 1, 1, 2, 1, 1, 2, 1, 1, 1),
+        (3, 2, 1, 2, 1, 1, 1, 1, 1, 1),
+        (3, 2, 1, 1, 1, 1),
+    ),
+    "25": ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,)),
+    "12": ((3,), (2, 1, 1), (1, 1, 1), (1, 1)),
+    "chain": ((1,), (1,), (1,), (1,), (1,)),
+}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's pairs (k, λ) are (10, 5), (5, 10) and (5, 20)."""
+
+    factor: float = number(
+        2.0,
+        1.0,
+        40.0,
+        "λ: a code may count for at most so many times its own probability; 1 is the exact rule.",
+        step=0.1,
+    )
+    k: int = number(10, 0, 1024, "Look-alikes that are considered, nearest first.", "codes")
+    tree: str = choice("25", tuple(TREES), "Drafted nodes: the paper's 57, EAGLE's 25, 12, or a chain of 5.")
+    residual: str = RESIDUAL
+
+
+@method(
+    name="lantern_pp",
+    title="LANTERN++",
+    summary="A static tree drawn from the drafter, and a code that may count for λ times its own probability.",
+    modality=("image",),
+    exactness="relaxed",
+    token_exact=False,
+    family="judge",
+    claim="Up to 2.56× over autoregressive decoding.",
+    paper=Paper(
+        "LANTERN++: Enhancing Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models",
+        "Park et al.", 2025, "2502.06352",
+    ),
+    look_at="The tree has one shape whatever the drafter thinks: flat laws make its confidence a poor guide.",
+    bound="A sampled code changes the law by at most λ − 1 in total variation, and never by more than p and q differ.",
+    parameters=Parameters,
+    weights=("image_drafter",),
+)  # fmt: skip
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.relaxed import Limit, Relaxed
+    from specviz.drafters.guided_drafter import feature_drafter
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.engine.tree import shape_from_counts
+    from specviz.growth.sampled import Sampled
+
+    network = parts.heads("eagle")
+    rule = Relaxed(parts.neighbours(), Limit(factor=parameters.factor), parameters.k, parameters.residual)
+    growth = Sampled(shape_from_counts(TREES[parameters.tree]))
+    drafter = feature_drafter(network, parts.guidance)
+    return Composition(Steady(drafter, growth), rule, network.config.taps, draft_name="image_drafter")

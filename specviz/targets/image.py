@@ -1,0 +1,182 @@
+"""An autoregressive image model as a target: transformers' Janus, with guidance as two rows that share one draft tree.
+
+Token ids of a run: picture codes come first, 0 to ``codes`` - 1, then the prompt's tokens. So logits are over codes alone,
+[node, code], and a prompt token can never be drawn. With guidance s every pass has two rows, one that read the prompt and
+one that read an empty one; logits are u + s (c - u), and both rows keep the same path of the tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.engine.cache import GrowingCache
+from specviz.engine.interfaces import TargetPass
+from specviz.engine.tiers import TREE_ROOM, choose_tier, see
+from specviz.engine.transfer import send
+from specviz.engine.tree import DraftTree
+from specviz.errors import ContextFull, ModelUnavailable
+
+ROWS = "its two guided rows share one cache, which the graph tier has no room for yet"
+
+
+class ImageTarget:
+    """Wraps a loaded model for one prompt. ``table`` [id, hidden] embeds codes, then prompt tokens.
+
+    ``unconditional`` is the row that says nothing, as long as the prompt; ``guidance`` 1 needs no second row.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        name: str,
+        table: Tensor,
+        codes: int,
+        unconditional: Sequence[int],
+        cells: int,
+        guidance: float = 1.0,
+        tier: str = "auto",
+    ) -> None:
+        self.model, self.name, self.table = model, name, table
+        self.vocab_size, self.unconditional = codes, tuple(unconditional)
+        self.guidance, self.rows = guidance, 1 if guidance == 1.0 else 2
+        self.eos_ids: frozenset[int] = frozenset()
+        self.context_length = len(self.unconditional) + cells
+        self.config = model.config.get_text_config()
+        most = int(self.config.max_position_embeddings)
+        if self.context_length > most:
+            raise ModelUnavailable(f"{name} sees {most} tokens, and prompt and picture take {self.context_length}.")
+        self.layers = int(self.config.num_hidden_layers)
+        self.device, self.dtype = table.device, table.dtype
+        self.attention = str(self.config._attn_implementation or "sdpa")
+        self.tier, self.warning = choose_tier(tier, self.device, ROWS)
+
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> ImageSession:
+        """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them."""
+        if capacity > self.context_length:
+            raise ContextFull(f"{capacity} tokens do not fit the {self.context_length} of {self.name}'s picture.")
+        return ImageSession(self, capacity, tuple(taps))
+
+    def mask(self, seen: Tensor) -> Tensor:
+        """A bool mask [node, kv] as the attention wants it: the eager kernel adds what it is given."""
+        if self.attention != "eager":
+            return seen[None, None]
+        additive = torch.full(seen.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=seen.device)
+        return additive.masked_fill_(seen, 0)[None, None]
+
+    def embedded(self, ids: Tensor, start: int) -> Tensor:
+        """Embeddings [row, node, hidden] of ``ids`` [node]; the first stands at position ``start``.
+
+        The second row reads the empty prompt where the first reads the prompt.
+        """
+        if self.rows == 1:
+            return self.table[ids][None]
+        other = ids
+        if start < len(self.unconditional):
+            silent = self.unconditional[start : start + len(ids)]
+            other = torch.cat((send(silent, ids.device), ids[len(silent) :]))
+        return self.table[torch.stack((ids, other))]
+
+    @torch.inference_mode()
+    def run(
+        self, embedded: Tensor, positions: Tensor, mask: Tensor | None, cache: Any, taps: Sequence[int], last: int = 0
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """One pass: guided logits [node, code] (only the ``last`` if set), and of each tap the hidden states
+        [node, row * hidden], the rows side by side."""
+        early = [tap for tap in taps if tap != self.layers]
+        found = self.model.model.language_model(
+            inputs_embeds=embedded,
+            position_ids=positions,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+            **({"output_hidden_states": True} if early else {}),
+        )
+        states = {tap: found.last_hidden_state if tap == self.layers else found.hidden_states[tap] for tap in taps}
+        logits = self.model.model.generation_head(found.last_hidden_state[:, -last:])
+        if self.rows == 2:
+            logits = logits[1:] + self.guidance * (logits[:1] - logits[1:])
+        return logits[0], {tap: torch.cat(tuple(one), dim=-1) for tap, one in states.items()}
+
+
+class ImageSession:
+    """One run's cache on an :class:`ImageTarget`."""
+
+    def __init__(self, target: ImageTarget, capacity: int, taps: tuple[int, ...]) -> None:
+        self.target = target
+        self.taps = taps
+        self._cache = GrowingCache(target.layers, capacity + TREE_ROOM)
+
+    @property
+    def length(self) -> int:
+        """Committed tokens in the cache."""
+        return self._cache.length
+
+    def padded(self, nodes: int) -> int:
+        """Rows of a pass over ``nodes``: no padding."""
+        return nodes
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Put ``ids`` behind what is cached; logits [1, code] of the last one, hidden [position, row * hidden]."""
+        target, start = self.target, self.length
+        tokens = send(list(ids), target.device)
+        places = torch.arange(start, start + len(ids), device=target.device)
+        mask = None
+        if start:
+            mask = target.mask(torch.arange(start + len(ids), device=target.device)[None] <= places[:, None])
+        embedded = target.embedded(tokens, start)
+        logits, hidden = target.run(embedded, places[None], mask, self._cache.cache, self.taps, last=1)
+        self._cache.advance(len(ids))
+        return TargetPass(logits, hidden)
+
+    def score(self, tree: DraftTree) -> TargetPass:
+        """One pass over the tree; the committed length stays until :meth:`keep`."""
+        target, nodes, start = self.target, len(tree), self.length
+        positions = send([[start + depth for depth in tree.shape.depths]], target.device)
+        mask = target.mask(see(tree, start, start + nodes, nodes, target.device)) if nodes > 1 else None
+        return TargetPass(
+            *target.run(target.embedded(tree.tokens, start), positions, mask, self._cache.cache, self.taps)
+        )
+
+    def rewrite(self, tokens: Sequence[int], nodes: Sequence[int]) -> TargetPass:
+        """Run nodes of the chain that was scored last again, with the chain's ``tokens`` as they are now.
+
+        ``nodes`` ascend; each sees the chain up to itself, in its slot the new entry. Logits [node, code] of these nodes.
+        """
+        target, start = self.target, self.length
+        first, last = nodes[0], nodes[-1]
+        places = send([start + node for node in nodes], target.device)
+        embedded = target.embedded(send([tokens[node] for node in nodes], target.device), start + first)
+        together = last - first + 1 == len(nodes)
+        base = start + (first if together else len(tokens))
+        for layer in self._cache.layers:
+            layer.length = base
+        column = torch.arange(base, device=target.device)
+        old = column[None] <= places[:, None]
+        if not together:
+            old = old & ~torch.isin(column, places)[None]
+        fresh = places[None] <= places[:, None]
+        mask = target.mask(torch.cat((old, fresh), dim=1))
+        found = target.run(embedded, places[None], mask, self._cache.cache, ())
+        if not together:
+            self._cache.put(places, base)
+        return TargetPass(*found)
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the entries of these nodes (root first) of the last tree."""
+        self._cache.keep(path)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens."""
+        self._cache.rewind(length)
+
+    def tensors(self) -> list[tuple[Tensor, Tensor]]:
+        """Committed keys and values of every layer, for audits."""
+        return self._cache.tensors()
+
+    def close(self) -> None:
+        """Drop the cache."""
+        self._cache = GrowingCache(self.target.layers, 1)

@@ -1,0 +1,214 @@
+"""What relaxed acceptance does to the law, by enumeration: agreement with a table of the rule, its bounds, its strict ends.
+
+The law of one step is put together from the rule's own thresholds and what it leaves after rejecting, coin by coin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from specviz.acceptance import relaxed
+from specviz.acceptance.relaxed import Limit, Relaxed, look_alikes, region
+from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+
+CODES, NEAR, DELTA = 32, 8, 0.2
+STRICT = {"delta": Limit(delta=0.0), "lambda": Limit(factor=1.0), "nobody": Limit(delta=0.5)}
+
+
+class Unlucky:
+    """Noise whose every coin is as high as can be, so that whatever can be rejected is."""
+
+    def uniform(self, *_: int) -> float:
+        return 1.0 - 1e-16
+
+
+@dataclass
+class Found:
+    """Chance of each candidate to be kept when its turn comes, and the law of what replaces them all."""
+
+    thresholds: list[float]
+    left: numpy.ndarray
+
+
+def judged(rule: Relaxed, p: numpy.ndarray, candidates: list[int], q: numpy.ndarray | None) -> Found:
+    """The rule on one node with these children, none of which is lucky."""
+    caught: list[torch.Tensor] = []
+    tree = DraftTree.of([0, *candidates], [-1, *[0] * len(candidates)])
+    proposals = {} if q is None else {0: Proposal(torch.from_numpy(q))}
+    logits = torch.from_numpy(numpy.log(p))[None].repeat(len(tree), 1)
+    context = Context([0], 1, 0, Warp(1.0), Unlucky(), torch.device("cpu"), 9)
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(relaxed, "draw", lambda law, *_, **__: caught.append(law) or 0)
+    try:
+        verdict = rule.judge(Draft(tree, proposals), TargetPass(logits), context)
+    finally:
+        monkey.undo()
+    chances = [verdict.thresholds.get(node + 1, 0.0) for node in range(len(candidates))]
+    left = caught[-1].numpy()
+    return Found(chances, left / left.sum())
+
+
+def certain(rule: Relaxed, p: numpy.ndarray, candidates: list[int]) -> numpy.ndarray:
+    """Law of the next code when these candidates are certain."""
+    found, out, alive = judged(rule, p, candidates, None), numpy.zeros_like(p), 1.0
+    for code, chance in zip(candidates, found.thresholds, strict=True):
+        out[code] += alive * chance
+        alive *= 1.0 - chance
+    return out + alive * found.left
+
+
+def sampled(rule: Relaxed, p: numpy.ndarray, q: numpy.ndarray) -> numpy.ndarray:
+    """Law of the next code when one candidate is drawn from ``q``."""
+    out = numpy.zeros_like(p)
+    for code in range(len(p)):
+        found = judged(rule, p, [code], q)
+        chance = found.thresholds[0]
+        out[code] += q[code] * chance
+        if chance < 1:
+            out += q[code] * (1 - chance) * found.left
+    return out
+
+
+def worlds(count: int, codes: int = CODES) -> Iterator[tuple[torch.Tensor, numpy.ndarray, numpy.ndarray]]:
+    """Random codebooks' look-alikes with a target's law and a drafter's that resembles it."""
+    chance = numpy.random.default_rng(0)
+    for _ in range(count):
+        near = look_alikes(torch.from_numpy(chance.normal(size=(codes, 3))))
+        score = chance.normal(size=codes) * 1.2
+        other = score + chance.normal(size=codes) * chance.uniform(0.2, 1.2)
+        yield near, *(numpy.exp(one) / numpy.exp(one).sum() for one in (score, other))
+
+
+def apart(one: numpy.ndarray, other: numpy.ndarray) -> float:
+    """Total variation."""
+    return float(0.5 * numpy.abs(one - other).sum())
+
+
+def taken(p: numpy.ndarray, code: int, near: numpy.ndarray, most: float) -> list[int]:
+    """The rule's region by hand: nearest first while the sum stays within ``most``."""
+    total, found = 0.0, []
+    for other in near[code, :NEAR]:
+        total += p[other]
+        if total > most:
+            break
+        found.append(int(other))
+    return found
+
+
+@pytest.mark.parametrize("name", ["delta", "factor"])
+def test_the_region_is_the_longest_nearest_first_run_within_the_limit(name: str) -> None:
+    for near, p, _ in worlds(40):
+        for code in range(0, CODES, 5):
+            limit = Limit(delta=DELTA) if name == "delta" else Limit(factor=2.0)
+            most = DELTA if name == "delta" else p[code]
+            found, _ = region(torch.from_numpy(p), code, near[code, :NEAR], limit)
+            assert found.tolist() == taken(p, code, near.numpy(), most)
+
+
+def test_certain_candidates_stay_within_their_bound_and_give_the_law_of_the_table() -> None:
+    for near, p, q in worlds(300, 96):
+        four = [int(code) for code in numpy.argsort(-q)[:4]]
+        rule = Relaxed(near, Limit(delta=DELTA), 20)
+        assert apart(certain(rule, p, four[:1]), p) <= DELTA + 1e-9
+        out = certain(rule, p, four)
+        assert abs(out.sum() - 1) < 1e-9
+        assert apart(out, p) <= 1 - (1 - DELTA) ** 4 + 1e-9
+
+
+def test_the_published_codes_residual_breaks_that_bound() -> None:
+    """It strikes out look-alikes whose mass was never moved."""
+    broken = 0
+    for near, p, q in worlds(300, 96):
+        four = [int(code) for code in numpy.argsort(-q)[:4]]
+        out = certain(Relaxed(near, Limit(delta=DELTA), 20, "repository"), p, four)
+        broken += apart(out, p) > 1 - (1 - DELTA) ** 4 + 1e-9
+    assert broken > 5
+    p, near = numpy.array([0.05, 0.10, 0.60, 0.05, 0.20]), torch.tensor([[1, 2, 3, 4]] * 5)
+    assert apart(certain(Relaxed(near, Limit(delta=0.2), 2, "repository"), p, [0]), p) > 0.5
+    assert apart(certain(Relaxed(near, Limit(delta=0.2), 2), p, [0]), p) <= 0.2
+
+
+@pytest.mark.parametrize("factor", [1.2, 2.0])
+def test_sampled_candidates_stay_within_both_bounds(factor: float) -> None:
+    for near, p, q in worlds(300, 16):
+        out = sampled(Relaxed(near, Limit(factor=factor), 4), p, q)
+        assert abs(out.sum() - 1) < 1e-9
+        assert apart(out, p) <= min(apart(p, q), factor - 1) + 1e-9
+
+
+def test_under_delta_sampled_candidates_stay_as_near_as_the_drafter_is_but_may_pass_delta() -> None:
+    beyond = 0
+    for near, p, q in worlds(300, 16):
+        found = apart(sampled(Relaxed(near, Limit(delta=DELTA), 8), p, q), p)
+        assert found <= apart(p, q) + 1e-9
+        beyond += found > DELTA
+    assert beyond, "delta bounds a candidate, not a sampled step: that is the trap the texts warn of"
+
+
+@pytest.mark.parametrize("end", STRICT)
+def test_strict_ends_keep_the_targets_law(end: str) -> None:
+    for near, p, q in worlds(25, 16):
+        rule = Relaxed(near, STRICT[end], 0 if end == "nobody" else NEAR)
+        assert apart(sampled(rule, p, q), p) < 1e-9
+        assert apart(certain(rule, p, [1, 4, 7]), p) < 1e-9
+
+
+@pytest.mark.parametrize("form", ["exact", "aggregated", "repository"])
+def test_what_a_rejection_leaves_is_that_forms_own_difference(form: str) -> None:
+    for near, p, q in worlds(30, 16):
+        code, rule = 3, Relaxed(near, Limit(factor=1.5), 5, form)
+        region_now = taken_of(p, code, near.numpy()[:, :5], 0.5 * p[code])
+        chance = min(1.0, (p[code] + p[region_now].sum()) / q[code])
+        found = judged(rule, p, [code], q)
+        assert found.thresholds[0] == pytest.approx(chance)
+        law, other = p.copy(), q.copy()
+        if form == "aggregated":
+            law[code] += law[region_now].sum()
+            law[region_now] = 0.0
+        if form == "repository" and region_now:
+            other[near.numpy()[code, :6]] = 0.0
+        left = numpy.maximum(law - other, 0.0)
+        if chance < 1:
+            assert found.left == pytest.approx(left / left.sum())
+
+
+def taken_of(p: numpy.ndarray, code: int, near: numpy.ndarray, most: float) -> list[int]:
+    sums = numpy.cumsum(p[near[code]])
+    return [int(one) for one in near[code][: int((sums <= most).sum())]]
+
+
+def test_at_temperature_zero_a_code_is_kept_when_it_leads_once_its_look_alikes_stand_behind_it() -> None:
+    near = torch.tensor([[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]])
+    logits = torch.tensor([0.30, 0.26, 0.05, 0.39], dtype=torch.float64).log()[None].repeat(2, 1)
+    context = Context([0], 1, 0, Warp(), Unlucky(), torch.device("cpu"), 9)
+
+    def judge(limit: Limit) -> Any:
+        return Relaxed(near, limit, 2).judge(Draft(DraftTree.of([0, 0], [-1, 0])), TargetPass(logits), context)
+
+    kept = judge(Limit(delta=0.3))
+    assert kept.path == (1,) and kept.statuses[1] == "relaxed"
+    assert judge(Limit(delta=0.0)).path == () and judge(Limit(delta=0.0)).bonus == 3
+
+
+def test_the_note_lets_another_limit_be_tried() -> None:
+    near, p, q = next(worlds(1))
+    tree = DraftTree.of([0, 5], [-1, 0])
+    logits = torch.from_numpy(numpy.log(p))[None].repeat(2, 1)
+    context = Context([0], 1, 0, Warp(1.0), Noise(1), torch.device("cpu"), 9)
+    rule = Relaxed(near, Limit(factor=2.0), 20)
+    verdict = rule.judge(Draft(tree, {0: Proposal(torch.from_numpy(q))}), TargetPass(logits), context)
+    told = verdict.notes[0].data
+    one = told["nodes"][0]
+    sums = numpy.cumsum(p[near.numpy()[5, :20]])
+    assert [total for _, total in one["sums"]] == pytest.approx([sums[size - 1] for size, _ in one["sums"]])
+    assert (one["p"], one["q"]) == pytest.approx((p[5], q[5]))
+    assert one["moved"] == pytest.approx(sums[one["count"] - 1] if one["count"] else 0.0)
+    assert told["factor"] == 2.0 and told["k"] == 20

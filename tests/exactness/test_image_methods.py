@@ -1,0 +1,170 @@
+"""The ladder for images: exact methods equal the one-by-one run, relaxed ones do at their strict ends, and caches stay true."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from tests.image_worlds import WARM, World
+
+from specviz.engine.sampling import Warp
+from specviz.errors import BadInput
+from specviz.preparing.prepared import suited
+
+GREEDY = Warp()
+NARROW = Warp(0.9, top_k=9)
+WARPS = {"greedy": GREEDY, "warm": WARM, "narrow": NARROW}
+
+
+@cache
+def world(guidance: float = 2.0, grid: int = 8) -> World:
+    return World(guidance, grid)
+
+
+@cache
+def alone(warp: Warp, guidance: float = 2.0, grid: int = 8) -> list[int]:
+    return world(guidance, grid).draw("autoregressive", {}, warp).ids
+
+
+def test_the_one_by_one_run_fills_the_grid_and_says_where_each_code_goes() -> None:
+    run = world(2.0, 16).draw("autoregressive")
+    assert len(run.ids) == 256 and run.outcome.reason == "budget"
+    assert [step.bonus.grid for step in run.steps] == [divmod(cell, 16) for cell in range(256)]
+    assert all(0 <= code < 24 for code in run.ids)
+
+
+@pytest.mark.parametrize(("warped", "guidance"), [("greedy", 1.0), ("warm", 3.0), ("narrow", 3.0)])
+def test_a_deterministic_tree_with_matching_equals_the_one_by_one_run(warped: str, guidance: float) -> None:
+    run = world(guidance, 16).draw("eagle2", {"nodes": 20}, WARPS[warped])
+    assert run.ids == alone(WARPS[warped], guidance, 16)
+    assert sum(len(step.path) for step in run.steps) > 5, "hardly anything was accepted, so hardly anything was tested"
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("eagle", {"tree": "published"}),
+        ("lantern", {"delta": 0.0, "nodes": 20}),
+        ("lantern", {"k": 0, "nodes": 20}),
+        ("lantern_pp", {"factor": 1.0}),
+        ("lantern_pp", {"k": 0, "tree": "57"}),
+        ("speculative_jacobi", {"window": 8}),
+        ("speculative_jacobi", {"window": 5, "fill": "random"}),
+        ("mulo_sd", {"tau": 1.1}),
+    ],
+)
+def test_strict_ends_equal_the_one_by_one_run_at_temperature_zero(name: str, values: dict[str, object]) -> None:
+    assert world().draw(name, values, GREEDY).ids == alone(GREEDY)
+
+
+@pytest.mark.parametrize("warped", ["warm", "narrow"])
+@pytest.mark.parametrize("values", [{"k": 0}, {"factor": 1.0, "k": 10}, {"factor": 1.0, "residual": "aggregated"}])
+def test_lambda_one_and_no_look_alikes_are_rejection_without_replacement(
+    warped: str, values: dict[str, object]
+) -> None:
+    strict = world().draw("eagle", {"tree": "published"}, WARPS[warped])
+    relaxed = world().draw("lantern_pp", {**values, "tree": "25"}, WARPS[warped])
+    assert relaxed.ids == strict.ids
+    assert not any(node.status == "relaxed" for step in relaxed.steps for node in step.nodes)
+
+
+@pytest.mark.parametrize("values", [{"delta": 0.0}, {"k": 0}, {"delta": 0.0, "residual": "aggregated"}])
+def test_delta_zero_is_rejection_of_certain_candidates(values: dict[str, object]) -> None:
+    strict = world().draw("eagle2", {"nodes": 20, "rule": "rejection", "width": 10})
+    assert world().draw("lantern", {**values, "nodes": 20}).ids == strict.ids
+
+
+@pytest.mark.parametrize(("warped", "rows"), [("greedy", 1), ("warm", 1), ("narrow", 2)])
+def test_above_tau_one_repaired_blocks_are_the_one_by_one_run_token_for_token(warped: str, rows: int) -> None:
+    run = world().draw("mulo_sd", {"tau": 1.1, "rows": rows}, WARPS[warped])
+    assert run.ids == alone(WARPS[warped])
+    assert all(set(node.status for node in step.nodes[1:]) == {"resampled"} for step in run.steps)
+
+
+def test_stale_entries_are_an_approximation_and_say_so() -> None:
+    values = {"tau": 0.1, "rows": 4, "pool": 2, "radius": 0}
+    composition = world().compose("mulo_sd", {**values, "cache": "stale"}, WARM)
+    assert any("approximation" in word for word in composition.warnings)
+    assert not world().compose("mulo_sd", values, WARM).warnings
+    kept = [world().draw("mulo_sd", {**values, "cache": "stale"}, seed=seed).ids for seed in range(4)]
+    assert kept != [world().draw("mulo_sd", values, seed=seed).ids for seed in range(4)]
+
+
+def test_at_tau_zero_the_up_sampled_rows_stay_as_they_are() -> None:
+    run = world().draw("mulo_sd", {"tau": 0.0})
+    assert [step.passes for step in run.steps] == [1] * 4
+    for step in run.steps:
+        coarse = next(note for note in step.notes if note.type == "coarse")
+        assert list(step.emitted) == coarse.data["fine"]
+        assert len(coarse.data["codes"]) == 4 and step.draft_calls == 4
+
+
+@pytest.mark.parametrize("tau", [0.1, 0.4])
+def test_passes_of_a_block_are_its_check_its_waves_and_one_last_rewriting(tau: float) -> None:
+    run = world().draw("mulo_sd", {"tau": tau, "pool": 4})
+    for step in run.steps:
+        told = next(note.data for note in step.notes if note.type == "islands")
+        assert step.passes == told["passes"] <= 1 + max(told["waves"])
+        assert sorted(node for island in told["islands"] for node in island) == [
+            place + 1 for place, wave in enumerate(told["waves"]) if wave
+        ]
+        assert {node for node in told["failed"]} <= {node for island in told["islands"] for node in island}
+        resampled = [number for number, node in enumerate(step.nodes) if node.status == "resampled"]
+        assert resampled == sorted(node for island in told["islands"] for node in island)
+    assert any(step.passes > 1 for step in run.steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("eagle", {"tree": "published"}),
+        ("eagle2", {"nodes": 12}),
+        ("lantern", {"delta": 0.3, "nodes": 20}),
+        ("lantern_pp", {"factor": 3.0, "tree": "57"}),
+        ("speculative_jacobi", {"window": 8}),
+        ("mulo_sd", {"tau": 0.3, "pool": 4}),
+    ],
+)
+def test_after_every_step_the_cache_is_a_fresh_prefills(name: str, values: dict[str, object]) -> None:
+    small = World(2.0, 6)
+    seen = []
+    keep, opened = small.target.open, []
+
+    def watched(capacity: int, taps: tuple[int, ...] = ()) -> object:
+        opened.append(keep(capacity, taps))
+        inner = opened[0].keep
+
+        def kept(path: list[int]) -> None:
+            inner(path)
+            seen.append((opened[0].length, [(k.clone(), v.clone()) for k, v in opened[0].tensors()]))
+
+        opened[0].keep = kept
+        return opened[0]
+
+    small.target.open = watched
+    run = small.draw(name, values)
+    assert len(seen) == len(run.steps)
+    for length, tensors in seen[:: max(1, len(seen) // 5)]:
+        fresh = keep(50)
+        fresh.prefill([*small.prompt, *run.ids][:length])
+        for ours, theirs in zip(tensors, fresh.tensors(), strict=True):
+            assert torch.allclose(ours[0], theirs[0], atol=1e-9) and torch.allclose(ours[1], theirs[1], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle2", "lantern", "lantern_pp", "speculative_jacobi", "mulo_sd"])
+@pytest.mark.parametrize("warped", ["narrow"])
+def test_every_method_fills_the_grid_exactly(name: str, warped: str) -> None:
+    run = World(2.0, 6).draw(name, {}, WARPS[warped], seed=3)
+    assert len(run.ids) == 36 and run.outcome.reason == "budget"
+    cells = [divmod(cell, 6) for cell in range(36)]
+    said = []
+    for step in run.steps:
+        placed = [step.nodes[node].grid for node in step.path] + ([step.bonus.grid] if step.bonus else [])
+        said += placed[: len(step.emitted)]
+    assert said == cells
+
+
+def test_methods_of_language_are_refused_on_a_picture_target() -> None:
+    with pytest.raises(BadInput, match="lantern"):
+        suited("medusa", "image", "emoji-64")

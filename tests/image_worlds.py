@@ -1,0 +1,79 @@
+"""Tiny image targets with everything a method asks for, and a helper that draws with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from specviz.acceptance.relaxed import look_alikes
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.interfaces import Composition
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Noise, Warp
+from specviz.methods.parameters import build
+from specviz.methods.parts import Parts
+from specviz.methods.registry import all_methods
+from specviz.models.image import LoadedImage
+from specviz.preparing.image import CodeText, codes_first, coarse_partner, image_target
+from specviz.targets.image import ImageTarget
+from tests.tiny import Decoded, parts_for
+from tests.tiny_images import tiny_image, tiny_image_drafter, tiny_pair, tiny_samplers
+
+PROMPT = "red"
+WARM = Warp(1.0)
+
+
+class World:
+    """A tiny model and its partner, the target for one prompt, and what methods are made of."""
+
+    def __init__(self, guidance: float = 2.0, grid: int = 6, codes: int = 24, seed: int = 0) -> None:
+        self.loaded, self.small = tiny_pair(seed, grid, codes)
+        self.guidance = guidance
+        self.target, self.prompt, _ = image_target(self.loaded, PROMPT, guidance, "auto")
+
+    def parts(self, warp: Warp) -> Parts:
+        network = tiny_image_drafter(self.loaded)
+        network.embedding, network.draft_ids = codes_first(self.loaded), None
+        small, prompt, _ = image_target(self.small, PROMPT, self.guidance, "auto")
+        samplers = tiny_samplers(self.loaded)
+        silent = None if self.target.rows == 1 else (self.guidance, self.target.unconditional)
+        return replace(
+            parts_for(self.target, warp),
+            heads=lambda kind: FeatureStepper(network),
+            guidance=silent,
+            grid=(self.loaded.grid, self.loaded.grid),
+            neighbours=lambda: look_alikes(self.loaded.codebook),
+            coarse=lambda: coarse_partner(small, prompt, self.small.grid, samplers),
+        )
+
+    def compose(self, name: str, values: Mapping[str, Any], warp: Warp) -> Composition:
+        method = all_methods()[name]
+        return method.compose(build(method.parameters, values, name), self.parts(warp))
+
+    def draw(self, name: str, values: Mapping[str, Any] | None = None, warp: Warp = WARM, seed: int = 7) -> Decoded:
+        """A whole picture."""
+        grid = (self.loaded.grid, self.loaded.grid)
+        composition = self.compose(name, values or {}, warp)
+        recorder = Recorder(CodeText(self.loaded), "tree", grid)
+        run = Decoding(self.target, composition, self.prompt, warp, Noise(seed), self.loaded.cells, recorder)
+        steps = list(run.steps())
+        assert run.outcome.reason not in {"error", "out_of_memory"}, run.outcome.message
+        return Decoded(run.outcome.output_ids, steps, run.outcome)
+
+
+def plain_rows(loaded: LoadedImage, target: ImageTarget, prompt: list[int], codes: list[int]) -> torch.Tensor:
+    """Guided logits after the prompt and each of ``codes``, from the standard class without cache or tree."""
+    first = [one - loaded.codes for one in prompt]
+    other = [one - loaded.codes for one in target.unconditional]
+    drawn = [loaded.first_code + code for code in codes]
+    rows = torch.tensor([first + drawn, other + drawn])
+    states = loaded.model.model.language_model(inputs_embeds=loaded.embed(rows)).last_hidden_state
+    logits = loaded.model.model.generation_head(states[:, len(first) - 1 :])
+    return logits[1] + target.guidance * (logits[0] - logits[1])
+
+
+__all__ = ["PROMPT", "WARM", "World", "plain_rows", "tiny_image"]
