@@ -73,7 +73,7 @@ class Layer(nn.Module):
     def project(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [batch, head, token, size], and keys and values with fewer heads, rotated by ``turns``."""
         config = self.config
-        mixed = self.qkv(F.rms_norm(x, (config.hidden,), self.before, config.epsilon))
+        mixed = self.qkv(_norm(x, self.before, config.epsilon))
         mixed = mixed.view(*x.shape[:2], -1, config.head_size).transpose(1, 2)
         turned, value = mixed.split((config.heads + config.kv_heads, config.kv_heads), dim=1)
         first, second = turned.chunk(2, dim=-1)
@@ -85,7 +85,7 @@ class Layer(nn.Module):
         """What the layer makes of x, given what its queries may look at; ``mask`` is bool [.., token, kv]."""
         seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
         x = x + self.out(seen.transpose(1, 2).reshape(*x.shape[:2], -1))
-        gate, up = self.up(F.rms_norm(x, (x.shape[-1],), self.between, self.config.epsilon)).chunk(2, dim=-1)
+        gate, up = self.up(_norm(x, self.between, self.config.epsilon)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
 
 
@@ -217,6 +217,11 @@ class BlockNet(nn.Module):
 def plain(weight: Tensor) -> Product:
     """The matrix as it is."""
     return partial(F.linear, weight=weight)
+
+
+def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """Root-mean-square norm in the weight's own format: training may hand over bfloat16."""
+    return F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, epsilon)
 
 
 def _rotary(config: BlockConfig, length: int) -> Tensor:
