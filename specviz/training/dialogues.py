@@ -1,7 +1,8 @@
 """``train dialogues``: data for drafters, written by the target itself, the user's questions included.
 
-The user turn is sampled at temperature 1 (top 64) behind the chat template's fixed opening, the answer at temperature
-0, 0.3, 0.7 or 1. So what a drafter learns is what the target says, and no outside text is needed.
+The user turn is sampled at temperature 1 (top 64) behind the chat template's fixed part, three of four with their first
+words given, so that all kinds of question occur; the answer at temperature 0, 0.3, 0.7 or 1. So what a drafter learns is
+what the target says, and no outside text is needed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 from specviz.models.quiet import quiet
 from specviz.training import data
 from specviz.training.material import Material, material
+from specviz.training.openings import opening
 from specviz.training.registry import Job
 
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
@@ -43,11 +45,12 @@ def make(job: Job) -> None:
     old = data.read(path) if job.resume and path.is_file() else None
     made: list[Dialogue] = [] if old is None else list(_dialogues_of(old))
     known = {dialogue.question for dialogue in made}
-    batch = 256 if stuff.target.device.type == "cuda" else 16
+    batch = 256 if stuff.target.device.type == "cuda" else 32
     until = time.monotonic() + 60 * job.minutes
     while time.monotonic() < until:
         torch.manual_seed(len(made))
-        asked = [question for question in questions(stuff, batch) if question not in known]
+        given = [_ids(stuff, opening(len(made) + row)) if row % 4 else () for row in range(batch)]
+        asked = [question for question in questions(stuff, given) if question not in known]
         known.update(asked)
         if asked:
             made.extend(answers(stuff, asked, TEMPERATURES[len(made) // batch % len(TEMPERATURES)]))
@@ -56,15 +59,16 @@ def make(job: Job) -> None:
 
 
 @torch.inference_mode()
-def questions(stuff: Material, count: int) -> list[tuple[int, ...]]:
-    """Up to ``count`` different user turns as the target imagines them, each with the separator behind it.
+def questions(stuff: Material, openings: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Different user turns as the target imagines them, at most one for each of ``openings`` (ids a turn begins with,
+    none where the target is free), each with the separator behind it.
 
     Turns that never end are left out, and so are turns shorter than three tokens.
     """
     prefix = stuff.markers.prefix
-    ids = torch.tensor([prefix] * count, device=stuff.target.device)
-    found = _generate(stuff, ids, torch.ones_like(ids), 1.0, LONGEST_QUESTION)[:, len(prefix) :]
-    ended = (_until(row, stuff.markers.end) for row in found.tolist())
+    ids, mask = _padded(stuff, [(*prefix, *given) for given in openings])
+    found = _generate(stuff, ids, mask, 1.0, LONGEST_QUESTION)[:, ids.shape[1] :].tolist()
+    ended = ([*given, *_until(row, stuff.markers.end)] for given, row in zip(openings, found, strict=True))
     whole = [row[:-1] for row in ended if row[-1] == stuff.markers.end and len(row) > SHORTEST_QUESTION]
     return list(dict.fromkeys((*row, *stuff.answer) for row in whole))
 
@@ -72,14 +76,8 @@ def questions(stuff: Material, count: int) -> list[tuple[int, ...]]:
 @torch.inference_mode()
 def answers(stuff: Material, asked: Sequence[tuple[int, ...]], temperature: float) -> list[Dialogue]:
     """The target's answer to each question, at ``temperature``; one too long is cut."""
-    prompts = [(*stuff.markers.prefix, *question) for question in asked]
-    width = max(len(prompt) for prompt in prompts)
-    ids = torch.full((len(prompts), width), stuff.markers.end, device=stuff.target.device)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt, device=ids.device)
-        mask[row, width - len(prompt) :] = 1
-    found = _generate(stuff, ids, mask, temperature, LONGEST_ANSWER)[:, width:]
+    ids, mask = _padded(stuff, [(*stuff.markers.prefix, *question) for question in asked])
+    found = _generate(stuff, ids, mask, temperature, LONGEST_ANSWER)[:, ids.shape[1] :]
     said = [_until(row, stuff.markers.end) for row in found.tolist()]
     return [Dialogue(question, tuple(row), temperature) for question, row in zip(asked, said, strict=True)]
 
@@ -99,6 +97,21 @@ def _dialogues_of(stored: data.Dialogues) -> Iterator[Dialogue]:
     for number in range(len(stored)):
         tokens, asked = stored.of(number).tolist(), int(stored.prompt[number])
         yield Dialogue(tuple(tokens[:asked]), tuple(tokens[asked:]), float(stored.temperature[number]))
+
+
+def _ids(stuff: Material, text: str) -> tuple[int, ...]:
+    return tuple(stuff.target.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _padded(stuff: Material, prompts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
+    """Prompts of different lengths as ids and mask, [prompt, token], padded in front."""
+    width = max(len(prompt) for prompt in prompts)
+    ids = torch.full((len(prompts), width), stuff.markers.end, device=stuff.target.device)
+    mask = torch.zeros_like(ids)
+    for row, prompt in enumerate(prompts):
+        ids[row, width - len(prompt) :] = torch.tensor(prompt, device=ids.device)
+        mask[row, width - len(prompt) :] = 1
+    return ids, mask
 
 
 def _until(row: Sequence[int], end: int) -> list[int]:

@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from specviz.training import data, dialogues
 from specviz.training.data import Markers
 from specviz.training.material import Material
+from specviz.training.openings import KINDS, opening
 from specviz.training.registry import Job, recipes
 
 END = 2
@@ -32,11 +33,25 @@ def stuff() -> Material:
 
 def test_questions_end_in_the_separator_and_differ(stuff: Material) -> None:
     torch.manual_seed(0)
-    found = dialogues.questions(stuff, 48)
+    found = dialogues.questions(stuff, [()] * 48)
     assert len(found) >= 5 and len(set(found)) == len(found)
     for question in found:
         assert question[-3:] == ANSWER and question.count(END) == 1
         assert len(question) >= dialogues.SHORTEST_QUESTION + len(ANSWER)
+
+
+def test_a_question_begins_as_it_is_told_to(stuff: Material) -> None:
+    torch.manual_seed(0)
+    openings = [(7, 8, 12), (), (10,)] * 16
+    found = dialogues.questions(stuff, openings)
+    begun = [next((one for one in ((7, 8, 12), (10,)) if question[: len(one)] == one), ()) for question in found]
+    assert {(7, 8, 12), (10,)} <= set(begun) and len(found) <= len(openings)
+
+
+def test_every_kind_of_question_has_its_turn() -> None:
+    first = [opening(number) for number in range(len(KINDS))]
+    assert [text in kind for text, kind in zip(first, KINDS, strict=True)] == [True] * len(KINDS)
+    assert {opening(number) for number in range(len(KINDS) * max(map(len, KINDS)))} == set().union(*KINDS)
 
 
 def test_a_greedy_answer_is_what_the_target_would_say(stuff: Material) -> None:
@@ -61,6 +76,7 @@ def test_the_file_grows_when_resumed_and_can_be_trained_on(
     stuff: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialogues, "material", lambda device: stuff)
+    monkeypatch.setattr(dialogues, "_ids", lambda stuff, text: (7, 8))
     path = tmp_path / "d.npz"
     job = Job(recipes()["dialogues"], "cpu", 1e-6, False, str(path))
     ticks = iter([0.0, 0.0, 1.0])

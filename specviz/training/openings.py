@@ -1,0 +1,54 @@
+"""First words of user turns, by kind: what people ask a model for, which it seldom asks itself when left alone.
+
+The target goes on from one and so writes a whole question of that kind. None of them opens a prompt that numbers are
+reported on word for word, and the rest of every question is the target's own.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+LANGUAGES = ("French", "Spanish", "German", "Italian", "Portuguese", "Dutch")
+
+TRANSLATION = tuple(
+    f"{ask} {language}: {start}"
+    for (ask, start), language in product(
+        (
+            ("Translate into", "The"),
+            ("Translate this sentence into", "I"),
+            ("Translate to", "We"),
+            ("Please translate to", "My"),
+        ),
+        LANGUAGES,
+    )
+)
+SUMMARY = (
+    "Summarise in one sentence: The", "Summarise in two sentences: In the", "Summarise the following text: A",
+    "Summarize in a few words: Every year", "Summarise in three points: Many people", "Give a short summary of this text: When",
+    "Summarise in two sentences: Scientists", "Summarise in one sentence: Yesterday", "Summarise this story in two sentences: Once",
+    "Shorten this text to one sentence: Our",
+)  # fmt: skip
+QUESTION = (
+    "Why do", "Why is the", "How does a", "How do", "What causes", "What is the difference between", "Why did people",
+    "Who invented", "What happens when", "How is", "What are the main reasons for", "Explain why",
+)  # fmt: skip
+MATHS = (
+    "A car travels", "A train leaves", "Anna has", "Tom buys", "A rectangle is", "Solve for x:", "A shop sells",
+    "What is the average of", "A box contains", "If 3", "Calculate", "A tank holds", "Peter reads", "What percentage of",
+)  # fmt: skip
+CODE = (
+    "Write a Python function that", "Write a Python function to", "Write a JavaScript function that", "Write an SQL query that",
+    "Explain what this Python code does:", "Write a Python class for", "Write a Python program that", "Fix this Python code:",
+    "Write a shell command that", "Write a function in Python which takes a list and",
+)  # fmt: skip
+CHAT = (
+    "What should I", "I have trouble", "My friend", "How can I", "Can you suggest", "Help me", "I want to learn",
+    "Give me some advice on", "What would you", "I feel", "Write a short email to", "Tell me a story about",
+)  # fmt: skip
+KINDS = (CHAT, TRANSLATION, SUMMARY, QUESTION, MATHS, CODE)
+
+
+def opening(number: int) -> str:
+    """An opening for every whole number: the kinds take turns, and so do the openings of each kind."""
+    kind = KINDS[number % len(KINDS)]
+    return kind[number // len(KINDS) % len(kind)]
