@@ -118,8 +118,8 @@ def run(
         measure=lambda numbers: foresight(net, stuff.store, columns, numbers, DEPTH),
     )  # fmt: skip
     print(f"{len(bench.training)} dialogues to learn from, {len(stuff.held_out)} kept out; {settings}", flush=True)
-    progress = train(bench, settings, checkpoint_of(job), show)
-    finish(job, stuff, bench, columns, settings, progress, before)
+    progress = train(bench, settings, checkpoint_of(job), show, before)
+    finish(job, stuff, bench, columns, settings, progress)
 
 
 def shipped(job: Job, net: FeatureNet) -> str:
@@ -141,12 +141,9 @@ def shipped(job: Job, net: FeatureNet) -> str:
 
 
 def finish(
-    job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Settings, progress: trainer.Progress, before: str
+    job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Settings, progress: trainer.Progress
 ) -> None:
-    """Measure on held-out answers, write the weights with their card, and print the card's line.
-
-    ``before`` is what was spent on the weights this training went on from.
-    """
+    """Measure on held-out answers, write the weights with their card, and print the card's line."""
     assert isinstance(bench.net, FeatureNet)
     chosen = greedy_only(stuff.store, stuff.held_out)[:MEASURED_DIALOGUES]
     read_all(stuff.store, chosen, settings.workers)
@@ -157,8 +154,7 @@ def finish(
         "data": f"{stuff.file.name} sha256 {_digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; "
         f"{sum(stuff.store.has(number) for number in stuff.training)} dialogues read",
         "licence": "Apache-2.0, as the target's",
-        "spent": f"{before}, then " * bool(before)
-        + f"{progress.seconds / 60:.0f} minutes on {stuff.device.type}, {progress.tokens} answer tokens",
+        "spent": progress.spent(stuff.device.type),
         "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
         "commit": commit(),
         "tokenizer_hash": stuff.material.target.tokenizer_hash,

@@ -111,9 +111,15 @@ def update(bench: Bench, batch: Sequence[int], rate: float, settings: Settings) 
     return value, answers
 
 
-def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> trainer.Progress:
-    """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the network."""
-    progress = resume(bench, checkpoint) if settings.resume and checkpoint.is_file() else trainer.Progress()
+def train(
+    bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report, before: str = ""
+) -> trainer.Progress:
+    """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the network.
+
+    ``before`` says what was spent on the weights the network comes with, where it does not start fresh.
+    """
+    again = settings.resume and checkpoint.is_file()
+    progress = resume(bench, checkpoint) if again else trainer.Progress(before=before)
     clock = trainer.Clock(progress, settings.minutes, settings.workers if bench.store.keeps else None)
     stream = batches(bench.store, bench.training, settings, progress.updates)
     due, saved = progress.seconds + 60 * settings.every, time.monotonic()

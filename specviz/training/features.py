@@ -107,7 +107,9 @@ class FeatureStore:
             ids[row, : len(text)] = text
         base = self._model.base_model
         passed = base(
-            input_ids=torch.from_numpy(ids).to(self.device), output_hidden_states=sorted(set(self.taps)), use_cache=False
+            input_ids=torch.from_numpy(ids).to(self.device),
+            output_hidden_states=sorted(set(self.taps)),
+            use_cache=False,
         )
         # Stored and fresh features must not differ, so both go through float16.
         stacked = torch.stack([passed.hidden_states[tap] for tap in self.taps], dim=2)

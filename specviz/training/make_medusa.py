@@ -104,7 +104,7 @@ def card_of(
         "data": f"{stuff.file.name} sha256 {digest}, one in {data.HELD_OUT_EVERY} kept out; "
         f"{sum(stuff.store.has(number) for number in stuff.training)} dialogues read",
         "licence": "Apache-2.0, as the target's",
-        "spent": f"{progress.seconds / 60:.0f} minutes on {stuff.device.type}, {progress.tokens} answer tokens",
+        "spent": progress.spent(stuff.device.type),
         "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
         "commit": commit(),
         "tokenizer_hash": stuff.material.target.tokenizer_hash,

@@ -87,7 +87,7 @@ def card_of(
         "recipe": f"python -m specviz train {name} ({json.dumps(asdict(settings))})",
         "data": f"{file.name} sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}, one in twenty kept out",
         "licence": "Apache-2.0, as the target's",
-        "spent": f"{progress.seconds / 60:.0f} minutes on {device.type}, {progress.tokens} answer tokens",
+        "spent": progress.spent(device.type),
         "metrics": json.dumps(metrics),
         "commit": commit(),
     }

@@ -149,9 +149,7 @@ def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Re
     return progress
 
 
-def _milestone(
-    bench: Bench, checkpoint: Path, progress: trainer.Progress, loss: float, report: trainer.Report
-) -> None:
+def _milestone(bench: Bench, checkpoint: Path, progress: trainer.Progress, loss: float, report: trainer.Report) -> None:
     own = {name: value.detach().clone() for name, value in bench.optimizer.parameters.items()}
     use_average(bench)
     found = next_token_agreement(bench.model, bench.dialogues, bench.held_out[:100], bench.markers, bench.to_draft)

@@ -26,12 +26,19 @@ Report = Callable[[Mapping[str, float]], None]
 
 @dataclass
 class Progress:
-    """How far a recipe has come. ``seconds`` is training time alone, over all resumptions."""
+    """How far a recipe has come. ``seconds`` is training time alone, over all resumptions; ``before`` says in words what
+    was spent on the weights it began with, nothing when they were fresh."""
 
     updates: int = 0
     seconds: float = 0.0
     tokens: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
+    before: str = ""
+
+    def spent(self, device: str) -> str:
+        """For the card: training time and answer tokens."""
+        now = f"{self.seconds / 60:.0f} minutes on {device}, {self.tokens} answer tokens"
+        return f"{self.before}, then {now}" if self.before else now
 
 
 def gradients(

@@ -190,7 +190,9 @@ def worth(
             if session.length < roots[place]:
                 session.prefill(text[session.length : roots[place]])
             shared = _Shared(text[roots[place] : roots[here[-1]] + 1])
-            asked = [[shared.asked(roots[number] - roots[place], forest[number]) for number in here] for forest in forests]
+            asked = [
+                [shared.asked(roots[number] - roots[place], forest[number]) for number in here] for forest in forests
+            ]
             law = shared.law(session.score(shared.tree(target)).logits, [pairs for rows in asked for pairs in rows])
             session.keep(range(shared.text))
             scored = iter(law)
@@ -235,7 +237,9 @@ class _Shared:
     @staticmethod
     def law(logits: Tensor, asked: Sequence[Sequence[tuple[int, int]]]) -> list[list[float]]:
         """The target's probability of each (row, token)."""
-        pairs = torch.tensor([pair for rows in asked for pair in rows], dtype=torch.long, device=logits.device).view(-1, 2)
+        pairs = torch.tensor([pair for rows in asked for pair in rows], dtype=torch.long, device=logits.device).view(
+            -1, 2
+        )
         whole = _wide(logits)
         chosen = (whole[pairs[:, 0], pairs[:, 1]] - whole.logsumexp(-1)[pairs[:, 0]]).exp().tolist()
         found = iter(chosen)
