@@ -10,18 +10,13 @@ from itertools import product
 
 LANGUAGES = ("French", "Spanish", "German", "Italian", "Portuguese", "Dutch")
 
-TRANSLATION = tuple(
-    f"{ask} {language}: {start}"
-    for (ask, start), language in product(
-        (
-            ("Translate into", "The"),
-            ("Translate this sentence into", "I"),
-            ("Translate to", "We"),
-            ("Please translate to", "My"),
-        ),
-        LANGUAGES,
-    )
+_ASKED = (
+    "Translate into {}: The",
+    "Translate this sentence into {}: I",
+    "Translate to {}: We",
+    "Please translate to {}: My",
 )
+TRANSLATION = tuple(asked.format(language) for asked, language in product(_ASKED, LANGUAGES))
 SUMMARY = (
     "Summarise in one sentence: The", "Summarise in two sentences: In the", "Summarise the following text: A",
     "Summarize in a few words: Every year", "Summarise in three points: Many people", "Give a short summary of this text: When",

@@ -1,0 +1,52 @@
+"""The heads that ship, on the model they were trained for: faster than one token a pass, and true to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from specviz.run import run
+from specviz.trace.schema import RELAXED, Trace
+from specviz.trace.validate import check
+
+PROMPT = "Write a Python function that returns the longest word in a sentence."
+ROUNDING = 0.05
+"""Two logits closer than this may change places between a pass over a tree and one over a token."""
+
+
+def decoded(method: str, heat: float, **values: object) -> Trace:
+    return run(
+        method=method, prompt=PROMPT, max_new_tokens=64, temperature=heat, parameters=values, baseline=True, dtype="float32"
+    )
+
+
+def same_text(trace: Trace) -> bool:
+    """As the target alone writes it, or apart only where rounding decided."""
+    assert trace.end is not None and trace.end.baseline is not None
+    check(trace)
+    apart = trace.end.baseline.first_divergence
+    return apart is None or (apart.gap is not None and apart.gap < ROUNDING)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("heat", "rule"), [(0.0, "typical"), (1.0, "match")])
+def test_the_text_is_the_targets_own_and_comes_in_fewer_passes(heat: float, rule: str) -> None:
+    trace = decoded("medusa", heat, rule=rule)
+    assert same_text(trace)
+    assert trace.end is not None
+    assert trace.end.metrics["tau"] > (1.3 if heat == 0 else 1.05)
+
+
+@pytest.mark.model
+def test_relaxing_writes_another_text_in_fewer_passes_still() -> None:
+    exact, relaxed = decoded("medusa", 1.0, rule="match"), decoded("medusa", 1.0, rule="typical")
+    assert exact.end is not None and relaxed.end is not None
+    assert relaxed.end.metrics["tau"] > exact.end.metrics["tau"]
+    assert any(node.status == RELAXED for step in relaxed.steps for node in step.nodes)
+
+
+@pytest.mark.model
+def test_leaves_first_is_true_to_the_target_at_temperature_zero() -> None:
+    trace = decoded("traversal", 0.0)
+    assert same_text(trace)
+    assert trace.end is not None
+    assert trace.end.metrics["tau"] > 1.5
