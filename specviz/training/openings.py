@@ -20,8 +20,8 @@ TRANSLATION = tuple(asked.format(language) for asked, language in product(_ASKED
 SUMMARY = (
     "Summarise in one sentence: The", "Summarise in two sentences: In the", "Summarise the following text: A",
     "Summarize in a few words: Every year", "Summarise in three points: Many people", "Give a short summary of this text: When",
-    "Summarise in two sentences: Scientists", "Summarise in one sentence: Yesterday", "Summarise this story in two sentences: Once",
-    "Shorten this text to one sentence: Our",
+    "Summarise in two sentences: Scientists", "Summarise in one sentence: Yesterday",
+    "Summarise this story in two sentences: Once", "Shorten this text to one sentence: Our",
 )  # fmt: skip
 QUESTION = (
     "Why do", "Why is the", "How does a", "How do", "What causes", "What is the difference between", "Why did people",
