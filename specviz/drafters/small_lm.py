@@ -52,7 +52,7 @@ class SmallCache:
 
 
 class SmallBlock(nn.Module):
-    """One layer: normalised causal attention with rotary positions, then a squared-ReLU feed-forward."""
+    """One layer: normalised attention with rotary positions, then a squared-ReLU feed-forward."""
 
     def __init__(self, config: SmallConfig) -> None:
         super().__init__()
@@ -63,18 +63,20 @@ class SmallBlock(nn.Module):
         self.up = nn.Linear(config.width, config.inner, bias=False)
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        """x [batch, token, width], the rotary tables [token, size]."""
-        x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine)
+    def forward(
+        self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool = True, seen: Tensor | None = None
+    ) -> Tensor:
+        """x [batch, token, width], the rotary tables [token, size]; ``seen`` bool [batch, 1, 1, token] hides padding."""
+        x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine, causal, seen)
         return x + self.down(F.relu(self.up(F.rms_norm(x, (x.shape[-1],)))).square())
 
-    def _attend(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    def _attend(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
         batch, token, width = x.shape
         mixed = self.qkv(x).view(batch, token, 3 * self.heads, self.size).transpose(1, 2)
         turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded logits keep the small net stable
         turned = turned * cosine + turned.roll(self.size // 2, -1) * sine
         query, key, value = turned[:, : self.heads], turned[:, self.heads :], mixed[:, 2 * self.heads :]
-        seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
         return self.out(seen.transpose(1, 2).reshape(batch, token, width))
 
 
@@ -100,7 +102,7 @@ class SmallLM(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.draft_vocab))
         self.register_buffer("embedding", embedding, persistent=False)
         self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
-        self.register_buffer("rotary", _rotary(config, config.window).to(embedding.device), persistent=False)
+        self.register_buffer("rotary", rotary(config, config.window).to(embedding.device), persistent=False)
         self._stepper: Stepper | None = None
 
     def head(self) -> Tensor:
@@ -118,7 +120,7 @@ class SmallLM(nn.Module):
     def turns(self, start: int, token: int) -> tuple[Tensor, Tensor]:
         """Rotary cosines and sines [token, size] of the positions from ``start`` on."""
         while self.rotary.shape[1] < start + token:
-            self.rotary = _rotary(self.config, 2 * self.rotary.shape[1]).to(self.rotary)
+            self.rotary = rotary(self.config, 2 * self.rotary.shape[1]).to(self.rotary)
         return self.rotary[0, start : start + token], self.rotary[1, start : start + token]
 
     def open(self, capacity: int) -> SmallCache:
@@ -221,7 +223,7 @@ def _unit(x: Tensor) -> Tensor:
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 
 
-def _rotary(config: SmallConfig, length: int) -> Tensor:
+def rotary(config: SmallConfig, length: int) -> Tensor:
     """Cosines and signed sines [2, position, size]; the sine's sign does the half rotation's negation."""
     half = config.width // config.heads // 2
     angle = torch.arange(length)[:, None] * torch.exp(-math.log(config.theta) * torch.arange(half) / half)

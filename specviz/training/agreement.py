@@ -63,7 +63,7 @@ def chain_agreement(
     steps, emitted, repeated, grams = 0, 0, 0, 0
     for number in chosen:
         answer = dialogues.answer(number)
-        again, total = _repetition(answer)
+        again, total = repetition(answer)
         repeated, grams = repeated + again, grams + total
         before = [*markers.prefix, *dialogues.of(number)[: dialogues.prompt[number]]]
         cache = model.open(len(before) + len(answer) + depth + 1)
@@ -118,7 +118,7 @@ def _chain(model: SmallLM, cache: SmallCache, root: int, truth: np.ndarray) -> t
     return right, close
 
 
-def _repetition(answer: np.ndarray) -> tuple[int, int]:
+def repetition(answer: np.ndarray) -> tuple[int, int]:
     """How many of an answer's 4-grams it has already written, and how many it has."""
     grams = [tuple(answer[place : place + 4]) for place in range(len(answer) - 3)]
     return len(grams) - len(set(grams)), len(grams)

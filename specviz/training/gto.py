@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.low_rank import TALL, WIDE
@@ -56,7 +56,7 @@ class LowRank:
     The tall factors start at zero, so that at first nothing is changed; the wide ones as orthonormal rows.
     """
 
-    def __init__(self, net: FeatureNet, rank: int, seed: int) -> None:
+    def __init__(self, net: nn.Module, rank: int, seed: int) -> None:
         self._matrices = {name: value for name, value in net.named_parameters() if value.ndim == 2}
         self._base = {name: value.detach().clone() for name, value in self._matrices.items()}
         self._rank, self._seed = rank, seed
