@@ -40,7 +40,8 @@ class Parts:
 
     ``prompt_key`` tells prompts apart, for stores that must not outlive one. ``cost_curve()`` measures once per target.
     ``heads(kind)`` is the network of that kind trained for the target, ready to draft ("eagle", "eagle3", "medusa",
-    "falcon", "gto"). ``picture`` says where a prompt's picture stands, None where the prompt is text. ``guidance`` is
+    "falcon", "gto", "masked_lm", "deer"), or "ngrams", which tells how well three tokens go together.
+    ``picture`` says where a prompt's picture stands, None where the prompt is text. ``guidance`` is
     (scale, prompt of the row that says nothing) where two rows are guided: logits are u + scale (c - u). ``grid`` is (rows,
     columns) of a picture that is drawn; ``neighbours()`` is int64 [code, rank], every code's look-alikes, nearest first;
     ``coarse()`` is the model that draws the same picture on half the grid.

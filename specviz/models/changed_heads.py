@@ -6,15 +6,18 @@ import copy
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.low_rank import add_change
 from specviz.drafters.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.folders import cache_folder
 
+Net = TypeVar("Net", bound=nn.Module)
+SHARED = ("embedding", "head")
+"""Buffers that are the target's own."""
 CHANGES = "changes"
 """The card's line that says which file the change is for: its name and :func:`digest`."""
 
@@ -29,19 +32,20 @@ def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
-def twin(net: FeatureNet) -> FeatureNet:
+def twin(net: Net) -> Net:
     """A copy with weights of its own; the target's embedding and head stay shared."""
-    return copy.deepcopy(net, {id(shared): shared for shared in (net.embedding, net.head)})
+    shared = [value for name, value in net.named_buffers(recurse=False) if name in SHARED]
+    return copy.deepcopy(net, {id(one): one for one in shared})
 
 
-def changed(net: FeatureNet, factors: Mapping[str, Tensor], name: str) -> FeatureNet:
+def changed(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
     """A copy of ``net`` with the change called ``name``. Raises ModelUnavailable when it does not fit."""
     made = twin(net)
     add_change(made, factors, name)
-    return made
+    return made.eval()  # whatever was folded from the weights before goes with this
 
 
-def load_changed(path: Path, base: FeatureNet, base_path: Path) -> FeatureNet:
+def load_changed(path: Path, base: Net, base_path: Path) -> Net:
     """``base``, which was read from ``base_path``, with the change in ``path``.
 
     Raises ModelUnavailable when the change was made for another version of that file.

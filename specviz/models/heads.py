@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafters import block_net, feature_file, parallel_net
+from specviz.drafters import block_net, feature_file, masked_lm, ngram_model, parallel_net
 from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureStepper, Product, plain
 from specviz.drafters.weights import read_weights
@@ -27,7 +27,7 @@ from specviz.models.published_eagle3 import feature_net
 from specviz.targets.text import TextTarget
 
 WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
-CHANGED = {"gto": "eagle3"}
+CHANGED = {"gto": "eagle3", "deer": "masked_lm"}
 """Kinds that ship as a small change to another kind."""
 
 Shared = tuple[Tensor, Tensor]
@@ -37,6 +37,8 @@ _READERS: dict[str, Callable[[Path, Shared, TextTarget], Any]] = {
     "eagle3": lambda path, shared, target: feature_file.load(path, *shared, target.dtype, target.device),
     "medusa": lambda path, shared, target: parallel_net.load(path, shared[1], target.dtype, target.device),
     "falcon": lambda path, shared, target: block_net.load(path, *shared, target.dtype, target.device),
+    "masked_lm": lambda path, shared, target: masked_lm.load(path, shared[0], target.dtype, target.device),
+    "ngrams": lambda path, shared, target: ngram_model.load(path),
 }
 _PUBLISHED: dict[str, Callable[[Repository, Fit], Any]] = {
     "eagle3": feature_net,
@@ -49,7 +51,7 @@ _KEPT: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Any]] = weakref.Weak
 def load_heads(
     kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent
 ) -> Any:
-    """The drafting network of this ``kind`` for the target: "eagle", "eagle3", "medusa", "falcon" or "gto".
+    """The drafting network of this ``kind`` for the target: a name in the readers above or in CHANGED.
 
     ``draft`` None, "" or the name of a kind means the one that ships; a folder or hub id stands for heads that others
     published, of a kind whose layout is known. Raises ModelUnavailable when there is none, or when it was trained for
@@ -138,7 +140,7 @@ def _read(kind: str, path: Path, loaded: LoadedText, target: TextTarget) -> Any:
     hidden = int(model.config.get_text_config().hidden_size)
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     network = _READERS[kind](path, shared, target)
-    if network.config.hidden != hidden:
+    if kind != "ngrams" and network.config.hidden != hidden:
         raise ModelUnavailable(
             f"The {kind} network that ships was trained for hidden states of {network.config.hidden}, and {loaded.name} has "
             f"{hidden}: choose SmolLM2-135M-Instruct as the target."

@@ -1,1 +1,109 @@
-"""``train deer``: placeholder"""
+"""``train deer``: the masked language model in, a low-rank change to it with its card out, and how a control compares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.masked_lm import MaskedLM, load
+from specviz.drafters.weights import read_weights, write_weights
+from specviz.models.changed_heads import CHANGES, digest
+from specviz.models.folders import cache_folder
+from specviz.training import data, deer, masked_training, trainer
+from specviz.training.deer import FIRST, SECOND, Stages
+from specviz.training.feature_job import show
+from specviz.training.gto import LowRank
+from specviz.training.make_masked_lm import card_line, card_of, measured, settings_for
+from specviz.training.masked_training import Settings
+from specviz.training.material import Material, material
+from specviz.training.registry import WEIGHTS, Job
+
+START = "masked_lm"
+
+
+def make(job: Job) -> None:
+    """Train both stages and a control, measure all on held-out answers, write ``assets/weights/deer.safetensors``.
+
+    The control spends the second stage's time on more of the first.
+    """
+    file = data.find(job.data)
+    stuff = material(job.device)
+    dialogues = data.read(file)
+    stages, settings = Stages(), replace(settings_for(stuff, job), batch=24)
+    model = load_base(stuff)
+    change = LowRank(model, stages.rank, settings.seed)
+    print(f"{stages} {settings}", flush=True)
+
+    def learned(stage: str, name: str, share: float) -> trainer.Progress:
+        own = replace(settings, minutes=settings.minutes * share)
+        bench = deer.prepare(model, dialogues, stuff.markers, change, stage, stages, own)
+        print(f"{name}: {stage}", flush=True)
+        progress = masked_training.train(bench, own, checkpoint(name), show)
+        change.factors = {key: value.clone() for key, value in bench.optimizer.averaged().items()}
+        return progress
+
+    begun = learned(FIRST, "deer_first", stages.first)
+    arms = {"first_stage": dict(change.factors)}
+    spent = learned(SECOND, "deer", 1 - stages.first)
+    arms["deer"], change.factors = dict(change.factors), arms["first_stage"]
+    learned(FIRST, "deer_control", 1 - stages.first)
+    arms["control"] = dict(change.factors)
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    found = {name: judged(path, change, factors, model, dialogues, stuff) for name, factors in arms.items()}
+    whole = trainer.Progress(begun.updates + spent.updates, begun.seconds + spent.seconds, begun.tokens + spent.tokens)
+    card = finished(job, file, stuff, whole, settings, stages, found)
+    write_weights(path, arms["deer"], card)
+    print(card_line(path, card), flush=True)
+
+
+def load_base(stuff: Material) -> MaskedLM:
+    """The masked language model that ships, as it is read where it drafts."""
+    embedding = stuff.embedding.to(stuff.target.device)
+    return load(WEIGHTS / f"{START}.safetensors", embedding, torch.float32, embedding.device)
+
+
+def checkpoint(name: str) -> Path:
+    """Where a stage that was stopped goes on from."""
+    return cache_folder() / "training" / f"{name}.safetensors"
+
+
+def judged(
+    path: Path,
+    change: LowRank,
+    factors: Mapping[str, Tensor],
+    model: MaskedLM,
+    dialogues: data.Dialogues,
+    stuff: Material,
+) -> dict[str, object]:
+    """An arm's figures, measured with what rounding leaves of its factors at rest."""
+    aside = checkpoint(f"{path.stem}_at_rest")
+    write_weights(aside, factors, {CHANGES: base_of()})
+    change.put({name: value.to(model.embedding.device) for name, value in read_weights(aside)[0].items()})
+    model.eval()
+    found = measured(model, dialogues, stuff)
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def finished(
+    job: Job, file: Path, stuff: Material, progress: trainer.Progress, settings: Settings, stages: Stages,
+    found: Mapping[str, Mapping[str, Any]],
+) -> dict[str, str]:  # fmt: skip
+    """The model card, with the figures of every arm beside those of the start."""
+    start = read_weights(WEIGHTS / f"{START}.safetensors")[1].get("metrics", "{}")
+    card = card_of(job, file, stuff, progress, settings)
+    card["start"] = card[CHANGES] = base_of()
+    card["stages"] = json.dumps(asdict(stages))
+    card["metrics"] = json.dumps({"start": json.loads(start), **found})
+    return card
+
+
+def base_of() -> str:
+    """The file that is changed."""
+    return f"{START}.safetensors {digest(WEIGHTS / f'{START}.safetensors')}"

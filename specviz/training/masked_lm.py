@@ -19,7 +19,7 @@ from specviz.training.masking import Masked
 from specviz.training.optimizer import Optimizer
 
 WINDOW = 256
-SHOWN = (6, 16)
+SHOWN = (3, 16)
 """Dialogues and places of the figures that are shown while training."""
 
 

@@ -45,12 +45,8 @@ _RECIPES = {
         Recipe("falcon", "Falcon: two tokens a forward, taught by glancing", "specviz.training.make_falcon", 20.0),
         Recipe("falcon_plain", "Falcon without glancing: its control", "specviz.training.make_falcon", 20.0),
         Recipe("gto", "GTO: a change to EAGLE-3, rewarded for trees", "specviz.training.make_gto", 10.0),
-        Recipe(
-            "masked_lm",
-            "Masked-diffusion language model, as DiffuSpec finds it",
-            "specviz.training.make_masked_lm",
-            14.0,
-        ),
+        Recipe("masked_lm", "Masked-diffusion language model", "specviz.training.make_masked_lm", 14.0),
+        Recipe("ngrams", "Pairs and triples of tokens, counted", "specviz.training.ngrams", 1.0),
         Recipe("deer", "DEER: a change to masked_lm in two stages", "specviz.training.make_deer", 9.0),
     )
 }

@@ -16,7 +16,7 @@ ORDER = (
 # Later ones win where two rules are equally particular.
 STYLES = (
     "colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "lookup",
-    "run", "phone",
+    "diffusion", "run", "phone",
 )  # fmt: skip
 
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.

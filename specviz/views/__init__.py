@@ -6,11 +6,13 @@ from specviz.views.acceptance_by_depth import acceptance_by_depth
 from specviz.views.accepted_length import accepted_length
 from specviz.views.blocks import blocks
 from specviz.views.copy import copy
+from specviz.views.denoised import denoised
 from specviz.views.draft_tree import draft_tree
 from specviz.views.explain import Term, explain
 from specviz.views.growth import growth
 from specviz.views.heads import heads
 from specviz.views.latency_lanes import latency_lanes
+from specviz.views.lattice import lattice
 from specviz.views.mass import mass
 from specviz.views.merged_tree import merged_tree
 from specviz.views.ngram_rows import ngram_rows
@@ -43,6 +45,8 @@ NOTES = {
     "suffix": suffix,
     "merged": merged_tree,
     "rows": rows,
+    "denoised": denoised,
+    "lattice": lattice,
 }
 """Note type -> the view of that note, called with a trace, the step's index and a theme."""
 
@@ -53,11 +57,13 @@ __all__ = [
     "accepted_length",
     "blocks",
     "copy",
+    "denoised",
     "draft_tree",
     "explain",
     "growth",
     "heads",
     "latency_lanes",
+    "lattice",
     "mass",
     "merged_tree",
     "ngram_rows",

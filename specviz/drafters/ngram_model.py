@@ -1,0 +1,114 @@
+"""A small n-gram language model: how well three tokens go together, counted in the training text.
+
+Interpolated absolute discounting: a known triple has its share of its context less a discount, and what was discounted
+goes to the pair, and from there to the single token. Rare triples and pairs are left out of the file; their share goes
+down the same way, so the probabilities after any context still sum to one.
+Axis names: ``word`` (of the vocabulary), ``pair``, ``triple``, ``beam``, ``candidate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from specviz.errors import ModelUnavailable
+
+DISCOUNT = 0.75
+_NAMES = ("ids", "count", "single", "pairs", "second", "pair_count", "triples", "third", "triple_count")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is stored. Words are places in ``ids`` [word], ascending token ids; ``count`` [word] is how often each is a
+    context. ``pairs`` [word] says how many pairs begin with a word, which are then listed by their ``second`` word [pair]
+    with ``pair_count``; ``triples`` [pair], ``third`` [triple] and ``triple_count`` likewise."""
+
+    ids: np.ndarray
+    count: np.ndarray
+    single: np.ndarray
+    """[word] how often each word was written at all."""
+    pairs: np.ndarray
+    second: np.ndarray
+    pair_count: np.ndarray
+    triples: np.ndarray
+    third: np.ndarray
+    triple_count: np.ndarray
+
+
+class NgramModel:
+    """Looks up many continuations of a few contexts at a time."""
+
+    def __init__(self, counts: Counts) -> None:
+        self.counts = counts
+        self.words = words = len(counts.ids)
+        first = np.repeat(np.arange(words), counts.pairs)
+        self._pair = first * words + counts.second.astype(np.int64)
+        above = np.repeat(np.arange(len(self._pair)), counts.triples)
+        self._triple = above * words + counts.third.astype(np.int64)
+        single = counts.single + 1.0
+        self._single = single / single.sum()
+        self._pair_share = (counts.pair_count - DISCOUNT) / counts.count[first]
+        self._pair_rest = 1 - np.bincount(first, self._pair_share, minlength=words)
+        self._pair_share = np.append(self._pair_share, 0.0)  # where nothing is found
+        self._triple_share = (counts.triple_count - DISCOUNT) / counts.pair_count[above]
+        self._triple_rest = np.append(1 - np.bincount(above, self._triple_share, minlength=len(self._pair)), 1.0)
+        self._triple_share = np.append(self._triple_share, 0.0)
+
+    def place(self, tokens: np.ndarray) -> np.ndarray:
+        """Token ids to words, -1 for tokens that are none."""
+        at = np.searchsorted(self.counts.ids, tokens).clip(max=self.words - 1)
+        return np.where(self.counts.ids[at] == tokens, at, -1)
+
+    def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """log p [beam, candidate] of ``tokens`` [candidate] after the two token ids ``before`` [beam, 2]; a token that is
+        no word has the probability of the rarest one."""
+        before, words = self.place(before), self.place(tokens)
+        found = np.where(words >= 0, self._single[words], self._single.min())[None].repeat(len(before), 0)
+        first, second = before[:, 0], before[:, 1]
+        known = second >= 0
+        at, _ = _find(self._pair, second[:, None] * self.words + words, known[:, None] & (words >= 0))
+        found[known] *= self._pair_rest[second[known], None]
+        found += self._pair_share[at]
+        pair, known = _find(self._pair, first * self.words + second, known & (first >= 0))
+        at, _ = _find(self._triple, pair[:, None] * self.words + words, known[:, None] & (words >= 0))
+        found[known] *= self._triple_rest[pair[known], None]
+        found += self._triple_share[at]
+        return np.log(found)
+
+
+def _find(keys: np.ndarray, wanted: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each of ``wanted`` is in the ascending ``keys`` (behind them where it is not, or not ``allowed``), and whether."""
+    at = np.searchsorted(keys, wanted)
+    hit = np.append(keys, -1)[at] == wanted
+    hit &= allowed
+    return np.where(hit, at, len(keys)), hit
+
+
+def save(counts: Counts, path: Path, card: Mapping[str, str]) -> None:
+    """Write the counts, each in the smallest type that holds it, and ``card``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stored = {name: _small(getattr(counts, name)) for name in _NAMES}
+    save_file(stored, path, metadata=dict(card))
+
+
+def _small(values: np.ndarray) -> np.ndarray:
+    most = int(values.max()) if len(values) else 0
+    kind = np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32
+    return np.ascontiguousarray(values.astype(kind))
+
+
+def load(path: Path) -> NgramModel:
+    """The model in ``path``. Raises ModelUnavailable when it is none."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            stored = {name: file.get_tensor(name).astype(np.int64) for name in file.keys()}
+    except (OSError, SafetensorError) as problem:
+        raise ModelUnavailable(f"{path.name} cannot be read ({problem}): fetch the file again.") from problem
+    if set(stored) != set(_NAMES):
+        raise ModelUnavailable(f"{path.name} is no n-gram model: choose a file that `train ngrams` wrote.")
+    return NgramModel(Counts(**stored))
