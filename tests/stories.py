@@ -30,6 +30,7 @@ from specviz.trace.schema import (
     TargetRow,
     Trace,
 )
+from tests import story_blocks
 from tests.sample_rounds import PIECES, Words, rounded
 from tests.story_trees import Laws, Sketch, blocks, dynamic, post_order, sampled, walk
 
@@ -191,6 +192,16 @@ def _bars(note: Note) -> tuple[dict[int, float], dict[int, float]]:
     return {one["node"]: one["threshold"] for one in note.data["positions"]}, {}
 
 
+def _resolved(laws: Laws, chance: random.Random) -> Told:
+    *told, note = story_blocks.resolved(laws, chance)
+    return Told(*told, [note])
+
+
+def _searched(laws: Laws, chance: random.Random) -> Told:
+    *told, note = story_blocks.searched(laws, chance)
+    return Told(*told, [note])
+
+
 TELLERS: dict[str, tuple[str, str, float, Teller]] = {
     "eagle2": ("EAGLE-2", "exact", 0.0, _dynamic),
     "ddd": ("Dynamic Depth Decoding", "exact", 0.0, _mass),
@@ -198,6 +209,8 @@ TELLERS: dict[str, tuple[str, str, float, Teller]] = {
     "traversal": ("Traversal Verification", "exact", 1.0, _traversal),
     "falcon": ("Falcon", "exact", 0.0, _blocks),
     "medusa": ("Medusa", "relaxed", 1.0, _heads),
+    "deer": ("DEER", "exact", 0.0, _resolved),
+    "diffuspec": ("DiffuSpec", "exact", 0.0, _searched),
 }
 
 

@@ -86,7 +86,11 @@ class Searched:
         taken = {(at, pick) for at, step in enumerate(found.steps) for pick in step.picks}
         rows = [_column(column, at, taken) for at, column in enumerate(lattice)]
         steps = [
-            {"parents": list(step.parents), "picks": [rows[at][1][pick] for pick in step.picks], "score": list(step.scores)}
+            {
+                "parents": list(step.parents),
+                "picks": [rows[at][1][pick] for pick in step.picks],
+                "score": list(step.scores),
+            }
             for at, step in enumerate(found.steps)
         ]
         gauge = {

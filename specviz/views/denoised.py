@@ -61,7 +61,9 @@ def _place(canvas: Canvas, step: Step, row: Story, node: int, left: float, top: 
     for rank, (text, share) in enumerate(list(zip(texts, shares, strict=True))[:_SHOWN]):
         high = top + _WORDS + rank * _PITCH
         canvas.word(left + 2, high - 6, text, most=_LETTERS)
-        canvas.bar(left + 2, high + 4, _BAR * min(1.0, max(0.0, share)), Line("q of the place", canvas.theme.draft, "solid"))
+        canvas.bar(
+            left + 2, high + 4, _BAR * min(1.0, max(0.0, share)), Line("q of the place", canvas.theme.draft, "solid")
+        )
         canvas.write(left + _BAR + 6, high + 4, number(share), anchor="middle right")
 
 
@@ -74,7 +76,11 @@ def _lengths(canvas: Canvas, trace: Trace, step: Step, top: float) -> float:
         high = top + 32 + length * _PITCH
         own = length == step.accepted
         canvas.write(18, high, str(length), anchor="middle left", color=canvas.theme.ink, weight=650 if own else 400)
-        line = Line("this step's length", canvas.theme.accepted, "solid") if own else Line("steps", canvas.theme.plain, "solid")
+        line = (
+            Line("this step's length", canvas.theme.accepted, "solid")
+            if own
+            else Line("steps", canvas.theme.plain, "solid")
+        )
         if steps:
             canvas.bar(30, high, 360.0 * steps / most, line)
         canvas.write(36 + 360.0 * steps / most, high, str(steps), anchor="middle right")

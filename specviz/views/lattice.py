@@ -53,7 +53,8 @@ def _headline(step: Step, rows: list[Story], beams: list[_Beams], note: Story) -
     if not rows:
         return f"{name} · nothing was drafted", "there was no room for a block"
     widest = max(len(one.picks) for one in beams) if beams else 0
-    said = f"{count(widest, 'beam')} led from left to right; score: {number(note.share('weight'))} of the drafter's law, the rest n-grams"
+    share = number(note.share("weight"))
+    said = f"{count(widest, 'beam')} led from left to right; score: {share} of the drafter's law, the rest n-grams"
     drafted = len(step.nodes) - 1
     return f"{name} · {count(drafted, 'token')} through {count(len(rows), 'column')}, {len(step.path)} accepted", said
 
@@ -90,7 +91,12 @@ def _column(canvas: Canvas, step: Step, row: Story, at: int, taken: int | None) 
             canvas.pill(x, y, text, step.nodes[at + 1].status, f"q {number(share)}", _LETTERS)
         else:
             canvas.word(x + 2, y, text, most=_LETTERS)
-        canvas.bar(x + 1, y + PILL / 2 + 4, _BAR * min(1.0, max(0.0, share)), Line("q of the place", canvas.theme.draft, "solid"))
+        canvas.bar(
+            x + 1,
+            y + PILL / 2 + 4,
+            _BAR * min(1.0, max(0.0, share)),
+            Line("q of the place", canvas.theme.draft, "solid"),
+        )
     more = row.whole("size", len(tokens)) - len(tokens)
     low = _TOP + len(tokens) * _ROW
     if more > 0:
@@ -126,7 +132,9 @@ def _gauge(canvas: Canvas, note: Story, top: float) -> float:
     longest = max(1, gauge.whole("longest"))
     unit = 420.0 / longest
     how = "adapts" if gauge.data.get("adaptive") else "fixed"
-    canvas.write(0, top, f"length of the draft ({how})", anchor="middle right", size=TEXT, color=canvas.theme.ink, weight=650)
+    canvas.write(
+        0, top, f"length of the draft ({how})", anchor="middle right", size=TEXT, color=canvas.theme.ink, weight=650
+    )
     told = (
         ("masks now", float(gauge.whole("length")), Line("masks", canvas.theme.draft, "solid")),
         ("drafted, mean", gauge.number("drafted"), Line("running means", canvas.theme.plain, "solid")),

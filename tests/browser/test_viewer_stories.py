@@ -21,6 +21,7 @@ OPEN = "stage.stage.set({ tab: 'method' }); stage.flush()"
 TITLES = {
     "growth": "Expand and rerank", "mass": "Beam mass", "traversal": "Leaf to root", "reward": "Tree reward",
     "blocks": "Blocks", "heads": "Independent heads", "typical": "Typical acceptance",
+    "denoised": "Masks resolved", "lattice": "Lattice search",
 }  # fmt: skip
 
 

@@ -121,9 +121,7 @@ def test_drawn_blocks_come_independently_from_the_laws_that_are_handed_to_the_ju
         drawn[draft.tree.host_tokens[1:]] += 1
         assert all(torch.equal(draft.proposals[node].probability, laws[node]) for node in (0, 1))
     ids = model.draft_ids.tolist()
-    apart = sum(
-        abs(drawn[ids[a], ids[b]] / runs - float(laws[0, a] * laws[1, b])) for a in range(6) for b in range(6)
-    )
+    apart = sum(abs(drawn[ids[a], ids[b]] / runs - float(laws[0, a] * laws[1, b])) for a in range(6) for b in range(6))
     assert apart / 2 < 0.06, "the joint law is the product of the marginals"
 
 

@@ -72,7 +72,9 @@ def test_searched_paths_write_the_same_tokens_as_one_by_one(
     assert len(lengths) > 1 and max(lengths) > 1
 
 
-@pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)])
+@pytest.mark.parametrize(
+    ("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)]
+)
 def test_blocks_at_temperature_zero_write_the_same_tokens(tier: str, dtype: torch.dtype) -> None:
     target = tiny_target(tier, dtype)
     text = one_by_one(tier, dtype, GREEDY)

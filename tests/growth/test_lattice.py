@@ -124,7 +124,10 @@ def test_beams_follow_the_last_two_tokens_they_took() -> None:
     law = markov(5, 3)
     found = search(as_columns(marginals(law, 1, 3)), Asked(law), [4, 1], 0.5, 2, NOBODY)
     assert seen[0] == [[4, 1]] and all(row[0] == 1 for row in seen[1])
-    picks = [[as_columns(marginals(law, 1, 3))[at].tokens[pick] for pick in step.picks] for at, step in enumerate(found.steps)]
+    picks = [
+        [as_columns(marginals(law, 1, 3))[at].tokens[pick] for pick in step.picks]
+        for at, step in enumerate(found.steps)
+    ]
     assert [row[1] for row in seen[2]] == picks[1]
     assert [row[0] for row in seen[2]] == [picks[0][parent] for parent in found.steps[1].parents]
 
@@ -135,7 +138,10 @@ def test_a_path_ends_where_the_end_is_what_the_best_beam_takes_and_is_dropped_el
     ends = frozenset({2})
     found = search(as_columns(shares, ends=ends), Chain(law), [0, 0], 1.0, 3, ends)
     assert found.ended and found.path == (0, 0, 2), "a tie in the second place goes to what goes on"
-    assert all(2 not in [as_columns(shares, ends=ends)[at].tokens[pick] for pick in step.picks] for at, step in enumerate(found.steps[:-1]))
+    assert all(
+        2 not in [as_columns(shares, ends=ends)[at].tokens[pick] for pick in step.picks]
+        for at, step in enumerate(found.steps[:-1])
+    )
     never = search(as_columns(shares[:1], ends=ends), Chain(law), [0, 0], 1.0, 3, ends)
     assert not never.ended and never.path == (0,)
 

@@ -79,7 +79,9 @@ def test_every_answer_token_is_hidden_with_its_rows_chance_and_counts_the_invers
     counted = torch.from_numpy(np.stack([row.counts for row in rows]))
     assert not made.blank[:, 0].any() and not made.blank[:, 1:][~counted].any(), "questions are never hidden"
     assert (made.weight[~made.blank] == 0).all()
-    assert float(made.weight.sum()) == pytest.approx(1.0, abs=0.05), "the inverse chance makes up for what is not hidden"
+    assert float(made.weight.sum()) == pytest.approx(1.0, abs=0.05), (
+        "the inverse chance makes up for what is not hidden"
+    )
     hidden = made.blank[:, 1:].sum(1) / counted.sum(1)
     assert float(hidden.min()) < 0.15 and float(hidden.max()) > 0.9
 
@@ -111,7 +113,9 @@ def test_batches_of_unequal_texts_are_padded_and_weigh_one_together() -> None:
 
 def test_padding_and_parts_change_no_gradient() -> None:
     model = fresh()
-    made = [masking.refinement(np.array([*MARKERS.prefix, *dialogues().of(at)]), 8, 6, 1.1, chance(at)) for at in range(5)]
+    made = [
+        masking.refinement(np.array([*MARKERS.prefix, *dialogues().of(at)]), 8, 6, 1.1, chance(at)) for at in range(5)
+    ]
     place = masked_training.places(model.draft_ids, VOCAB)
     leaves = list(model.parameters())
 
@@ -190,7 +194,9 @@ def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> N
 
     settings, told = replace(SETTINGS, minutes=0.02, every=1), []
     first = make()
-    progress = masked_training.train(first, settings, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
+    progress = masked_training.train(
+        first, settings, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry))
+    )
     assert progress.updates == len(told) >= 1 and {"loss", "tau", "first"} <= set(told[0])
     second = make()
     again = masked_training.train(second, replace(settings, resume=True), tmp_path / "c.safetensors", told.append)

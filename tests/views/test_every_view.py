@@ -57,6 +57,8 @@ VIEWS: dict[str, tuple[str, Callable[[Trace, str], Drawn]]] = {
     "blocks": ("falcon", lambda trace, theme: views.blocks(trace, 5, theme)),
     "heads": ("medusa", lambda trace, theme: views.heads(trace, 5, theme)),
     "typical": ("medusa", lambda trace, theme: views.typical(trace, 5, theme)),
+    "denoised": ("deer", lambda trace, theme: views.denoised(trace, 5, theme)),
+    "lattice": ("diffuspec", lambda trace, theme: views.lattice(trace, 5, theme)),
     "reliability": ("eagle2", views.reliability),
 }
 FIGURES = [name for name in VIEWS if name not in ("speed_table", "output_strip")]

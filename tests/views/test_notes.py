@@ -13,6 +13,7 @@ from specviz import views
 from specviz.errors import BadInput, BadTrace
 from specviz.trace.schema import Step, Trace
 from tests.samples import sample_trace
+from tests.views.diffusion_notes import DIFFUSION
 from tests.views.made import TREE, hovers, labels, positions, trace, with_note
 from tests.views.retrieval_notes import RETRIEVAL
 
@@ -71,6 +72,7 @@ DATA: dict[str, dict[str, Any]] = {
         ]
     },
     **RETRIEVAL,
+    **DIFFUSION,
 }  # fmt: skip
 
 
