@@ -12,7 +12,7 @@ from torch import Tensor
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.drafters.masked_block import MaskedBlock
-from specviz.engine.interfaces import Composition, Context, Draft, Proposal
+from specviz.engine.interfaces import Composition, Context, Draft
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree, chain
 from specviz.methods.parameters import build
