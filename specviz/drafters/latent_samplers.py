@@ -41,13 +41,14 @@ class RowCausal(nn.Module):
 
 
 class Sampler(nn.Module):
-    """Vectors in, vectors of length one out, by residual row-causal convolutions on the coarse grid."""
+    """What is to be added to plain copies or means of vectors: residual row-causal convolutions on the coarse grid."""
 
     def __init__(self, inputs: int, outputs: int, config: SamplerConfig) -> None:
         super().__init__()
         self.enter = RowCausal(inputs, config.width)
         self.middle = nn.ModuleList(RowCausal(config.width, config.width) for _ in range(config.layers - 1))
         self.leave = nn.Conv2d(config.width, outputs, 1)
+        nn.init.zeros_(self.leave.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.enter(x)
@@ -83,11 +84,12 @@ class LatentSamplers(nn.Module):
 
     def fine(self, coarse: Tensor) -> Tensor:
         """Vectors [batch, dim, row, column] to those of a grid twice as high and wide, length one."""
-        return F.normalize(F.pixel_shuffle(self.finer(coarse), 2), dim=1)
+        copied = coarse.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+        return F.normalize(copied + F.pixel_shuffle(self.finer(coarse), 2), dim=1)
 
     def coarse(self, fine: Tensor) -> Tensor:
         """The other way round; rows must be even."""
-        return F.normalize(self.coarser(F.pixel_unshuffle(fine, 2)), dim=1)
+        return F.normalize(F.avg_pool2d(fine, 2) + self.coarser(F.pixel_unshuffle(fine, 2)), dim=1)
 
     @torch.inference_mode()
     def up(self, codes: Tensor) -> Tensor:

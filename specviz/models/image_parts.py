@@ -1,4 +1,4 @@
-"""The small networks trained for a shipped image model: its drafter, its up- and down-samplers.
+"""The small networks trained for a shipped image model: its drafter, its up- and down-samplers, a score of its pictures.
 
 The drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
 embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code, so
@@ -18,6 +18,8 @@ from specviz.drafters.latent_samplers import LatentSamplers
 from specviz.drafters.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.image import LoadedImage, embedding_table, weights_of
+from specviz.models.image_score import ImageScore
+from specviz.models.image_score import load as load_score
 
 
 def image_drafter(loaded: LoadedImage) -> FeatureNet:
@@ -51,6 +53,11 @@ def image_samplers(loaded: LoadedImage) -> LatentSamplers:
     _, card = read_weights(path)
     _same(card.get("codebook", ""), loaded, "samplers")
     return latent_samplers.load(path, loaded.codebook, torch.float32, loaded.device)
+
+
+def image_score() -> ImageScore:
+    """The score of a picture for a prompt that ships. Raises ModelUnavailable where it is missing."""
+    return load_score(weights_of("image_score"))
 
 
 def _same(made_for: str, loaded: LoadedImage, what: str) -> None:

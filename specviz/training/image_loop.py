@@ -1,0 +1,134 @@
+"""The loop the image recipes share: updates by the clock, checkpoints that resume, an early export on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from specviz.models.folders import cache_folder
+from specviz.training.optimizer import Optimizer
+from specviz.training.trainer import Clock, Progress, rate, read_checkpoint, write_checkpoint
+
+Step = Callable[[float], Mapping[str, float]]
+"""Told the share of time gone; leaves gradients on the parameters, gives what to log."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``minutes`` of training in all, on a processor those it really worked; ``peak`` learning rate; seconds between reports."""
+
+    minutes: float
+    peak: float
+    decay: float = 0.0
+    report: float = 30.0
+    save: float = 60.0
+    average: float = 0.99
+
+
+class Training:
+    """Parameters by name, how they are updated, and where they are kept between two sittings."""
+
+    def __init__(
+        self, name: str, parameters: Mapping[str, nn.Parameter], plan: Plan, resume: bool, kept: Mapping[str, Tensor]
+    ) -> None:
+        """``kept`` are further tensors that belong to the checkpoint and change in place."""
+        self.plan, self.kept = plan, dict(kept)
+        self.leaves = dict(parameters)
+        flat = {key: _flat(value.data) for key, value in self.leaves.items()}
+        self.optimizer = Optimizer(flat, average=plan.average)
+        self.progress = Progress()
+        self.file = cache_folder() / "training" / f"{name}.safetensors"
+        if resume and self.file.exists():
+            self._read()
+
+    def run(self, step: Step, look: Callable[[], Mapping[str, float]], export: Callable[[], None]) -> Progress:
+        """Train until the time is gone. ``look`` measures, ``export`` writes weights that can be used already."""
+        on_processor = next(iter(self.leaves.values())).device.type == "cpu"
+        clock = Clock(self.progress, self.plan.minutes, workers=1 if on_processor else None)
+        shown = saved = self.progress.seconds
+        clock.start()
+        while clock.share < 1:
+            logged = dict(step(clock.share))
+            self.move(clock.share)
+            clock.stop()
+            if self.progress.seconds - shown > self.plan.report or clock.share >= 1:
+                shown = self.progress.seconds
+                self._show({**logged, **look()})
+            if self.progress.seconds - saved > self.plan.save or clock.share >= 1:
+                saved = self.progress.seconds
+                self.write()
+                export()
+            clock.start()
+        return self.progress
+
+    def move(self, share: float) -> None:
+        """One update from the gradients that are there."""
+        gradients = {key: _flat(value.grad) for key, value in self.leaves.items() if value.grad is not None}
+        self.optimizer.step(gradients, rate(self.plan.peak, share, self.progress.updates), self.plan.decay)
+        for value in self.leaves.values():
+            value.grad = None
+        self.progress.updates += 1
+
+    def averaged(self) -> dict[str, Tensor]:
+        """The weights averaged over the last updates, in their own shapes."""
+        return {key: value.view_as(self.leaves[key]) for key, value in self.optimizer.averaged().items()}
+
+    def write(self) -> None:
+        """Keep everything that going on needs."""
+        held = {f"weight.{key}": value.data for key, value in self.leaves.items()}
+        held |= {f"state.{key}": value for key, value in self.optimizer.state.items()}
+        write_checkpoint(self.file, held | {f"kept.{key}": value for key, value in self.kept.items()}, self.progress)
+
+    def _read(self) -> None:
+        held, self.progress = read_checkpoint(self.file)
+        with torch.no_grad():
+            for key, value in self.leaves.items():
+                value.data.copy_(held[f"weight.{key}"])
+            for group, targets in (("state", self.optimizer.state), ("kept", self.kept)):
+                for key, value in targets.items():
+                    value.copy_(held[f"{group}.{key}"])
+        self.optimizer.updates = self.progress.updates
+        print(f"going on after {self.progress.seconds / 60:.1f} minutes, {self.progress.updates} updates", flush=True)
+
+    def _show(self, entry: Mapping[str, float]) -> None:
+        facts = {"minutes": self.progress.seconds / 60, "updates": self.progress.updates, **entry}
+        print(time.strftime("%H:%M:%S"), "  ".join(f"{key} {value:.4g}" for key, value in facts.items()), flush=True)
+
+
+def _flat(value: Tensor) -> Tensor:
+    """Convolutions as matrices [out, in * place], so that they are updated as matrices are."""
+    return value if value.ndim < 2 else value.view(len(value), -1)
+
+
+def named(model: nn.Module, *prefixes: str) -> dict[str, nn.Parameter]:
+    """The parameters of ``model`` whose names start with one of ``prefixes``, all contiguous."""
+    found = {key: value for key, value in model.named_parameters() if key.startswith(prefixes or "")}
+    for value in found.values():
+        value.data = value.data.contiguous()
+    return found
+
+
+def card(recipe: str, data: str, progress: Progress, metrics: Mapping[str, float], **more: str) -> dict[str, str]:
+    """What travels inside a file of weights."""
+    from specviz.training.commit import commit
+
+    return {
+        "recipe": f"python -m specviz train {recipe}",
+        "data": data,
+        "licence": "Apache-2.0; learned from Noto Emoji (Apache-2.0), Twemoji (CC-BY 4.0), Fluent Emoji (MIT)",
+        "spent": f"{progress.seconds / 60:.1f} minutes, {progress.updates} updates",
+        "metrics": "; ".join(f"{name} {value:.4g}" for name, value in metrics.items()),
+        "commit": commit(),
+        **more,
+    }
+
+
+def weights_file(folder: Path, recipe: str) -> Path:
+    """Where a recipe's weights go."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{recipe}.safetensors"

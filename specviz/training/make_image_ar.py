@@ -1,0 +1,98 @@
+"""``train image_ar_small`` and ``train image_ar``: prompts and picture codes in, autoregressive image models out.
+
+The small one draws 8 x 8 codes with 6 layers. The other draws 16 x 16 with 12 layers, and starts from the small one's: what
+words mean and what a code looks like is learned where pictures are short.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from specviz.drafters.weights import read_weights, write_weights
+from specviz.models.device import choose_device
+from specviz.models.image_shape import TextShape, janus_config
+from specviz.training import emoji
+from specviz.training.image_codes import Batches, coded, vq_model, word_prompts
+from specviz.training.image_loop import Plan, Training, card, weights_file
+from specviz.training.image_net import ImageNet, fresh, learned, stacked
+from specviz.training.make_image_vq import SHAPE
+from specviz.training.registry import WEIGHTS, Job
+
+GUIDANCE = 3.0
+SMALL = "image_ar_small"
+GRIDS = {SMALL: 8, "image_ar": 16}
+SHAPES = {SMALL: TextShape(layers=6), "image_ar": TextShape(layers=12)}
+BATCHES = {SMALL: 48, "image_ar": 16}
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out concepts, write the recipe's weights."""
+    name = job.recipe.name
+    device, grid = choose_device(job.device), GRIDS[name]
+    prompts, data = word_prompts(), coded(grid)
+    shape = replace(SHAPES[name], prompts=prompts.size)
+    net_vq, _ = vq_model()
+    parameters = fresh(SHAPE, shape, grid, net_vq.quantize.embedding.weight)
+    if name != SMALL and (weights := _smaller(prompts.digest, data.codebook)):
+        stacked(weights, shape.layers, parameters)
+    parameters = {key: nn.Parameter(value.data.to(device)) for key, value in parameters.items()}
+    batches = Batches(data, prompts, device)
+    net = ImageNet(parameters, shape)
+    training = Training(
+        name, learned(parameters), Plan(job.minutes, peak=0.008, decay=0.02, average=0.995), job.resume, {}
+    )
+    held_out = batches.kept_out(48)
+    print(f"{len(batches.concepts)} concepts to learn, {len(data.part(held_out=True))} kept out; {shape}", flush=True)
+
+    def step(share: float) -> dict[str, float]:
+        found = net.loss(*batches.draw(BATCHES[name]))
+        found.backward()
+        training.progress.tokens += BATCHES[name] * grid * grid
+        return {"loss": float(found.detach())}
+
+    def look() -> dict[str, float]:
+        with torch.no_grad():
+            return {"held_out": float(ImageNet({**parameters, **training.averaged()}, shape).loss(*held_out))}
+
+    def export() -> None:
+        config = janus_config(SHAPE, shape, grid)
+        about = {"config": json.dumps(config), "prompts": prompts.description, "guidance": str(GUIDANCE)}
+        write(name, {**parameters, **training.averaged()}, training, look(), {**about, "codebook": data.codebook})
+
+    training.run(step, look, export)
+
+
+def _smaller(prompts: str, codebook: str) -> dict[str, Tensor] | None:
+    """The small model's weights, where they are there and speak of the same codes in the same words."""
+    path = WEIGHTS / f"{SMALL}.safetensors"
+    if not path.exists():
+        return None
+    weights, facts = read_weights(path)
+    if facts.get("codebook") != codebook or facts.get("digest_of_prompts") != prompts:
+        return None
+    print(f"starts from {path.name}", flush=True)
+    return weights
+
+
+def write(
+    name: str, tensors: dict[str, Tensor], training: Training, metrics: dict[str, float], about: dict[str, str]
+) -> Path:
+    """The averaged weights with their card, rounded as they ship; ``digest`` tells these weights from others."""
+    path = weights_file(WEIGHTS, name)
+    sums = hashlib.sha256()
+    for key in sorted(tensors):
+        sums.update(tensors[key].detach().float().cpu().numpy().tobytes())
+    data = (
+        f"emoji {emoji.digest()}, one concept in {emoji.HELD_OUT_EVERY} kept out; {training.progress.tokens} codes read"
+    )
+    words = hashlib.sha256(about["prompts"].encode()).hexdigest()[:16]
+    more = {**about, "digest": sums.hexdigest()[:16], "digest_of_prompts": words}
+    write_weights(path, tensors, card(name, data, training.progress, metrics, **more))
+    print(f"written {path.stat().st_size / 1e6:.1f} MB", flush=True)
+    return path

@@ -1,0 +1,194 @@
+"""Making image models: training computes what the standard class computes, resumes, and never meets what is held out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import JanusConfig, JanusForConditionalGeneration
+
+from specviz.models.image_shape import TextShape, VqShape, janus_config
+from specviz.training import emoji, image_loop
+from specviz.training.codebook import Codebook
+from specviz.training.fast_norm import quicken
+from specviz.training.image_loop import Plan, Training
+from specviz.training.image_net import ImageNet, fresh, learned, stacked
+from specviz.training.image_samples import draw
+
+VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)
+SHAPE = TextShape(prompts=30, width=16, inner=24, layers=2, heads=2)
+GRID = 4
+
+
+def standard(parameters: dict[str, nn.Parameter], shape: TextShape = SHAPE) -> JanusForConditionalGeneration:
+    model = JanusForConditionalGeneration(JanusConfig(**janus_config(VQ, shape, GRID))).eval()
+    model.load_state_dict({name: value.detach() for name, value in parameters.items()}, strict=False)
+    return model
+
+
+@pytest.fixture
+def parameters() -> dict[str, nn.Parameter]:
+    codebook = F.normalize(torch.randn(20, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+    return fresh(VQ, SHAPE, GRID, codebook)
+
+
+def prompts_and_codes() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(0, 30, (3, 5), generator=generator), torch.randint(0, 20, (3, 16), generator=generator)
+
+
+@torch.no_grad()
+def standard_logits(model: JanusForConditionalGeneration, prompts: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    inputs = torch.cat(
+        (model.get_input_embeddings()(prompts), model.prepare_embeddings_for_image_generation(codes)), dim=1
+    )
+    return model.model.generation_head(model.model.language_model(inputs_embeds=inputs).last_hidden_state)
+
+
+def test_training_runs_the_standard_class(parameters) -> None:
+    prompts, codes = prompts_and_codes()
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    found = net.logits(net.hidden(prompts, codes))
+    torch.testing.assert_close(found, standard_logits(standard(parameters), prompts, codes), atol=2e-4, rtol=1e-4)
+
+
+def test_long_rows_in_blocks_give_the_same(parameters) -> None:
+    prompts, codes = torch.zeros(2, 5, dtype=torch.long), torch.randint(0, 20, (2, 300))
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    found = net.logits(net.hidden(prompts, codes))
+    torch.testing.assert_close(found, standard_logits(standard(parameters), prompts, codes), atol=2e-4, rtol=1e-4)
+
+
+def test_drawing_with_guidance_follows_the_standard_class(parameters) -> None:
+    rows = [((1, 7, 9, 2), (1, 0, 0, 2)), ((1, 4, 4, 2), (1, 0, 0, 2))]
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    found = draw(net, rows, GRID * GRID, guidance=2.0, seed=0, temperature=0.0)
+    model = standard(parameters)
+    for pair, codes in zip(rows, found, strict=True):
+        words = torch.tensor(pair)
+        for place in range(GRID * GRID):
+            one, other = standard_logits(model, words, codes[:place].expand(2, -1))[:, -1]
+            guided = other + 2.0 * (one - other)
+            assert guided[codes[place]] >= guided.max() - 1e-3
+
+
+def test_the_same_prompt_and_seed_draw_the_same(parameters) -> None:
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    rows = [((1, 7, 9, 2), (1, 0, 0, 2))] * 2
+    one, two, other = (draw(net, rows, 16, 1.5, seed) for seed in (3, 3, 4))
+    assert torch.equal(one, two) and not torch.equal(one, other)
+
+
+def test_a_stacked_network_starts_as_the_one_it_came_from(parameters) -> None:
+    deep = TextShape(prompts=30, width=16, inner=24, layers=4, heads=2)
+    grown = fresh(VQ, deep, GRID, torch.zeros(20, 8), seed=5)
+    stacked(parameters, 4, grown)
+    prompts, codes = prompts_and_codes()
+    small, large = ImageNet(parameters, SHAPE, torch.float32), ImageNet(grown, deep, torch.float32)
+    torch.testing.assert_close(large.hidden(prompts, codes), small.hidden(prompts, codes))
+    loss = large.loss(prompts, codes)
+    loss.backward()
+    assert grown["model.language_model.layers.1.mlp.down_proj.weight"].grad.abs().max() > 0
+
+
+def test_fast_norm_is_group_norm_forwards_and_backwards() -> None:
+    torch.manual_seed(0)
+    slow = nn.GroupNorm(4, 8).double()
+    nn.init.normal_(slow.weight)
+    fast = quicken(nn.Sequential(nn.GroupNorm(4, 8).double()))
+    fast[0].load_state_dict(slow.state_dict())
+    found = []
+    for norm in (slow, fast):
+        x = torch.randn(2, 8, 5, 3, dtype=torch.double, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        out = norm(x)
+        (out * torch.linspace(-1, 1, out.numel(), dtype=torch.double).view_as(out)).sum().backward()
+        found.append((out.detach(), x.grad, next(norm.parameters()).grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_a_codebook_finds_what_there_is() -> None:
+    torch.manual_seed(0)
+    centres = F.normalize(torch.randn(6, 8), dim=-1)
+    places = F.normalize(centres[torch.randint(0, 6, (4000,))] + 0.02 * torch.randn(4000, 8), dim=-1)
+    book = Codebook(F.normalize(torch.randn(12, 8), dim=-1))
+    book.start(places)
+    error = 1 - (places * book.vectors[book.nearest(places)]).sum(-1)
+    assert error.max() < 0.02
+    torch.testing.assert_close(book.vectors.norm(dim=-1), torch.ones(12))
+
+
+def test_unused_codes_come_back() -> None:
+    torch.manual_seed(0)
+    book = Codebook(F.normalize(torch.randn(4, 8), dim=-1))
+    places = F.normalize(torch.randn(50, 8), dim=-1)
+    book.counts[2] = 0.0
+    assert book.revive(places, book.nearest(places), below=0.1) == 1
+    assert (places @ book.vectors[2]).max() > 0.999
+
+
+def test_a_training_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(image_loop, "cache_folder", lambda: tmp_path)
+    start = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+
+    def begin(resume: bool) -> tuple[Training, nn.Parameter]:
+        weight = nn.Parameter(start.clone())
+        return Training("toy", {"w": weight}, Plan(1.0, peak=0.1), resume, {}), weight
+
+    def update(training: Training, weight: nn.Parameter, times: int) -> None:
+        for _ in range(times):
+            weight.square().sum().backward()
+            training.move(0.1)
+
+    straight, whole = begin(False)
+    update(straight, whole, 6)
+    first, weight = begin(False)
+    update(first, weight, 3)
+    first.write()
+    second, again = begin(True)
+    assert second.progress.updates == 3
+    update(second, again, 3)
+    torch.testing.assert_close(again, whole)
+    torch.testing.assert_close(second.averaged()["w"], straight.averaged()["w"])
+
+
+def test_norms_are_not_learned(parameters) -> None:
+    assert not any("norm" in name for name in learned(parameters))
+    assert any("norm" in name for name in parameters)
+
+
+def test_held_out_concepts_are_held_out_in_every_style() -> None:
+    rows = {style: number for number, style in enumerate(emoji.STYLES)}
+    concepts = [emoji.Concept(f"1f{number:03x}", "x", (), 3, rows) for number in range(2000)]
+    share = sum(one.held_out for one in concepts) / len(concepts)
+    assert 0.03 < share < 0.07
+    art = emoji.Emoji(tuple(concepts), np.zeros((3, 2, 2, 4), np.uint8))
+    learning, kept_out = art.part(False), art.part(True)
+    assert len(learning) + len(kept_out) == 2000 and not {one.code for one in learning} & {one.code for one in kept_out}
+
+
+def test_pictures_stand_on_their_ground() -> None:
+    art = emoji.Emoji((), np.stack([np.full((2, 2, 4), 0, np.uint8), np.full((2, 2, 4), 255, np.uint8)]))
+    found = art.on([0, 1], np.array([(255, 0, 0), (255, 0, 0)]))
+    assert found.shape == (2, 3, 2, 2)
+    np.testing.assert_allclose(found[0, :, 0, 0], [1, -1, -1])
+    np.testing.assert_allclose(found[1, :, 0, 0], [1, 1, 1])
+
+
+def test_a_tarball_that_is_another_one_is_set_aside(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
+    folder = tmp_path / "files" / "emoji"
+    folder.mkdir(parents=True)
+    (folder / emoji.NAMES.file).write_bytes(b"something else")
+    with pytest.raises(emoji.ModelUnavailable, match="sha256"):
+        emoji.fetched(emoji.NAMES)
+    assert (folder / (emoji.NAMES.file + ".corrupt")).exists()
+
+
+def test_without_npm_one_is_told_what_to_do(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
+    monkeypatch.setattr(emoji.shutil, "which", lambda name: None)
+    with pytest.raises(emoji.ModelUnavailable, match="install Node.js"):
+        emoji.fetched(emoji.NAMES)
