@@ -66,8 +66,7 @@ def drawable(concept: emoji.Concept) -> bool:
     hands = any(
         word in concept.label for word in ("hand", "thumb", "finger", "fist", "heart", "eye", "ear", "foot", "brain")
     )
-    return concept.group not in (_OFTEN = (0, 3, 4)
-_PERSON_GROUP, _SYMBOL_GROUP, _FLAG_GROUP) or (
+    return concept.group not in (_PERSON_GROUP, _SYMBOL_GROUP, _FLAG_GROUP) or (
         concept.group == _PERSON_GROUP and hands
     )
 
@@ -154,7 +153,9 @@ class Batches:
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """The next ``count`` pictures: faces, animals, plants and food every round, the rest every third."""
         while len(self.waiting) < count:
-            due = [place for place, one in enumerate(self.concepts) if one.group in _OFTEN or (place + self.round) % 3 == 0]
+            due = [
+                place for place, one in enumerate(self.concepts) if one.group in _OFTEN or (place + self.round) % 3 == 0
+            ]
             pairs = [(place, style) for place in due for style in emoji.STYLES]
             self.round += 1
             order = self.chance.permutation(len(pairs))
