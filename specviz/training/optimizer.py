@@ -31,10 +31,12 @@ class Optimizer:
 
     def __init__(
         self, parameters: Mapping[str, Tensor], momentum: float = 0.95, average: float = 0.99,
-        stacked: Mapping[str, int] | None = None,
+        stacked: Mapping[str, int] | None = None, rough: torch.dtype | None = None,
     ) -> None:  # fmt: skip
         """``stacked`` says of which matrices several stand on top of each other, equally high, and how many: a recurrence's
-        gates, say. Each is then moved for itself, which is also much cheaper than to orthogonalise the pile."""
+        gates, say. Each is then moved for itself, which is also much cheaper than to orthogonalise the pile. ``rough`` is
+        what to orthogonalise in where the machine multiplies faster in it; None is the weights' own dtype."""
+        self.rough = rough
         self.parameters = dict(parameters)
         self.stacked = dict(stacked or {})
         self.momentum = momentum
@@ -42,7 +44,7 @@ class Optimizer:
         self.updates = 0
         zeros = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
         self.state = {f"first.{name}": value for name, value in zeros.items()}
-        self.state |= {f"second.{name}": value.clone() for name, value in zeros.items() if value.ndim < 2}
+        self.state |= {f"second.{name}": value.clone() for name, value in zeros.items() if value.ndim != 2}
         self.state |= {f"mean.{name}": value.detach().clone() for name, value in self.parameters.items()}
 
     def step(self, gradients: Mapping[str, Tensor], rate: float, decay: float = 0.0, workers: int = 1) -> None:
@@ -70,7 +72,8 @@ class Optimizer:
     def _muon(self, name: str, gradient: Tensor) -> Tensor:
         first = self.state[f"first.{name}"].lerp_(gradient, 1 - self.momentum)
         ahead = gradient.lerp(first, self.momentum).chunk(self.stacked.get(name, 1))
-        return torch.cat([orthogonalised(matrix) * (0.2 * max(matrix.shape) ** 0.5) for matrix in ahead])
+        moves = [orthogonalised(matrix if self.rough is None else matrix.to(self.rough)) for matrix in ahead]
+        return torch.cat([move.to(gradient) * (0.2 * max(move.shape) ** 0.5) for move in moves])
 
     def _adam(self, name: str, gradient: Tensor) -> Tensor:
         first = self.state[f"first.{name}"].lerp_(gradient, 0.1)

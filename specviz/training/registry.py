@@ -44,6 +44,7 @@ _RECIPES = {
         Recipe("eagle3", "EAGLE-3: three hidden states in, tested on itself", "specviz.training.make_eagle3", 60.0),
         Recipe("falcon", "Falcon: two tokens a forward, taught by glancing", "specviz.training.make_falcon", 20.0),
         Recipe("falcon_plain", "Falcon without glancing: its control", "specviz.training.make_falcon", 20.0),
+        Recipe("scenes_vlm", "Small vision-language model of scenes", "specviz.training.make_scenes_vlm", 32.0),
         Recipe("gto", "GTO: a change to EAGLE-3, rewarded for trees", "specviz.training.make_gto", 10.0),
         Recipe("masked_lm", "Masked-diffusion language model", "specviz.training.make_masked_lm", 14.0),
         Recipe("ngrams", "Pairs and triples of tokens, counted", "specviz.training.ngrams", 1.0),

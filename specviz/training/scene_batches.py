@@ -1,0 +1,140 @@
+"""Scenes as batches: pictures, what a dense teacher says of every patch, and packed conversations that share a picture.
+
+One row holds a prefix (the user's mark and the picture's tokens) and behind it several conversations that do not see each
+other: the description first, then short questions. So the picture is encoded and read once for all of them.
+Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+
+from specviz.models.scenes import END, IMAGE, SPECIAL, USER, ASSISTANT, tokenizer_from
+from specviz.training import scene_art, scenes
+from specviz.training.scene_words import DESCRIBE, Exchange, Speaker
+
+IGNORED = -100
+FRESH, COMBINATIONS, DRAWINGS = "fresh", "combinations", "drawings"
+_HELD_OUT_FROM = 1 << 40
+"""Seeds from here on are never trained on."""
+KINDS = (*scene_art.NAMES, *scene_art.SHAPES)
+HEADS = {"kind": len(KINDS) + 1, "colour": len(scene_art.COLOURS) + 1, "size": len(scenes.SIZES) + 1, "region": 10}
+"""What the dense teacher says of a patch, and how many answers there are; 0 is "nothing here" (or no colour)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``pixels`` uint8 [scene, row, column, 3]; ``patches`` by head, int64 [scene, visual]; ``long`` and ``short`` tokens
+    with labels, int64 [scene, token] and [scene, question, token]: labels are IGNORED but on answers."""
+
+    pixels: Tensor
+    patches: dict[str, Tensor]
+    long: Tensor
+    long_labels: Tensor
+    short: Tensor
+    short_labels: Tensor
+
+
+def held_out(kind: str, number: int) -> scenes.Scene:
+    """A scene kept out of training: ``FRESH``, or with new ``COMBINATIONS``, or with new ``DRAWINGS``."""
+    return scenes.compose(_HELD_OUT_FROM + number, combinations=kind == COMBINATIONS, drawings=kind == DRAWINGS)
+
+
+def exchanges(scene: scenes.Scene, count: int) -> list[Exchange]:
+    """The description and up to ``count`` questions, worded by the scene's own seed."""
+    speaker = Speaker(scene, np.random.default_rng([scene.seed, 11]))
+    return [speaker.describe(), *speaker.questions(count)]
+
+
+def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
+    """Byte-level pieces learned from what is said about scenes; any other text can still be spelled."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=list(SPECIAL), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )  # fmt: skip
+    said = (part for seed in range(examples) for one in exchanges(scenes.compose(seed), 6) for part in _spoken(one))
+    made.train_from_iterator([*said, *DESCRIBE, *_words()], trainer)
+    return tokenizer_from(made.to_str())
+
+
+def _spoken(one: Exchange) -> tuple[str, str]:
+    return one.question, one.answer
+
+
+def _words() -> Iterator[str]:
+    """Every name in every form often enough to become one token."""
+    for word in KINDS:
+        for _ in range(60):
+            yield f"a {word} {word}s"
+
+
+class Writer:
+    """Conversations to token ids."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.backend = tokenizer.backend_tokenizer
+        self.end, self.user, self.assistant, self.image = (
+            int(self.backend.token_to_id(token)) for token in (END, USER, ASSISTANT, IMAGE)
+        )
+
+    def conversation(self, one: Exchange) -> tuple[list[int], list[int]]:
+        """Tokens behind the picture, and labels: for each the token that comes next where it belongs to the answer."""
+        question, answer = (self.backend.encode(text, add_special_tokens=False).ids for text in _spoken(one))
+        tokens = [*question, self.assistant, *answer]
+        return tokens, [IGNORED] * len(question) + [*answer, self.end]
+
+
+def patches_of(scene: scenes.Scene, grid: int) -> dict[str, np.ndarray]:
+    """What the middle of every patch shows, by head, int64 [visual]."""
+    found = {name: np.zeros((grid, grid), dtype=np.int64) for name in HEADS}
+    middle = (np.arange(grid) + 0.5) * scenes.SIDE / grid
+    for place in scene.depth:
+        thing = scene.things[place]
+        reach = max(thing.pixels * 0.46, scenes.SIDE / grid / 2 + 0.5)
+        here = np.ix_(np.abs(middle - thing.y) < reach, np.abs(middle - thing.x) < reach)
+        found["kind"][here] = 1 + KINDS.index(thing.name)
+        found["colour"][here] = 1 + list(scene_art.COLOURS).index(thing.colour) if thing.colour else 0
+        found["size"][here] = 1 + list(scenes.SIZES).index(thing.size)
+        found["region"][here] = 1 + thing.region
+    return {name: value.reshape(-1) for name, value in found.items()}
+
+
+def _padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=torch.long)
+
+
+def batch_of(chosen: Sequence[scenes.Scene], writer: Writer, grid: int, questions: int) -> Batch:
+    """Scenes to one batch."""
+    said = [[writer.conversation(one) for one in exchanges(scene, questions)] for scene in chosen]
+    empty: tuple[list[int], list[int]] = ([writer.end], [IGNORED])
+    short = [part for row in said for part in (row[1:] + [empty] * questions)[:questions]]
+    patches = [patches_of(scene, grid) for scene in chosen]
+    return Batch(
+        pixels=torch.from_numpy(np.stack([scenes.draw(scene) for scene in chosen])),
+        patches={name: torch.from_numpy(np.stack([one[name] for one in patches])) for name in HEADS},
+        long=_padded([row[0][0] for row in said], writer.end),
+        long_labels=_padded([row[0][1] for row in said], IGNORED),
+        short=_padded([tokens for tokens, _ in short], writer.end).view(len(chosen), questions, -1),
+        short_labels=_padded([labels for _, labels in short], IGNORED).view(len(chosen), questions, -1),
+    )
+
+
+def batches(writer: Writer, grid: int, size: int, part: int, questions: int, start: int) -> Iterator[list[Batch]]:
+    """Endless updates of ``size`` scenes in parts of ``part``, alike in length; scene numbers from ``start`` on."""
+    seed = start
+    while True:
+        chosen = [scenes.compose(seed + place) for place in range(size)]
+        seed += size
+        chosen.sort(key=lambda scene: len(scene.things))
+        yield [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]

@@ -1,0 +1,307 @@
+"""What is said about a scene: long descriptions and questions with their answers, from a fixed grammar with many forms.
+
+Facts are exact; the wording is drawn by chance. Things are named so that nobody can mistake one for another: questions
+ask only about things whose name is theirs alone in the scene.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from specviz.training import scene_art
+from specviz.training.scenes import REGIONS, Scene, Thing, gap, overlapping
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
+DESCRIBE = (
+    "Describe the picture.", "What does the picture show?", "Describe this picture in detail.", "What can you see?",
+    "Tell me about the picture.", "describe the image", "What is in this picture?", "Describe the scene.",
+)  # fmt: skip
+_SIDE_BY_SIDE = 14
+"""Pixels that one thing must be further left, or higher, for the words to be said."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A question with its answer. ``kind`` is what it asks for: describe, what, where, count, colour, side, next."""
+
+    kind: str
+    question: str
+    answer: str
+
+
+def at(region: int) -> str:
+    """ "at the top left", "in the middle", …"""
+    place = REGIONS[region]
+    if place == "middle":
+        return "in the middle"
+    return f"on the {place}" if place in {"left", "right"} else f"at the {place}"
+
+
+def plural(name: str, count: int) -> str:
+    """ "cats", "foxes", "cherries"; one stays one."""
+    if count == 1 or name in {"fish", "sheep", "grapes"}:
+        return name
+    if name.endswith("y") and name[-2] not in "aeiou":
+        return name[:-1] + "ies"
+    return name + ("es" if name.endswith(("s", "x", "ch")) else "s")
+
+
+def named(thing: Thing) -> str:
+    """Size, colour and name, without an article."""
+    return " ".join(word for word in (thing.size, thing.kind) if word)
+
+
+def a(words: str) -> str:
+    """With the indefinite article."""
+    if words.endswith("grapes"):
+        return f"some {words}"
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def cap(sentence: str) -> str:
+    """With a capital letter."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def own_names(scene: Scene) -> list[str | None]:
+    """For each thing the shortest name that is its alone: "star", "red star", "small red star"; None where there is none."""
+    found: list[str | None] = []
+    for thing in scene.things:
+        tried = dict.fromkeys((thing.name, thing.kind, named(thing)))
+        fits = (name for name in tried if sum(name in _called(other) for other in scene.things) == 1)
+        found.append(next(fits, None))
+    return found
+
+
+def _called(thing: Thing) -> set[str]:
+    return {thing.name, thing.kind, named(thing)}
+
+
+def is_are(name: str) -> str:
+    """The verb that goes with a name."""
+    return "are" if name.endswith("grapes") else "is"
+
+
+class Speaker:
+    """Words about one scene, drawn by ``chance``."""
+
+    def __init__(self, scene: Scene, chance: np.random.Generator) -> None:
+        self.scene, self.chance = scene, chance
+        self.names = own_names(scene)
+        self.known = [place for place, name in enumerate(self.names) if name]
+
+    def pick(self, *forms: str) -> str:
+        """One of several ways to say it; the first ones are more usual."""
+        weight = np.array([1 / (place + 1) for place in range(len(forms))])
+        return forms[int(self.chance.choice(len(forms), p=weight / weight.sum()))]
+
+    def describe(self) -> Exchange:
+        """The long description: how many, each thing in reading order, how they stand to each other, and what is special."""
+        sentences = [self._opening(), *self._things(), *self._relations(), *self._closing()]
+        question = DESCRIBE[int(self.chance.integers(len(DESCRIBE)))]
+        return Exchange("describe", question, " ".join(sentences))
+
+    def _opening(self) -> str:
+        count = len(self.scene.things)
+        things = f"{NUMBERS[count]} {plural('thing', count)}"
+        ground = f"on a {self.scene.ground} background"
+        verb = "is" if count == 1 else "are"
+        return self.pick(
+            f"The picture shows {things} {ground}.", f"There {verb} {things} {ground}.",
+            f"{cap(ground)} there {verb} {things}.", f"This is a picture of {things} {ground}.",
+        )  # fmt: skip
+
+    def _things(self) -> list[str]:
+        return [self._sentence(thing) for thing in self.scene.things]
+
+    def _sentence(self, thing: Thing) -> str:
+        what, where, verb = a(named(thing)), at(thing.region), is_are(thing.name)
+        return self.pick(
+            f"{cap(where)} there {verb} {what}.", f"{cap(where)} you can see {what}.", f"{cap(what)} {verb} {where}."
+        )
+
+    def _relations(self) -> list[str]:
+        """Neighbours in reading order, and every overlap."""
+        things, names = self.scene.things, self.names
+        said = []
+        for place in range(len(things) - 1):
+            word = self._side(things[place], things[place + 1])
+            if names[place] and names[place + 1] and word:
+                said.append(f"The {names[place]} {is_are(things[place].name)} {word} the {names[place + 1]}.")
+        hits = [pair for pair in overlapping(self.scene) if names[pair[0]] and names[pair[1]]]
+        said += [f"The {names[front]} partly covers the {names[back]}." for front, back in hits]
+        return said
+
+    @staticmethod
+    def _side(one: Thing, other: Thing) -> str:
+        """How the first stands to the second, by the larger of the two distances; nothing where it is not plain."""
+        across, down = other.x - one.x, other.y - one.y
+        if max(abs(across), abs(down)) < _SIDE_BY_SIDE or abs(abs(across) - abs(down)) < 4:
+            return ""
+        if abs(across) > abs(down):
+            return "left of" if across > 0 else "right of"
+        return "above" if down > 0 else "below"
+
+    def _closing(self) -> list[str]:
+        things = self.scene.things
+        if len(things) < 2:
+            return []
+        shapes = sum(thing.is_shape for thing in things)
+        said = [] if overlapping(self.scene) else [self.pick("Nothing overlaps.", "No two things overlap.")]
+        if 0 < shapes < len(things):
+            rest = len(things) - shapes
+            said.append(f"{cap(NUMBERS[shapes])} of the things {'is a shape' if shapes == 1 else 'are shapes'} "
+                        f"and {NUMBERS[rest]} {'is' if rest == 1 else 'are'} not.")  # fmt: skip
+        largest = self._largest()
+        if largest is not None:
+            said.append(f"The largest thing is the {self.names[largest]}.")
+        return said
+
+    def _largest(self) -> int | None:
+        """The one that is larger by a kind of size than all others, if it has a name of its own."""
+        order = sorted(range(len(self.scene.things)), key=lambda place: -self.scene.things[place].pixels)
+        first, second = (self.scene.things[place] for place in order[:2])
+        return order[0] if first.size != second.size and self.names[order[0]] else None
+
+    def questions(self, count: int) -> list[Exchange]:
+        """Up to ``count`` different questions, of mixed kinds."""
+        makers: list[Callable[[], Exchange | None]] = [
+            self.what, self.where, self.count, self.colour, self.side, self.next_to, self.largest_thing, self.is_there,
+        ]  # fmt: skip
+        weights = np.array([3, 3, 2, 2, 2, 2, 0.7, 1.3])
+        found: dict[str, Exchange] = {}
+        for _ in range(4 * count):
+            if len(found) == count:
+                break
+            made = makers[int(self.chance.choice(len(makers), p=weights / weights.sum()))]()
+            if made is not None:
+                found.setdefault(made.question, made)
+        return [self._casual(one) for one in found.values()]
+
+    def _casual(self, one: Exchange) -> Exchange:
+        """Some people write without capitals or question marks."""
+        if self.chance.random() < 0.12:
+            return Exchange(one.kind, one.question.lower().rstrip("?."), one.answer)
+        return one
+
+    def what(self) -> Exchange | None:
+        """What is in a region; sometimes one with nothing in it."""
+        region = int(self.chance.integers(9))
+        if self.chance.random() < 0.85:
+            region = self.scene.things[int(self.chance.integers(len(self.scene.things)))].region
+        here = [thing for thing in self.scene.things if thing.region == region]
+        question = self.pick(
+            f"What is {at(region)}?", f"What can you see {at(region)}?", f"Which thing is {at(region)}?"
+        )
+        if not here:
+            return Exchange("what", question, f"There is nothing {at(region)}.")
+        return Exchange("what", question, f"There {is_are(here[0].name)} {a(named(here[0]))} {at(region)}.")
+
+    def _one(self) -> int | None:
+        return int(self.chance.choice(self.known)) if self.known else None
+
+    def where(self) -> Exchange | None:
+        """Where a thing is."""
+        place = self._one()
+        if place is None:
+            return None
+        name, verb = self.names[place], is_are(self.scene.things[place].name)
+        question = self.pick(
+            f"Where {verb} the {name}?", f"Where in the picture {verb} the {name}?", f"Where can you see the {name}?"
+        )
+        return Exchange("where", question, f"The {name} {verb} {at(self.scene.things[place].region)}.")
+
+    def count(self) -> Exchange:
+        """How many of a kind, of all things, or of the shapes."""
+        things = self.scene.things
+        draw = self.chance.random()
+        if draw < 0.2:
+            many, word = len(things), "thing"
+        elif draw < 0.35:
+            many, word = sum(thing.is_shape for thing in things), "shape"
+        else:
+            word = self._some_name(0.25)
+            many = sum(thing.name == word for thing in things)
+        question = self.pick(
+            f"How many {plural(word, 2)} are there?", f"How many {plural(word, 2)} can you see?",
+            f"How many {plural(word, 2)} are in the picture?",
+        )  # fmt: skip
+        verb = "is" if many == 1 else "are"
+        return Exchange("count", question, f"There {verb} {NUMBERS[many]} {plural(word, many)}.")
+
+    def _some_name(self, absent: float) -> str:
+        """The name of something in the scene, or with this chance of something that may not be there."""
+        if self.chance.random() < absent:
+            every = (*scene_art.NAMES, *scene_art.SHAPES)
+            return every[int(self.chance.integers(len(every)))]
+        return self.scene.things[int(self.chance.integers(len(self.scene.things)))].name
+
+    def colour(self) -> Exchange:
+        """Which colour a shape has, or the background."""
+        shapes = [
+            thing for thing in self.scene.things
+            if thing.is_shape and sum(other.name == thing.name for other in self.scene.things) == 1
+        ]  # fmt: skip
+        if not shapes or self.chance.random() < 0.2:
+            question = self.pick("What colour is the background?", "Which colour is the background?")
+            return Exchange("colour", question, f"The background is {self.scene.ground}.")
+        thing = shapes[int(self.chance.integers(len(shapes)))]
+        question = self.pick(f"What colour is the {thing.name}?", f"Which colour does the {thing.name} have?")
+        return Exchange("colour", question, f"The {thing.name} is {thing.colour}.")
+
+    def side(self) -> Exchange | None:
+        """Left or right of, above or below."""
+        if len(self.known) < 2:
+            return None
+        first, second = (int(one) for one in self.chance.permutation(self.known)[:2])
+        one, other = self.scene.things[first], self.scene.things[second]
+        across, down = other.x - one.x, other.y - one.y
+        name, than, verb = self.names[first], self.names[second], is_are(one.name)
+        level = self.chance.random() < 0.6
+        distance, words = (across, ("left of", "right of")) if level else (down, ("above", "below"))
+        if abs(distance) < _SIDE_BY_SIDE:
+            return None
+        either = "left or right of" if level else "above or below"
+        asked = f"{cap(verb)} the {name} {either} the {than}?"
+        return Exchange("side", asked, f"The {name} {verb} {words[0] if distance > 0 else words[1]} the {than}.")
+
+    def next_to(self) -> Exchange | None:
+        """The nearest other thing, where one is plainly the nearest."""
+        place = self._one()
+        if place is None or len(self.scene.things) < 2:
+            return None
+        mine = self.scene.things[place]
+        others = [one for at_place, one in enumerate(self.scene.things) if at_place != place]
+        others.sort(key=lambda one: (one.x - mine.x) ** 2 + (one.y - mine.y) ** 2)
+        far = [((one.x - mine.x) ** 2 + (one.y - mine.y) ** 2) ** 0.5 for one in others]
+        if len(far) > 1 and far[1] - far[0] < 10:
+            return None
+        name = self.names[place]
+        question = self.pick(f"What is next to the {name}?", f"Which thing is nearest to the {name}?")
+        return Exchange("next", question, f"{cap(a(named(others[0])))} {is_are(others[0].name)} next to the {name}.")
+
+    def largest_thing(self) -> Exchange | None:
+        """The largest thing."""
+        place = self._largest() if len(self.scene.things) > 1 else None
+        if place is None:
+            return None
+        question = self.pick("What is the largest thing?", "Which thing is the largest?", "What is the biggest thing?")
+        return Exchange("what", question, f"The largest thing is the {self.names[place]}.")
+
+    def is_there(self) -> Exchange:
+        """Whether there is one of a kind."""
+        name = self._some_name(0.5)
+        there = any(thing.name == name for thing in self.scene.things)
+        question = f"{cap(is_are(name))} there {a(name).replace('some', 'any')} in the picture?"
+        return Exchange(
+            "count", question, f"{'Yes' if there else 'No'}, there {is_are(name)} {a(name) if there else 'no ' + name}."
+        )
+
+
+def nearest_gap(scene: Scene) -> float:
+    """The smallest distance between two things' edges; for tests."""
+    things = scene.things
+    return min((gap(one, other) for place, one in enumerate(things) for other in things[:place]), default=float("inf"))
