@@ -39,6 +39,8 @@ class FeatureConfig:
     """Positions whose rotary table is made at once; it grows when needed."""
     rates: tuple[float, ...] = ()
     """Angles a position turns by, [size / 2], where they are not those of ``theta``."""
+    steps: int = 0
+    """Learned vectors that tell how often the network has fed on itself; 0 has none."""
 
 
 class Entry(nn.Linear):
@@ -127,6 +129,8 @@ class FeatureNet(nn.Module):
         self.layer = Layer(config)
         if config.wide:
             self.norm = Norm(config.hidden, config.eps)
+        if config.steps:
+            self.steps = nn.Parameter(torch.zeros(config.steps, config.hidden))
         rows = head if draft_ids is None or len(head) == len(draft_ids) else head[draft_ids]
         self.register_buffer("embedding", embedding, persistent=False)
         self.register_buffer("head", rows.contiguous(), persistent=False)
@@ -136,6 +140,10 @@ class FeatureNet(nn.Module):
     def fuse(self, features: Tensor) -> Tensor:
         """The target's hidden states [row, tap * hidden] to what the layer takes, [row, hidden]."""
         return self.fc(features) if self.config.wide else features
+
+    def stepped(self, features: Tensor, step: int) -> Tensor:
+        """Features [row, hidden] as the network takes them after ``step`` steps of feeding on itself; 0 are the target's."""
+        return features + self.steps[min(step, self.config.steps - 1)] if self.config.steps else features
 
     def inputs(self, tokens: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
         """Next tokens [row] and (fused or own) features [row, hidden] to the attention's input and the residual."""

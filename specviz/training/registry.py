@@ -45,6 +45,12 @@ _RECIPES = {
         Recipe("falcon", "Falcon: two tokens a forward, taught by glancing", "specviz.training.make_falcon", 20.0),
         Recipe("falcon_plain", "Falcon without glancing: its control", "specviz.training.make_falcon", 20.0),
         Recipe("scenes_vlm", "Small vision-language model of scenes", "specviz.training.make_scenes_vlm", 32.0),
+        Recipe(
+            "vlm_text_only", "Pictures: a drafter that knows words alone", "specviz.training.make_vlm_text_only", 5.0
+        ),
+        Recipe("vlm_eagle", "Pictures: EAGLE with visual rows", "specviz.training.make_picture_drafters", 6.0),
+        Recipe("vlm_hivis", "Pictures: HiViS, visual rows hidden", "specviz.training.make_picture_drafters", 6.0),
+        Recipe("vlm_dream", "Pictures: DREAM, gated cross-attention", "specviz.training.make_picture_drafters", 6.0),
         Recipe("gto", "GTO: a change to EAGLE-3, rewarded for trees", "specviz.training.make_gto", 10.0),
         Recipe("masked_lm", "Masked-diffusion language model", "specviz.training.make_masked_lm", 14.0),
         Recipe("ngrams", "Pairs and triples of tokens, counted", "specviz.training.ngrams", 1.0),

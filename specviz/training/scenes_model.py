@@ -90,6 +90,13 @@ class Learner(nn.Module):
                 layer.self_attn.out_proj.weight.zero_()
                 layer.mlp.fc2.weight.zero_()
 
+    @classmethod
+    def around(cls, model: Any, shape: Shape) -> Learner:
+        """A model that has learned already, for what reads it."""
+        made = cls(shape, int(model.config.text_config.vocab_size), 0)
+        made.model = model
+        return made
+
     def leaves(self, language: bool) -> dict[str, nn.Parameter]:
         """Parameters by name; without ``language`` only what the dense teacher reaches."""
         return {name: value for name, value in self.named_parameters() if language or ".text_model." not in name}

@@ -78,11 +78,10 @@ def update(bench: Bench, parts: list[Batch], rate: float, settings: Settings) ->
 
     def loss(part: Batch) -> Tensor:
         part = moved(part, device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=bench.rough is not None):
-            visual = bench.learner.see(part.pixels)
-            found = bench.learner.patch_loss(visual, part)
-            if bench.stage == SPEAKING:
-                found = settings.teacher * found + bench.learner.word_loss(visual, part)
+        visual = bench.learner.see(part.pixels)
+        found = bench.learner.patch_loss(visual, part)
+        if bench.stage == SPEAKING:
+            found = settings.teacher * found + bench.learner.word_loss(visual, part)
         return found / len(parts)
 
     with training_attention(bench.learner.model):

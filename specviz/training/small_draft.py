@@ -55,12 +55,16 @@ class Bench:
 
 
 def prepare(
-    embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, shape: Mapping[str, int], seed: int
-) -> Bench:
-    """A fresh network on the target's ``embedding`` [vocab, hidden], and the data it will see and will not see."""
+    embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, shape: Mapping[str, int], seed: int,
+    parts: tuple[list[int], list[int]] | None = None,
+) -> Bench:  # fmt: skip
+    """A fresh network on the target's ``embedding`` [vocab, hidden], and the data it will see and will not see.
+
+    ``parts`` are the dialogues' numbers to train on and those kept out, None for the usual split.
+    """
     torch.manual_seed(seed)
     config = SmallConfig(vocab_size=embedding.shape[0], hidden=embedding.shape[1], **shape)
-    training, held_out = data.split(dialogues)
+    training, held_out = data.split(dialogues) if parts is None else parts
     ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
     model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
     _initialise(model, torch.from_numpy(count))

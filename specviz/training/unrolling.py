@@ -12,21 +12,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.feature_net import FeatureNet, attend
 
 
-def unroll(net: FeatureNet, tokens: Tensor, features: Tensor, rows: Sequence[Tensor]) -> list[Tensor]:
+def unroll(
+    net: FeatureNet, tokens: Tensor, features: Tensor, rows: Sequence[Tensor], embedded: Tensor | None = None
+) -> list[Tensor]:
     """Outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, each among those of the step before.
 
     Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j, so its logits
     are the law of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
+    ``embedded`` [token, hidden] stands for the tokens where some of them are no words.
     """
     count = len(tokens) - 1
     net.reach(len(tokens) + len(rows))
     places = torch.arange(count, device=tokens.device)
-    first, residual = net.inputs(tokens[1:], net.fuse(features[:count]))
+    words = F.embedding(tokens, net.embedding) if embedded is None else embedded
+    first, residual = net.mix(words[1:], net.stepped(net.fuse(features[:count]), 0))
     keys, values = net.keys_values(first, places)
     chosen = rows[0]
     seen = attend(net.queries(first[chosen], chosen), keys, values, places[None] > chosen[:, None])
@@ -36,7 +41,7 @@ def unroll(net: FeatureNet, tokens: Tensor, features: Tensor, rows: Sequence[Ten
         stay = torch.searchsorted(rows[step - 1], rows[step])
         chosen = rows[step]
         own = [(key[stay], value[stay]) for key, value in own]
-        x, residual = net.inputs(tokens[chosen + 1 + step], outputs[-1][stay])
+        x, residual = net.mix(words[chosen + 1 + step], net.stepped(outputs[-1][stay], step))
         own.append(net.keys_values(x, chosen + step))
         seen = attend(net.queries(x, chosen + step), keys, values, places[None] > chosen[:, None], own)
         outputs.append(net.finish(residual, seen))

@@ -1,0 +1,71 @@
+"""Where a decoder layer looks, worked out from its input: no other attention kernel and no second model needed.
+
+For layers of Llama's kind: normalise, project, rotate, mask, softmax. Axis names: ``head``, ``row``, ``column``, ``layer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from specviz.errors import ModelUnavailable
+
+
+def text_part(model: Any) -> Any:
+    """The decoder inside a vision-language model."""
+    base = getattr(model, "model", model)
+    for name in ("text_model", "language_model"):
+        if hasattr(base, name):
+            return getattr(base, name)
+    return base
+
+
+def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> Tensor:
+    """Causal attention weights [head, row, column] of layer ``layer``, whose input is ``hidden`` [row, hidden].
+
+    ``hidden`` is the target's hidden state of the same number. Raises ModelUnavailable for layers of another kind.
+    """
+    block = text_model.layers[layer]
+    attention = block.self_attn
+    if not hasattr(attention, "q_proj") or hasattr(attention, "q_norm") or hasattr(attention, "sliding_window_size"):
+        raise ModelUnavailable(f"{type(block).__name__} keeps its attention to itself: choose a Llama-like target.")
+    x = block.input_layernorm(hidden[None])
+    size = attention.head_dim
+    queries, keys = (
+        part(x).view(1, len(hidden), -1, size).transpose(1, 2) for part in (attention.q_proj, attention.k_proj)
+    )
+    cosine, sine = text_model.rotary_emb(x, positions[None])
+    queries, keys = apply_rotary_pos_emb(queries, keys, cosine, sine)
+    keys = keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1)
+    scores = (queries.float() @ keys.float().transpose(2, 3))[0] * attention.scaling
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    return scores.masked_fill(later, float("-inf")).softmax(-1)
+
+
+def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tensor], positions: Tensor) -> Tensor:
+    """How scattered each layer's look back is, [layer, row] in nats: mean over heads of the weights' entropy."""
+    found = [
+        torch.special.entr(looks_at(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers
+    ]
+    return torch.stack(found)
+
+
+def importance(text_model: Any, hidden: Mapping[int, Tensor], positions: Tensor, places: Sequence[int]) -> Tensor:
+    """How much the last layer looks at each of ``places``, [place]: mean over heads and rows."""
+    last = len(text_model.layers) - 1
+    return looks_at(text_model, last, hidden[last], positions).mean((0, 1))[list(places)]
+
+
+def most_looked_at(weights: Tensor, share: float) -> list[int]:
+    """Indices of the ``share`` of largest weights, at least one, ascending."""
+    count = max(1, round(share * len(weights)))
+    return sorted(int(one) for one in weights.topk(count).indices)
+
+
+def middle_layers(layers: int) -> tuple[int, ...]:
+    """The layers among which the least scattered one gives the intermediate feature: the first half, but for layer 0."""
+    return tuple(range(1, layers // 2 + 1))

@@ -1,0 +1,49 @@
+"""Attention worked out from hidden states is what the model itself computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specviz.errors import ModelUnavailable
+from specviz.targets.attention_maps import entropies, importance, looks_at, middle_layers, most_looked_at, text_part
+from tests.tiny_vision import tiny_vision
+
+
+@pytest.mark.parametrize("name", ["smolvlm", "llava"])
+def test_weights_are_those_the_eager_kernel_reports(name: str) -> None:
+    tiny = tiny_vision(name, "eager", torch.float64)
+    ids = torch.tensor([tiny.prompt.ids])
+    with torch.no_grad():
+        passed = tiny.model(
+            input_ids=ids, output_attentions=True, output_hidden_states=True, use_cache=False, **tiny.prompt.inputs
+        )
+    places = torch.arange(ids.shape[1])
+    for layer, meant in enumerate(passed.attentions):
+        found = looks_at(text_part(tiny.model), layer, passed.hidden_states[layer][0], places)
+        assert torch.allclose(found.double(), meant[0], atol=1e-5)
+    hidden = {layer: states[0] for layer, states in enumerate(passed.hidden_states)}
+    looked = importance(text_part(tiny.model), hidden, places, tiny.prompt.visual)
+    assert torch.allclose(looked.double(), passed.attentions[-1][0].mean((0, 1))[list(tiny.prompt.visual)], atol=1e-5)
+
+
+def test_the_first_row_has_nowhere_else_to_look_and_later_ones_scatter() -> None:
+    tiny = tiny_vision("smolvlm", dtype=torch.float64)
+    with torch.no_grad():
+        passed = tiny.model(input_ids=torch.tensor([tiny.prompt.ids]), output_hidden_states=True, **tiny.prompt.inputs)
+    hidden = {layer: states[0] for layer, states in enumerate(passed.hidden_states)}
+    found = entropies(text_part(tiny.model), (1, 2), hidden, torch.arange(len(tiny.prompt.ids)))
+    assert found.shape == (2, len(tiny.prompt.ids))
+    assert torch.allclose(found[:, 0], torch.zeros(2, dtype=found.dtype)) and (found[:, 1:] > 0).all()
+
+
+def test_layers_of_another_kind_are_refused() -> None:
+    tiny = tiny_vision("gemma3")
+    with pytest.raises(ModelUnavailable, match="keeps its attention to itself"):
+        looks_at(text_part(tiny.model), 0, torch.zeros(3, 48), torch.arange(3))
+
+
+def test_the_most_looked_at_are_kept_in_order() -> None:
+    assert most_looked_at(torch.tensor([0.1, 0.5, 0.2, 0.4]), 0.5) == [1, 3]
+    assert most_looked_at(torch.tensor([0.1, 0.5]), 0.01) == [1]
+    assert middle_layers(12) == (1, 2, 3, 4, 5, 6)
