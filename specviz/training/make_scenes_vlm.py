@@ -17,9 +17,21 @@ from specviz.training import trainer
 from specviz.training.commit import commit
 from specviz.training.picture_answers import ask, figures
 from specviz.training.registry import WEIGHTS, Job
-from specviz.training.scene_batches import COMBINATIONS, DRAWINGS, FRESH, train_tokenizer
+from specviz.training.scene_batches import (
+    COMBINATIONS,
+    DRAWINGS,
+    FRESH,
+    train_tokenizer,
+)
 from specviz.training.scenes_model import Learner, Shape
-from specviz.training.scenes_training import SEEING, Bench, Settings, patches_right, stamp, train
+from specviz.training.scenes_training import (
+    SEEING,
+    Bench,
+    Settings,
+    patches_right,
+    stamp,
+    train,
+)
 from specviz.training.small_draft import cores
 
 MEASURED = 150

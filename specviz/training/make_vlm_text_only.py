@@ -11,7 +11,13 @@ from specviz.models.folders import cache_folder
 from specviz.models.vocabulary import tokenizer_hash
 from specviz.training import small_draft
 from specviz.training.commit import commit
-from specviz.training.make_picture_drafters import MEASURED, TARGET, material, settings_for, show
+from specviz.training.make_picture_drafters import (
+    MEASURED,
+    TARGET,
+    material,
+    settings_for,
+    show,
+)
 from specviz.training.picture_dialogues import markers
 from specviz.training.registry import WEIGHTS, Job
 from specviz.training.scene_batches import Writer

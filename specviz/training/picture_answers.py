@@ -18,7 +18,7 @@ from transformers import DynamicCache
 
 from specviz.training import scenes
 from specviz.training.scene_batches import Writer, exchanges, held_out
-from specviz.training.scene_words import Exchange, a, at, is_are, named
+from specviz.training.scene_names import Exchange, a, at, named
 from specviz.training.scenes_model import Learner
 
 _ROWS = 96
@@ -178,8 +178,3 @@ def _bare(what: str) -> str:
     """Without article and size."""
     words = what.split(" ")[1:]
     return " ".join(words[1:] if words and words[0] in scenes.SIZES else words)
-
-
-def verb_of(name: str) -> str:
-    """The verb that goes with a name; kept beside the forms that read it."""
-    return is_are(name)

@@ -13,7 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.targets.attention_maps import entropies, importance, middle_layers, most_looked_at
+from specviz.targets.attention_maps import (
+    entropies,
+    importance,
+    middle_layers,
+    most_looked_at,
+)
 from specviz.training import trainer
 from specviz.training.features import Seen
 from specviz.training.picture_dialogues import PictureDialogues, see

@@ -16,9 +16,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
-from specviz.models.scenes import END, IMAGE, SPECIAL, USER, ASSISTANT, tokenizer_from
+from specviz.models.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
 from specviz.training import scene_art, scenes
-from specviz.training.scene_words import DESCRIBE, Exchange, Speaker
+from specviz.training.scene_names import DESCRIBE, Exchange
+from specviz.training.scene_words import Speaker
 
 IGNORED = -100
 FRESH, COMBINATIONS, DRAWINGS = "fresh", "combinations", "drawings"

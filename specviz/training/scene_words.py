@@ -7,82 +7,26 @@ ask only about things whose name is theirs alone in the scene.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from specviz.training import scene_art
-from specviz.training.scenes import REGIONS, Scene, Thing, gap, overlapping
+from specviz.training.scene_names import (
+    DESCRIBE,
+    NUMBERS,
+    Exchange,
+    a,
+    at,
+    cap,
+    is_are,
+    named,
+    own_names,
+    plural,
+)
+from specviz.training.scenes import Scene, Thing, overlapping
 
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six")
-DESCRIBE = (
-    "Describe the picture.", "What does the picture show?", "Describe this picture in detail.", "What can you see?",
-    "Tell me about the picture.", "describe the image", "What is in this picture?", "Describe the scene.",
-)  # fmt: skip
 _SIDE_BY_SIDE = 14
 """Pixels that one thing must be further left, or higher, for the words to be said."""
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """A question with its answer. ``kind`` is what it asks for: describe, what, where, count, colour, side, next."""
-
-    kind: str
-    question: str
-    answer: str
-
-
-def at(region: int) -> str:
-    """ "at the top left", "in the middle", …"""
-    place = REGIONS[region]
-    if place == "middle":
-        return "in the middle"
-    return f"on the {place}" if place in {"left", "right"} else f"at the {place}"
-
-
-def plural(name: str, count: int) -> str:
-    """ "cats", "foxes", "cherries"; one stays one."""
-    if count == 1 or name in {"fish", "sheep", "grapes"}:
-        return name
-    if name.endswith("y") and name[-2] not in "aeiou":
-        return name[:-1] + "ies"
-    return name + ("es" if name.endswith(("s", "x", "ch")) else "s")
-
-
-def named(thing: Thing) -> str:
-    """Size, colour and name, without an article."""
-    return " ".join(word for word in (thing.size, thing.kind) if word)
-
-
-def a(words: str) -> str:
-    """With the indefinite article."""
-    if words.endswith("grapes"):
-        return f"some {words}"
-    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
-
-
-def cap(sentence: str) -> str:
-    """With a capital letter."""
-    return sentence[:1].upper() + sentence[1:]
-
-
-def own_names(scene: Scene) -> list[str | None]:
-    """For each thing the shortest name that is its alone: "star", "red star", "small red star"; None where there is none."""
-    found: list[str | None] = []
-    for thing in scene.things:
-        tried = dict.fromkeys((thing.name, thing.kind, named(thing)))
-        fits = (name for name in tried if sum(name in _called(other) for other in scene.things) == 1)
-        found.append(next(fits, None))
-    return found
-
-
-def _called(thing: Thing) -> set[str]:
-    return {thing.name, thing.kind, named(thing)}
-
-
-def is_are(name: str) -> str:
-    """The verb that goes with a name."""
-    return "are" if name.endswith("grapes") else "is"
 
 
 class Speaker:
@@ -299,9 +243,3 @@ class Speaker:
         return Exchange(
             "count", question, f"{'Yes' if there else 'No'}, there {is_are(name)} {a(name) if there else 'no ' + name}."
         )
-
-
-def nearest_gap(scene: Scene) -> float:
-    """The smallest distance between two things' edges; for tests."""
-    things = scene.things
-    return min((gap(one, other) for place, one in enumerate(things) for other in things[:place]), default=float("inf"))

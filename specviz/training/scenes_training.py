@@ -17,7 +17,14 @@ from torch import Tensor
 
 from specviz.training import trainer
 from specviz.training.optimizer import Optimizer
-from specviz.training.scene_batches import FRESH, Batch, Writer, batch_of, batches, held_out
+from specviz.training.scene_batches import (
+    FRESH,
+    Batch,
+    Writer,
+    batch_of,
+    batches,
+    held_out,
+)
 from specviz.training.scenes_model import Learner, training_attention
 
 SEEING, SPEAKING = "seeing", "speaking"

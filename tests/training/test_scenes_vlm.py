@@ -1,0 +1,151 @@
+"""Teaching the small vision-language model: packed conversations do not mix, both stages learn, training resumes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specviz.models import vision_language
+from specviz.models.scenes import save
+from specviz.training import scenes, scenes_training
+from specviz.training.picture_answers import answers
+from specviz.training.scene_batches import Batch, Writer, batch_of, patches_of, train_tokenizer
+from specviz.training.scenes_model import Learner, Shape, training_attention
+from specviz.training.scenes_training import SEEING, SPEAKING, Bench, Settings
+
+TINY = Shape(width=32, layers=2, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return train_tokenizer(60, 600)
+
+
+def opened(tokenizer: Any, seed: int = 0) -> Learner:
+    """A learner whose layers are not silent."""
+    learner = Learner(TINY, len(tokenizer), seed)
+    with torch.no_grad():
+        for name, value in learner.model.named_parameters():
+            if value.ndim == 2 and "embed" not in name:
+                value.normal_(std=value.shape[1] ** -0.5)
+    return learner
+
+
+def some(tokenizer: Any, count: int = 3) -> Batch:
+    return batch_of([scenes.compose(seed) for seed in range(count)], Writer(tokenizer), TINY.grid, 3)
+
+
+def test_patches_are_told_what_stands_there() -> None:
+    scene = scenes.compose(4)
+    told = patches_of(scene, 8)
+    for thing in scene.things:
+        place = int(thing.y // 16) * 8 + int(thing.x // 16)
+        in_front = [other for other in scene.things if scenes.gap(thing, other) < 0]
+        assert told["kind"][place] > 0 and (in_front or told["region"][place] == 1 + thing.region)
+    assert (told["kind"] == 0).sum() > 15
+
+
+def test_a_packed_conversation_is_what_it_would_be_alone(tokenizer: Any) -> None:
+    learner, batch = opened(tokenizer), some(tokenizer)
+    with torch.no_grad():
+        visual = learner.see(batch.pixels)
+        with training_attention(learner.model):
+            packed = learner.read(visual, batch)
+        for scene in range(3):
+            start = 0
+            for tokens in (batch.long[scene], *batch.short[scene]):
+                alone = alone_in_the_row(learner, visual[scene], tokens)
+                assert torch.allclose(packed[scene, start : start + len(tokens)], alone, atol=2e-4)
+                start += len(tokens)
+
+
+def alone_in_the_row(learner: Learner, visual: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """The model's own pass over user's mark, picture and one conversation."""
+    text = learner.model.model.text_model
+    user = text.embed_tokens(torch.tensor([1]))
+    rows = torch.cat((user, visual, text.embed_tokens(tokens)))[None]
+    return text(inputs_embeds=rows, use_cache=False).last_hidden_state[0, 1 + len(visual) :]
+
+
+def test_training_attention_is_put_back(tokenizer: Any) -> None:
+    learner = opened(tokenizer)
+    with pytest.raises(RuntimeError), training_attention(learner.model):
+        raise RuntimeError
+    assert learner.model.model.text_model.config._attn_implementation == "sdpa"
+    assert learner.model.model.vision_model.config._attn_implementation == "sdpa"
+
+
+def bench(tokenizer: Any) -> Bench:
+    return Bench(Learner(TINY, len(tokenizer), 0), tokenizer, None, lambda stage: {"stage": float(stage == SPEAKING)})
+
+
+def test_both_stages_learn(tokenizer: Any) -> None:
+    made, settings, parts = bench(tokenizer), Settings(), [some(tokenizer)]
+    for stage in (SEEING, SPEAKING):
+        made.begin(stage)
+        lost = [scenes_training.update(made, parts, 0.01, settings) for _ in range(25)]
+        assert lost[-1] < 0.8 * lost[0]
+
+
+def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer: Any) -> None:
+    made, parts = bench(tokenizer), [some(tokenizer)]
+    before = {name: value.detach().clone() for name, value in made.learner.named_parameters()}
+    scenes_training.update(made, parts, 0.01, Settings())
+    moved = {name for name, value in made.learner.named_parameters() if not torch.equal(value, before[name])}
+    assert moved and not any(".text_model." in name for name in moved)
+    made.begin(SPEAKING)
+    for _ in range(2):
+        scenes_training.update(made, parts, 0.01, Settings())
+    moved = {name for name, value in made.learner.named_parameters() if not torch.equal(value, before[name])}
+    assert any("embed_tokens" in name for name in moved) and any("layers.1.mlp.gate_proj" in name for name in moved)
+
+
+def test_a_stopped_training_goes_on_where_it_was(tokenizer: Any, tmp_path: Path) -> None:
+    settings = Settings(minutes=0.02, every=0.005, batch=2, seeing_batch=2, part=2, questions=2, seeing=0.3)
+    told: list[Any] = []
+    first = bench(tokenizer)
+    progress = scenes_training.train(first, settings, tmp_path / "c.safetensors", told.append)
+    assert told[-1]["stage"] == 1 and progress.tokens == told[-1]["scenes"]
+    second = bench(tokenizer)
+    again = scenes_training.resume(second, tmp_path / "c.safetensors")
+    assert second.stage == SPEAKING and second.optimizer.updates == first.optimizer.updates
+    assert again.updates == progress.updates and again.tokens == progress.tokens
+    scenes_training.use_average(second)
+    for name, value in first.learner.named_parameters():
+        assert torch.equal(value, dict(second.learner.named_parameters())[name])
+    longer = scenes_training.train(
+        second, replace(settings, minutes=0.03, resume=True), tmp_path / "c.safetensors", told.append
+    )
+    assert longer.tokens > progress.tokens
+
+
+def test_answers_in_a_batch_are_those_the_shipped_model_gives_alone(tokenizer: Any, tmp_path: Path) -> None:
+    learner = opened(tokenizer)
+    save(learner.model, tokenizer, tmp_path / "m.safetensors", {})
+    loaded = vision_language.load_scenes(tmp_path / "m.safetensors", torch.float32, torch.device("cpu"))
+    learner.model = loaded.model
+    pictures = [scenes.draw(scenes.compose(seed)) for seed in range(3)]
+    asked = ["What is at the top?", "How many things are there in the picture?", "Where?"]
+    ids = [tokenizer(one)["input_ids"] for one in asked]
+    with torch.no_grad():
+        visual = learner.see(torch.stack([torch.from_numpy(one) for one in pictures]))
+        said = answers(learner, visual, ids, Writer(tokenizer), 12)
+        for picture, question, found in zip(pictures, asked, said, strict=True):
+            assert found == greedy(loaded, picture, question)[: len(found)]
+
+
+def greedy(loaded: Any, picture: Any, question: str) -> list[int]:
+    """One question through the model's own forward, token by token."""
+    from PIL import Image
+
+    prompt = loaded.read(Image.fromarray(picture), question)
+    ids = list(prompt.ids)
+    for _ in range(12):
+        logits = loaded.model(input_ids=torch.tensor([ids]), **prompt.inputs).logits[0, -1]
+        ids.append(int(F.softmax(logits, -1).argmax()))
+    return ids[len(prompt.ids) :]
