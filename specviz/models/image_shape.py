@@ -13,9 +13,13 @@ class VqShape:
     codes: int = 512
     dim: int = 8
     channels: int = 32
-    multiplier: tuple[int, ...] = (1, 2, 4)
+    multiplier: tuple[int, ...] = (1, 1, 2)
     blocks: int = 1
     latent: int = 64
+
+
+SHIPPED_VQ = VqShape()
+"""The picture tokenizer that ships."""
 
 
 @dataclass(frozen=True)

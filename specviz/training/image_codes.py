@@ -17,22 +17,20 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 from specviz.drafters.weights import read_weights
 from specviz.models.folders import cache_folder, made
 from specviz.models.image import weights_of
-from specviz.models.image_shape import TextShape, janus_config
+from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.prompts import SPECIAL, WordPrompts
 from specviz.training import emoji
-from specviz.training.make_image_vq import SHAPE
 
 VOCABULARY = 2048
 _PREFIX = "model.vqmodel."
-_OFTEN = (0, 3, 4)
-_PERSON_GROUP, _SYMBOL_GROUP, _FLAG_GROUP = 1, 8, 9
+_GROUPS = (0, 3, 4)
 _COLOURS = list(emoji.GROUNDS)
 
 
 def vq_model() -> tuple[JanusVQVAE, str]:
     """The shipped picture tokenizer, float32, and its codebook's number."""
     tensors, card = read_weights(weights_of("image_vq"))
-    net = JanusVQVAE(JanusVQVAEConfig(**janus_config(SHAPE, TextShape(), emoji.SIDE // 4)["vq_config"]))
+    net = JanusVQVAE(JanusVQVAEConfig(**janus_config(SHIPPED_VQ, TextShape(), emoji.SIDE // 4)["vq_config"]))
     net.load_state_dict({name.removeprefix(_PREFIX): value for name, value in tensors.items()})
     weight = net.quantize.embedding.weight
     weight.data = F.normalize(weight.data, dim=-1)
@@ -57,18 +55,13 @@ class Coded:
     codebook: str
 
     def part(self, held_out: bool) -> list[emoji.Concept]:
-        """Concepts that can be drawn by name, to learn from or kept out. Roles of people and signs are left out."""
+        """Concepts that image models learn to draw, or those kept out."""
         return [one for one in self.concepts if one.held_out == held_out and drawable(one)]
 
 
 def drawable(concept: emoji.Concept) -> bool:
-    """Whether this is a thing, an animal, food, a place or a face."""
-    hands = any(
-        word in concept.label for word in ("hand", "thumb", "finger", "fist", "heart", "eye", "ear", "foot", "brain")
-    )
-    return concept.group not in (_PERSON_GROUP, _SYMBOL_GROUP, _FLAG_GROUP) or (
-        concept.group == _PERSON_GROUP and hands
-    )
+    """Whether this is a face, an animal, a plant or food."""
+    return concept.group in _GROUPS
 
 
 def ground_of(row: int) -> str:
@@ -148,16 +141,11 @@ class Batches:
         self.concepts = data.part(held_out=False)
         self.chance = np.random.default_rng(seed)
         self.waiting: list[tuple[int, str]] = []
-        self.round = 0
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
-        """The next ``count`` pictures: faces, animals, plants and food every round, the rest every third."""
+        """The next ``count`` pictures: all are seen equally often."""
         while len(self.waiting) < count:
-            due = [
-                place for place, one in enumerate(self.concepts) if one.group in _OFTEN or (place + self.round) % 3 == 0
-            ]
-            pairs = [(place, style) for place in due for style in emoji.STYLES]
-            self.round += 1
+            pairs = [(place, style) for place in range(len(self.concepts)) for style in emoji.STYLES]
             order = self.chance.permutation(len(pairs))
             self.waiting = [pairs[number] for number in order] + self.waiting
         chosen = [self.waiting.pop() for _ in range(count)]
@@ -167,7 +155,7 @@ class Batches:
 
     def _one(self, concept: emoji.Concept, style: str) -> tuple[tuple[int, ...], np.ndarray]:
         row = concept.rows[style]
-        coloured = self.chance.random() < 0.25
+        coloured = self.chance.random() < 0.15
         rows = self.prompts.rows(said(concept, style, ground_of(row) if coloured else "white", self.chance))
         words = rows.unconditional if self.chance.random() < 0.1 else rows.conditional
         return words, self.data.codes[row, int(coloured)]

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from specviz.models.device import cpu_has_bfloat16
 from specviz.models.folders import cache_folder
 from specviz.training.optimizer import Optimizer
 from specviz.training.trainer import Clock, Progress, rate, read_checkpoint, write_checkpoint
@@ -40,7 +41,8 @@ class Training:
         self.plan, self.kept = plan, dict(kept)
         self.leaves = dict(parameters)
         flat = {key: _flat(value.data) for key, value in self.leaves.items()}
-        self.optimizer = Optimizer(flat, average=plan.average)
+        inner = torch.bfloat16 if cpu_has_bfloat16() else None
+        self.optimizer = Optimizer(flat, average=plan.average, rough=inner)
         self.progress = Progress()
         self.file = cache_folder() / "training" / f"{name}.safetensors"
         if resume and self.file.exists():

@@ -16,19 +16,21 @@ from torch import Tensor, nn
 
 from specviz.drafters.weights import read_weights, write_weights
 from specviz.models.device import choose_device
-from specviz.models.image_shape import TextShape, janus_config
+from specviz.models.image import SHIPPED, load_image_model
+from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.training import emoji
 from specviz.training.image_codes import Batches, coded, vq_model, word_prompts
 from specviz.training.image_loop import Plan, Training, card, weights_file
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
-from specviz.training.make_image_vq import SHAPE
+from specviz.training.image_sheets import contact
 from specviz.training.registry import WEIGHTS, Job
 
 GUIDANCE = 3.0
 SMALL = "image_ar_small"
+CALLED = {recipe: name for name, recipe in SHIPPED.items()}
 GRIDS = {SMALL: 8, "image_ar": 16}
 SHAPES = {SMALL: TextShape(layers=6), "image_ar": TextShape(layers=12)}
-BATCHES = {SMALL: 48, "image_ar": 16}
+BATCHES = {SMALL: 24, "image_ar": 10}
 
 
 def make(job: Job) -> None:
@@ -38,14 +40,14 @@ def make(job: Job) -> None:
     prompts, data = word_prompts(), coded(grid)
     shape = replace(SHAPES[name], prompts=prompts.size)
     net_vq, _ = vq_model()
-    parameters = fresh(SHAPE, shape, grid, net_vq.quantize.embedding.weight)
+    parameters = fresh(SHIPPED_VQ, shape, grid, net_vq.quantize.embedding.weight)
     if name != SMALL and (weights := _smaller(prompts.digest, data.codebook)):
         stacked(weights, shape.layers, parameters)
     parameters = {key: nn.Parameter(value.data.to(device)) for key, value in parameters.items()}
     batches = Batches(data, prompts, device)
     net = ImageNet(parameters, shape)
     training = Training(
-        name, learned(parameters), Plan(job.minutes, peak=0.008, decay=0.02, average=0.995), job.resume, {}
+        name, learned(parameters), Plan(job.minutes, peak=0.01, decay=0.02, average=0.995), job.resume, {}
     )
     held_out = batches.kept_out(48)
     print(f"{len(batches.concepts)} concepts to learn, {len(data.part(held_out=True))} kept out; {shape}", flush=True)
@@ -61,11 +63,14 @@ def make(job: Job) -> None:
             return {"held_out": float(ImageNet({**parameters, **training.averaged()}, shape).loss(*held_out))}
 
     def export() -> None:
-        config = janus_config(SHAPE, shape, grid)
+        config = janus_config(SHIPPED_VQ, shape, grid)
         about = {"config": json.dumps(config), "prompts": prompts.description, "guidance": str(GUIDANCE)}
         write(name, {**parameters, **training.averaged()}, training, look(), {**about, "codebook": data.codebook})
 
     training.run(step, look, export)
+    loaded = load_image_model(CALLED[name], "float32", job.device)
+    for held_out_too in (False, True):
+        print("drawn:", contact(loaded, held_out_too)[0].name, flush=True)
 
 
 def _smaller(prompts: str, codebook: str) -> dict[str, Tensor] | None:

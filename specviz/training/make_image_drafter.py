@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from specviz.drafters.feature_net import FeatureConfig, FeatureNet
 from specviz.drafters.weights import read_weights, write_weights
 from specviz.models.image import LoadedImage, embedding_table, load_image_model, weights_of
-from specviz.models.image_shape import TextShape
 from specviz.training import emoji
 from specviz.training.image_codes import Batches, coded, prompt_of
 from specviz.training.image_loop import Plan, Training, card, weights_file
-from specviz.training.image_net import ImageNet
 from specviz.training.image_samples import draw, halved
+from specviz.training.image_sheets import network
 from specviz.training.registry import WEIGHTS, Job
 from specviz.training.unrolling import unroll
 
@@ -39,12 +38,8 @@ class Target:
 
     def __init__(self, loaded: LoadedImage) -> None:
         self.loaded = loaded
-        text = loaded.model.config.text_config
-        self.shape = TextShape(
-            text.vocab_size, text.hidden_size, text.intermediate_size, text.num_hidden_layers, text.num_attention_heads,
-            float(text.rope_parameters["rope_theta"]),
-        )  # fmt: skip
-        self.net = ImageNet({key: value.detach() for key, value in loaded.model.named_parameters()}, self.shape)
+        self.net = network(loaded)
+        self.shape = self.net.shape
         self.fast = halved(self.net)
 
     @torch.no_grad()

@@ -18,11 +18,12 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from specviz.drafters.weights import write_weights
 from specviz.models.device import choose_device
-from specviz.models.image_shape import TextShape, VqShape, janus_config
+from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.training import emoji
 from specviz.training.codebook import Codebook
 from specviz.training.fast_norm import quicken
 from specviz.training.image_loop import Plan, Training, card, named, weights_file
+from specviz.training.image_sheets import reconstructions
 from specviz.training.registry import WEIGHTS, Job
 
 CROPS, WHOLE = 20, 5
@@ -30,7 +31,6 @@ FREE = 0.12
 """The share of the time before there are codes."""
 FROZEN = 0.85
 """From this share on the codebook stands still."""
-SHAPE = VqShape(codes=512, channels=32, multiplier=(1, 1, 2), latent=64)
 
 
 class Tokenizer:
@@ -38,8 +38,11 @@ class Tokenizer:
 
     def __init__(self, device: torch.device, seed: int = 0) -> None:
         torch.manual_seed(seed)
-        config = janus_config(SHAPE, TextShape(), emoji.SIDE // 4)["vq_config"]
+        config = janus_config(SHIPPED_VQ, TextShape(), emoji.SIDE // 4)["vq_config"]
         self.net = quicken(JanusVQVAE(JanusVQVAEConfig(**config))).to(device)
+        for name, weight in self.net.named_parameters():
+            if name.endswith(("conv2.weight", "proj_out.weight")):
+                weight.data.zero_()
         self.codebook = Codebook(F.normalize(self.net.quantize.embedding.weight.data, dim=-1))
         self.device = device
         self.seen: list[Tensor] = []
@@ -129,7 +132,7 @@ def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[st
             errors.append((tokenizer.decode(vectors).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4)
             used.append(codes)
         found[name] = float(-10 * torch.cat(errors).log10().mean())
-    law = torch.bincount(torch.cat(used), minlength=SHAPE.codes).float()
+    law = torch.bincount(torch.cat(used), minlength=SHIPPED_VQ.codes).float()
     law = law / law.sum()
     found["codes_used"] = float((law > 0).sum())
     found["perplexity"] = math.exp(float(-(law * law.clamp_min(1e-12).log()).sum()))
@@ -158,6 +161,7 @@ def make(job: Job) -> None:
             write(tokenizer, training, measure(tokenizer, art))
 
     training.run(step, lambda: measure(tokenizer, art, 51) if tokenizer.coded else {}, export)
+    print("drawn:", reconstructions().name, flush=True)
 
 
 def write(tokenizer: Tokenizer, training: Training, metrics: dict[str, float]) -> None:

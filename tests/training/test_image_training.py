@@ -16,6 +16,7 @@ from specviz.training.fast_norm import quicken
 from specviz.training.image_loop import Plan, Training
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image_samples import draw
+from specviz.training.optimizer import Optimizer
 
 VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)
 SHAPE = TextShape(prompts=30, width=16, inner=24, layers=2, heads=2)
@@ -192,3 +193,13 @@ def test_without_npm_one_is_told_what_to_do(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(emoji.shutil, "which", lambda name: None)
     with pytest.raises(emoji.ModelUnavailable, match="install Node.js"):
         emoji.fetched(emoji.NAMES)
+
+
+def test_matrices_may_be_orthogonalised_in_fewer_bits() -> None:
+    gradient = torch.randn(8, 12, generator=torch.Generator().manual_seed(0))
+    moves = []
+    for inner in (None, torch.bfloat16):
+        weight = torch.zeros(8, 12)
+        Optimizer({"w": weight}, rough=inner).step({"w": gradient}, 1.0)
+        moves.append(weight)
+    torch.testing.assert_close(*moves, atol=0.05, rtol=0.1)
