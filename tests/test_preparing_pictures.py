@@ -160,7 +160,7 @@ def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(preparing, "vision_heads", vision_drafts.vision_heads)
     monkeypatch.setattr(vision_drafts, "WEIGHTS", tmp_path)
-    for name, weights in (("hivis", "scenes_hivis"), ("eagle2", "scenes_eagle"), ("language_only", "scenes_text")):
+    for name, weights in (("hivis", "vlm_hivis"), ("eagle2", "vlm_eagle"), ("language_only", "vlm_text_only")):
         with pytest.raises(ModelUnavailable, match=f"python -m specviz train {weights}"):
             ran(method=name, parameters={} if name == "language_only" else {"nodes": 8})
 

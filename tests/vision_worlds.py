@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.drafters.cross_net import CrossConfig, CrossNet
+from specviz.drafters.cross_stepper import CrossStepper
 from specviz.drafters.feature_net import FeatureConfig, FeatureNet, attend
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.language_model import DraftModel, SmallModel
@@ -92,6 +94,20 @@ def step_vectors(model: Any, seed: int = 4) -> Tensor:
     return torch.randn(STEPS, hidden, generator=torch.Generator().manual_seed(seed)).to(model.dtype)
 
 
+def cross_net(model: Any, seed: int = 6, open_gates: bool = True) -> CrossNet:
+    """A random network that looks across; its gates are open unless told otherwise."""
+    text = model.config.get_text_config()
+    config = CrossConfig(
+        vocab_size=text.vocab_size, hidden=text.hidden_size, heads=4, kv_heads=2, head_size=8, inner=48,
+        taps=(0, text.num_hidden_layers), wide=False, window=8, keep=0.5,
+    )  # fmt: skip
+    head = model.get_output_embeddings().weight.detach()
+    net = CrossNet(config, model.get_input_embeddings().weight.detach(), head).to(model.dtype)
+    scattered(net, seed)
+    net.reading.gates.data = torch.tensor([0.8, -0.6] if open_gates else [0.0, 0.0], dtype=model.dtype)
+    return net
+
+
 def text_model(model: Any, seed: int = 5) -> SmallLM:
     """A random small language model on the model's embedding, over most of its vocabulary."""
     text = model.config.get_text_config()
@@ -109,6 +125,8 @@ def parts_of(here: World, warp: Warp) -> Parts:
     model = here.tiny.model
 
     def heads(kind: str) -> Any:
+        if kind == "dream":
+            return CrossStepper(cross_net(model))
         stepper = FeatureStepper(feature_net(model))
         return (stepper, step_vectors(model)) if kind == "hivis" else stepper
 

@@ -8,10 +8,12 @@ law of its children is the feature of token P - 1 with the root's embedding; a c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from specviz.drafters.cross_stepper import CrossCache, CrossStepper
 from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
 from specviz.drafters.silent import Silent
@@ -30,13 +32,13 @@ class FeatureDrafter(Silent):
     ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts.
     """
 
-    def __init__(self, network: FeatureStepper | FeatureNet, context_length: int | None = None) -> None:
-        stepper = network if isinstance(network, FeatureStepper) else FeatureStepper(network)
+    def __init__(self, network: FeatureStepper | FeatureNet | CrossStepper, context_length: int | None = None) -> None:
+        stepper = FeatureStepper(network) if isinstance(network, FeatureNet) else network
         self.support: Tensor | None = stepper.draft_ids
         self.taps = stepper.config.taps
         self._stepper = stepper
         self._context_length = 1 << 40 if context_length is None else context_length
-        self._cache: FeatureCache | None = None
+        self._cache: FeatureCache | CrossCache | None = None
         self._calls = 0
         self._restart()
 
@@ -58,6 +60,7 @@ class FeatureDrafter(Silent):
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._restart()
         self._cache = self._stepper.open(max(_FIRST_COLUMNS, 2 * len(context.ids)))
+        self._opened(self._cache)
         if prefill is not None:
             self._waiting.append(self._features(prefill))
             self._commit(context.ids, context.position - 1)
@@ -104,7 +107,9 @@ class FeatureDrafter(Silent):
         depths = [self._depth(parents, node) for node in nodes]
         if self._root_logits is None or context.position + max(depths) > self._context_length:
             return None
-        outputs = self._grow(context, [tokens[node] for node in nodes], [parents[node] for node in nodes], nodes, depths)
+        outputs = self._grow(
+            context, [tokens[node] for node in nodes], [parents[node] for node in nodes], nodes, depths
+        )
         return self._stepper.logits(outputs)
 
     def _after_root(self, context: Context) -> Tensor | None:
@@ -130,7 +135,7 @@ class FeatureDrafter(Silent):
             seen = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
             tokens = send(list(ids[start + 1 : end + 1]), device)
             embedded = self._pictured(tokens, start + 1)
-            last = self._stepper(tokens, rows, places, self._cache, start, seen, embedded)[-1:]
+            last = self._stepper(tokens, rows, self._places(places), self._cache, start, seen, embedded)[-1:]
             done, self._committed = done + end - start, end
             self._calls += 1
         self._waiting = [features[done:]]
@@ -150,7 +155,7 @@ class FeatureDrafter(Silent):
         features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
         places = send([context.position - 1 + depth for depth in depths], device)
         seen = self._seen(nodes, start + len(nodes), device)
-        outputs = self._stepper(send(tokens, device), features, places, self._cache, start, seen)
+        outputs = self._stepper(send(tokens, device), features, self._places(places), self._cache, start, seen)
         self._drafted += len(nodes)
         self._calls += 1
         for place, node in enumerate(nodes):
@@ -164,6 +169,13 @@ class FeatureDrafter(Silent):
     def _own(self, outputs: Tensor, depths: Sequence[int]) -> Tensor:
         """What it takes of its own outputs [row, hidden] as features of drafted nodes at these depths."""
         return outputs
+
+    def _opened(self, cache: Any) -> None:
+        """Whatever stands in a fresh cache before the first row."""
+
+    def _places(self, places: Tensor) -> Tensor:
+        """Positions of rows, from their numbers in the cache [row]."""
+        return places
 
     def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
         """Embeddings of committed tokens from place ``first`` on where some of them are no words; None for plain text."""

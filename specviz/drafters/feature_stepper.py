@@ -112,7 +112,7 @@ class FeatureStepper:
         split = mixed.view(rows, config.heads + 2 * config.kv_heads, config.head_size)
         turned = self._turn(split[:, : config.heads + config.kv_heads], positions)
         keys, values = cache.put(start, turned[:, config.heads :], split[:, config.heads + config.kv_heads :])
-        x = residual + self._out(self._attend(turned[:, : config.heads], keys, values, seen))
+        x = residual + self._out(attend(turned[:, : config.heads], keys, values, seen))
         gate, up = self._up(self._unit(x)).chunk(2, dim=-1)
         return x + self._down(F.silu(gate) * up)
 
@@ -127,11 +127,12 @@ class FeatureStepper:
     def _unit(self, x: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)
 
-    def _attend(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
-        """[row, head, size] to [row, head * size]. Heads that share keys become rows, so that keys are not repeated."""
-        rows, heads, size = queries.shape
-        groups = len(keys)
-        shaped = queries.view(rows, groups, heads // groups, size).permute(1, 2, 0, 3).reshape(1, groups, -1, size)
-        mask = None if seen is None else seen.repeat(heads // groups, 1)
-        found = F.scaled_dot_product_attention(shaped, keys[None], values[None], attn_mask=mask)
-        return found.view(groups, -1, rows, size).permute(2, 0, 1, 3).reshape(rows, heads * size)
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
+    """[row, head, size] to [row, head * size]. Heads that share keys become rows, so that keys are not repeated."""
+    rows, heads, size = queries.shape
+    groups = len(keys)
+    shaped = queries.view(rows, groups, heads // groups, size).permute(1, 2, 0, 3).reshape(1, groups, -1, size)
+    mask = None if seen is None else seen.repeat(heads // groups, 1)
+    found = F.scaled_dot_product_attention(shaped, keys[None], values[None], attn_mask=mask)
+    return found.view(groups, -1, rows, size).permute(2, 0, 1, 3).reshape(rows, heads * size)

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from specviz.drafters.cross_stepper import CrossStepper
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureStepper
@@ -55,32 +57,49 @@ def spans(places: Sequence[int]) -> list[list[int]]:
     return found
 
 
+class View:
+    """A run without some places of its prompt. ``kept`` are the others; what follows the prompt is there as it is."""
+
+    def __init__(self, length: int, left_out: Sequence[int]) -> None:
+        absent = frozenset(left_out)
+        self.kept = [place for place in range(length) if place not in absent]
+        self._length = length
+        self._places = torch.tensor(self.kept)
+
+    def context(self, context: Context) -> Context:
+        """The run as the drafter sees it."""
+        ids = [context.ids[place] for place in self.kept] + list(context.ids[self._length :])
+        return replace(context, ids=ids, prompt_length=len(self.kept))
+
+    def prefill(self, prefill: TargetPass) -> TargetPass:
+        """The target's pass over all but the prompt's last token, what is left out left out."""
+        rows = [place for place in self.kept if place < self._length - 1]
+        return TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
+
+    def places(self, seen: Tensor) -> Tensor:
+        """Places in the whole text of places [row] in the view."""
+        here = self._places.to(seen.device)
+        inside = here[seen.clamp(max=len(here) - 1)]
+        return torch.where(seen < len(here), inside, seen + (self._length - len(here)))
+
+
 class TextAlone:
     """``drafter`` on the same run without the prompt's picture; it never learns that there was one."""
 
     def __init__(self, drafter: Any, layout: Layout) -> None:
         self._drafter = drafter
         self._layout = layout
-        left_out = frozenset(layout.hidden)
-        self._kept = [place for place in range(layout.length) if place not in left_out]
+        self._view = View(layout.length, layout.hidden)
 
     @property
     def support(self) -> Tensor | None:
         return self._drafter.support
 
-    def _view(self, context: Context) -> Context:
-        """The run as the drafter sees it. What follows the prompt is text."""
-        ids = [context.ids[place] for place in self._kept] + list(context.ids[self._layout.length :])
-        return replace(context, ids=ids, prompt_length=len(self._kept))
-
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        if prefill is not None:
-            rows = [place for place in self._kept if place < self._layout.length - 1]
-            prefill = TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
-        self._drafter.begin(self._view(context), prefill)
+        self._drafter.begin(self._view.context(context), None if prefill is None else self._view.prefill(prefill))
 
     def observe(self, finished: Round) -> None:
-        self._drafter.observe(replace(finished, context=self._view(finished.context)))
+        self._drafter.observe(replace(finished, context=self._view.context(finished.context)))
 
     def close(self) -> None:
         self._drafter.close()
@@ -92,13 +111,13 @@ class TextAlone:
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
         """As the drafter's own."""
-        return self._drafter.rows(self._view(context), tokens, parents, nodes)
+        return self._drafter.rows(self._view.context(context), tokens, parents, nodes)
 
     def logits(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> Tensor | None:
         """As the drafter's own."""
-        return self._drafter.logits(self._view(context), tokens, parents, nodes)
+        return self._drafter.logits(self._view.context(context), tokens, parents, nodes)
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         markers = [place for place in self._layout.hidden if place not in frozenset(self._layout.visual)]
@@ -108,7 +127,7 @@ class TextAlone:
 class AllRows(FeatureDrafter):
     """A feature drafter over the whole prompt, the picture's own embeddings at its places."""
 
-    def __init__(self, network: FeatureStepper | FeatureNet, layout: Layout) -> None:
+    def __init__(self, network: FeatureStepper | FeatureNet | CrossStepper, layout: Layout) -> None:
         super().__init__(network)
         self._layout = layout
         self._embeddings: Tensor | None = None

@@ -50,7 +50,7 @@ class Parameters:
     ),  # fmt: skip
     look_at="Two strips: the drafter's has no cell for the picture, yet it drafts what is in it.",
     parameters=Parameters,
-    weights=("hivis",),
+    weights=("vlm_hivis",),
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match

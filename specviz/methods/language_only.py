@@ -43,7 +43,7 @@ class Parameters:
     ),
     look_at="Grammar is drafted well, things are not: rejections sit where the sentence names what only the picture shows.",
     parameters=Parameters,
-    weights=("scenes_text",),
+    weights=("vlm_text_only",),
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from specviz.drafters import feature_file, small_lm
+from specviz.drafters.cross_net import CrossConfig, CrossNet
+from specviz.drafters.cross_stepper import CrossStepper
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.language_model import DraftModel, SmallModel
 from specviz.drafters.weights import read_weights
@@ -14,9 +16,9 @@ from specviz.models.heads import WEIGHTS, kept, layout_for, version
 from specviz.models.vision_language import LoadedVisionLanguage
 from specviz.targets.vision_language import VisionLanguageTarget
 
-FILES = {"eagle": "scenes_eagle", "hivis": "scenes_hivis", "dream": "scenes_dream"}
+FILES = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
 """A kind of network, and the file that ships."""
-TEXT = "scenes_text"
+TEXT = "vlm_text_only"
 
 
 def text_only_model(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> DraftModel:
@@ -41,8 +43,12 @@ def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguage
 def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:
     model = target.model
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    if kind == "dream":
+        crossed = feature_file.load_as(CrossNet, CrossConfig, path, shared, target.dtype, target.device)
+        return CrossStepper(crossed, layout_for(crossed))
     net = feature_file.load(path, *shared, target.dtype, target.device)
-    return FeatureStepper(net, layout_for(net))
+    stepper = FeatureStepper(net, layout_for(net))
+    return (stepper, net.steps) if net.config.steps else stepper
 
 
 def _shipped(name: str, what: str, loaded: LoadedVisionLanguage) -> Path:

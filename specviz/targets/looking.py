@@ -1,0 +1,49 @@
+"""What a drafter and the screen are told about where the target looks in a prompt: one view of ``attention_maps``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.targets.attention_maps import entropies, importance, middle_layers, text_part
+
+Hidden = Mapping[int, Tensor]
+
+
+@dataclass(frozen=True)
+class Looking:
+    """``importance(hidden, places)`` [place] is how much the last layer looks at visual places; ``story(hidden)`` how
+    scattered every layer's look is at every place of the prompt, and which layer is the least scattered there."""
+
+    importance: Callable[[Hidden, Sequence[int]], Tensor]
+    story: Callable[[Hidden], Mapping[str, Any]]
+
+
+def looking_of(target: Any) -> tuple[Looking, tuple[int, ...]]:
+    """For a vision-language target, and the hidden states of it that are needed: all of them."""
+    text = text_part(target.model)
+    layers = len(text.layers)
+
+    def places_of(hidden: Hidden) -> Tensor:
+        return torch.arange(len(hidden[0]), device=hidden[0].device)
+
+    @torch.inference_mode()
+    def important(hidden: Hidden, places: Sequence[int]) -> Tensor:
+        return importance(text, hidden, places_of(hidden), places)
+
+    @torch.inference_mode()
+    def story(hidden: Hidden) -> Mapping[str, Any]:
+        found = entropies(text, range(layers), hidden, places_of(hidden))
+        middle = middle_layers(layers)
+        chosen = found[list(middle)].argmin(0)
+        return {
+            "entropy": [[round(value, 3) for value in row] for row in found.tolist()],
+            "middle": list(middle),
+            "chosen": [middle[one] for one in chosen.tolist()],
+        }
+
+    return Looking(important, story), tuple(range(layers + 1))
