@@ -11,11 +11,11 @@ HERE = Path(__file__).parent
 ORDER = (
     "words", "dom", "study", "labels", "chain", "layout", "reasons", "rules", "feed",
     "player", "keys", "tip", "header", "strip", "draw", "roving", "table", "tree",
-    "notebook", "sketch", "reel", "inspector", "lanes", "overview", "transport", "stage", "mount",
+    "notebook", "sketch", "sight", "reel", "inspector", "lanes", "overview", "transport", "stage", "mount",
 )  # fmt: skip
 # Later ones win where two rules are equally particular.
 STYLES = (
-    "colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "lookup",
+    "colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "sight", "lookup",
     "diffusion", "run", "phone",
 )  # fmt: skip
 

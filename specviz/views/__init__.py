@@ -8,6 +8,7 @@ from specviz.views.blocks import blocks
 from specviz.views.copy import copy
 from specviz.views.denoised import denoised
 from specviz.views.draft_tree import draft_tree
+from specviz.views.entropy_map import entropy_map
 from specviz.views.explain import Term, explain
 from specviz.views.growth import growth
 from specviz.views.heads import heads
@@ -18,7 +19,9 @@ from specviz.views.merged_tree import merged_tree
 from specviz.views.ngram_rows import ngram_rows
 from specviz.views.output_strip import output_strip
 from specviz.views.overlap import overlap
+from specviz.views.picture import picture
 from specviz.views.reliability import reliability
+from specviz.views.residuals import residuals
 from specviz.views.reward import reward
 from specviz.views.rows import rows
 from specviz.views.speed_explained import speed_explained
@@ -29,6 +32,7 @@ from specviz.views.time_shares import time_shares
 from specviz.views.traversal import traversal
 from specviz.views.tree_graph import tree_graph
 from specviz.views.typical import typical
+from specviz.views.visual_tokens import visual_tokens
 
 NOTES = {
     "copy": copy,
@@ -47,6 +51,10 @@ NOTES = {
     "rows": rows,
     "denoised": denoised,
     "lattice": lattice,
+    "picture": picture,
+    "visual_tokens": visual_tokens,
+    "entropy_map": entropy_map,
+    "residuals": residuals,
 }
 """Note type -> the view of that note, called with a trace, the step's index and a theme."""
 
@@ -59,6 +67,7 @@ __all__ = [
     "copy",
     "denoised",
     "draft_tree",
+    "entropy_map",
     "explain",
     "growth",
     "heads",
@@ -69,7 +78,9 @@ __all__ = [
     "ngram_rows",
     "output_strip",
     "overlap",
+    "picture",
     "reliability",
+    "residuals",
     "reward",
     "rows",
     "speed_explained",
@@ -80,4 +91,5 @@ __all__ = [
     "traversal",
     "tree_graph",
     "typical",
+    "visual_tokens",
 ]

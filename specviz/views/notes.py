@@ -110,6 +110,11 @@ class Story:
             raise self.wrong(name, "a list of objects")
         return [Story(row, f"{self.where}, {name} {place + 1}") for place, row in enumerate(found)]
 
+    def rows_of_pairs(self, name: str, most: int = MOST_ROWS) -> list[tuple[float, float]]:
+        """The entries of a list of pairs of numbers, the first few."""
+        rows = [Story({name: row}, self.where).numbers(name, 2) for row in self._list(name)[:most]]
+        return [(row[0], row[1]) for row in rows]
+
     def _list(self, name: str) -> Sequence[Any]:
         value = self.data.get(name)
         if not isinstance(value, Sequence) or isinstance(value, str):

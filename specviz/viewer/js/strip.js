@@ -13,6 +13,7 @@ class Strip {
   update(changed) {
     const { trace } = this.stage;
     if (this.steps !== trace.steps) this.clear(trace);
+    if (!this.thumb) this.picture();
     while (this.groups.length < trace.steps.length) this.add(trace.steps[this.groups.length]);
     if (changed.has("cursor") || changed.has("data")) this.mark();
     this.moved = this.moved || changed.has("size");
@@ -28,7 +29,21 @@ class Strip {
     this.steps = trace.steps;
     this.groups = [];
     this.at = -1;
+    this.thumb = null;
     this.text.replaceChildren();
+  }
+
+  /** A run about a picture has it in sight. */
+  picture() {
+    const picture = sight.of(this.stage);
+    if (!picture) return;
+    const side = 74 * this.stage.u;
+    const [wide, high] = sight.fit(picture, side);
+    const said = "The picture this run is about";
+    const drawn = sight.draw(picture, 0, 0, side, () => null);
+    this.thumb = dom.h("span", { class: "sv-thumb" }, sketch.frame(wide, high, said, drawn));
+    this.text.prepend(this.thumb);
+    this.moved = true;
   }
 
   add(step) {

@@ -1,0 +1,121 @@
+"""The panels of runs about pictures, under a page without a browser: what they say and draw, and that nothing breaks them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from specviz.trace import store
+from tests.viewer.conftest import Evaluate
+from tests.viewer.test_lookup_notes import PAGE
+from tests.views.vision_notes import KEPT, vision_trace
+
+SHOW = (
+    PAGE.split("const step =")[0]
+    + """
+const lines = given.lines.map((line) => JSON.parse(line));
+const steps = lines.filter((line) => line.kind === "step").map((line) => study.step(line));
+const trace = { steps, run: lines[0] };
+const stage = { ...stageOf(steps[given.index]), trace, told: given.kind, selected: given.node === null ? null : steps[given.index].nodes[given.node] };
+const pane = made("div");
+pane.clientWidth = 426;
+pane.clientHeight = 420;
+notebook.draw(pane, stage);
+const classes = all(pane).map((one) => one.attributes.class || "");
+"""
+)
+ASK = "return [said(pane), classes, all(pane).map((one) => one.attributes.href).filter(Boolean)];"
+
+
+def lines_of(method: str) -> list[str]:
+    return store.lines(vision_trace(method))
+
+
+def drawn(
+    node: Evaluate,
+    kind: str,
+    method: str = "dream",
+    index: int = 0,
+    at: int | None = None,
+    lines: list[str] | None = None,
+) -> Any:
+    given = {"lines": lines or lines_of(method), "index": index, "kind": kind, "node": at}
+    return node(SHOW + ASK, given)
+
+
+def damaged(kind: str, index: int, **data: Any) -> list[str]:
+    lines = lines_of("dream")
+    step = json.loads(lines[1 + index])
+    for note in step["notes"]:
+        if note["type"] == kind:
+            note.update(copy.deepcopy(data))
+    return [*lines[: 1 + index], json.dumps(step), *lines[2 + index :]]
+
+
+def test_the_picture_comes_with_its_patches(node: Evaluate) -> None:
+    text, classes, addresses = drawn(node, "picture")
+    assert "The picture as the model sees it: 4 × 4 patches. They are 16 of the prompt's 40 tokens." in text
+    assert "once for every method" in text
+    assert classes.count("sv-patch") == 16
+    assert len(addresses) == 1 and addresses[0].startswith("data:image/png;base64,iVBOR")
+
+
+def test_two_strips_tell_who_reads_what(node: Evaluate) -> None:
+    text, classes, addresses = drawn(node, "visual_tokens", index=2)
+    assert "Hidden from the drafter: 8 of 16 patches." in text
+    assert sum("sv-eyecell" in one for one in classes) == 32
+    assert sum("sv-hiddencell" in one for one in classes) == 8 == sum("sv-greyed" in one for one in classes)
+    assert len(addresses) == 1
+    text, classes, _ = drawn(node, "visual_tokens", "hivis", 1)
+    assert "all 16 patches" in text and sum("sv-hiddencell" in one for one in classes) == 16
+
+
+def test_arcs_lead_from_the_chosen_word_to_its_patches(node: Evaluate) -> None:
+    trace = vision_trace("dream")
+    step = max(trace.steps, key=lambda one: len(one.path))
+    text, classes, _ = drawn(node, "entropy_map", index=step.index, at=step.path[0])
+    assert "When the drafter guessed “" in text and classes.count("sv-arc") == 3
+    assert "sv-chosencell" in classes and sum("sv-lookedat" in one for one in classes) == 3
+    assert sum("sv-greyed" in one for one in classes) == 16 - len(KEPT)
+    below, _, _ = drawn(node, "entropy_map", index=step.index, at=step.path[1]) if len(step.path) > 1 else (text, 0, 0)
+    assert below != text or len(step.path) == 1
+    rejected = next(at for at, one in enumerate(step.nodes) if one.status == "skipped")
+    assert "the first word of this step" in drawn(node, "entropy_map", index=step.index, at=rejected)[0]
+
+
+def test_levels_are_drawn_with_and_without(node: Evaluate) -> None:
+    text, classes, _ = drawn(node, "residuals", "compared", 3)
+    assert "with its vectors, and without" in text
+    assert classes.count("sv-withoutbar") == 4 and classes.count("sv-withbar") == 4  # three levels and the key
+    text, classes, _ = drawn(node, "residuals", "hivis", 3)
+    assert "how often the target took a drafted token" in text and "sv-withoutbar" not in classes
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("picture", {"png": ["javascript:alert(1)"]}),
+        ("picture", {"png": ["x" * 300_000]}),
+        ("picture", {"png": None, "size": "wide", "grid": 3}),
+        ("picture", {"boxes": [[0, 0, 1]], "spans": "all"}),
+        ("picture", {"grid": [900, 900], "spans": [[0, 1 << 30]]}),
+        ("visual_tokens", {"target": "many", "visual": [[0, 1 << 30]], "kept": 7}),
+        ("entropy_map", {"entropy": [["x"], 5], "looks": [{"at": 3}, None], "chosen": "no"}),
+        ("residuals", {"norms": 4, "with": "all", "without": [None], "asked": {}}),
+    ],
+)
+def test_damage_is_survived(node: Evaluate, kind: str, data: dict[str, Any]) -> None:
+    text, _, addresses = drawn(node, kind, lines=damaged(kind, 0, **data))
+    assert isinstance(text, str)
+    assert all(one.startswith("data:image/png;base64,") and len(one) < 300_000 for one in addresses)
+
+
+def test_a_later_step_finds_the_picture_of_the_first(node: Evaluate) -> None:
+    lines = lines_of("dream")
+    assert len(drawn(node, "visual_tokens", index=4)[2]) == 1
+    step = json.loads(lines[1])
+    step["notes"] = [note for note in step["notes"] if note["type"] != "picture"]
+    assert drawn(node, "visual_tokens", index=4, lines=[lines[0], json.dumps(step), *lines[2:]])[2] == []
