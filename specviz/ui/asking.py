@@ -33,6 +33,8 @@ class Asked:
     basics: str
     advanced: str
     own: str
+    modality: str = "text"
+    image: bytes | None = None
 
 
 def request(asked: Asked, settings: Settings) -> Request:
@@ -47,7 +49,7 @@ def request(asked: Asked, settings: Settings) -> Request:
     return Request(
         method=method.name,
         prompt=_prompt(asked.prompt),
-        target=model(asked.target, settings),
+        target=model(asked.target, settings, asked.modality),
         draft=model(asked.draft, settings) if method.needs_draft and asked.draft else None,
         raw=advanced.prompt_as == "raw",
         max_new_tokens=basics.max_new_tokens,
@@ -60,6 +62,7 @@ def request(asked: Asked, settings: Settings) -> Request:
         tier=advanced.tier,
         parameters=own,
         baseline=advanced.baseline,
+        image=asked.image,
     )
 
 
@@ -85,10 +88,10 @@ def _prompt(text: str | None) -> str:
     return given
 
 
-def model(name: str | None, settings: Settings) -> str:
+def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     """A model's name, refused when this copy of the app keeps visitors to the list."""
     given = (name or "").strip()
-    known = [entry.name for entry in catalog.entries("text")]
+    known = [entry.name for entry in catalog.entries(modality)]
     if not given or len(given) > 300:
         raise BadInput("Choose a target model.")
     if given not in known and given != settings.target and not settings.any_model:
@@ -96,9 +99,9 @@ def model(name: str | None, settings: Settings) -> str:
     return given
 
 
-def models(role: str, own: str = "") -> list[tuple[str, str]]:
+def models(role: str, own: str = "", modality: str = "text") -> list[tuple[str, str]]:
     """Title and name of every model that can take a role, and of ``own``, the one this copy of the app is set up with."""
-    listed = [(entry.title, entry.name) for entry in catalog.entries("text", role)]
+    listed = [(entry.title, entry.name) for entry in catalog.entries(modality, role)]
     return listed if not own or own in [name for _, name in listed] else [(own, own), *listed]
 
 

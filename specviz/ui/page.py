@@ -6,7 +6,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.ui import about_tab, api, compare_tab, learn_tab, lessons, tail, text_tab, theme, traces_tab
+from specviz.ui import about_tab, api, compare_tab, learn_tab, lessons, tail, text_tab, theme, traces_tab, vision_tab
 from specviz.ui.shared import Shared
 
 QUEUE = 64
@@ -34,6 +34,8 @@ def build(shared: Shared) -> gr.Blocks:
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
             with gr.Tab("Text", id="text"):
                 text = text_tab.build(shared, shown, runs)
+            with gr.Tab("Vision-language", id="vision"):
+                vision_tab.build(shared)
             with gr.Tab("Compare", id="compare") as compare:
                 compare_tab.wire(compare_tab.build(shared, runs), compare, text.asked)
             if lessons_here := learn_tab.taught(shared, lessons.load(shared.settings.lessons)):

@@ -50,22 +50,24 @@ def summary(name: str, note: str = "") -> str:
     )
 
 
-def why(trace: Trace | None, timing: bool = False) -> str:
-    """The speed-up in one number and the terms behind it. ``timing`` says that the one-by-one run is still to come."""
+def why(trace: Trace | None, timing: bool = False, more: str = MORE) -> str:
+    """The speed-up in one number and the terms behind it. ``timing`` says that the one-by-one run is still to come;
+    ``more`` is the way to the whole account, where the page has one.
+    """
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if not terms:
         return '<p class="sp-why-none">Why it was faster, or not, stands here when the run is over.</p>'
-    return f'<div class="sp-why">{_headline(terms, timing)}<dl>{"".join(_rows(terms))}</dl></div>'
+    return f'<div class="sp-why">{_headline(terms, timing, more)}<dl>{"".join(_rows(terms))}</dl></div>'
 
 
-def _headline(terms: dict[str, Term], timing: bool) -> str:
+def _headline(terms: dict[str, Term], timing: bool, more: str) -> str:
     measured = terms["measured"].value if "measured" in terms else None
     said = markup(terms["verdict"].sentence)
     if measured is None:
         why = "timing the one-by-one run …" if timing else "unknown: the one-by-one run was not timed"
-        return f'<p title="{said}">Speed-up {MORE}</p><p>{why}</p>'
+        return f'<p title="{said}">Speed-up {more}</p><p>{why}</p>'
     word = "faster" if measured >= 1 else "slower"
-    return f'<p title="{said}">Why {word} {MORE}</p><p><b>{measured:.2f}×</b> measured</p>'
+    return f'<p title="{said}">Why {word} {more}</p><p><b>{measured:.2f}×</b> measured</p>'
 
 
 def _rows(terms: dict[str, Term]) -> list[str]:
