@@ -19,7 +19,8 @@ SHOW = (
 const lines = given.lines.map((line) => JSON.parse(line));
 const steps = lines.filter((line) => line.kind === "step").map((line) => study.step(line));
 const trace = { steps, run: lines[0] };
-const stage = { ...stageOf(steps[given.index]), trace, told: given.kind, selected: given.node === null ? null : steps[given.index].nodes[given.node] };
+const selected = given.node === null ? null : steps[given.index].nodes[given.node];
+const stage = { ...stageOf(steps[given.index]), trace, told: given.kind, selected };
 const pane = made("div");
 pane.clientWidth = 426;
 pane.clientHeight = 420;

@@ -29,20 +29,25 @@ class Strip {
     this.steps = trace.steps;
     this.groups = [];
     this.at = -1;
-    this.thumb = null;
+    this.thumb = false;
+    this.text.classList.remove("sv-pictured");
+    for (const name of ["backgroundImage", "backgroundSize", "paddingLeft", "minHeight"]) this.text.style[name] = "";
     this.text.replaceChildren();
   }
 
-  /** A run about a picture has it in sight. */
+  /** A run about a picture has it in sight: beside the text, where it stays when the text scrolls. */
   picture() {
     const picture = sight.of(this.stage);
     if (!picture) return;
     const side = 74 * this.stage.u;
     const [wide, high] = sight.fit(picture, side);
-    const said = "The picture this run is about";
-    const drawn = sight.draw(picture, 0, 0, side, () => null);
-    this.thumb = dom.h("span", { class: "sv-thumb" }, sketch.frame(wide, high, said, drawn));
-    this.text.prepend(this.thumb);
+    this.thumb = true;
+    this.text.classList.add("sv-pictured");
+    // The address holds nothing but base64.
+    this.text.style.backgroundImage = `url("${picture.address}")`;
+    this.text.style.backgroundSize = `${wide}px ${high}px`;
+    this.text.style.paddingLeft = `${wide + 14}px`;
+    this.text.style.minHeight = `${high + 6}px`;
     this.moved = true;
   }
 
