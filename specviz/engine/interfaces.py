@@ -5,7 +5,7 @@ Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,10 +19,14 @@ from specviz.trace.schema import Note
 
 @dataclass(frozen=True)
 class TargetPass:
-    """What one target pass gave: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers."""
+    """What one target pass gave: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers.
+
+    ``story`` makes the notes of the pass itself, and is called only when somebody looks.
+    """
 
     logits: Tensor
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
+    story: Callable[[], tuple[Note, ...]] = tuple
 
 
 class Session(Protocol):

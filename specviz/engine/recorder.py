@@ -123,7 +123,7 @@ class Recorder:
             verified=len(finished.draft.tree) - 1,
             padded=pending.padded,
             rows=rows,
-            notes=tuple(self._named(note) for note in (*finished.draft.notes, *verdict.notes)) if self.story else (),
+            notes=self._notes(finished) if self.story else (),
             passes=verdict.passes,
         )
         self._index += 1
@@ -193,6 +193,10 @@ class Recorder:
         parent = verdict.visited[-1] if self.level == "tree" else len(verdict.path)
         cell = self._cell(finished, finished.draft.tree.shape.depths[verdict.visited[-1]] + 1)
         return Bonus(parent, verdict.bonus, self.text.of(verdict.bonus), p, verdict.source, cell)
+
+    def _notes(self, finished: Round) -> tuple[Note, ...]:
+        told = (*finished.draft.notes, *finished.target.story(), *finished.verdict.notes)
+        return tuple(self._named(note) for note in told)
 
     def _named(self, note: Note) -> Note:
         return Note(note.type, self._texts(note.data))

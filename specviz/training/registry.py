@@ -51,6 +51,8 @@ _RECIPES = {
         Recipe("vlm_eagle", "Pictures: EAGLE with visual rows", "specviz.training.make_picture_drafters", 6.0),
         Recipe("vlm_hivis", "Pictures: HiViS, visual rows hidden", "specviz.training.make_picture_drafters", 6.0),
         Recipe("vlm_dream", "Pictures: DREAM, gated cross-attention", "specviz.training.make_picture_drafters", 6.0),
+        Recipe("hybrid", "A small hybrid target: Mamba-2 layers and attention", "specviz.training.make_hybrid", 24.0),
+        Recipe("hybrid_draft", "Its drafter: two Mamba-2 layers", "specviz.training.make_hybrid", 8.0),
         Recipe("gto", "GTO: a change to EAGLE-3, rewarded for trees", "specviz.training.make_gto", 10.0),
         Recipe("masked_lm", "Masked-diffusion language model", "specviz.training.make_masked_lm", 14.0),
         Recipe("ngrams", "Pairs and triples of tokens, counted", "specviz.training.ngrams", 1.0),

@@ -1,0 +1,165 @@
+"""Mamba-2's recurrence along the paths of a tree, in one pass and with no state per node (Wu et al., arXiv 2505.14969).
+
+Per head the state follows ``h[t] = a[t] h[parent(t)] + dt[t] x[t] B[t]`` with a scalar ``a[t] = exp(dt[t] A)``, A < 0, so a
+path's decay is the exponential of a sum along the path. With L[t, s] = 1 where s is t or an ancestor of t and ``fade = L (dt
+A)``, unrolling gives all nodes at once:
+
+    Y = (where(L, exp(fade[t] - fade[s]), 0) * C B^T) diag(dt) X + diag(exp(fade)) C h0^T + D X
+
+Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``state``, ``channel`` (of the convolution),
+``tap`` (of its kernel, a node's own input first), ``layer`` where many layers are worked on at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.engine.tree import TreeShape
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A layer's fixed numbers: ``kernel`` [tap, channel], ``bias`` [channel], ``rate`` (A) and ``skip`` (D) [head].
+
+    Several layers of one shape may stand in one, each tensor with a first axis ``layer``.
+    """
+
+    kernel: Tensor
+    bias: Tensor
+    rate: Tensor
+    skip: Tensor
+    groups: int
+    state: int
+
+    @property
+    def heads(self) -> int:
+        return self.rate.shape[-1]
+
+    @property
+    def taps(self) -> int:
+        return self.kernel.shape[-2]
+
+    def split(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """v [node, channel] to x [node, head, size], B and C [node, group, state]."""
+        side = self.groups * self.state
+        x, b, c = v.split([v.shape[-1] - 2 * side, side, side], -1)
+        apart = (self.groups, self.state)
+        return x.unflatten(-1, (self.heads, -1)), b.unflatten(-1, apart), c.unflatten(-1, apart)
+
+
+def stacked(layers: Sequence[Recurrence]) -> Recurrence:
+    """Layers of one shape as one, for :func:`replayed`."""
+    first = layers[0]
+    names = ("kernel", "bias", "rate", "skip")
+    return Recurrence(*(torch.stack([getattr(one, name) for one in layers]) for name in names), first.groups, first.state)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What goes from one round to the next: ``window`` [layer, tap - 1, channel], the convolution's last inputs, oldest
+    first, and ``state`` [layer, head, size, state]."""
+
+    window: Tensor
+    state: Tensor
+
+
+@dataclass(frozen=True)
+class Activations:
+    """What a pass leaves for the replay: the convolution's inputs [layer, node, channel], time steps [layer, node, head]."""
+
+    inputs: Tensor
+    steps: Tensor
+
+    def of(self, nodes: Tensor) -> Activations:
+        """Those of ``nodes`` (int64) alone."""
+        return Activations(self.inputs.index_select(-2, nodes), self.steps.index_select(-2, nodes))
+
+    def part(self, start: int, end: int) -> Activations:
+        """Those of consecutive nodes."""
+        return Activations(self.inputs[..., start:end, :], self.steps[..., start:end, :])
+
+    def __len__(self) -> int:
+        return self.inputs.shape[-2]
+
+    @property
+    def bytes(self) -> int:
+        """What they take of memory."""
+        return sum(part.numel() * part.element_size() for part in (self.inputs, self.steps))
+
+
+def joined(parts: Sequence[Activations]) -> Activations:
+    """One path's after another's."""
+    return Activations(torch.cat([one.inputs for one in parts], -2), torch.cat([one.steps for one in parts], -2))
+
+
+@lru_cache(maxsize=256)
+def convolution_sources(parents: tuple[int, ...], taps: int) -> Tensor:
+    """int64 [node, tap]: the row of window and inputs, end to end, that a tap reads: the node, its ancestors, the window."""
+    rows = []
+    for node in range(len(parents)):
+        row, at, older = [], node, 0
+        for _ in range(taps):
+            older += at < 0
+            row.append(taps - 1 + at if at >= 0 else taps - 1 - older)
+            at = parents[at] if at >= 0 else -1
+        rows.append(row)
+    return torch.tensor(rows)
+
+
+def convolved(layer: Recurrence, inputs: Tensor, window: Tensor, parents: tuple[int, ...]) -> Tensor:
+    """The convolution along each node's own path, behind its activation: [node, channel]."""
+    sources = convolution_sources(parents, layer.taps).to(inputs.device)
+    everything = torch.cat((window, inputs), -2)
+    read = everything.index_select(-2, sources.flatten()).unflatten(-2, sources.shape)
+    return F.silu((read * layer.kernel.unsqueeze(-3)).sum(-2) + layer.bias.unsqueeze(-2))
+
+
+def path_sums(steps: Tensor, rate: Tensor, seen: Tensor) -> Tensor:
+    """``fade`` [node, head]: the logarithm of the decay from the carried state down to each node; ``seen`` is L, bool."""
+    return seen.to(steps.dtype) @ (steps * rate)
+
+
+def decays(fade: Tensor, seen: Tensor) -> Tensor:
+    """[head, node, node]: how much of what node s wrote is left at node t; 0 where s is no ancestor of t.
+
+    Masked before the exponential: between two branches the difference may be positive and as large as it likes.
+    """
+    fade = fade.T
+    return (fade[:, :, None] - fade[:, None, :]).masked_fill(~seen, -math.inf).exp()
+
+
+def tree_scan(
+    layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, state: Tensor, shape: TreeShape
+) -> Tensor:
+    """y [node, head, size] of every node of a tree behind one layer's carried window and state, in one pass."""
+    x, b, c = layer.split(convolved(layer, inputs, window, shape.parents))
+    seen = shape.ancestors_on(inputs.device)
+    fade = path_sums(steps, layer.rate, seen)
+    apart = (layer.groups, -1)
+    b, c = b.transpose(0, 1), c.transpose(0, 1)
+    alike = (c @ b.transpose(-1, -2)).unsqueeze(1)
+    mixed = (decays(fade, seen).unflatten(0, apart) * alike).flatten(0, 1)
+    within = mixed @ (x * steps[..., None]).transpose(0, 1)
+    before = (c.unsqueeze(1) @ state.unflatten(0, apart).transpose(-1, -2)).flatten(0, 1)
+    return torch.addcmul(within, before, fade.T.exp()[..., None]).transpose(0, 1) + layer.skip[:, None] * x
+
+
+def replayed(layers: Recurrence, kept: Activations, carried: Carried) -> Carried:
+    """What all layers carry on after the tokens of ``kept``, one path: the closed form, with no state in between."""
+    length = len(kept)
+    x, b, _ = layers.split(convolved(layers, kept.inputs, carried.window, tuple(range(-1, length - 1))))
+    fade = (kept.steps * layers.rate.unsqueeze(-2)).cumsum(-2)
+    last = fade[..., -1:, :]
+    weight = (last - fade).exp() * kept.steps
+    given = (x * weight[..., None]).movedim(-3, -1).unflatten(-3, (layers.groups, -1))
+    written = (given @ b.transpose(-3, -2).unsqueeze(-3)).flatten(-4, -3)
+    state = torch.addcmul(written, last.transpose(-1, -2).exp()[..., None], carried.state)
+    window = torch.cat((carried.window, kept.inputs), -2)[..., length:, :].clone()
+    return Carried(window, state)

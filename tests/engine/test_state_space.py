@@ -1,0 +1,203 @@
+"""The tree scan equals the recurrence walked token by token along every path, and each classic mistake does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.engine.state_space import (
+    Activations,
+    Carried,
+    Recurrence,
+    convolution_sources,
+    convolved,
+    decays,
+    joined,
+    path_sums,
+    replayed,
+    stacked,
+    tree_scan,
+)
+from specviz.engine.tree import TreeShape, chain
+from tests.tiny_hybrid import random_parents
+
+# nodes, heads, head size, state, groups, taps: the oracle's own list.
+SHAPES = [(1, 4, 8, 16, 1, 4), (13, 4, 8, 16, 1, 4), (40, 8, 16, 32, 2, 4), (64, 8, 16, 64, 1, 4), (40, 8, 16, 32, 8, 3)]
+LIMITS = {torch.float64: 2e-14, torch.float32: 2e-5}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layer, a tree, and inputs [node, channel], steps [node, head], window [tap - 1, channel], state."""
+
+    layer: Recurrence
+    shape: TreeShape
+    inputs: Tensor
+    steps: Tensor
+    window: Tensor
+    state: Tensor
+
+    def to(self, dtype: torch.dtype) -> Case:
+        layer = replace(self.layer, **{n: getattr(self.layer, n).to(dtype) for n in ("kernel", "bias", "rate", "skip")})
+        return Case(layer, self.shape, *(getattr(self, n).to(dtype) for n in ("inputs", "steps", "window", "state")))
+
+    def scan(self) -> Tensor:
+        return tree_scan(self.layer, self.inputs, self.steps, self.window, self.state, self.shape)
+
+
+def case(nodes: int, heads: int, size: int, state: int, groups: int, taps: int, seed: int = 0, branch: float = 0.5) -> Case:
+    chance = torch.Generator().manual_seed(seed)
+    channels = heads * size + 2 * groups * state
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=chance, dtype=torch.float64)
+
+    rate = -torch.exp(torch.rand(heads, generator=chance, dtype=torch.float64) * np.log(16))
+    layer = Recurrence(0.5 * normal(taps, channels), 0.1 * normal(channels), rate, normal(heads), groups, state)
+    shape = TreeShape(random_parents(nodes, np.random.default_rng(seed), branch))
+    steps = F.softplus(normal(nodes, heads) - 1)
+    return Case(layer, shape, normal(nodes, channels), steps, normal(taps - 1, channels), normal(heads, size, state))
+
+
+def walked(one: Case, path: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """One path token by token: the last y, the state, the window."""
+    layer, window, h = one.layer, list(one.window), one.state.clone()
+    each, y = layer.heads // layer.groups, torch.empty(0)
+    for node in path:
+        window.append(one.inputs[node])
+        v = F.silu(layer.bias + sum(layer.kernel[tap] * window[-1 - tap] for tap in range(layer.taps)))
+        x, b, c = (part[0] for part in layer.split(v[None]))
+        b, c = b.repeat_interleave(each, 0), c.repeat_interleave(each, 0)
+        h = torch.exp(one.steps[node] * layer.rate)[:, None, None] * h
+        h = h + one.steps[node][:, None, None] * x[:, :, None] * b[:, None, :]
+        y = (h * c[:, None, :]).sum(-1) + layer.skip[:, None] * x
+    return y, h, torch.stack(window[-(layer.taps - 1) :])
+
+
+def off(found: Tensor, wanted: Tensor) -> float:
+    return float((found.double() - wanted).abs().max() / wanted.abs().max())
+
+
+@pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_node_equals_its_path_walked_alone(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    for seed in range(3):
+        exact = case(*shape, seed=seed)
+        used = exact.to(dtype)
+        y = used.scan()
+        passed = Activations(used.inputs[None], used.steps[None])
+        carried = Carried(used.window[None], used.state[None])
+        for node in range(len(exact.shape)):
+            path = exact.shape.path(node)
+            wanted, state, window = walked(exact, path)
+            assert off(y[node], wanted) < LIMITS[dtype]
+            after = replayed(stacked([used.layer]), passed.of(torch.tensor(path)), carried)
+            assert off(after.state[0], state) < LIMITS[dtype]
+            assert torch.equal(after.window[0].double(), window.to(dtype).double())
+
+
+def test_layers_are_replayed_together_as_each_alone() -> None:
+    ones = [case(9, 4, 8, 16, 2, 4, seed=seed) for seed in range(3)]
+    carried = Carried(torch.stack([one.window for one in ones]), torch.stack([one.state for one in ones]))
+    passed = Activations(torch.stack([one.inputs for one in ones]), torch.stack([one.steps for one in ones]))
+    path = torch.tensor([0, 1, 2])
+    together = replayed(stacked([one.layer for one in ones]), passed.of(path), carried)
+    for place, one in enumerate(ones):
+        alone = replayed(
+            stacked([one.layer]), Activations(one.inputs[None], one.steps[None]).of(path),
+            Carried(one.window[None], one.state[None]),
+        )  # fmt: skip
+        assert torch.allclose(together.state[place], alone.state[0], rtol=1e-13)
+        assert torch.equal(together.window[place], alone.window[0])
+
+
+def test_a_replay_in_two_parts_is_the_replay_in_one() -> None:
+    one = case(12, 4, 8, 16, 1, 4, branch=0.0)
+    layer, passed = stacked([one.layer]), Activations(one.inputs[None], one.steps[None])
+    start = Carried(one.window[None], one.state[None])
+    whole = replayed(layer, passed, start)
+    for cut in (1, 2, 5, 11):
+        halves = replayed(layer, passed.part(cut, 12), replayed(layer, passed.part(0, cut), start))
+        assert torch.allclose(halves.state, whole.state, rtol=1e-12)
+        assert torch.equal(halves.window, whole.window)
+    assert torch.equal(joined([passed.part(0, 5), passed.part(5, 12)]).inputs, passed.inputs)
+
+
+class TestTraps:
+    """Each classic mistake, made on purpose, is far off: so the tests above would see it."""
+
+    one = case(32, 4, 8, 16, 1, 4, seed=3, branch=0.8)
+
+    @property
+    def wanted(self) -> Tensor:
+        return torch.stack([walked(self.one, self.one.shape.path(node))[0] for node in range(32)])
+
+    def mixed(self, x: Tensor, b: Tensor, c: Tensor, fade: Tensor, seen: Tensor) -> Tensor:
+        """The scan's formula with any sums of decay and any mask."""
+        one = self.one
+        b, c = b[:, 0], c[:, 0]
+        y = torch.einsum("hts,ts,sh,shp->thp", decays(fade, seen), c @ b.T, one.steps, x)
+        y = y + fade.exp()[..., None] * torch.einsum("hps,ts->thp", one.state, c)
+        return y + one.layer.skip[:, None] * x
+
+    def split(self, parents: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+        one = self.one
+        return one.layer.split(convolved(one.layer, one.inputs, one.window, parents))
+
+    def test_the_formula_itself_is_right(self) -> None:
+        one, seen = self.one, self.one.shape.ancestors
+        y = self.mixed(*self.split(one.shape.parents), path_sums(one.steps, one.layer.rate, seen), seen)
+        assert off(y, self.wanted) < 1e-14 and off(one.scan(), self.wanted) < 1e-14
+
+    def test_the_convolution_reads_the_path_and_not_the_row_above(self) -> None:
+        one, seen = self.one, self.one.shape.ancestors
+        packed = self.split(tuple(range(-1, 31)))
+        assert off(self.mixed(*packed, path_sums(one.steps, one.layer.rate, seen), seen), self.wanted) > 0.1
+
+    def test_a_causal_mask_lets_branches_mix(self) -> None:
+        one, causal = self.one, torch.ones(32, 32, dtype=torch.bool).tril()
+        y = self.mixed(*self.split(one.shape.parents), path_sums(one.steps, one.layer.rate, causal), causal)
+        assert off(y, self.wanted) > 0.1
+
+    def test_the_right_mask_over_sums_in_packed_order_is_still_wrong(self) -> None:
+        one = self.one
+        y = self.mixed(*self.split(one.shape.parents), (one.steps * one.layer.rate).cumsum(0), one.shape.ancestors)
+        assert off(y, self.wanted) > 0.1
+
+    def test_a_state_that_is_not_rolled_back_is_wrong(self) -> None:
+        one = self.one
+        passed = Activations(one.inputs[None], one.steps[None])
+        carried = Carried(one.window[None], one.state[None])
+        path = one.shape.path(31)
+        right = walked(one, path)[1]
+        assert off(replayed(stacked([one.layer]), passed.of(torch.tensor(path)), carried).state[0], right) < 1e-13
+        assert off(replayed(stacked([one.layer]), passed, carried).state[0], right) > 0.1
+
+    def test_the_mask_comes_before_the_exponential(self) -> None:
+        fade = torch.tensor([[0.0], [-60.0], [-1.0], [-95.0]])
+        seen = TreeShape((-1, 0, 0, 2)).ancestors
+        late = (fade.T[:, :, None] - fade.T[:, None, :]).exp() * seen
+        assert not late.isfinite().all(), "the exponential overflows between branches, and 0 times infinity is no number"
+        right = decays(fade, seen)
+        assert right.isfinite().all() and bool((right[0][~seen] == 0).all())
+
+
+def test_a_window_hops_over_other_branches() -> None:
+    #          root 0, its children 1 and 2, 3 below 1, 4 below 3
+    sources = convolution_sources((-1, 0, 0, 1, 3), 4)
+    window = 3  # so many rows of carried inputs stand in front
+    assert sources[4].tolist() == [window + 4, window + 3, window + 1, window + 0]
+    assert sources[2].tolist() == [window + 2, window + 0, 2, 1], "behind the root comes the newest of the window"
+    assert sources[0].tolist() == [window, 2, 1, 0]
+
+
+def test_a_chain_is_the_ordinary_cumulative_sum() -> None:
+    one = case(10, 4, 8, 16, 1, 4, branch=0.0)
+    assert one.shape == chain(9)
+    sums = path_sums(one.steps, one.layer.rate, one.shape.ancestors)
+    assert torch.allclose(sums, (one.steps * one.layer.rate).cumsum(0), rtol=1e-13)
