@@ -58,3 +58,14 @@ def target(model: Any, eos: Sequence[int] = ()) -> HybridTarget:
 def random_parents(nodes: int, chance: np.random.Generator, branch: float = 0.5) -> tuple[int, ...]:
     """A tree in which a node hangs from the one before it, or with chance ``branch`` from any before it."""
     return (-1, *(i - 1 if chance.random() > branch else int(chance.integers(0, i)) for i in range(1, nodes)))
+
+
+def near(model: Any, amount: float, seed: int = 1) -> Any:
+    """A copy of ``model`` with noise on its matrices: a draft model that is often but not always right."""
+    torch.manual_seed(seed)
+    copy = type(model)(model.config).eval().to(model.dtype).requires_grad_(False)
+    copy.load_state_dict(model.state_dict())
+    for weight in copy.parameters():
+        if weight.ndim == 2:
+            weight += amount * torch.randn_like(weight)
+    return copy

@@ -41,12 +41,16 @@ class ChainModel(Protocol):
 
 @dataclass(frozen=True)
 class DraftModel:
-    """A loaded draft model: its name, how far it can look back, and how to open it for one run of that many tokens."""
+    """A loaded draft model: its name, how far it can look back, and how to open it for one run of that many tokens.
+
+    ``target`` is the model as one that scores trees, None where it can only extend a chain.
+    """
 
     name: str
     context_length: int
     open: Callable[[int], ChainModel]
     warnings: tuple[str, ...] = ()
+    target: Target | None = None
 
 
 class SessionModel:

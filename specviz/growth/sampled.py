@@ -87,11 +87,12 @@ class Sampled:
     """Fills a shape level by level with draws; at temperature 0 with the drafter's best, which are point masses.
 
     The shape is one for all rounds, or chosen each round from the context (never from what was drawn: that would not be
-    exact).
+    exact). ``ranked`` takes the drafter's best at any temperature, as point masses.
     """
 
-    def __init__(self, shape: TreeShape | Callable[[Context], TreeShape]) -> None:
+    def __init__(self, shape: TreeShape | Callable[[Context], TreeShape], ranked: bool = False) -> None:
         self._shape = shape
+        self._ranked = ranked
 
     def grow(self, drafter: Rows, context: Context) -> Draft:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
@@ -105,18 +106,17 @@ class Sampled:
                 if law is None:
                     continue
                 pick = self._pick(place[node], law, len(shape.children[node]), context, noise)
-                fresh = growing.hang(place[node], pick, context.warp.greedy)
+                fresh = growing.hang(place[node], pick, pick.perturbed is None)
                 place.update(zip(shape.children[node], fresh, strict=False))
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
         notes = drafter.story(growing.picks[:SHOWN]) if context.story else ()
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
-    @staticmethod
-    def _pick(node: int, law: Proposal, wanted: int, context: Context, noise: _Block) -> Pick:
+    def _pick(self, node: int, law: Proposal, wanted: int, context: Context, noise: _Block) -> Pick:
         q = law.probability
         if wanted > 1 or q.numel() <= _Block.WIDTH:  # one draw from a wide law needs no counting, which waits for a GPU
             wanted = min(wanted, int((q > 0).sum()))
-        if context.warp.greedy:
+        if context.warp.greedy or self._ranked:
             return Pick(node, law, None, q.topk(wanted).indices, wanted)
         perturbed = q.double().log() + noise.at(node, q.numel(), q.device)
         return Pick(node, law, perturbed, perturbed.topk(wanted).indices, wanted)

@@ -59,7 +59,8 @@ class Entry:
     """A model as its card shows it.
 
     ``roles`` says what it can be: a target, a draft model for others of its ``family`` (same tokenizer), or both.
-    ``run_on`` says where somebody ran it through this project; empty while nobody has.
+    ``run_on`` says where somebody ran it through this project; empty while nobody has. ``dtype`` is the number format
+    that "auto" stands for, where it is the model's and not the machine's.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Entry:
     licence: str
     run_on: str = ""
     note: str = ""
+    dtype: str = ""
 
     @property
     def status(self) -> str:
@@ -104,6 +106,7 @@ _APACHE = "Apache-2.0"
 _SMOL_PAIR = "The 135M model is its draft model: same tokenizer."
 _QWEN_PAIR = "Qwen3 0.6B is its draft model: same tokenizer."
 _FULL = "The same model before it was quantised to 4 bits."
+_NO_DRAFT = "No draft model of its family is listed: methods that need none run on it."
 _GATED = "Its licence has to be accepted on the hub first."
 
 _ENTRIES = (
@@ -141,6 +144,33 @@ _ENTRIES = (
         _GATED,
         gated=True,
     ),
+    Entry(
+        name="hybrid-small",
+        title="Hybrid small: Mamba-2 layers and attention",
+        modality="text",
+        roles=(TARGET,),
+        source=ShippedFile("assets/weights/hybrid.safetensors", 0, ""),
+        family="hybrid-small",
+        parameters=2_849_306,
+        licence=_APACHE,
+        run_on="a two-core CPU",
+        note="Comes with the project. It writes in SmolLM2's manner, in simple English, and knows next to nothing.",
+        dtype="float32",
+    ),
+    Entry(
+        name="hybrid-small-draft",
+        title="Hybrid small's drafter: two Mamba-2 layers",
+        modality="text",
+        roles=(DRAFT,),
+        source=ShippedFile("assets/weights/hybrid_draft.safetensors", 0, ""),
+        family="hybrid-small",
+        parameters=477_448,
+        licence=_APACHE,
+        run_on="a two-core CPU",
+        dtype="float32",
+    ),
+    _hub("bamba-9b", "ibm-ai-platform/Bamba-9B-v2", "bamba", 9_780_000_000, _APACHE, _NO_DRAFT),
+    _hub("mamba-codestral-7b", "mistralai/Mamba-Codestral-7B-v0.1", "mamba-codestral", 7_285_403_648, _APACHE, _NO_DRAFT),
     Entry(
         name=DEFAULT_VISION_TARGET,
         title="Scenes: describes pictures of things",

@@ -27,12 +27,17 @@ _KNOWN_SPLITTERS = frozenset(
 
 
 def safetensors_copy(
-    folder: Path, identity: Mapping[str, Any], gguf_file: Callable[[], Path], progress: Progress = silent
+    folder: Path,
+    identity: Mapping[str, Any],
+    gguf_file: Callable[[], Path],
+    progress: Progress = silent,
+    unpack: Callable[[Path, Path], tuple[str, ...]] | None = None,
 ) -> Path:
     """``folder`` with a GGUF model as safetensors, made when it is missing, damaged, or of another file.
 
     ``identity`` is plain JSON that changes when the GGUF does; it is kept beside the copy. ``gguf_file`` is asked for
-    the file only when it is needed. Raises ModelUnavailable when transformers cannot read the file.
+    the file only when it is needed. ``unpack(file, folder)`` reads a file of another kind and returns warnings. Raises
+    ModelUnavailable when transformers cannot read the file.
     """
     if is_ready(folder, identity):
         return folder
@@ -43,8 +48,8 @@ def safetensors_copy(
             made(part)
             try:
                 gguf = gguf_file()
-                progress(f"Unpacking {gguf.name}, this once (about half a minute)", None)
-                warnings = _convert(gguf, part)
+                progress(f"Unpacking {gguf.name}, this once{'' if unpack else ' (about half a minute)'}", None)
+                warnings = (unpack or _convert)(gguf, part)
                 _write_manifest(part, identity, warnings)
                 shutil.rmtree(folder, ignore_errors=True)
                 part.rename(folder)

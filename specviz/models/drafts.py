@@ -13,8 +13,11 @@ from specviz.drafters.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.load import LoadedText, load_causal_lm
 from specviz.models.vocabulary import same_tokenizer
+from specviz.models.packed_model import tokenizer_hash_in
+from specviz.targets.causal import causal_target
 from specviz.targets.text import TextTarget
 
+STATE = "hybrid-small-draft"
 SMALL = "small_draft"
 WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
 FILE = WEIGHTS / f"{SMALL}.safetensors"
@@ -24,30 +27,33 @@ Progress = Callable[[str, float | None], None]
 
 
 def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> DraftModel:
-    """The draft model called ``name`` for this target; the small one that ships when ``name`` is None or "small_draft".
+    """The draft model called ``name`` for this target; one that ships when ``name`` is None or "small_draft".
 
     Raises TokenizerMismatch naming both tokenizers, and ModelUnavailable when no draft model ships for the target.
     """
+    if name in {None, ""} and loaded.tokenizer_hash == tokenizer_hash_in(WEIGHTS / "hybrid_draft.safetensors"):
+        name = STATE
     if name in {None, "", SMALL}:
         return _shipped(loaded, target)
     assert name is not None
     draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), target.device.type, progress)
     same_tokenizer(loaded, draft)
-    model = TextTarget(draft.model, draft.name, draft.eos_ids, target.tier)
+    model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
     warnings = tuple(word for word in (*draft.warnings, model.warning) if word)
     return DraftModel(
         draft.name,
         model.context_length,
         lambda capacity: SessionModel(model.open(capacity), model, target.vocab_size),
         warnings,
+        model,
     )
 
 
 def _shipped(loaded: LoadedText, target: TextTarget) -> DraftModel:
     if loaded.tokenizer_hash != _trained_for():
         raise ModelUnavailable(
-            f"The draft model that ships was trained for SmolLM2's tokenizer, which {loaded.name} does not use; "
-            "name a draft model with the target's tokenizer."
+            f"The draft models that ship were trained for SmolLM2's tokenizer and for hybrid-small's; {loaded.name} uses "
+            "neither. Name a draft model with the target's tokenizer."
         )
     with _LOCK:
         if _KEPT.get("of") is not target.model:

@@ -9,6 +9,10 @@ from typing import Any
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|end|>", "<|return|>", "</s>")
 
 
+ENDLESS = 1 << 20
+"""Context of a model that names none: a recurrence has no window."""
+
+
 @dataclass(frozen=True)
 class Architecture:
     """The shape of a text model. ``vocab_size`` counts logits, which may be more than the tokenizer's tokens.
@@ -41,14 +45,14 @@ class Architecture:
 def architecture_of(model: Any) -> Architecture:
     """Read the shape of a loaded causal language model."""
     config = model.config.get_text_config(decoder=True)
-    heads = int(config.num_attention_heads)
+    heads = int(getattr(config, "num_attention_heads", 0) or getattr(config, "num_heads", 1))
     kinds = _layer_types(model, config)
     return Architecture(
         kind=str(config.model_type),
         layers=int(config.num_hidden_layers),
         hidden_size=int(config.hidden_size),
         vocab_size=int(model.get_output_embeddings().weight.shape[0]),
-        context_length=int(config.max_position_embeddings),
+        context_length=int(getattr(config, "max_position_embeddings", 0) or ENDLESS),
         heads=heads,
         kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
         head_size=int(getattr(config, "head_dim", None) or config.hidden_size // heads),

@@ -59,8 +59,9 @@ def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progres
     ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable, BadInput or OutOfMemory.
     """
     where = choose_device(device)
-    how = choose_dtype(dtype, where)
     place = resolve(name)
+    own = place.entry.dtype if place.entry is not None else ""
+    how = choose_dtype(own if own and dtype == "auto" else dtype, where)
     key = (str(place.path or place.name), dtype_name(how), str(where))
     return _SHELF.get(key, lambda: _load(place.name, prepare(name, progress), how, where, progress))
 
@@ -111,7 +112,7 @@ def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
         raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
     warnings = []
     sdpa = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_sdpa
-    if not sdpa:
+    if not sdpa and getattr(config, "num_attention_heads", 0):
         warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")
     with quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, **safely)

@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from specviz.drafters.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
+from specviz.models.quiet import quiet
+from specviz.models.vocabulary import tokenizer_hash
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -55,12 +58,23 @@ def read_model(path: Path) -> PackedModel:
     return PackedModel(model, Tokenizer.from_str(card.pop("tokenizer")), card)
 
 
-def unpack(path: Path, folder: Path) -> None:
+def tokenizer_hash_in(path: Path) -> str:
+    """Hash of the tokenizer in a file; empty where there is no such file."""
+    if not path.is_file():
+        return ""
+    with safe_open(path, framework="pt") as file:
+        written = (file.metadata() or {}).get("tokenizer", "")
+    return tokenizer_hash(PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(written))) if written else ""
+
+
+def unpack(path: Path, folder: Path) -> tuple[str, ...]:
     """Write the model in ``path`` into ``folder`` as transformers saves one: safetensors, configuration, tokenizer."""
-    packed = read_model(path)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=packed.tokenizer, eos_token=END, pad_token=END, chat_template=TEMPLATE,
-        model_max_length=packed.model.config.get_text_config().max_position_embeddings,
-    )  # fmt: skip
-    packed.model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    with quiet():
+        packed = read_model(path)
+        context = getattr(packed.model.config, "max_position_embeddings", None) or 1 << 20
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=packed.tokenizer, eos_token=END, pad_token=END, chat_template=TEMPLATE, model_max_length=context
+        )  # fmt: skip
+        packed.model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return ()

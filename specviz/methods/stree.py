@@ -1,0 +1,91 @@
+"""STree (Wu et al. 2505.14969): a whole draft tree verified in one pass of a state-space or hybrid target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.engine.tree import TreeShape
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The published demo drafts four levels with three beams."""
+
+    depth: int = number(4, 1, 16, "Deepest level, and drafter passes a round; the published demo has 4.", "levels")
+    width: int = number(3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes")
+    nodes: int = number(12, 0, 96, "Nodes kept of a beam's candidates; 0 keeps as many as pay in each round.", "nodes")
+    tree: str = choice(
+        "beam",
+        ("beam", "fixed", "drawn"),
+        "Follow the drafter's beams, fill one fixed shape with its best tokens, or with draws from its law.",
+    )
+    rule: str = choice(
+        "match",
+        ("match", "ratio"),
+        "Sample-and-match (equal to the autoregressive run token for token), or the ratio test; drawn trees only.",
+    )
+
+
+@method(
+    name="stree",
+    title="STree",
+    summary="A state-space target verifies a tree in one pass: decays add up along each path, no state per node is kept.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    family="model",
+    claim="1.45× on a hybrid Llama-3.1-Mamba2-8B, 1.09× over its chain.",
+    paper=Paper(
+        "STree: Speculative Tree Decoding for Hybrid State-Space Models", "Wu et al.", 2025, "2505.14969", "NeurIPS"
+    ),
+    look_at="The mask is no longer 0 or 1: each square is what is left of an ancestor after its path's decay.",
+    parameters=Parameters,
+    weights=("hybrid", "hybrid_draft"),
+    needs_draft=True,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.tree_model import TreeModelDrafter
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.errors import BadInput, ModelUnavailable
+    from specviz.growth.dynamic import Dynamic, Paying
+    from specviz.growth.sampled import Sampled
+    from specviz.targets.hybrid_ssm import HybridTarget
+
+    if not isinstance(parts.target, HybridTarget):
+        raise ModelUnavailable(
+            f"STree is about targets with state-space layers, and all layers of {parts.target.name} attend: choose "
+            "hybrid-small as the target, or another method."
+        )
+    draft = parts.draft_model()
+    if draft.target is None:
+        raise ModelUnavailable(f"{draft.name} can only extend a chain, so it drafts no trees: choose another draft model.")
+    if parameters.rule == "ratio" and parameters.tree != "drawn":
+        raise BadInput("The ratio test needs children that were drawn from the drafter's law: choose the drawn tree.")
+    drafter = TreeModelDrafter(draft.target, parts.target.vocab_size)
+    if parameters.tree == "beam":
+        pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+        growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    else:
+        growth = Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
+    acceptance = Rejection() if parameters.rule == "ratio" else Match()
+    return Composition(Steady(drafter, growth), acceptance, draft_name=draft.name, warnings=draft.warnings)
+
+
+def _shape(parameters: Parameters) -> TreeShape:
+    from specviz.engine.tree import shape_from_paths
+
+    paths, level = [], [()]
+    for _ in range(parameters.depth):
+        level = [(*path, rank) for path in level for rank in range(parameters.width - sum(path))]
+        paths += level
+    return shape_from_paths(sorted(paths, key=lambda path: (2 * sum(path) + len(path), path))[: parameters.nodes or None])

@@ -1,0 +1,16 @@
+"""A loaded causal language model as the target its layers need: attention alone, or Mamba-2 layers too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from specviz.targets.hybrid_ssm import HybridTarget
+from specviz.targets.state_layers import can_branch
+from specviz.targets.text import TextTarget
+
+
+def causal_target(model: Any, name: str, eos_ids: Iterable[int], tier: str = "auto") -> TextTarget | HybridTarget:
+    """The target for this model's class. Raises ModelUnavailable where its layers cannot hold a tree's branches."""
+    kind = HybridTarget if can_branch(model) else TextTarget
+    return kind(model, name, sorted(eos_ids), tier)

@@ -1,0 +1,263 @@
+"""The ladder for trees on state-space targets, composed as a user gets them: hybrid and pure, exact and by the ratio test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+import torch
+
+from specviz.acceptance.rejection import Rejection
+from specviz.drafters.language_model import DraftModel, SessionModel
+from specviz.drafters.tree_model import TreeModelDrafter
+from specviz.engine.interfaces import Composition, Context
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import shape_from_counts
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.growth.sampled import Sampled
+from specviz.methods.parameters import build
+from specviz.methods.registry import all_methods
+from specviz.targets.hybrid_ssm import HybridSession, HybridTarget
+from tests.exactness.worlds import World, drawn, exact_law
+from tests.tiny import Decoded, decode, parts_for, tiny_target
+from tests.tiny_hybrid import hybrid, near, pure, target
+
+Values = dict[str, object]
+PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
+GREEDY, WARM = Warp(), Warp(0.8)
+WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": Warp(1.1, top_p=0.9)}
+BEAM: Values = {"depth": 3, "width": 3, "nodes": 9}
+FIXED: Values = {"depth": 3, "width": 3, "nodes": 10, "tree": "fixed"}
+DRAWN: Values = {"depth": 3, "width": 3, "nodes": 10, "tree": "drawn"}
+TREES = {"beam": BEAM, "fixed": FIXED, "drawn": DRAWN, "chain": {"depth": 5, "width": 1, "nodes": 5}}
+MODELS = {"hybrid": hybrid, "pure": pure}
+
+
+@lru_cache(maxsize=None)
+def models(kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02) -> tuple[HybridTarget, HybridTarget]:
+    """A target and a drafter that is often right."""
+    model = MODELS[kind](dtype=dtype)
+    return target(model), target(near(model, noise))
+
+
+def compose(values: Values, found: HybridTarget, draft: HybridTarget | None, warp: Warp, name: str = "stree") -> Composition:
+    def draft_model() -> DraftModel:
+        assert draft is not None
+        return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
+
+    method = all_methods()[name]
+    parts = replace(parts_for(found, warp), draft_model=draft_model)  # type: ignore[arg-type]
+    return method.compose(build(method.parameters, values, name), parts)
+
+
+def run(
+    values: Values, pair: Sequence[HybridTarget], warp: Warp, budget: int = 220, name: str = "stree",
+    prompt: Sequence[int] = PROMPT,
+) -> Decoded:  # fmt: skip
+    return decode(pair[0], compose(values, *pair, warp, name), prompt, budget, warp, 7)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=None)
+def alone(kind: str, dtype: torch.dtype, warped: str) -> tuple[int, ...]:
+    """The target's own autoregressive run."""
+    return tuple(run({}, models(kind, dtype), WARPS[warped], name="autoregressive").ids)
+
+
+@pytest.mark.parametrize("warped", ["greedy", "warm"])
+@pytest.mark.parametrize("kind", list(MODELS))
+@pytest.mark.parametrize("tree", list(TREES))
+def test_same_tokens_as_one_by_one(tree: str, kind: str, warped: str) -> None:
+    found = run(TREES[tree], models(kind), WARPS[warped])
+    assert len(found.ids) == 220 and tuple(found.ids) == alone(kind, torch.float64, warped)
+    accepted = [len(step.path) for step in found.steps]
+    assert max(accepted) >= 2 and min(accepted) == 0, "rounds that keep much and rounds that keep nothing"
+
+
+@pytest.mark.parametrize("warped", ["greedy", "nucleus"])
+def test_same_tokens_in_float32(warped: str) -> None:
+    assert tuple(run(BEAM, models("hybrid", torch.float32), WARPS[warped]).ids) == alone("hybrid", torch.float32, warped)
+
+
+def test_a_drafter_that_is_the_target_is_accepted_whole() -> None:
+    found = models("hybrid")[0]
+    kept = run({"depth": 4, "width": 1, "nodes": 4}, (found, found), GREEDY, 100)
+    assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:100]
+    assert all(len(step.path) == 4 for step in kept.steps[:-1])
+
+
+def test_a_drafter_that_is_always_wrong_costs_no_token() -> None:
+    found = models("hybrid")[0]
+    opposite = hybrid()
+    opposite.get_output_embeddings().weight.neg_()
+    kept = run(BEAM, (found, target(opposite)), GREEDY, 60)
+    assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:60]
+    assert all(not step.path for step in kept.steps)
+
+
+@pytest.mark.parametrize("budget", range(1, 8))
+def test_the_budget_may_end_anywhere(budget: int) -> None:
+    assert tuple(run(BEAM, models("hybrid"), WARM, budget).ids) == alone("hybrid", torch.float64, "warm")[:budget]
+
+
+def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
+    found, draft = models("hybrid")
+    whole = run(BEAM, (found, draft), GREEDY, 160)
+    drafted, place = [], 0
+    for step in whole.steps:
+        drafted += range(place, place + len(step.path))
+        place += len(step.emitted)
+    ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
+    ended = run(BEAM, (target(found.model, [ending]), draft), GREEDY, 160)
+    assert ended.ids == whole.ids[: whole.ids.index(ending) + 1]
+    assert ended.outcome.reason == "eos"
+
+
+def test_a_full_context_ends_the_run_with_the_same_text() -> None:
+    model = hybrid(context=64)
+    pair = target(model), target(near(model, 0.02))
+    kept, plain = run(BEAM, pair, GREEDY, 500), run({}, pair, GREEDY, 500, "autoregressive")
+    assert kept.outcome.reason == plain.outcome.reason == "context" and kept.ids == plain.ids
+
+
+@pytest.mark.parametrize("prompt", [[5], [5, 6]])
+def test_shortest_prompts(prompt: list[int]) -> None:
+    pair = models("pure")
+    assert run(BEAM, pair, WARM, 30, prompt=prompt).ids == run({}, pair, WARM, 30, "autoregressive", prompt).ids
+
+
+class Audited(HybridSession):
+    """Compares itself with a fresh prefill of all it was given, after every step."""
+
+    checked, worst = 0, 0.0
+
+    def keep(self, path: Sequence[int]) -> None:
+        super().keep(path)
+        fresh = HybridSession(self.target, 512, ())
+        HybridSession.prefill(fresh, self._ids)
+        pairs = [*zip(self.tensors(), fresh.tensors(), strict=True)]
+        apart = [(ours - theirs).abs().max() for mine, its in pairs for ours, theirs in zip(mine, its, strict=True)]
+        apart += [(self.carried.state - fresh.carried.state).abs().max()]
+        apart += [(self.carried.window - fresh.carried.window).abs().max()]
+        Audited.worst = max(Audited.worst, *map(float, apart))
+        Audited.checked += 1
+
+    def prefill(self, ids: Sequence[int]):  # type: ignore[no-untyped-def]
+        self.keep = super().keep  # type: ignore[method-assign]  # a prompt is read in parts; audited are the steps
+        try:
+            return super().prefill(ids)
+        finally:
+            del self.keep
+
+
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, draft = models(kind)
+    monkeypatch.setattr(found, "open", lambda capacity, taps=(): Audited(found, capacity, taps))
+    monkeypatch.setattr(draft, "open", lambda capacity, taps=(): Audited(draft, capacity, taps))
+    Audited.checked, Audited.worst = 0, 0.0
+    kept = run(BEAM, (found, draft), WARM, 40)
+    assert Audited.checked > len(kept.steps), "the target's steps and the drafter's"
+    assert Audited.worst < 1e-10
+
+
+@pytest.mark.parametrize("name", ["prompt_lookup", "token_recycling", "suffix_decoding"])
+def test_methods_without_a_model_run_through_the_same_pass(name: str) -> None:
+    pair = models("hybrid")
+    prompt = PROMPT * 3
+    kept = run({}, pair, GREEDY, 120, name, prompt)
+    assert kept.ids == run({}, pair, GREEDY, 120, "autoregressive", prompt).ids
+    assert any(step.path for step in kept.steps)
+    assert any(note.type == "ssm_mask" for step in kept.steps for note in step.notes)
+
+
+def test_a_chain_drafted_by_the_same_model_runs_too() -> None:
+    """The draft model of speculative sampling goes back in its text, which a state-space session does by replay."""
+    pair = models("pure")
+    kept = run({"gamma": 4}, pair, GREEDY, 120, "speculative_sampling")
+    assert tuple(kept.ids) == alone("pure", torch.float64, "greedy")[:120]
+    assert any(len(step.path) == 4 for step in kept.steps)
+
+
+def test_what_cannot_run_says_why() -> None:
+    found, draft = models("hybrid")
+    with pytest.raises(ModelUnavailable, match="hybrid-small"):
+        compose(BEAM, tiny_target(), draft, GREEDY)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="drawn"):
+        compose({**BEAM, "rule": "ratio"}, found, draft, GREEDY)
+    with pytest.raises(ModelUnavailable, match="eagle3"):
+        compose({}, found, draft, GREEDY, "eagle3")
+
+
+# The ratio test: the law of three tokens by enumeration, with the drafter's own laws in it.
+VOCAB = 3
+SHORT = [1, 2, 0, 1]
+SHAPE = shape_from_counts([[3], [2, 1]])
+
+
+def context(warp: Warp) -> Context:
+    return Context(SHORT, len(SHORT), 0, warp, Noise(3), torch.device("cpu"), 50, story=False)
+
+
+@lru_cache(maxsize=None)
+def doubtful() -> tuple[HybridTarget, HybridTarget]:
+    """Over three tokens, a target and a drafter whose laws are neither 0 nor 1."""
+    made = [hybrid(vocab=VOCAB, seed=seed) for seed in (0, 4)]
+    for model in made:
+        model.get_output_embeddings().weight.mul_(0.15)
+    return target(made[0]), target(made[1])
+
+
+def world_of(found: HybridTarget, drafter: TreeModelDrafter, warp: Warp) -> World:
+    """Both models' laws after every text of up to two tokens, the target's one token at a time."""
+    world, rows = World(VOCAB, 0, warp), []
+    for depth in range(3):
+        texts = [[*SHORT, *more] for more in itertools.product(range(VOCAB), repeat=depth)]
+        logits = torch.stack([found.open(20).prefill(text).logits[0] for text in texts])
+        rows.append(logits.view(*[VOCAB] * depth, VOCAB))
+    world.target = tuple(rows)
+    world.p0, world.p1, world.p2 = (warp.probabilities(table) for table in world.target)
+    tokens, parents = [SHORT[-1], *range(VOCAB)], [-1] + [0] * VOCAB
+    first = drafter.logits(context(warp), tokens, parents, [0])
+    second = drafter.logits(context(warp), tokens, parents, range(1, 1 + VOCAB))
+    assert first is not None and second is not None
+    world.drafter = (first[0], second, torch.zeros(VOCAB, VOCAB, VOCAB, dtype=torch.float64))
+    return world
+
+
+@pytest.mark.parametrize("warp", [Warp(1.0), Warp(0.6)], ids=["plain", "cool"])
+def test_a_drawn_tree_under_the_ratio_test_keeps_the_law(warp: Warp, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, draft = doubtful()
+    drafter = TreeModelDrafter(draft, VOCAB)
+    drafter.begin(context(warp), None)
+    world = world_of(found, drafter, warp)
+    law = exact_law(world, drawn(world, SHAPE), Rejection(), monkeypatch)
+    assert float((law - world.law()).abs().max()) < 1e-12
+
+
+def test_whole_runs_under_the_ratio_test_keep_the_law_too() -> None:
+    (found, draft), warp, runs = doubtful(), Warp(1.0), 400
+    drafter = TreeModelDrafter(draft, VOCAB)
+    drafter.begin(context(warp), None)
+    expected = runs * world_of(found, drafter, warp).law()
+    counts = torch.zeros_like(expected)
+    values: Values = {"depth": 2, "width": 3, "nodes": 6, "tree": "drawn", "rule": "ratio"}
+    for seed in range(runs):
+        first, second, third = decode(found, compose(values, found, draft, warp), SHORT, 3, warp, seed, "off").ids  # type: ignore[arg-type]
+        counts[first, second, third] += 1
+    assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
+
+
+def test_the_laws_kept_with_a_drawn_tree_are_the_ones_its_children_came_from() -> None:
+    found, draft = doubtful()
+    drafter = TreeModelDrafter(draft, VOCAB)
+    drafter.begin(context(WARM), None)
+    grown = Sampled(SHAPE).grow(drafter, context(WARM))
+    for node, law in grown.proposals.items():
+        text = [*SHORT[:-1], *(grown.tree.host_tokens[one] for one in grown.tree.shape.path(node))]
+        own = WARM.probabilities(draft.open(20).prefill(text).logits)[0]
+        assert torch.allclose(law.probability, own, atol=1e-12)
