@@ -202,6 +202,24 @@ def _searched(laws: Laws, chance: random.Random) -> Told:
     return Told(*told, [note])
 
 
+def _decays(laws: Laws, chance: random.Random) -> Told:
+    """Three heads that forget slowly, evenly and at once, over a tree of thirteen nodes."""
+    sketch = dynamic(laws, 4, 3, 13, lambda level, mass: True, most=0)
+    heads = []
+    for name, layer, head, scale in (("slow", 0, 2, 0.01), ("middle", 2, 0, 0.15), ("fast", 4, 5, 2.0)):
+        fade: list[float] = []
+        for leaf in sketch.leaves[: sketch.kept]:
+            above = fade[leaf.parent] if leaf.parent >= 0 else 0.0
+            fade.append(round(above - scale * chance.uniform(0.4, 1.6), 3))
+        heads.append({"name": name, "layer": layer, "head": head, "fade": fade})
+    state, nodes = 5 * 6 * 64 * 64 * 4, sketch.kept
+    data = {
+        "heads": heads, "taps": 4, "layers": ["state"] * 3 + ["attention"] + ["state"] * 2, "state_bytes": state,
+        "per_node_bytes": nodes * state, "replay_bytes": nodes * 5 * (512 + 6) * 4,
+    }  # fmt: skip
+    return Told(sketch, *walk(sketch), [_growth(sketch), Note("ssm_mask", data)], calls=4)
+
+
 TELLERS: dict[str, tuple[str, str, float, Teller]] = {
     "eagle2": ("EAGLE-2", "exact", 0.0, _dynamic),
     "ddd": ("Dynamic Depth Decoding", "exact", 0.0, _mass),
@@ -211,6 +229,7 @@ TELLERS: dict[str, tuple[str, str, float, Teller]] = {
     "medusa": ("Medusa", "relaxed", 1.0, _heads),
     "deer": ("DEER", "exact", 0.0, _resolved),
     "diffuspec": ("DiffuSpec", "exact", 0.0, _searched),
+    "stree": ("STree", "exact", 0.0, _decays),
 }
 
 

@@ -58,7 +58,9 @@ def stacked(layers: Sequence[Recurrence]) -> Recurrence:
     """Layers of one shape as one, for :func:`replayed`."""
     first = layers[0]
     names = ("kernel", "bias", "rate", "skip")
-    return Recurrence(*(torch.stack([getattr(one, name) for one in layers]) for name in names), first.groups, first.state)
+    return Recurrence(
+        *(torch.stack([getattr(one, name) for one in layers]) for name in names), first.groups, first.state
+    )
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ class Parameters:
     """The published demo drafts four levels with three beams."""
 
     depth: int = number(4, 1, 16, "Deepest level, and drafter passes a round; the published demo has 4.", "levels")
-    width: int = number(3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes")
+    width: int = number(
+        3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes"
+    )
     nodes: int = number(12, 0, 96, "Nodes kept of a beam's candidates; 0 keeps as many as pay in each round.", "nodes")
     tree: str = choice(
         "beam",
@@ -68,7 +70,9 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
         )
     draft = parts.draft_model()
     if draft.target is None:
-        raise ModelUnavailable(f"{draft.name} can only extend a chain, so it drafts no trees: choose another draft model.")
+        raise ModelUnavailable(
+            f"{draft.name} can only extend a chain, so it drafts no trees: choose another draft model."
+        )
     if parameters.rule == "ratio" and parameters.tree != "drawn":
         raise BadInput("The ratio test needs children that were drawn from the drafter's law: choose the drawn tree.")
     drafter = TreeModelDrafter(draft.target, parts.target.vocab_size)
@@ -88,4 +92,6 @@ def _shape(parameters: Parameters) -> TreeShape:
     for _ in range(parameters.depth):
         level = [(*path, rank) for path in level for rank in range(parameters.width - sum(path))]
         paths += level
-    return shape_from_paths(sorted(paths, key=lambda path: (2 * sum(path) + len(path), path))[: parameters.nodes or None])
+    return shape_from_paths(
+        sorted(paths, key=lambda path: (2 * sum(path) + len(path), path))[: parameters.nodes or None]
+    )

@@ -38,13 +38,13 @@ def can_branch(model: Any) -> bool:
 
 def anatomy(model: Any) -> Anatomy:
     """The parts of ``model``. Raises ModelUnavailable for a class whose recurrence is another one."""
-    reader = _READERS.get(type(model).__name__)
-    if reader is None:
+    parts_of = _READERS.get(type(model).__name__)
+    if parts_of is None:
         raise ModelUnavailable(
             f"{type(model).__name__} has recurrent layers, and only Mamba-2's can hold the branches of a draft tree here: "
             f"choose a target of the classes {', '.join(_READERS)}, or one whose layers all attend."
         )
-    return reader(model)
+    return parts_of(model)
 
 
 def _bamba(model: Any) -> Anatomy:

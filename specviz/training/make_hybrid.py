@@ -80,7 +80,9 @@ def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
     """The target that ships, frozen, and its tokenizer."""
     path = WEIGHTS / "hybrid.safetensors"
     if not path.is_file():
-        raise ModelUnavailable("The drafter imitates the hybrid target: make it first with `python -m specviz train hybrid`.")
+        raise ModelUnavailable(
+            "The drafter imitates the hybrid target: make it first with `python -m specviz train hybrid`."
+        )
     packed = read_model(path)
     return packed.model.to(device).eval().requires_grad_(False), packed.tokenizer
 

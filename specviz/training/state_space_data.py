@@ -42,7 +42,8 @@ class Corpus:
 def texts(dialogues: data.Dialogues, tokenizer: object) -> Texts:
     """The usable dialogues, read with the tokenizer they were written in."""
     training, held_out = data.split(dialogues)
-    return Texts(*([one for one in (_text(dialogues, number, tokenizer) for number in part) if one] for part in (training, held_out)))
+    parts = ([_text(dialogues, number, tokenizer) for number in part] for part in (training, held_out))
+    return Texts(*([one for one in part if one] for part in parts))
 
 
 def _text(dialogues: data.Dialogues, number: int, tokenizer: object) -> str:
@@ -74,7 +75,9 @@ def small_tokenizer(training: Sequence[str], size: int = VOCABULARY) -> Tokenize
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     made.train_from_iterator(
         training,
-        trainers.BpeTrainer(vocab_size=size, special_tokens=[START, END], initial_alphabet=alphabet, show_progress=False),
+        trainers.BpeTrainer(
+            vocab_size=size, special_tokens=[START, END], initial_alphabet=alphabet, show_progress=False
+        ),
     )
     return made
 

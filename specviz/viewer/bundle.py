@@ -16,7 +16,7 @@ ORDER = (
 # Later ones win where two rules are equally particular.
 STYLES = (
     "colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "sight", "lookup",
-    "diffusion", "run", "phone",
+    "diffusion", "state", "run", "phone",
 )  # fmt: skip
 
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.

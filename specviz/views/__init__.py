@@ -26,6 +26,7 @@ from specviz.views.reward import reward
 from specviz.views.rows import rows
 from specviz.views.speed_explained import speed_explained
 from specviz.views.speed_table import speed_table
+from specviz.views.ssm_mask import ssm_mask
 from specviz.views.successors import successors
 from specviz.views.suffix import suffix
 from specviz.views.time_shares import time_shares
@@ -55,6 +56,7 @@ NOTES = {
     "visual_tokens": visual_tokens,
     "entropy_map": entropy_map,
     "residuals": residuals,
+    "ssm_mask": ssm_mask,
 }
 """Note type -> the view of that note, called with a trace, the step's index and a theme."""
 
@@ -85,6 +87,7 @@ __all__ = [
     "rows",
     "speed_explained",
     "speed_table",
+    "ssm_mask",
     "successors",
     "suffix",
     "time_shares",

@@ -22,6 +22,7 @@ TITLES = {
     "growth": "Expand and rerank", "mass": "Beam mass", "traversal": "Leaf to root", "reward": "Tree reward",
     "blocks": "Blocks", "heads": "Independent heads", "typical": "Typical acceptance",
     "denoised": "Masks resolved", "lattice": "Lattice search",
+    "ssm_mask": "Decay mask",
 }  # fmt: skip
 
 

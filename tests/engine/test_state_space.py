@@ -27,7 +27,13 @@ from specviz.engine.tree import TreeShape, chain
 from tests.tiny_hybrid import random_parents
 
 # nodes, heads, head size, state, groups, taps: the oracle's own list.
-SHAPES = [(1, 4, 8, 16, 1, 4), (13, 4, 8, 16, 1, 4), (40, 8, 16, 32, 2, 4), (64, 8, 16, 64, 1, 4), (40, 8, 16, 32, 8, 3)]
+SHAPES = [
+    (1, 4, 8, 16, 1, 4),
+    (13, 4, 8, 16, 1, 4),
+    (40, 8, 16, 32, 2, 4),
+    (64, 8, 16, 64, 1, 4),
+    (40, 8, 16, 32, 8, 3),
+]
 LIMITS = {torch.float64: 2e-14, torch.float32: 2e-5}
 
 
@@ -50,7 +56,9 @@ class Case:
         return tree_scan(self.layer, self.inputs, self.steps, self.window, self.state, self.shape)
 
 
-def case(nodes: int, heads: int, size: int, state: int, groups: int, taps: int, seed: int = 0, branch: float = 0.5) -> Case:
+def case(
+    nodes: int, heads: int, size: int, state: int, groups: int, taps: int, seed: int = 0, branch: float = 0.5
+) -> Case:
     chance = torch.Generator().manual_seed(seed)
     channels = heads * size + 2 * groups * state
 
@@ -182,7 +190,9 @@ class TestTraps:
         fade = torch.tensor([[0.0], [-60.0], [-1.0], [-95.0]])
         seen = TreeShape((-1, 0, 0, 2)).ancestors
         late = (fade.T[:, :, None] - fade.T[:, None, :]).exp() * seen
-        assert not late.isfinite().all(), "the exponential overflows between branches, and 0 times infinity is no number"
+        assert not late.isfinite().all(), (
+            "the exponential overflows between branches, and 0 times infinity is no number"
+        )
         right = decays(fade, seen)
         assert right.isfinite().all() and bool((right[0][~seen] == 0).all())
 

@@ -43,7 +43,9 @@ def models(kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02) -
     return target(model), target(near(model, noise))
 
 
-def compose(values: Values, found: HybridTarget, draft: HybridTarget | None, warp: Warp, name: str = "stree") -> Composition:
+def compose(
+    values: Values, found: HybridTarget, draft: HybridTarget | None, warp: Warp, name: str = "stree"
+) -> Composition:
     def draft_model() -> DraftModel:
         assert draft is not None
         return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
@@ -78,7 +80,9 @@ def test_same_tokens_as_one_by_one(tree: str, kind: str, warped: str) -> None:
 
 @pytest.mark.parametrize("warped", ["greedy", "nucleus"])
 def test_same_tokens_in_float32(warped: str) -> None:
-    assert tuple(run(BEAM, models("hybrid", torch.float32), WARPS[warped]).ids) == alone("hybrid", torch.float32, warped)
+    assert tuple(run(BEAM, models("hybrid", torch.float32), WARPS[warped]).ids) == alone(
+        "hybrid", torch.float32, warped
+    )
 
 
 def test_a_drafter_that_is_the_target_is_accepted_whole() -> None:
@@ -247,7 +251,8 @@ def test_whole_runs_under_the_ratio_test_keep_the_law_too() -> None:
     counts = torch.zeros_like(expected)
     values: Values = {"depth": 2, "width": 3, "nodes": 6, "tree": "drawn", "rule": "ratio"}
     for seed in range(runs):
-        first, second, third = decode(found, compose(values, found, draft, warp), SHORT, 3, warp, seed, "off").ids  # type: ignore[arg-type]
+        composition = compose(values, found, draft, warp)
+        first, second, third = decode(found, composition, SHORT, 3, warp, seed, "off").ids  # type: ignore[arg-type]
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
 

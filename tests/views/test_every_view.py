@@ -59,6 +59,7 @@ VIEWS: dict[str, tuple[str, Callable[[Trace, str], Drawn]]] = {
     "typical": ("medusa", lambda trace, theme: views.typical(trace, 5, theme)),
     "denoised": ("deer", lambda trace, theme: views.denoised(trace, 5, theme)),
     "lattice": ("diffuspec", lambda trace, theme: views.lattice(trace, 5, theme)),
+    "ssm_mask": ("stree", lambda trace, theme: views.ssm_mask(trace, 5, theme)),
     "reliability": ("eagle2", views.reliability),
 }
 FIGURES = [name for name in VIEWS if name not in ("speed_table", "output_strip")]

@@ -64,6 +64,15 @@ DATA: dict[str, dict[str, Any]] = {
             {"head": 2, "tokens": [4, 9], "texts": [" is", " sun"], "probability": [0.5, 0.1]},
         ]
     },
+    "ssm_mask": {
+        "heads": [
+            {"name": "slow", "layer": 0, "head": 1, "fade": [-0.01, -0.02, -0.03, -0.04, -0.05, -0.03]},
+            {"name": "middle", "layer": 2, "head": 0, "fade": [-0.1, -0.3, -0.4, -0.9, -0.6, -0.7]},
+            {"name": "fast", "layer": 2, "head": 3, "fade": [-2.0, -4.0, -5.0, -8.0, -6.0, -9.0]},
+        ],
+        "taps": 4, "layers": ["state", "attention", "state"], "state_bytes": 8192, "per_node_bytes": 49152,
+        "replay_bytes": 2400,
+    },
     "typical": {
         "positions": [
             {"node": 1, "token": 2, "text": " sky", "p": 0.9, "threshold": 0.09, "entropy": 0.3},

@@ -168,3 +168,30 @@ def test_every_verdict_of_the_new_rules_has_its_sentence() -> None:
         "Rejected: p 0.200 is above the threshold 0.090, but another branch went further.",
         "Rejected: p 0.010 is not above the threshold 0.090.",
     ]
+
+
+def test_the_decay_mask_leaves_other_branches_empty_and_never_grows_down_a_path() -> None:
+    figure = views.ssm_mask(noted("ssm_mask"), 0)
+    assert figure.layout.title.text == "Step 1 · a tree of 6 nodes in one pass, 2 accepted"
+    cells = next(one for one in figure.data if one.name == "ancestors")
+    left = {(row, column): value for row, column, value in zip(cells.y, cells.x, cells.customdata, strict=True)}
+    parents = [node.parent for node in TREE.nodes]
+    for node in range(6):  # the seventh was pruned, and never in the pass
+        seen = sorted(column for row, column in left if row == node)
+        path = [node]
+        while parents[path[-1]] >= 0:
+            path.append(parents[path[-1]])
+        assert seen == sorted(path), "a node's row holds its ancestors and itself"
+        assert left[node, node] == 1.0
+        assert all(left[node, below] >= left[node, above] for above, below in zip(seen, seen[1:], strict=False))
+    carried = next(one for one in figure.data if one.name == "carried state").customdata
+    assert carried[3] == pytest.approx(0.407, abs=1e-3), "exp(-0.9) of the carried state"
+    assert any("convolution reads 0, 1 and 2 carried" in one for one in hovers(figure))
+    assert "20 times what the replay takes" in figure.layout.title.subtitle.text.replace("<br>", " ")
+
+
+def test_the_decay_mask_shows_the_head_that_was_asked_for() -> None:
+    slow, fast = (views.ssm_mask(noted("ssm_mask"), 0, head=name) for name in ("slow", "fast"))
+    assert "layer 0, head 1" in slow.layout.title.subtitle.text and "layer 2, head 3" in fast.layout.title.subtitle.text
+    kept = [next(one for one in figure.data if one.name == "carried state").customdata[-1] for figure in (slow, fast)]
+    assert kept[0] > 0.9 > kept[1]

@@ -35,6 +35,7 @@ const notebook = (() => {
   function draw(pane, stage) {
     const { notes } = stage.step || { notes: [] };
     const note = chosen(stage);
+    stage.pointing = null; // of the drawing that was here
     if (!note) return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
     stage.column = Math.max(230, pane.clientWidth - 26);
     // On a phone a pane is as tall as what is in it; elsewhere a drawing does well to fit without scrolling.

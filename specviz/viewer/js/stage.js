@@ -31,6 +31,7 @@ class Stage {
 
   reset() {
     Object.assign(this, { cursor: -1, node: null, picked: false, clock: 0, opened: new Set(), zoom: 1 });
+    Object.assign(this, { pointed: null, pointing: null });
     this.follow = true;
     this.fresh = true;
     if (this.player) this.player.stop();
@@ -85,6 +86,7 @@ class Stage {
     this.cursor = cursor;
     this.opened = new Set();
     this.picked = false;
+    this.pointed = null;
     this.node = Stage.telling(this.step);
     this.touch("cursor", "node");
     this.root.dispatchEvent(new CustomEvent("specviz:step", { bubbles: true, detail: { step: cursor } }));
@@ -115,6 +117,13 @@ class Stage {
     this.node = node;
     this.touch("node");
     this.root.dispatchEvent(new CustomEvent("specviz:node", { bubbles: true, detail: { step: this.cursor, node } }));
+  }
+
+  /** The pointer is over a node, or over none: for drawings that follow it. */
+  point(node) {
+    if (node === this.pointed) return;
+    this.pointed = node;
+    if (this.pointing) this.pointing(node);
   }
 
   /** The next step where the target overruled the draft, or the first one again. */

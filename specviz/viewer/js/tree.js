@@ -58,6 +58,7 @@ class Tree {
       { passive: false },
     );
     stage.tip.over(this.svg, (event) => this.describe(event));
+    this.svg.addEventListener("pointerleave", () => stage.point(null));
   }
 
   /** Pick a node, or open the branch a count stands for. */
@@ -76,6 +77,8 @@ class Tree {
   describe(event) {
     const { step } = this.stage;
     const group = event.target.closest ? event.target.closest("[data-id]") : null;
+    const over = group ? Number(group.dataset.id) : null;
+    this.stage.point(Number.isInteger(over) ? over : null);
     if (!group || !step) return null;
     const name = group.dataset.id;
     if (name.startsWith("chip")) {

@@ -1,0 +1,246 @@
+// A state-space target's mask: what is left of every ancestor at every node, a node's decay path, and what states cost.
+const ssmMask = (() => {
+  const MOST = 96;
+  const { text, line, box } = sketch;
+
+  function read(note, step) {
+    const heads = study
+      .list(note.heads)
+      .slice(0, 6)
+      .map((head) => ({ ...head, fade: study.list(head.fade).slice(0, MOST).map(study.number) }))
+      .filter((head) => head.fade.length && head.fade.every((one) => one !== null));
+    const count = Math.min(step.nodes.length, ...heads.map((head) => head.fade.length));
+    const paths = [];
+    for (let id = 0; id < count; id += 1) paths.push([...(paths[step.nodes[id].parent] || []), id]);
+    const whole = (name) => Math.max(0, study.number(note[name]) || 0);
+    const bytes = { one: whole("state_bytes"), each: whole("per_node_bytes"), replay: whole("replay_bytes") };
+    return { heads, count, paths, taps: Math.min(16, whole("taps") || 1), layers: study.list(note.layers), bytes };
+  }
+
+  const moments = (told) =>
+    told.heads.map((head, place) => ({
+      key: study.text(head.name) || `head ${place}`,
+      label: `${words.short(study.text(head.name), 12) || "A"} head`,
+      head,
+    }));
+
+  const left = (head, at, from) => Math.exp(Math.min(0, head.fade[at] - (from === null ? 0 : head.fade[from])));
+
+  /** The node whose path is shown: the one pointed at, else the chosen one, else where the walk ended. */
+  function focus(told, stage) {
+    const known = (id) => (Number.isInteger(id) && id >= 0 && id < told.count ? id : null);
+    return known(stage.pointed) ?? known(stage.node) ?? known(stage.step.end.id) ?? 0;
+  }
+
+  /** What the convolution of `id` reads: nodes of its own path, then so many inputs from before the root. */
+  function reads(told, id) {
+    const own = told.paths[id].slice(-told.taps);
+    return { own: new Set(own), before: told.taps - own.length };
+  }
+
+  function sentence(told, step, head, id) {
+    const path = told.paths[id];
+    const { own, before } = reads(told, id);
+    const carried = words.chance(left(head, id, null));
+    const name = words.token(step.nodes[id].text, 20);
+    const where = `layer ${head.layer}, head ${head.head}`;
+    const early = before ? ` and ${words.count(before, "input")} from before the root` : "";
+    return (
+      `Down to ${name} the decays of ${words.count(path.length, "node")} multiply: ${carried} of the carried state is left ` +
+      `(${where}). Its convolution reads ${own.size === 1 ? "the node itself" : `the last ${own.size} nodes of its path`}${early}, ` +
+      "whatever stands beside them in the pass."
+    );
+  }
+
+  function cell(x, y, side, kind, share) {
+    const made = box(x + 0.5, y + 0.5, side - 1, side - 1, kind, Math.min(2, side / 5));
+    if (share !== undefined) made.setAttribute("fill-opacity", (0.06 + 0.94 * share).toFixed(3));
+    return made;
+  }
+
+  /** Row t, column s: empty where s is no ancestor. The first column is the carried state. */
+  function matrix(told, step, stage, head, at) {
+    const { u } = stage;
+    const named = told.count <= 40;
+    const start = named ? 84 * u : 22 * u;
+    const high = Math.max(150 * u, stage.tall - 236 * u);
+    const side = Math.max(3, Math.min(19 * u, (stage.column - start - 8) / (told.count + 1.4), high / told.count));
+    const x = (column) => start + (column < 0 ? 0 : (column + 1.4) * side);
+    const top = 17 * u;
+    const rows = told.paths.map((path, id) => {
+      const y = top + id * side;
+      const parts = [box(0, y, x(told.count - 1) + side, side, "sv-maskrow", 0)];
+      if (named) {
+        const said = { anchor: "end", size: Math.min(11.5, side / u), kind: id === at ? "sv-word" : "sv-word sv-mute" };
+        parts.push(text(stage, start - 6 * u, y + side * 0.72, words.token(step.nodes[id].text, 9), said));
+      }
+      parts.push(cell(x(-1), y, side, "sv-decay sv-carried", left(head, id, null)));
+      for (const one of path) parts.push(cell(x(one), y, side, "sv-decay", left(head, id, one)));
+      return dom.s("g", { "data-id": id }, parts);
+    });
+    const nothing = told.paths.map((path, id) => {
+      const seen = new Set(path);
+      return told.paths.map((_, other) =>
+        other < id && !seen.has(other) ? cell(x(other), top + id * side, side, "sv-unseen") : null,
+      );
+    });
+    const heading = [
+      text(stage, x(-1) + side / 2, 11 * u, "h₀", { anchor: "middle", bold: true }),
+      text(stage, x(0), 11 * u, "what each node wrote →", { kind: "sv-mute" }),
+    ];
+    const height = top + told.count * side + 6;
+    return { parts: [nothing, rows, heading], mark: marks(told, at, x, top, side), height, x, top, side };
+  }
+
+  /** Outlines over the matrix: the path of the node in focus, and what its convolution reads. */
+  function marks(told, at, x, top, side) {
+    const y = top + at * side;
+    const { own } = reads(told, at);
+    const ring = (id) => cell(x(id), y, side, own.has(id) ? "sv-tapring" : "sv-pathring");
+    return [box(0, y, x(told.count - 1) + side, side, "sv-focusrow", 2), told.paths[at].map(ring)];
+  }
+
+  /** The path itself, from the carried state down to the node, with what is left of each at the end. */
+  function strip(told, step, stage, head, at, top) {
+    const { u } = stage;
+    const path = told.paths[at];
+    const { own, before } = reads(told, at);
+    const places = [null, ...path];
+    const wide = Math.min(86 * u, stage.column / places.length);
+    const high = 26 * u;
+    const parts = places.map((id, place) => {
+      const x = place * wide;
+      const share = left(head, at, id);
+      const inside = box(x + 1, top + high - high * share, wide - 12 * u, high * share, "sv-decay", 2);
+      const name = id === null ? "carried" : words.token(step.nodes[id].text, Math.max(3, Math.floor(wide / (8 * u))));
+      return [
+        box(x + 1, top, wide - 12 * u, high, id === null || !own.has(id) ? "sv-tankwall" : "sv-tankwall sv-taps", 2),
+        inside,
+        text(stage, x + 3, top + high + 13 * u, name, { kind: "sv-word" }),
+        text(stage, x + 3, top + high + 27 * u, words.chance(share), { kind: "sv-mute" }),
+        place ? text(stage, x - 10 * u, top + high * 0.66, "→", { kind: "sv-mute" }) : null,
+      ];
+    });
+    const from = Math.max(1, places.length - told.taps) * wide;
+    const end = places.length * wide - 11 * u;
+    const said = before ? `convolution, and ${before} carried` : "convolution";
+    parts.push(line(from, top - 4, end, top - 4, "sv-tapline"));
+    parts.push(text(stage, end, top - 8 * u, said, { anchor: "end", kind: "sv-tapword" }));
+    return parts;
+  }
+
+  function size(bytes) {
+    if (bytes >= 1e6) return `${(bytes / 1e6).toFixed(1)} MB`;
+    return bytes >= 1e3 ? `${(bytes / 1e3).toFixed(bytes < 1e4 ? 1 : 0)} kB` : `${bytes} B`;
+  }
+
+  function memory(told, stage) {
+    const { u } = stage;
+    const { one, each, replay } = told.bytes;
+    if (!each) return null;
+    const start = 132 * u;
+    const room = Math.max(40, stage.column - start - 66 * u);
+    const bar = (name, bytes, place, kind) => [
+      text(stage, 0, (place * 18 + 11) * u, name),
+      box(start, (place * 18 + 1) * u, room, 12 * u, "sv-tankwall", 2),
+      box(start, (place * 18 + 1) * u, Math.max(1.5, (room * bytes) / Math.max(each, 1)), 12 * u, kind, 2),
+      text(stage, start + room + 6 * u, (place * 18 + 11) * u, size(bytes), { bold: true }),
+    ];
+    const parts = [
+      bar("a state for each node", each, 0, "sv-wasbar"),
+      bar("for the replay", replay, 1, "sv-rewardbar"),
+      bar("the one carried state", one, 2, "sv-tankfill"),
+    ];
+    const spoken = `Memory of this pass: a state for each node ${size(each)}, activations for the replay ${size(replay)}.`;
+    return sketch.frame(stage.column, 56 * u, spoken, parts);
+  }
+
+  function picture(told, step, stage, head, said) {
+    const { u } = stage;
+    const at = focus(told, stage);
+    said.textContent = sentence(told, step, head, at);
+    const drawn = matrix(told, step, stage, head, at);
+    const below = drawn.height + 24 * u;
+    const spoken = `Decay matrix of ${told.count} nodes, ${study.text(head.name)} head. ${said.textContent}`;
+    return sketch.frame(stage.column, below + 60 * u, spoken, [
+      drawn.parts,
+      drawn.mark,
+      strip(told, step, stage, head, at, below),
+    ]);
+  }
+
+  /** The picture of one head, which follows the pointer, here and over the main tree. */
+  function follow(told, step, stage, head) {
+    const said = sketch.caption();
+    const holder = dom.h("div", { class: "sv-mask" });
+    const show = () => holder.replaceChildren(picture(told, step, stage, head, said));
+    stage.pointing = () => {
+      if (!holder.isConnected) return;
+      show();
+      stage.touch("lens");
+    };
+    const under = (event) => {
+      const row = event.target.closest ? event.target.closest("[data-id]") : null;
+      stage.point(row ? Number(row.dataset.id) : null);
+    };
+    holder.addEventListener("pointermove", under);
+    holder.addEventListener("pointerleave", () => stage.point(null));
+    holder.addEventListener("click", (event) => {
+      const row = event.target.closest("[data-id]");
+      if (row) stage.pick(Number(row.dataset.id));
+    });
+    show();
+    return dom.h("div", {}, said, holder);
+  }
+
+  function draw(note, step, stage) {
+    const told = read(note, step);
+    if (told.count < 2 || !told.heads.length) {
+      return sketch.caption("Nothing was drafted in this step, so there are no branches to keep apart.");
+    }
+    const square = (kind) => box(-6, -6, 12, 12, kind);
+    const legend = sketch.key(
+      [square("sv-decay"), "left of what an ancestor wrote"],
+      [square("sv-unseen"), "another branch: nothing"],
+      [square("sv-tapring"), "read by the convolution"],
+    );
+    const kinds = told.layers.filter((kind) => kind === "state").length;
+    const mixed = `${words.count(kinds, "state layer")}, ${words.count(told.layers.length - kinds, "attention layer")}.`;
+    return dom.h(
+      "div",
+      {},
+      reel.make(stage, "ssm_mask", moments(told), (moment) => follow(told, step, stage, moment.head), 1),
+      legend,
+      memory(told, stage),
+      dom.h("p", { class: "sv-mute" }, `${mixed} Only the accepted path is replayed into the state.`),
+    );
+  }
+
+  /** In the main tree: a ring around every node of the path in focus, dashed where the convolution does not reach. */
+  function lens(note, step, stage) {
+    const told = read(note, step);
+    if (told.count < 2 || !told.heads.length) return null;
+    const at = focus(told, stage);
+    const path = new Set(told.paths[at]);
+    const { own } = reads(told, at);
+    return {
+      under: (made) =>
+        [...made.items.values()]
+          .filter((item) => item.kind === "node" && path.has(item.id))
+          .map((item) =>
+            box(
+              item.x - 4,
+              item.y - item.h / 2 - 4,
+              item.w + 8,
+              item.h + 8,
+              own.has(item.id) ? "sv-tapring" : "sv-pathring",
+              9,
+            ),
+          ),
+    };
+  }
+
+  return { draw, lens };
+})();
+
+notebook.register("ssm_mask", { title: "Decay mask", roomy: true, draw: ssmMask.draw, lens: ssmMask.lens });
