@@ -43,8 +43,8 @@ class Settings:
     seeing: float = 0.25
     batch: int = 16
     seeing_batch: int = 32
-    part: int = 4
-    questions: int = 5
+    part: int = 8
+    questions: int = 4
     teacher: float = 0.25
     peak: float = 0.004
     decay: float = 0.02
