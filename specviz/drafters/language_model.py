@@ -94,6 +94,11 @@ class SmallModel:
         tokens = torch.tensor(list(ids), dtype=torch.long, device=self._model.draft_ids.device)
         return self._model(tokens, self._cache, last_only=True)[-1]
 
+    def extend_all(self, ids: Sequence[int]) -> Tensor:
+        """Logits [token, support] after each of ``ids``, which are appended."""
+        tokens = torch.tensor(list(ids), dtype=torch.long, device=self._model.draft_ids.device)
+        return self._model(tokens, self._cache)
+
     def rewind(self, length: int) -> None:
         self._cache.keep(length)
 

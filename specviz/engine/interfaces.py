@@ -22,11 +22,14 @@ class TargetPass:
     """What one target pass gave: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers.
 
     ``story`` makes the notes of the pass itself, and is called only when somebody looks.
+    ``probed`` are the hidden states of the probe below each node, where the session was opened with one; after a prefill
+    that of the probe behind the last position alone, [1, hidden].
     """
 
     logits: Tensor
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
     story: Callable[[], tuple[Note, ...]] = tuple
+    probed: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 class Session(Protocol):
@@ -64,10 +67,11 @@ class Target(Protocol):
     dtype: torch.dtype
     tier: str
 
-    def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
+    def open(self, capacity: int, taps: Sequence[int] = (), probe: Tensor | None = None) -> Session:
         """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them.
 
-        ``taps`` are the hidden-state layers wanted.
+        ``taps`` are the hidden-state layers wanted. ``probe`` [hidden] is an embedding that stands behind every scored
+        token as if it were the next one: it sees what that token sees, and nobody sees it.
         """
 
 
@@ -221,7 +225,8 @@ class Controller(Protocol):
 
 @dataclass(frozen=True)
 class Composition:
-    """What a method is made of. ``taps`` are the target's hidden-state layers its drafter wants."""
+    """What a method is made of. ``taps`` are the target's hidden-state layers its drafter wants, ``probe`` the embedding
+    that is to stand behind every scored token (see :meth:`Target.open`)."""
 
     controller: Controller
     acceptance: Acceptance
@@ -229,3 +234,4 @@ class Composition:
     draft_name: str = ""
     warnings: tuple[str, ...] = ()
     mending: Mending | None = None
+    probe: Tensor | None = None

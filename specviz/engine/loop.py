@@ -78,7 +78,7 @@ class Decoding:
         session: Session | None = None
         try:
             capacity = min(self.target.context_length, len(self.prompt) + self.budget)
-            session = self.target.open(capacity, self.composition.taps)
+            session = self._open(capacity)
             self._prefill(session)
             yield from self._rounds(session)
         except Exception as error:  # the steps so far must survive a fault in any part, ours included
@@ -92,6 +92,13 @@ class Decoding:
             finally:
                 if session is not None:
                     session.close()
+
+    def _open(self, capacity: int) -> Session:
+        """Only methods that probe ask a target whether it can."""
+        made = self.composition
+        if made.probe is None:
+            return self.target.open(capacity, made.taps)
+        return self.target.open(capacity, made.taps, made.probe)
 
     def _rescue(self) -> Step | None:
         """The step that was settled but not yet shown when something failed, if the device still gives it."""

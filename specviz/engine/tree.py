@@ -131,6 +131,12 @@ def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
     return TreeShape(tuple(parents))
 
 
+@lru_cache(maxsize=64)
+def _with_probes(shape: TreeShape) -> TreeShape:
+    """The shape with one more leaf below each of its nodes, all of them after the nodes, in their order."""
+    return TreeShape((*shape.parents, *range(len(shape))))
+
+
 @dataclass(frozen=True)
 class DraftTree:
     """A shape with a token at each node. ``tokens`` is int64 [node] on the target's device."""
@@ -150,6 +156,11 @@ class DraftTree:
 
     def __len__(self) -> int:
         return len(self.shape)
+
+    def probed(self, token: int) -> DraftTree:
+        """The tree with a leaf that carries ``token`` below each node; the leaves come last."""
+        leaves = self.tokens.new_full((len(self),), token)
+        return DraftTree(_with_probes(self.shape), torch.cat((self.tokens, leaves)))
 
     @cached_property
     def host_tokens(self) -> tuple[int, ...]:

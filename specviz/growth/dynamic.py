@@ -39,7 +39,9 @@ class Ranking(Protocol):
     support: Tensor | None
     """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
 
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+    def logits(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> Tensor | None:
         """Raw logits [node, support] after each of ``nodes`` of the tree so far, in one forward; None when it cannot.
 
         Within a round ``tokens`` and ``parents`` only grow, and a node is asked after its parent.
@@ -80,12 +82,13 @@ class Paying:
     forward: float
 
     @staticmethod
-    def on(curve: CostCurve, tier: str = "eager", forward: float = FORWARD) -> Paying:
+    def on(curve: CostCurve, tier: str = "eager", forward: float = FORWARD, rows: int = 1) -> Paying:
         """For a machine's cost curve; the graph tier pads a pass to the next of a few widths, and pays for it.
 
-        ``forward`` is in passes of one token.
+        ``forward`` is in passes of one token; a node takes ``rows`` rows of a pass.
         """
-        widths = [padded_width(1 + nodes) if tier == "graph" else 1 + nodes for nodes in range(LARGEST + 1)]
+        taken = [rows * (1 + nodes) for nodes in range(LARGEST + 1)]
+        widths = [padded_width(width) if tier == "graph" else width for width in taken]
         return Paying(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
     def __call__(self, chances: Sequence[float], forwards: int) -> int:
@@ -161,7 +164,9 @@ class Dynamic:
     ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``.
     """
 
-    def __init__(self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: Pays | None = None) -> None:
+    def __init__(
+        self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: Pays | None = None
+    ) -> None:
         if not nodes and pays is None:
             raise ValueError("a tree of no given size needs somebody who says what pays")
         self.depth = depth

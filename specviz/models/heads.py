@@ -15,9 +15,12 @@ from torch import Tensor, nn
 from specviz.drafters import block_net, feature_file, masked_lm, ngram_model, parallel_net
 from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureStepper, Product, plain
+from specviz.drafters.recurrent_net import RecurrentNet, RecurrentStepper
+from specviz.drafters.recurrent_net import load as load_recurrent
 from specviz.drafters.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models import published_medusa
+from specviz.models.arms import load_arms
 from specviz.models.changed_heads import load_changed
 from specviz.models.folders import Progress, silent
 from specviz.models.load import LoadedText
@@ -39,6 +42,7 @@ _READERS: dict[str, Callable[[Path, Shared, TextTarget], Any]] = {
     "falcon": lambda path, shared, target: block_net.load(path, *shared, target.dtype, target.device),
     "masked_lm": lambda path, shared, target: masked_lm.load(path, shared[0], target.dtype, target.device),
     "ngrams": lambda path, shared, target: ngram_model.load(path),
+    "owl": lambda path, shared, target: load_recurrent(path, *shared, target.dtype, target.device),
 }
 _PUBLISHED: dict[str, Callable[[Repository, Fit], Any]] = {
     "eagle3": feature_net,
@@ -51,13 +55,14 @@ _KEPT: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Any]] = weakref.Weak
 def load_heads(
     kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent
 ) -> Any:
-    """The drafting network of this ``kind`` for the target: a name in the readers above or in CHANGED.
+    """The drafting network of this ``kind`` for the target: a name in the readers above or in CHANGED, or "arms"
+    for a draft model by domain.
 
     ``draft`` None, "" or the name of a kind means the one that ships; a folder or hub id stands for heads that others
     published, of a kind whose layout is known. Raises ModelUnavailable when there is none, or when it was trained for
     another target.
     """
-    if draft and draft not in {*_READERS, *CHANGED}:
+    if draft and draft not in {*_READERS, *CHANGED, "arms"}:
         return kept(target, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
     path = shipped(kind, loaded)
     return kept(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
@@ -72,6 +77,8 @@ def drafting_heads(
         return kept(target, ("laid out", id(network)), lambda: _laid_out(network))
     if isinstance(network, block_net.BlockNet):
         return kept(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
+    if isinstance(network, RecurrentNet):
+        return kept(target, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
     if not isinstance(network, FeatureNet):
         return network
     return kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
@@ -137,6 +144,8 @@ def _read(kind: str, path: Path, loaded: LoadedText, target: TextTarget) -> Any:
         base = CHANGED[kind]
         return load_changed(path, load_heads(base, None, loaded, target), WEIGHTS / f"{base}.safetensors")
     model = target.model
+    if kind == "arms":
+        return load_arms(path, WEIGHTS / "small_draft.safetensors", model.get_input_embeddings().weight, target)
     hidden = int(model.config.get_text_config().hidden_size)
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     network = _READERS[kind](path, shared, target)

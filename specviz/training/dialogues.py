@@ -74,10 +74,12 @@ def questions(stuff: Material, openings: Sequence[tuple[int, ...]]) -> list[tupl
 
 
 @torch.inference_mode()
-def answers(stuff: Material, asked: Sequence[tuple[int, ...]], temperature: float) -> list[Dialogue]:
-    """The target's answer to each question, at ``temperature``; one too long is cut."""
+def answers(
+    stuff: Material, asked: Sequence[tuple[int, ...]], temperature: float, longest: int = LONGEST_ANSWER
+) -> list[Dialogue]:
+    """The target's answer to each question, at ``temperature``; one of more than ``longest`` tokens is cut."""
     ids, mask = _padded(stuff, [(*stuff.markers.prefix, *question) for question in asked])
-    found = _generate(stuff, ids, mask, temperature, LONGEST_ANSWER)[:, ids.shape[1] :]
+    found = _generate(stuff, ids, mask, temperature, longest)[:, ids.shape[1] :]
     said = [_until(row, stuff.markers.end) for row in found.tolist()]
     return [Dialogue(question, tuple(row), temperature) for question, row in zip(asked, said, strict=True)]
 

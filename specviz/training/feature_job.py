@@ -151,7 +151,7 @@ def finish(
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in found.items()), flush=True)
     card = {
         "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
-        "data": f"{stuff.file.name} sha256 {_digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; "
+        "data": f"{stuff.file.name} sha256 {file_digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; "
         f"{sum(stuff.store.has(number) for number in stuff.training)} dialogues read",
         "licence": "Apache-2.0, as the target's",
         "spent": progress.spent(stuff.device.type),
@@ -165,5 +165,6 @@ def finish(
     print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {line}", flush=True)
 
 
-def _digest(file: Path) -> str:
+def file_digest(file: Path) -> str:
+    """The beginning of a file's SHA-256."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

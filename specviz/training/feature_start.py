@@ -110,7 +110,7 @@ def _even_out(net: FeatureNet, inputs: Tensor) -> Tensor:
     return inputs * scale
 
 
-def _fit(inputs: Tensor, wanted: Tensor) -> Tensor:
+def fit(inputs: Tensor, wanted: Tensor) -> Tensor:
     """Ridge regression: [in, out] with inputs @ it near wanted."""
     x, y = inputs.double(), wanted.double()
     gram = x.T @ x / len(x)
@@ -121,7 +121,7 @@ def _fit(inputs: Tensor, wanted: Tensor) -> Tensor:
 def _start_narrow(net: FeatureNet, rows: Sample) -> None:
     """The projection guesses the next feature; the layer starts silent."""
     inputs = _even_out(net, torch.cat((rows.embedded, rows.features), dim=-1))
-    net.fc.weight.copy_(_fit(inputs, rows.thought).T)
+    net.fc.weight.copy_(fit(inputs, rows.thought).T)
     net.layer.self_attn.o_proj.weight.zero_()
     net.layer.mlp.down_proj.weight.zero_()
 
@@ -134,7 +134,7 @@ def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
     features = _even_out(net, rows.features)
     embedded = F.rms_norm(rows.embedded, (config.hidden,), eps=config.eps)
     wanted = rows.thought / net.norm.weight.where(net.norm.weight.abs() > 1e-3, torch.ones_like(net.norm.weight))
-    found = _fit(torch.cat((features, embedded), dim=-1), wanted)
+    found = fit(torch.cat((features, embedded), dim=-1), wanted)
     net.fc.weight.copy_(found[: features.shape[1]].T)
     _attend_to_oneself(net, found[features.shape[1] :], embedded)
     attention.q_proj.weight[:, config.hidden :].zero_()

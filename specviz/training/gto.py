@@ -122,11 +122,15 @@ def chosen_starts(seen: Seen, how: Groups, chance: np.random.Generator) -> Tenso
     return torch.from_numpy(offset + taken[:, None] * how.members + np.arange(how.members))
 
 
-def branch_log(net: FeatureNet, place: Tensor, seen: Seen, starts: Tensor, branches: Sequence[tuple[int, ...]]) -> Tensor:
+def branch_log(
+    net: FeatureNet, place: Tensor, seen: Seen, starts: Tensor, branches: Sequence[tuple[int, ...]]
+) -> Tensor:
     """[start]: log-probability under ``net`` of the tokens of each start's branch (at least one), drafted from there."""
     true = Truth(net, seen.tokens, seen.features[:, eagle3.TAPS].flatten(1), starts)
     deepest = max(map(len, branches))
-    tokens = torch.tensor([(*branch, *branch[:1] * (deepest - len(branch))) for branch in branches], device=starts.device)
+    tokens = torch.tensor(
+        [(*branch, *branch[:1] * (deepest - len(branch))) for branch in branches], device=starts.device
+    )
     length = torch.tensor([len(branch) for branch in branches], device=starts.device)
     output, total, own = true.first(), torch.zeros(len(starts), device=starts.device), []
     for step in range(deepest):

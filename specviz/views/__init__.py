@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specviz.views.acceptance_by_depth import acceptance_by_depth
 from specviz.views.accepted_length import accepted_length
+from specviz.views.arms import arms
 from specviz.views.blocks import blocks
 from specviz.views.copy import copy
 from specviz.views.denoised import denoised
@@ -12,6 +13,7 @@ from specviz.views.entropy_map import entropy_map
 from specviz.views.explain import Term, explain
 from specviz.views.growth import growth
 from specviz.views.heads import heads
+from specviz.views.last_state import last_state
 from specviz.views.latency_lanes import latency_lanes
 from specviz.views.lattice import lattice
 from specviz.views.mass import mass
@@ -57,6 +59,8 @@ NOTES = {
     "entropy_map": entropy_map,
     "residuals": residuals,
     "ssm_mask": ssm_mask,
+    "last_state": last_state,
+    "arms": arms,
 }
 """Note type -> the view of that note, called with a trace, the step's index and a theme."""
 
@@ -65,6 +69,7 @@ __all__ = [
     "Term",
     "acceptance_by_depth",
     "accepted_length",
+    "arms",
     "blocks",
     "copy",
     "denoised",
@@ -73,6 +78,7 @@ __all__ = [
     "explain",
     "growth",
     "heads",
+    "last_state",
     "latency_lanes",
     "lattice",
     "mass",

@@ -83,6 +83,15 @@ class Story:
         rows = [Story({name: row}, f"{self.where}, {name} {place + 1}") for place, row in enumerate(self._list(name))]
         return [row.wholes(name, below) for row in rows]
 
+    def names(self, name: str, most: int = MOST_ROWS) -> list[str]:
+        """A list of words, the first few."""
+        return [str(one) for one in self._list(name)[:most]]
+
+    def lists(self, name: str, most: int = MOST_ROWS) -> list[list[float]]:
+        """A list of lists of finite numbers, the first few."""
+        rows = [Story({name: row}, f"{self.where}, {name} {place + 1}") for place, row in enumerate(self._list(name)[:most])]
+        return [row.finite(name) for row in rows]
+
     def finite(self, name: str) -> list[float]:
         """A list of finite numbers, however many."""
         return self.numbers(name, len(self._list(name)))

@@ -187,8 +187,8 @@ class _Audit:
         self.target, self.checked, self.worst = target, 0, 0.0
         self._open = target.open
 
-    def open(self, capacity: int, taps: tuple[int, ...] = ()) -> object:
-        session = self._open(capacity, taps)
+    def open(self, capacity: int, taps: tuple[int, ...] = (), probe: torch.Tensor | None = None) -> object:
+        session = self._open(capacity, taps, probe)
         text: list[int] = []
         prefill, score, keep = session.prefill, session.score, session.keep
 

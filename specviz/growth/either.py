@@ -1,0 +1,71 @@
+"""Two halves of a method, one of which drafts in each round: a memory while it is sure, else a network's tree.
+
+The hybrid of OWL and suffix decoding, HOWL (arXiv 2510.07535): the memory's score, the tokens it expects to be right, is
+held against a threshold. Without a memory the network drafts always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
+from specviz.trace.schema import Note
+
+
+class Either:
+    """``memory`` proposes nothing where it is not sure enough (None: there is none); ``looked`` turns what it proposes into
+    a tree, ``growth`` does so with the ``network``. ``probed`` is told to the reader: whether probes stand behind tokens.
+    """
+
+    def __init__(
+        self, network: Drafter, growth: Growth, memory: Drafter | None = None, looked: Growth | None = None,
+        threshold: float | None = None, probed: bool = False,
+    ) -> None:  # fmt: skip
+        if (memory is None) != (looked is None):
+            raise ValueError("a memory needs somebody who makes a tree of what it proposes")
+        self.network = network
+        self.growth = growth
+        self.memory = memory
+        self.looked = looked
+        self.threshold = threshold
+        self.probed = probed
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.network.begin(context, prefill)
+        if self.memory is not None:
+            self.memory.begin(context, prefill)
+
+    def draft(self, context: Context) -> Draft:
+        found = None
+        if self.memory is not None and self.looked is not None:
+            found = self.looked.grow(self.memory, context)
+            if len(found.tree) > 1:
+                return replace(found, notes=self._notes("suffix", context, found, found))
+        grown = self.growth.grow(self.network, context)
+        return replace(grown, notes=self._notes("tree", context, grown, found))
+
+    def _notes(self, half: str, context: Context, drafted: Draft, looked: Draft | None) -> tuple[Note, ...]:
+        """The method's own note first, then those of the half that drafted; the memory's score where somebody looks."""
+        if not context.story:
+            return drafted.notes
+        score = None if looked is None or not looked.notes else looked.notes[0].data.get("score")
+        data = {
+            "half": half,
+            "length": len(context.ids),
+            "score": score,
+            "threshold": self.threshold,
+            "probed": self.probed,
+        }
+        return Note("last_state", data), *drafted.notes
+
+    def observe(self, finished: Round) -> None:
+        self.network.observe(finished)
+        if self.memory is not None:
+            self.memory.observe(finished)
+
+    def close(self) -> None:
+        try:
+            self.network.close()
+        finally:
+            if self.memory is not None:
+                self.memory.close()

@@ -1,0 +1,65 @@
+"""HOWL (Lee et al. 2510.07535): OWL's tree, or what followed before where the text repeats itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods import owl
+from specviz.methods.parameters import number
+from specviz.methods.registry import method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters(owl.Parameters):
+    """The paper does not state its threshold; ours is about what one of OWL's trees brings on a model of this size."""
+
+    threshold: float = number(
+        1.5,
+        0.0,
+        16.0,
+        "Tokens the memories must expect to be right to draft instead of the network.",
+        "tokens",
+        step=0.5,
+    )
+    most: int = number(32, 1, 64, "Most tokens that are drafted from memory, however long the match.", "tokens")
+    remembered: int = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
+
+
+@method(
+    name="howl",
+    title="HOWL",
+    summary="Suffix trees draft where the text repeats itself, OWL's recurrence everywhere else, chosen by score.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    family="features",
+    claim="τ 6.14 and over 3× on texts of 4K to 64K tokens with Llama 3.1 8B.",
+    paper=owl.PAPER,
+    look_at="The badge of each step: long copies from the text, short trees from the network, never both.",
+    parameters=Parameters,
+    weights=("owl",),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.drafters.output_store import OutputStore
+    from specviz.drafters.retrieval import Retrieval
+    from specviz.drafters.suffix_guess import LengthRule
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.either import Either
+    from specviz.growth.retrieved import Retrieved
+
+    store = None
+    if parameters.remembered:
+        store = parts.recall(("target_outputs", parts.target.name), OutputStore)
+        store.most_outputs = parameters.remembered
+    # A draft of nothing expects nothing, so a threshold of 0 takes every guess there is.
+    memory = Retrieval(store, LengthRule(parameters.most), parameters.threshold)
+    network, inner = owl.drafting(parameters, parts)
+    controller = Either(inner.network, inner.growth, memory, Retrieved(), parameters.threshold, parameters.probe)
+    probe = network.probe if parameters.probe else None
+    return Composition(controller, Match(), (network.config.tap,), draft_name="owl", probe=probe)

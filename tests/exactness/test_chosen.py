@@ -1,0 +1,238 @@
+"""The ladder for rounds whose drafter is chosen by what the text said so far: the choice leaves the law as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from specviz.acceptance.rejection import Rejection
+from specviz.drafters.judged import JudgedCopy, JudgedModel
+from specviz.drafters.language_model import SmallModel
+from specviz.engine.interfaces import Composition, Context, Draft, Proposal
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree, chain
+from specviz.growth.chosen import Arm, Chosen
+from specviz.growth.choosers import NormalHedge, UpperConfidence
+from specviz.growth.hindsight import expected_length
+from specviz.growth.sampled import Sampled
+from tests.drafters.tiny_arms import arm, compose
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.exactness.worlds import World, drawn, exact_law
+from tests.tiny import decode, tiny_target
+
+METHODS: list[tuple[str, dict[str, object]]] = [
+    ("not_a_bandit", {"gamma": 4}),
+    ("not_a_bandit", {"gamma": 3, "loss": "acceptance", "keep": 1.0}),
+    ("not_a_bandit", {"gamma": 4, "arm": "copy"}),
+    ("bandit_ucb", {"gamma": 4}),
+    ("bandit_exp3", {"gamma": 4}),
+]
+RUNS = [(*case, "eager", torch.float64) for case in METHODS]
+RUNS += [
+    (*METHODS[0], "eager", torch.float32),
+    (*METHODS[0], "graph", torch.float64),
+    (*METHODS[3], "graph", torch.float32),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "tier", "dtype"), RUNS)
+def test_same_tokens_as_one_by_one_at_temperature_zero(
+    name: str, values: dict[str, object], tier: str, dtype: torch.dtype
+) -> None:
+    target = tiny_target(tier, dtype)
+    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 220, GREEDY, 7)
+    assert run.ids == one_by_one(tier, dtype, GREEDY)
+    assert any(step.path for step in run.steps), "nothing was ever accepted, so nothing was tested"
+    drafted = {step.notes[0].data["drafted"] for step in run.steps}
+    assert drafted == {4} if "arm" in values else len(drafted) > 1
+
+
+@pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "warm"), ("graph", "warm")])
+@pytest.mark.parametrize(("name", "values"), [METHODS[0], METHODS[3]])
+def test_the_cache_equals_a_fresh_prefill_after_every_step(
+    name: str, values: dict[str, object], tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, warp = tiny_target(tier), WARPS[warped]
+    audit = _Audit(target)
+    monkeypatch.setattr(target, "open", audit.open)
+    run = decode(target, compose(name, values, target, warp), PROMPT, 60, warp)
+    assert audit.checked == len(run.steps)
+    assert audit.worst < 1e-9
+
+
+@pytest.mark.parametrize("budget", range(1, 8))
+def test_the_budget_may_end_anywhere(budget: int) -> None:
+    target = tiny_target()
+    run = decode(target, compose("not_a_bandit", {}, target, GREEDY), PROMPT, budget, GREEDY)
+    assert run.ids == one_by_one("eager", torch.float64, GREEDY)[:budget]
+
+
+@pytest.mark.parametrize("warped", ["greedy", "warm"])
+def test_the_end_of_the_text_ends_the_run(warped: str) -> None:
+    target, warp = tiny_target(), WARPS[warped]
+    whole = decode(target, compose("not_a_bandit", {}, target, warp), PROMPT, 120, warp, 7).ids
+    ending = next(token for place, token in enumerate(whole) if place > 20 and token not in whole[:place])
+    run = decode(tiny_target(eos=[ending]), compose("not_a_bandit", {}, target, warp), PROMPT, 120, warp, 7)
+    assert run.ids == whole[: whole.index(ending) + 1] and run.outcome.reason == "eos"
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize(("name", "values"), [METHODS[0], METHODS[3]])
+def test_a_full_context_ends_the_run_with_the_same_text(name: str, values: dict[str, object], tier: str) -> None:
+    target = tiny_target(tier, context=64)
+    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 500, GREEDY)
+    alone = plain(target, GREEDY, 500)
+    assert run.outcome.reason == alone.outcome.reason == "context" and run.ids == alone.ids
+
+
+@pytest.mark.parametrize("warped", ["greedy", "warm"])
+@pytest.mark.parametrize("prompt", [[5], [5, 6]])
+def test_shortest_prompts(prompt: list[int], warped: str) -> None:
+    target, warp = tiny_target(), WARPS[warped]
+    run = decode(target, compose("not_a_bandit", {}, target, warp), prompt, 30, warp)
+    assert len(run.ids) == 30
+    if warp.greedy:
+        single = compose("not_a_bandit", {"arm": "copy"}, target, warp)
+        assert run.ids == decode(target, single, prompt, 30, warp).ids
+
+
+def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
+    target, text = tiny_target(), one_by_one("eager", torch.float64, GREEDY)
+
+    class Told(JudgedModel):
+        def rows(
+            self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+        ) -> list[Proposal | None]:
+            place = len(context.ids) - context.prompt_length + nodes[0]
+            law = torch.zeros(target.vocab_size, dtype=torch.float64)
+            law[text[place]] = 1.0
+            return [Proposal(law)]
+
+    network = arm(target, 0)
+    told = Arm("told", Told(lambda capacity: SmallModel(network, capacity), 1024, 4), Sampled(chain(4)))
+    made = Composition(Chosen([told], NormalHedge(1), 4), Rejection())
+    run = decode(target, made, PROMPT, 100, GREEDY)
+    assert [len(step.path) for step in run.steps] == [4] * 20 and run.ids == text[:100]
+
+    class Mute(Told):
+        def rows(self, *given: object) -> list[Proposal | None]:
+            return [None]
+
+    mute = Arm("mute", Mute(lambda capacity: SmallModel(network, capacity), 1024, 4), Sampled(chain(4)))
+    silent = decode(target, Composition(Chosen([mute], UpperConfidence(1), 4), Rejection()), PROMPT, 20, GREEDY)
+    assert silent.ids == text[:20] and not any(step.path for step in silent.steps)
+
+
+@pytest.mark.parametrize("chances", [(0.5, 0.3, 0.2), (0.0, 1.0, 0.0)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_whatever_arm_is_chosen_with_whatever_chance_the_law_stays(
+    chances: tuple[float, ...], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every outcome of the choice, of the draws and of the coins: two drawn chains, and one that was copied."""
+    worlds = [World(vocab=3, seed=seed), World(vocab=3, seed=seed)]
+    worlds[1].drafter = tuple(1.7 * table.flip(-1) for table in worlds[1].drafter)
+    drafts = [
+        (weight * chance, draft)
+        for weight, world in zip(chances, worlds, strict=False) if weight
+        for chance, draft in drawn(world, chain(2))
+    ]  # fmt: skip
+    if chances[2]:
+        drafts.append((chances[2], Draft(DraftTree.of([0, 1, 2], [-1, 0, 1]))))
+    law = exact_law(worlds[0], iter(drafts), Rejection(), monkeypatch)
+    torch.testing.assert_close(law, worlds[0].law(), rtol=0, atol=1e-12)
+
+
+def test_choosing_by_the_draft_itself_would_not() -> None:
+    """The law holds because the arm is chosen before anything is drawn: of two drawn chains the likelier one is biased."""
+    p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.3, 0.5])
+    out = torch.zeros(3)
+    for first in range(3):
+        for second in range(3):
+            taken = max((first, second), key=lambda token: float(p[token]))
+            keep = min(1.0, float(p[taken] / q[taken]))
+            residual = (p - q).clamp_min(0) / (p - q).clamp_min(0).sum()
+            weight = float(q[first] * q[second])
+            out[taken] += weight * keep
+            out += weight * (1 - keep) * residual
+    assert float((out - p).abs().max()) > 0.02
+
+
+@pytest.mark.parametrize("warp", [GREEDY, WARM, NUCLEUS])
+def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(warp: Warp) -> None:
+    """Laws asked afterwards, in one forward along the text, are those its chain was drawn from, token by token."""
+    target = tiny_target()
+    seen: list[tuple[float, float]] = []
+
+    class Watched(Chosen):
+        def draft(self, context: Context) -> Draft:
+            self.drafted = super().draft(context)
+            return self.drafted
+
+        def observe(self, finished) -> None:  # noqa: ANN001
+            before = self.drafted
+            super().observe(finished)
+            if not before.proposals:
+                return
+            drafter = self.arms[self._playing].drafter
+            laws = self._laws(finished)
+            first = len(finished.context.ids)
+            for depth in range(min(len(before.tree) - 1, len(finished.verdict.path) + 1, len(finished.emitted))):
+                law = before.proposals[depth]
+                p = laws[depth]
+                shared = float(torch.minimum(p[law.ids], law.probability).sum())
+                seen.append((shared, drafter._shares[first + depth][0]))
+
+    made = compose("not_a_bandit", {"gamma": 4}, target, warp)
+    chosen = made.controller
+    made = Composition(Watched(chosen.arms[:4], NormalHedge(4), 4), made.acceptance)
+    decode(target, made, PROMPT, 60, warp, 3)
+    if not warp.greedy:
+        assert len(seen) > 20 and all(one == pytest.approx(two, abs=1e-9) for one, two in seen)
+
+
+def test_hindsight_at_temperature_zero_counts_the_matching_tokens() -> None:
+    target = tiny_target()
+    run = decode(target, compose("not_a_bandit", {"gamma": 4}, target, GREEDY), PROMPT, 120, GREEDY)
+    for step in run.steps[:-1]:
+        told = step.notes[0].data
+        ghost = told["ghosts"][told["drafted"]]
+        assert sum(ghost[: len(step.path)]) == len(step.path)
+        if len(step.path) < min(4, len(step.nodes) - 1):
+            assert ghost[len(step.path)] == 0.0
+            assert told["expected"][told["drafted"]] == pytest.approx(len(step.path) + 1)
+        assert all(set(row) <= {0.0, 1.0} for row in told["ghosts"])
+
+
+def test_copying_in_hindsight_is_what_copying_would_have_done() -> None:
+    """Starts inside a round are judged by what was known there, not by what came later."""
+    text = [1, 2, 3, 9, 1, 2, 3, 9, 1, 2, 4, 9]
+    drafter, found = JudgedCopy(2, 1, 3), {}
+    context = Context(text[:4], 4, 0, GREEDY, Noise(0), torch.device("cpu"), 100)
+    drafter.begin(context, None)
+    judged = drafter.judged(context, text[4:], None)
+    for start in range(4, 12):
+        found[start] = [judged(start, place)[1] for place in range(start, min(12, start + 3))]
+    assert found[4] == [0.0, 0.0, 0.0], "9 had not been seen before"
+    assert found[5] == [1.0, 1.0, 1.0] and found[8] == [1.0, 1.0, 0.0]
+    assert expected_length([(one, one) for one in found[8]]) == 3.0
+
+
+def test_what_was_learned_stays_with_the_user_who_taught_it() -> None:
+    target, memory = tiny_target(), {}
+    first = decode(target, compose("not_a_bandit", {}, target, GREEDY, memory), PROMPT, 60, GREEDY)
+    again = decode(target, compose("not_a_bandit", {}, target, GREEDY, memory), PROMPT, 60, GREEDY)
+    fresh = decode(target, compose("not_a_bandit", {}, target, GREEDY, {}), PROMPT, 60, GREEDY)
+    assert again.steps[0].notes[0].data["chances"] == first.steps[-1].notes[0].data["after"] != [0.2] * 5
+    assert fresh.steps[0].notes[0].data["chances"] == [0.2] * 5
+    assert first.ids == again.ids == fresh.ids
+
+
+def test_a_bandit_hears_of_the_arm_that_drafted_alone() -> None:
+    target = tiny_target()
+    made = compose("bandit_ucb", {"remember": False}, target, GREEDY)
+    run = decode(target, made, PROMPT, 40, GREEDY, level="off")
+    chooser = made.controller.chooser
+    assert sum(chooser.rounds) == pytest.approx(len(run.steps))
+    assert not made.controller.queue.waiting, "nobody is judged in hindsight where nobody asks"

@@ -1,0 +1,211 @@
+"""The ladder for drafts from the last token's state: probes that nobody reads, and the target's own text whatever is drafted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.drafters.recurrent_drafter import RecurrentDrafter
+from specviz.engine.interfaces import Composition, Context, TargetPass
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree, shape_of
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.targets.text import TextTarget
+from tests.drafters.tiny_recurrent import recurrent_net
+from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.tiny import decode, parts_for, tiny_target
+
+TREE = {"depth": 3, "width": 6, "nodes": 24}
+CASES: list[tuple[str, dict[str, object]]] = [
+    ("owl", TREE),
+    ("owl", {**TREE, "probe": False}),
+    ("howl", {**TREE, "threshold": 1.0}),
+    ("howl", {**TREE, "threshold": 0.0, "most": 8}),
+]
+WAYS = [(*case, *way) for case in (CASES[0], CASES[2]) for way in EVERY_WAY]
+WAYS += [(*case, tier, torch.float64, "warm") for case in (CASES[1], CASES[3]) for tier in ("eager", "graph")]
+TOKENS, PARENTS = [5, 7, 9, 3, 4, 8, 2], [-1, 0, 0, 1, 1, 3, 2]
+
+
+class Foretold(RecurrentDrafter):
+    """Drafts like a random network, but is told the text to come."""
+
+    text: tuple[int, ...] = ()
+
+    def logits(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> Tensor | None:
+        found = super().logits(context, tokens, parents, nodes)
+        if found is None:
+            return None
+        found, start = found.clone(), len(context.ids) - context.prompt_length
+        for row, node in zip(found, nodes, strict=True):
+            place = start + shape_of(tuple(parents)).depths[node]
+            if place < len(self.text):
+                row[self.support == self.text[place]] = 30.0
+        return found
+
+
+def compose(
+    name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: dict[Any, Any] | None = None,
+    text: Sequence[int] = (),
+) -> Composition:  # fmt: skip
+    method, network = get(name), recurrent_net(target, target.vocab_size if text else 40)
+    parts = replace(parts_for(target, warp, memory=memory), heads=lambda kind: network)
+    made = method.compose(build(method.parameters, values, name), parts)
+    if text:
+        told = Foretold(network)
+        told.text = tuple(text)
+        made.controller.network = told
+    return made
+
+
+@pytest.mark.parametrize(("name", "values", "tier", "dtype", "warped"), WAYS)
+def test_same_tokens_as_one_by_one(
+    name: str, values: dict[str, object], tier: str, dtype: torch.dtype, warped: str
+) -> None:
+    target, warp, memory = tiny_target(tier, dtype), WARPS[warped], {}
+    for _ in range(2 if name == "howl" else 1):
+        run = decode(target, compose(name, values, target, warp, memory), PROMPT, 220, warp, 7)
+        assert run.ids == one_by_one(tier, dtype, warp)
+        assert any(step.path for step in run.steps), "nothing was ever accepted, so nothing was tested"
+
+
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_whatever_the_probe_holds_no_logit_and_no_cached_key_changes_in_any_bit(
+    dtype: torch.dtype, kernel: str
+) -> None:
+    target = tiny_target(dtype=dtype)
+    target.model.set_attn_implementation(kernel)
+    target = TextTarget(target.model, "tiny", (), "eager")
+    tree, seen = DraftTree.of(TOKENS, PARENTS), []
+    for size in (0.0, 1.0, 1e4):
+        session = target.open(64, (2,), size * torch.randn(32, dtype=dtype))
+        first = session.prefill(PROMPT)
+        found = session.score(tree)
+        session.keep((0, 1, 3))
+        kept = [part for layer in session.tensors() for part in layer]
+        seen.append([first.logits, first.hidden[2], found.logits, found.hidden[2], *kept])
+        assert not torch.equal(found.probed[2][0], found.probed[2][1])
+    for other in seen[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(seen[0], other, strict=True))
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_a_pass_with_probes_gives_what_one_without_gives(tier: str) -> None:
+    """Bit for bit where both are equally wide: padded rows take other paths through the same arithmetic otherwise."""
+    target, tree = tiny_target(tier, torch.float32), DraftTree.of(TOKENS, PARENTS)
+    wide = DraftTree.of(TOKENS * 2, [*PARENTS, *range(len(TOKENS))])  # the same rows, with tokens for probes
+    found = []
+    for drafted, probe in ((tree, torch.randn(32)), (wide, None), (tree, None)):
+        session = target.open(64, (2,), probe)
+        session.prefill(PROMPT if probe is not None else [*PROMPT, 11])
+        session.rewind(len(PROMPT))
+        found.append(session.score(drafted).logits[: len(TOKENS)])
+    assert torch.equal(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2], rtol=1e-5, atol=1e-5)
+
+
+def test_a_probe_sees_its_token_and_what_that_token_sees() -> None:
+    """The probe below a node is a pass over the path to it with the probe's embedding behind: nothing else reaches it."""
+    target = tiny_target()
+    probe = torch.randn(32, dtype=torch.float64)
+    session = target.open(64, (2,), probe)
+    first = session.prefill(PROMPT)
+    found = session.score(DraftTree.of(TOKENS, PARENTS))
+    shape = shape_of(tuple(PARENTS))
+    embed = target.model.get_input_embeddings()
+    for node in [None, *range(len(TOKENS))]:
+        path = [] if node is None else [TOKENS[one] for one in shape.path(node)]
+        embedded = torch.cat((embed(torch.tensor([*PROMPT, *path])), probe[None]))[None]
+        wanted = target.model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[2][0, -1]
+        got = first.probed[2][0] if node is None else found.probed[2][node]
+        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "values"), CASES)
+@pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("graph", "warm")])
+def test_the_cache_equals_a_fresh_prefill_after_every_step(
+    name: str, values: dict[str, object], tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, warp = tiny_target(tier), WARPS[warped]
+    audit = _Audit(target)
+    monkeypatch.setattr(target, "open", audit.open)
+    run = decode(target, compose(name, values, target, warp), PROMPT, 60, warp)
+    assert audit.checked == len(run.steps)
+    assert audit.worst < 1e-9
+
+
+def test_a_perfect_draft_is_accepted_whole_and_none_at_all_still_goes_on() -> None:
+    target, text = tiny_target(), one_by_one("eager", torch.float64, GREEDY)
+    run = decode(target, compose("owl", TREE, target, GREEDY, text=text), PROMPT, 80, GREEDY)
+    assert [len(step.path) for step in run.steps] == [3] * 20 and run.ids == text[:80]
+    alone = decode(target, compose("owl", TREE, target, WARM), PROMPT, 100, WARM, 7)
+    assert sum(not step.path for step in alone.steps) > 10
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 4, 5, 6, 7])
+def test_the_budget_may_end_inside_a_path(budget: int) -> None:
+    target, text = tiny_target(), one_by_one("eager", torch.float64, GREEDY)
+    run = decode(target, compose("owl", TREE, target, GREEDY, text=text), PROMPT, budget, GREEDY)
+    assert run.ids == text[:budget]
+    assert (run.outcome.reason, run.steps[-1].cut) == ("budget", None if budget % 4 == 0 else "budget")
+
+
+def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
+    greedy = one_by_one("eager", torch.float64, GREEDY)[:40]
+    ending = next(greedy[place] for place in range(5, 40) if place % 4 < 3 and greedy[place] not in greedy[:place])
+    target = tiny_target(eos=[ending])
+    run = decode(target, compose("owl", TREE, target, GREEDY, text=greedy), PROMPT, 40, GREEDY)
+    assert run.ids == greedy[: greedy.index(ending) + 1]
+    assert (run.outcome.reason, run.steps[-1].cut, run.steps[-1].bonus) == ("eos", "eos", None)
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_a_full_context_ends_the_run_with_the_same_text(name: str, values: dict[str, object], tier: str) -> None:
+    target = tiny_target(tier, context=64)
+    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 500, GREEDY)
+    alone = plain(target, GREEDY, 500)
+    assert run.outcome.reason == alone.outcome.reason == "context"
+    assert run.ids == alone.ids
+
+
+@pytest.mark.parametrize("prompt", [[5], [5, 6]])
+@pytest.mark.parametrize(("name", "values"), CASES)
+def test_shortest_prompts(name: str, values: dict[str, object], prompt: list[int]) -> None:
+    target, method = tiny_target(), get("autoregressive")
+    alone = decode(target, method.compose(method.parameters(), parts_for(target, GREEDY)), prompt, 30, GREEDY)
+    assert decode(target, compose(name, values, target, GREEDY), prompt, 30, GREEDY).ids == alone.ids
+
+
+def test_the_draft_depends_on_the_last_token_alone() -> None:
+    """Two texts that the target thinks alike of at their last token draft the same tree, however long they are."""
+    target = tiny_target()
+    drafter = RecurrentDrafter(recurrent_net(target))
+    state = {2: torch.randn(1, 32, dtype=torch.float64)}
+    found = []
+    for length in (3, 900):
+        context = Context([1] * length + [7], length, 0, GREEDY, Noise(0), torch.device("cpu"), 100)
+        drafter.begin(context, TargetPass(torch.zeros(1, 1), state, state))
+        found.append(drafter.logits(context, [7], [-1], [0]))
+    assert torch.equal(*found)
+
+
+def test_memory_drafts_where_it_is_sure_and_the_network_everywhere_else() -> None:
+    target, memory = tiny_target(), {}
+    kinds = []
+    for _ in range(2):
+        run = decode(target, compose("howl", {**TREE, "threshold": 2.0}, target, GREEDY, memory), PROMPT, 60, GREEDY)
+        told = [step.notes[0].data for step in run.steps]
+        assert all((one["half"] == "suffix") == (one["score"] >= 2.0) for one in told)
+        assert all(one["length"] == step.position + 1 for one, step in zip(told, run.steps, strict=True))
+        kinds.append(sum(one["half"] == "suffix" for one in told) / len(told))
+    assert kinds[1] > 0.8 > kinds[0], "the second run knows the first one's text"
