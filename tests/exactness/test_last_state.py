@@ -208,4 +208,4 @@ def test_memory_drafts_where_it_is_sure_and_the_network_everywhere_else() -> Non
         assert all((one["half"] == "suffix") == (one["score"] >= 2.0) for one in told)
         assert all(one["length"] == step.position + 1 for one, step in zip(told, run.steps, strict=True))
         kinds.append(sum(one["half"] == "suffix" for one in told) / len(told))
-    assert kinds[1] > 0.8 > kinds[0], "the second run knows the first one's text"
+    assert kinds[1] > 0.6 > kinds[0], "the second run knows the first one's text"
