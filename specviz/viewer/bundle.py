@@ -16,11 +16,7 @@ ORDER = (
 # Later ones win where two rules are equally particular.
 STYLES = (
     "colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "sight", "lookup",
-<<<<<<< HEAD
-    "diffusion", "state", "run", "phone",
-=======
-    "diffusion", "choice", "run", "phone",
->>>>>>> 0ade544 (OWL, HOWL and Not-a-Bandit: a recurrence on the last token's state with a probe, halves by score, arms judged in hindsight)
+    "diffusion", "state", "choice", "run", "phone",
 )  # fmt: skip
 
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.
