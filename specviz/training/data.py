@@ -131,7 +131,8 @@ def rows(
 ) -> Iterator[Row]:
     """Endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, shuffled each time round.
 
-    A dialogue cut off by the end of a row opens the next one, so every answer is seen whole and nothing is padding.
+    A dialogue cut off by the end of a row opens the next one, so every answer that fits a row is seen whole and nothing is
+    padding; of a longer one the beginning is seen.
     """
     tokens: list[np.ndarray] = []
     counts: list[np.ndarray] = []
@@ -152,6 +153,7 @@ def rows(
                 continue
             yield Row(np.concatenate(tokens)[: length + 1], np.concatenate(counts)[1 : length + 1])
             filled = 0
+            place += len(tokens) == 2  # longer than a row of its own: it would open every row from here on
 
 
 def _turn(dialogues: Dialogues, number: int, markers: Markers) -> tuple[np.ndarray, np.ndarray]:

@@ -23,10 +23,10 @@ from specviz.training.material import Material, material
 from specviz.training.registry import WEIGHTS, Job
 from specviz.training.small_draft import cores
 
-MEASURED = (60, 1500)
+MEASURED = (60, 1000)
 """Held-out greedy dialogues, and steps at most."""
 PLACES = 32
-SAMPLED = (16, 9)
+SAMPLED = (12, 9)
 """Held-out dialogues sampled at temperature 1, and the stride of the blocks in them."""
 
 

@@ -18,7 +18,7 @@ from specviz.training.masked_training import Bench, Settings, places
 from specviz.training.masking import Masked
 from specviz.training.optimizer import Optimizer
 
-WINDOW = 256
+WINDOW = 384
 SHOWN = (3, 16)
 """Dialogues and places of the figures that are shown while training."""
 

@@ -32,7 +32,7 @@ class Settings:
     peak: float = 0.003
     decay: float = 0.01
     average: float = 0.98
-    every: int = 150
+    every: int = 200
     workers: int = 1
     half: bool = True
     seed: int = 0

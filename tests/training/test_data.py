@@ -102,3 +102,11 @@ def test_the_draft_vocabulary_is_the_most_used_words_and_the_end() -> None:
     assert (count == used[ids]).all()
     left_out = np.setdiff1d(np.arange(VOCAB), ids)
     assert used[left_out].max() <= min(used[one] for one in ids if one not in (END, 0))
+
+
+def test_a_dialogue_longer_than_a_row_does_not_open_every_row_after_it() -> None:
+    told = dialogues(12)
+    shortest = len(MARKERS.prefix) + min(len(told.of(number)) for number in range(12))
+    stream = data.rows(told, range(12), MARKERS, shortest - 4, np.random.default_rng(0))
+    seen = {tuple(next(stream).tokens[len(MARKERS.prefix) :][:4].tolist()) for _ in range(12)}
+    assert len(seen) == 12, "every dialogue's beginning comes once before any comes again"

@@ -1,0 +1,150 @@
+"""The diffusion suite: blocks filled at once, drawn or searched, and what each of their parts is worth.
+
+Acceptance by depth is over all steps of all prompts; a gain is the target's own seconds a token over the method's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from specviz.bench.gather import Arm, Sample, Samples, gather
+from specviz.bench.measure import Bencher
+from specviz.bench.prompts import KINDS
+from specviz.bench.report import Report, Row
+
+QUICK = 1
+"""Prompts a kind of the short suite."""
+BLOCK = 16
+"""Masks of the arms that show how far blocks get."""
+
+DEER, BEFORE = "deer, blocks of 16", "before its two stages, blocks of 16"
+CHAINS = "eagle, chains of 8"
+ARMS = (
+    Arm("deer", "deer"),
+    Arm(DEER, "deer", {"block": BLOCK}),
+    Arm(BEFORE, "deer", {"block": BLOCK, "aligned": False}),
+    Arm(CHAINS, "eagle2", {"depth": 8, "width": 1, "nodes": 8}),
+    Arm("diffuspec", "diffuspec"),
+    Arm("diffuspec, no search", "diffuspec", {"weight": 1.0}),
+    Arm("diffuspec, fixed length", "diffuspec", {"adaptive": False}),
+    Arm("diffuspec, neither", "diffuspec", {"weight": 1.0, "adaptive": False}),
+)
+"""All at temperature 0, where acceptance is agreement and every arm writes the same text."""
+WARM = (Arm("deer", "deer"), Arm("diffuspec", "diffuspec"))
+
+
+def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """Every row whose methods were asked for (all when ``methods`` is empty)."""
+    bench = Bencher(target)
+    prompts = {kind: texts[:QUICK] if quick else texts for kind, texts in KINDS.items()}
+    for heat, arms in ((0.0, ARMS), (1.0, WARM)):
+        asked = [arm for arm in arms if not methods or arm.method in methods]
+        if not asked:
+            continue
+        found = gather(bench, asked, prompts, heat, report.say)
+        for row in [_speed(found, arm, heat) for arm in asked] + ([] if heat else proofs(found)):
+            report.add(row)
+
+
+def _speed(found: Samples, arm: Arm, heat: float) -> Row:
+    samples, name = found.of(arm.label), f"{arm.label}, T = {heat:g}"
+    if not samples:
+        return Row(name, None, detail=found.missing.get(arm.label, "not run"))
+    same = sum(sample.same for sample in samples)
+    detail = (
+        f"τ {_mean(found, arm.label, _tau):.2f}; {_nodes(found, arm.label):.1f} nodes a step; {_kinds(found, arm.label)}; "
+        f"{100 * _mean(found, arm.label, _repeated):.0f} % of the 4-grams repeat earlier ones"
+    )
+    if not heat or arm.method == "diffuspec":
+        detail += f"; the target's own text in {same} of {len(samples)}"
+    return Row(name, _mean(found, arm.label, _gain), detail=detail)
+
+
+def _kinds(found: Samples, label: str) -> str:
+    return ", ".join(f"{kind} {gain:.2f}" for kind, gain in found.by_kind(label, _gain).items())
+
+
+def proofs(found: Samples) -> list[Row]:
+    """What each part is worth: the two stages, the search, the length; and how acceptance falls with depth."""
+    made = [*_stages(found), *_flatness(found)]
+    versus: tuple[tuple[str, str, str, Callable[[Sample], float]], ...] = (
+        ("τ: searched path over each place's likeliest token", "diffuspec", "diffuspec, no search", _tau),
+        ("τ: the same at a fixed length", "diffuspec, fixed length", "diffuspec, neither", _tau),
+        ("speed: adapting the length over a fixed one", "diffuspec", "diffuspec, fixed length", _gain),
+        ("speed: the same without search", "diffuspec, no search", "diffuspec, neither", _gain),
+        ("τ: adapting the length over a fixed one", "diffuspec", "diffuspec, fixed length", _tau),
+    )
+    for name, first, second, of in versus:
+        if found.of(first) and found.of(second):
+            made.append(_versus(found, name, first, second, of))
+    return made
+
+
+def _stages(found: Samples) -> list[Row]:
+    """DEER's two stages: what they did for the first place and for τ, and the longest block that was accepted."""
+    if not found.of(DEER):
+        return []
+    lengths = [length for label in ("deer", DEER) for sample in found.of(label) for length in sample.lengths]
+    made = [Row("longest accepted block", float(max(lengths, default=0)), "tokens", detail=_histogram(found, DEER))]
+    if found.of(BEFORE):
+        after, before = found.by_depth(DEER), found.by_depth(BEFORE)
+        detail = f"{_curve(after[:6])} after, {_curve(before[:6])} before, by place"
+        gain = after[0] / before[0] if after and before and before[0] else None
+        made.append(Row("acceptance of the first place, after DEER's stages over before", gain, goal=1.0, detail=detail))
+        made.append(_versus(found, "τ: after DEER's stages over before", DEER, BEFORE, _tau))
+    return made
+
+
+def _flatness(found: Samples) -> list[Row]:
+    """How much of the first depth's acceptance is left deeper down, for a block and for a chain that builds on itself."""
+    if not (found.of(DEER) and found.of(CHAINS)):
+        return []
+    ours, theirs = found.by_depth(DEER), found.by_depth(CHAINS)
+    gain = _kept(ours) / _kept(theirs) if _kept(theirs) else None
+    detail = f"{DEER} {_curve(ours[:8])}; {CHAINS} {_curve(theirs[:8])}"
+    return [Row("acceptance at depths 2 to 4 ÷ at depth 1, DEER over EAGLE", gain, goal=1.0, detail=detail)]
+
+
+def _kept(curve: Sequence[float]) -> float:
+    deep = curve[1:4]
+    return sum(deep) / len(deep) / curve[0] if deep and curve[0] else 0.0
+
+
+def _curve(shares: Sequence[float]) -> str:
+    return " ".join(f"{share:.2f}" for share in shares)
+
+
+def _histogram(found: Samples, label: str) -> str:
+    """How many steps accepted how many tokens."""
+    lengths = [length for sample in found.of(label) for length in sample.lengths]
+    return "steps by length: " + ", ".join(f"{size}: {lengths.count(size)}" for size in sorted(set(lengths)))
+
+
+def _versus(found: Samples, name: str, first: str, second: str, of: Callable[[Sample], float]) -> Row:
+    """One arm over another on the same prompts."""
+    pairs = found.pairs(first, second, of)
+    ours, theirs = _mean(found, first, of), _mean(found, second, of)
+    more = sum(one > other for one, other in pairs)
+    less = sum(one < other for one, other in pairs)
+    detail = f"{ours:.3f} and {theirs:.3f}; more on {more}, less on {less} of {len(pairs)} prompts"
+    return Row(name, ours / theirs if theirs else None, goal=1.0, detail=detail)
+
+
+def _nodes(found: Samples, label: str) -> float:
+    return found.total(label, lambda one: one.verified) / max(1.0, found.total(label, lambda one: one.steps))
+
+
+def _mean(found: Samples, label: str, of: Callable[[Sample], float]) -> float:
+    return found.mean(label, of) or 0.0
+
+
+def _tau(sample: Sample) -> float:
+    return sample.tau
+
+
+def _gain(sample: Sample) -> float:
+    return sample.gain
+
+
+def _repeated(sample: Sample) -> float:
+    return sample.repeated
