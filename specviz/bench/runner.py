@@ -11,14 +11,18 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import eagle, quick, ssm
+from specviz.bench import diffusion, eagle, quick, ssm
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 
 Suite = Callable[[Report, str, Sequence[str]], None]
-SUITES: dict[str, Suite] = {"quick": quick.run, "eagle": eagle.run, "ssm": ssm.run}
-SHORT: dict[str, Suite] = {"eagle": partial(eagle.run, quick=True), "ssm": partial(ssm.run, quick=True)}
+SUITES: dict[str, Suite] = {"quick": quick.run, "eagle": eagle.run, "diffusion": diffusion.run, "ssm": ssm.run}
+SHORT: dict[str, Suite] = {
+    "eagle": partial(eagle.run, quick=True),
+    "diffusion": partial(diffusion.run, quick=True),
+    "ssm": partial(ssm.run, quick=True),
+}
 """The same on fewer prompts, where a suite takes hours."""
 
 
