@@ -48,18 +48,27 @@ def make(job: Job) -> None:
         change.factors = {key: value.clone() for key, value in bench.optimizer.averaged().items()}
         return progress
 
-    begun = learned(FIRST, "deer_first", stages.first)
-    arms = {"first_stage": dict(change.factors)}
-    spent = learned(SECOND, "deer", 1 - stages.first)
-    arms["deer"], change.factors = dict(change.factors), arms["first_stage"]
-    learned(FIRST, "deer_control", 1 - stages.first)
-    arms["control"] = dict(change.factors)
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    found = {name: judged(path, change, factors, model, dialogues, stuff) for name, factors in arms.items()}
+    arms: dict[str, dict[str, Tensor]] = {}
+    found: dict[str, dict[str, object]] = {}
+
+    def told(arm: str, progress: trainer.Progress) -> None:
+        """What there is so far is written and told: the control comes last, and may be broken off."""
+        arms[arm] = dict(change.factors)
+        found[arm] = judged(path, change, arms[arm], model, dialogues, stuff)
+        if "deer" in arms:
+            card = finished(job, file, stuff, progress, settings, stages, found)
+            write_weights(path, arms["deer"], card)
+            print(card_line(path, card), flush=True)
+
+    begun = learned(FIRST, "deer_first", stages.first)
+    told("first_stage", begun)
+    spent = learned(SECOND, "deer", 1 - stages.first)
     whole = trainer.Progress(begun.updates + spent.updates, begun.seconds + spent.seconds, begun.tokens + spent.tokens)
-    card = finished(job, file, stuff, whole, settings, stages, found)
-    write_weights(path, arms["deer"], card)
-    print(card_line(path, card), flush=True)
+    told("deer", whole)
+    change.factors = arms["first_stage"]
+    learned(FIRST, "deer_control", 1 - stages.first)
+    told("control", whole)
 
 
 def load_base(stuff: Material) -> MaskedLM:
