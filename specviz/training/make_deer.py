@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,45 +30,59 @@ START = "masked_lm"
 def make(job: Job) -> None:
     """Train both stages and a control, measure all on held-out answers, write ``assets/weights/deer.safetensors``.
 
-    The control spends the second stage's time on more of the first.
+    The control spends the second stage's time on more of the first. It comes last, and may be broken off.
     """
     file = data.find(job.data)
     stuff = material(job.device)
-    dialogues = data.read(file)
     stages, settings = Stages(), replace(settings_for(stuff, job), batch=24)
     model = load_base(stuff)
-    change = LowRank(model, stages.rank, settings.seed)
+    work = Work(job, file, stuff, data.read(file), stages, settings, model, LowRank(model, stages.rank, settings.seed))
     print(f"{stages} {settings}", flush=True)
+    begun = work.learned(FIRST, "deer_first", stages.first)
+    work.told("first_stage", begun)
+    spent = work.learned(SECOND, "deer", 1 - stages.first)
+    whole = trainer.Progress(begun.updates + spent.updates, begun.seconds + spent.seconds, begun.tokens + spent.tokens)
+    work.told("deer", whole)
+    work.change.factors = work.arms["first_stage"]
+    work.learned(FIRST, "deer_control", 1 - stages.first)
+    work.told("control", whole)
 
-    def learned(stage: str, name: str, share: float) -> trainer.Progress:
-        own = replace(settings, minutes=settings.minutes * share)
-        bench = deer.prepare(model, dialogues, stuff.markers, change, stage, stages, own)
+
+@dataclass
+class Work:
+    """What the stages share, and the arms and figures there are so far."""
+
+    job: Job
+    file: Path
+    stuff: Material
+    dialogues: data.Dialogues
+    stages: Stages
+    settings: Settings
+    model: MaskedLM
+    change: LowRank
+    arms: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    found: dict[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def learned(self, stage: str, name: str, share: float) -> trainer.Progress:
+        """Train one stage for its share of the time, on top of what the change holds."""
+        own = replace(self.settings, minutes=self.settings.minutes * share)
+        bench = deer.prepare(
+            self.model, self.dialogues, self.stuff.markers, self.change, stage, self.stages, own
+        )  # fmt: skip
         print(f"{name}: {stage}", flush=True)
         progress = masked_training.train(bench, own, checkpoint(name), show)
-        change.factors = {key: value.clone() for key, value in bench.optimizer.averaged().items()}
+        self.change.factors = {key: value.clone() for key, value in bench.optimizer.averaged().items()}
         return progress
 
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    arms: dict[str, dict[str, Tensor]] = {}
-    found: dict[str, dict[str, object]] = {}
-
-    def told(arm: str, progress: trainer.Progress) -> None:
-        """What there is so far is written and told: the control comes last, and may be broken off."""
-        arms[arm] = dict(change.factors)
-        found[arm] = judged(path, change, arms[arm], model, dialogues, stuff)
-        if "deer" in arms:
-            card = finished(job, file, stuff, progress, settings, stages, found)
-            write_weights(path, arms["deer"], card)
+    def told(self, arm: str, progress: trainer.Progress) -> None:
+        """Measure an arm; once there is something to ship, write it with every figure there is."""
+        path = WEIGHTS / f"{self.job.recipe.name}.safetensors"
+        self.arms[arm] = dict(self.change.factors)
+        self.found[arm] = judged(path, self.change, self.arms[arm], self.model, self.dialogues, self.stuff)
+        if "deer" in self.arms:
+            card = finished(self.job, self.file, self.stuff, progress, self.settings, self.stages, self.found)
+            write_weights(path, self.arms["deer"], card)
             print(card_line(path, card), flush=True)
-
-    begun = learned(FIRST, "deer_first", stages.first)
-    told("first_stage", begun)
-    spent = learned(SECOND, "deer", 1 - stages.first)
-    whole = trainer.Progress(begun.updates + spent.updates, begun.seconds + spent.seconds, begun.tokens + spent.tokens)
-    told("deer", whole)
-    change.factors = arms["first_stage"]
-    learned(FIRST, "deer_control", 1 - stages.first)
-    told("control", whole)
 
 
 def load_base(stuff: Material) -> MaskedLM:
