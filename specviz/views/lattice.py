@@ -41,9 +41,11 @@ def lattice(trace: Trace, index: int, theme: str = "light") -> go.Figure:
     if fence is not None and fence <= len(rows):
         x = fence * _WIDE - 14
         canvas.band(x - 2, 0, 4, low + 4, canvas.theme.ink)
-        canvas.write(x - 8, 6, "end of the text", anchor="middle left", color=canvas.theme.ink)
+        canvas.write(x + 8, low - 8, "end of the text", color=canvas.theme.ink)
     high = _gauge(canvas, note, low + 30)
-    made = drawn(canvas, *_headline(step, rows, beams, note), max(1, len(rows)) * _WIDE, high)
+    made = drawn(
+        canvas, *_headline(step, rows, beams, note), max(1, len(rows)) * _WIDE + (0 if fence is None else 90), high
+    )
     _lines(made, canvas.theme, beams, path)
     return made
 

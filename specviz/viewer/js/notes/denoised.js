@@ -60,7 +60,8 @@ const denoised = (() => {
     }
     const shown = box(left, top, width, 24 * u, "sv-cellbox", 4);
     const word = text(stage, left + 5 * u, top + 16 * u, words.token(one.node.text, most), { kind: "sv-word" });
-    const look = `sv-cell sv-resolved sv-is-${verdict(step, one.node, moment)}`;
+    const fresh = moment.key === "resolved" ? "sv-resolved" : "";
+    const look = `sv-cell ${fresh} sv-is-${verdict(step, one.node, moment)}`;
     return dom.s("g", {}, dom.s("g", { class: look, "data-id": one.node.id }, shown, word), guesses(stage, one, left, top, width, most));
   }
 
@@ -121,7 +122,11 @@ const denoised = (() => {
     const made = (moment) =>
       dom.h("div", {}, sketch.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
     const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
-    return dom.h("div", {}, reel.make(stage, "denoised", moments, made), lengths(stage, step));
+    const legend = sketch.key(
+      [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
+      [box(-6, -6, 12, 12, "sv-lengthnow", 1), "this step"],
+    );
+    return dom.h("div", {}, reel.make(stage, "denoised", moments, made), lengths(stage, step), legend);
   }
 
   /** In the main tree: while the masks stand there, nothing is drafted. */

@@ -111,10 +111,10 @@ const lattice = (() => {
     if (told.fence !== null && moment.upTo >= told.fence - 1) {
       const x = told.fence * at.wide - 5 * at.u;
       parts.push(line(x, 0, x, at.height, "sv-fence"));
-      parts.push(text(stage, x - 4 * at.u, at.height - 4, "end of the text", { anchor: "end", kind: "sv-halo" }));
+      parts.push(text(stage, x, at.height + 12 * at.u, "end of the text", { anchor: "end" }));
     }
     const spoken = `${words.count(told.columns.length, "column")} of guesses. ${sentence(told, step, moment)}`;
-    const made = sketch.frame(at.width, at.height, spoken, parts);
+    const made = sketch.frame(at.width, at.height + (told.fence === null ? 0 : 16 * at.u), spoken, parts);
     sketch.picks(made, stage, (id) => Tip.about(step, step.nodes[id]));
     return dom.h("div", { class: "sv-latticeview" }, made);
   }
@@ -153,7 +153,13 @@ const lattice = (() => {
     if (!told.columns.length) return sketch.caption("There was no room for a block in this step.");
     const made = (moment) =>
       dom.h("div", {}, sketch.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
-    return dom.h("div", {}, reel.make(stage, "lattice", moments(told), made), gauge(told, stage));
+    const legend = sketch.key(
+      [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
+      [line(-7, 0, 7, 0, "sv-beamline"), "beams that survive"],
+      [line(-7, 0, 7, 0, "sv-beamline sv-pathline"), "the draft"],
+      ...(told.gauge.adaptive ? [[line(0, -7, 0, 7, "sv-cutline"), "shortest draft"]] : []),
+    );
+    return dom.h("div", {}, reel.make(stage, "lattice", moments(told), made), gauge(told, stage), legend);
   }
 
   /** In the main tree: what the search has not reached is dim. */
