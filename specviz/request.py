@@ -18,7 +18,8 @@ class Request:
     """What to run. ``raw`` skips the chat template; "auto" picks dtype, device and tier by what the machine can do.
 
     ``image`` is a picture that the prompt is about, a path or a PNG's or JPEG's bytes, for targets that read pictures.
-    ``guidance`` is how hard an image follows its prompt, None for what the target was made for.
+    ``guidance`` is how hard an image follows its prompt, None for what the target was made for. ``temperature`` None is
+    0 for text and 1 for images, which want to be drawn.
     """
 
     method: str
@@ -27,7 +28,7 @@ class Request:
     draft: str | None = None
     raw: bool = False
     max_new_tokens: int = 128
-    temperature: float = 0.0
+    temperature: float | None = None
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0

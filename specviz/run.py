@@ -49,6 +49,8 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     if modality not in _KINDS:
         known = " or ".join(KINDS[one] for one in _KINDS)
         raise ModelUnavailable(f"{request.target} works on {KINDS[modality]}; choose a target that works on {known}.")
+    if request.temperature is None:
+        request = replace(request, temperature=1.0 if modality == "image" else 0.0)
     return _KINDS[modality](request, memory or Memory(), progress)
 
 

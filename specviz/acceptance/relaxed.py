@@ -185,7 +185,7 @@ class _Walk:
         if not self.context.story:
             return
         p = float(law[code])
-        steps = [size for size in LADDER if size <= len(sums)]
+        steps = sorted({*(size for size in LADDER if size <= len(sums)), len(taken)} - {0})
         self.shown.append(
             {
                 "node": child,

@@ -11,16 +11,23 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import diffusion, eagle, quick, ssm
+from specviz.bench import diffusion, eagle, image, quick, ssm
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 
 Suite = Callable[[Report, str, Sequence[str]], None]
-SUITES: dict[str, Suite] = {"quick": quick.run, "eagle": eagle.run, "diffusion": diffusion.run, "ssm": ssm.run}
+SUITES: dict[str, Suite] = {
+    "quick": quick.run,
+    "eagle": eagle.run,
+    "diffusion": diffusion.run,
+    "image": image.run,
+    "ssm": ssm.run,
+}
 SHORT: dict[str, Suite] = {
     "eagle": partial(eagle.run, quick=True),
     "diffusion": partial(diffusion.run, quick=True),
+    "image": partial(image.run, quick=True),
     "ssm": partial(ssm.run, quick=True),
 }
 """The same on fewer prompts, where a suite takes hours."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import sys
 from pathlib import Path
@@ -40,7 +41,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="how many tokens at most")
-    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
+    said = "0 takes the likeliest token; text does unless told, images are drawn at 1"
+    parser.add_argument("--temperature", type=float, metavar="T", help=said)
     parser.add_argument(
         "--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass"
     )
@@ -52,6 +54,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tier", default="auto", choices=("auto", "eager", "graph"), help="how passes are run")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a method's parameter")
     parser.add_argument("--baseline", action="store_true", help="also run one token at a time, for the speed-up")
+    parser.add_argument("--guidance", type=float, metavar="S", help="how hard an image follows its prompt, 1 is not harder")
+    parser.add_argument("--picture", metavar="F", help="keep the picture of an image run in this PNG file")
     parser.add_argument("--out", metavar="F", help=f"keep the trace in this file ({store.SUFFIX})")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
@@ -62,6 +66,7 @@ def execute(options: argparse.Namespace) -> int:
     # Said now, before torch is imported and a model loaded.
     build(get(request.method).parameters, request.parameters, request.method)
     _check_out(options.out)
+    _check_out(options.picture)
     from specviz.commands.live import Live
     from specviz.run import stream
 
@@ -80,6 +85,8 @@ def execute(options: argparse.Namespace) -> int:
         progress.close()
         if options.out and taken.run is not None:
             store.write(taken.trace, options.out)
+        if options.picture and taken.end is not None and taken.end.picture:
+            Path(options.picture).write_bytes(base64.b64decode(taken.end.picture))
     return _finish(options, taken.trace, live, stopping.asked)
 
 
@@ -159,7 +166,7 @@ def _request(options: argparse.Namespace) -> Request:
         method=options.method, prompt=_prompt(options), target=options.target, draft=options.draft, raw=options.raw,
         max_new_tokens=options.max_new_tokens, temperature=options.temperature, top_k=options.top_k,
         top_p=options.top_p, seed=options.seed, dtype=options.dtype, device=options.device, tier=options.tier,
-        parameters=_parameters(options.param), baseline=options.baseline, image=options.image,
+        parameters=_parameters(options.param), baseline=options.baseline, guidance=options.guidance, image=options.image,
     )  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.schema import Note
 
 SHOWN = 12
+WIDE = 1024
+"""Laws over at most so many tokens are drawn from together, a level of the tree at a time."""
 
 
 class Rows(Protocol):
@@ -51,14 +53,18 @@ class _Growing:
         """Append the picked children of ``node``; their indices."""
         proposal, chosen = pick.proposal, pick.order[: pick.picked]
         ids = chosen if proposal.ids is None else proposal.ids[chosen]
-        fresh = list(range(len(self.tokens), len(self.tokens) + pick.picked))
-        self.tokens += [int(token) for token in ids.tolist()]
-        self.parents += [node] * pick.picked
-        self.confidence += [float(q) for q in proposal.probability[chosen].tolist()]
+        return self.add(node, pick, ids.tolist(), proposal.probability[chosen].tolist(), greedy)
+
+    def add(self, node: int, pick: Pick, tokens: Sequence[int], shares: Sequence[float], greedy: bool) -> list[int]:
+        """The same with the picked tokens and the law's probability of each already on the host."""
+        fresh = list(range(len(self.tokens), len(self.tokens) + len(tokens)))
+        self.tokens += [int(token) for token in tokens]
+        self.parents += [node] * len(tokens)
+        self.confidence += [float(q) for q in shares]
         self.picks.append(pick)
         if not greedy:
             # Only a law that was really sampled from may stand in the accept rule.
-            self.proposals[node] = proposal
+            self.proposals[node] = pick.proposal
         return fresh
 
 
@@ -71,6 +77,7 @@ class _Block:
         self._context = context
         self._nodes = nodes
         self._block: Tensor | None = None
+        self._wide: Tensor | None = None
 
     def at(self, node: int, size: int, device: torch.device) -> Tensor:
         """float64 [size] of noise for ``node``, independent between nodes and rounds."""
@@ -81,6 +88,25 @@ class _Block:
             noise = context.noise.gumbel(self._nodes * self.WIDTH, DRAFT, context.round, device=device)
             self._block = noise.view(self._nodes, self.WIDTH)
         return self._block[node, :size]
+
+    def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
+        """float64 [node, size] for several nodes: what they would get one by one where their laws are narrow."""
+        if size <= self.WIDTH:
+            return torch.stack([self.at(node, size, device) for node in nodes])
+        if self._wide is None or self._wide.shape[1] != size:
+            context = self._context
+            place = (context.round, self._nodes, size)
+            self._wide = context.noise.gumbel(self._nodes * size, DRAFT, *place, device=device).view(self._nodes, size)
+        return self._wide[list(nodes)]
+
+
+def _together(laws: Sequence[Proposal | None]) -> bool:
+    """Whether these laws are over one support that is not too wide."""
+    if len(laws) < 2 or any(law is None for law in laws):
+        return False
+    first = laws[0]
+    assert first is not None
+    return first.probability.numel() <= WIDE and all(law is not None and law.ids is first.ids for law in laws)
 
 
 class Sampled:
@@ -102,6 +128,9 @@ class Sampled:
             if not here or depth >= context.room - 1:
                 break
             laws = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in here])
+            if _together(laws):
+                self._level(growing, shape, here, [law for law in laws if law is not None], place, context, noise)
+                continue
             for node, law in zip(here, laws, strict=True):
                 if law is None:
                     continue
@@ -111,6 +140,24 @@ class Sampled:
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
         notes = drafter.story(growing.picks[:SHOWN]) if context.story else ()
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
+
+    def _level(
+        self, growing: _Growing, shape: TreeShape, here: Sequence[int], laws: Sequence[Proposal], place: dict[int, int],
+        context: Context, noise: _Block,
+    ) -> None:  # fmt: skip
+        """One level's children, with a handful of operations however many nodes it has."""
+        nodes, wanted = [place[node] for node in here], [len(shape.children[node]) for node in here]
+        q, ids, greedy = torch.stack([law.probability for law in laws]), laws[0].ids, context.warp.greedy or self._ranked
+        perturbed = None if greedy else q.double().log() + noise.level(nodes, q.shape[1], q.device)
+        order = (q if perturbed is None else perturbed).topk(min(max(wanted), q.shape[1])).indices
+        tokens = (order if ids is None else ids[order]).tolist()
+        shares, there = q.gather(1, order).tolist(), (q > 0).sum(1).tolist()
+        for row, node in enumerate(here):
+            count = min(wanted[row], there[row])
+            drawn = None if perturbed is None else perturbed[row]
+            pick = Pick(nodes[row], laws[row], drawn, order[row], count)
+            fresh = growing.add(nodes[row], pick, tokens[row][:count], shares[row][:count], greedy)
+            place.update(zip(shape.children[node], fresh, strict=False))
 
     def _pick(self, node: int, law: Proposal, wanted: int, context: Context, noise: _Block) -> Pick:
         q = law.probability

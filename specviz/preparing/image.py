@@ -54,7 +54,7 @@ class CodeText:
         return f"#{token}" if token < codes else self._loaded.prompts.of(token - codes)
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        return tuple(f"#{token} " for token in more)
+        return tuple(f"#{token} " if token < self._loaded.codes else self.of(token) for token in more)
 
 
 @dataclass

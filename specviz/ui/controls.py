@@ -62,6 +62,9 @@ TITLES = {
     "top_p": "Top-p",
     "top_k": "Top-k",
     "prompt_as": "Prompt as",
+    "factor": "λ",
+    "tau": "τ",
+    "k": "Look-alikes k",
     "dtype": "Number format",
     "baseline": "Time the one-by-one run too",
 }

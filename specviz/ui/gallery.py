@@ -66,9 +66,17 @@ class Gallery:
             raise BadInput(f"There is no recorded run {name[:60]!r}; there are: {listed}.")
         return self.recordings[name]
 
-    def choices(self) -> list[tuple[str, str]]:
-        """Title and name of each, for a drop-down."""
-        return [(one.title, one.name) for one in self.recordings.values()]
+    def choices(self, *modalities: str) -> list[tuple[str, str]]:
+        """Title and name of each, or of those of these kinds, for a drop-down."""
+        return [
+            (one.title, one.name)
+            for one in self.recordings.values()
+            if not modalities or one.trace.run.modality in modalities
+        ]
+
+    def first(self, modality: str) -> Recording | None:
+        """The first recorded run of a kind, if there is one."""
+        return next((one for one in self.recordings.values() if one.trace.run.modality == modality), None)
 
     def of_method(self, method: str) -> Recording | None:
         """The first recorded run of a method, if there is one."""

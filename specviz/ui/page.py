@@ -6,7 +6,19 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.ui import about_tab, api, compare_tab, learn_tab, lessons, tail, text_tab, theme, traces_tab, vision_tab
+from specviz.ui import (
+    about_tab,
+    api,
+    compare_tab,
+    image_tab,
+    learn_tab,
+    lessons,
+    tail,
+    text_tab,
+    theme,
+    traces_tab,
+    vision_tab,
+)
 from specviz.ui.shared import Shared
 
 QUEUE = 64
@@ -36,6 +48,8 @@ def build(shared: Shared) -> gr.Blocks:
                 text = text_tab.build(shared, shown, runs)
             with gr.Tab("Vision-language", id="vision"):
                 vision_tab.build(shared)
+            with gr.Tab("Image", id="image"):
+                image_tab.build(shared)
             with gr.Tab("Compare", id="compare") as compare:
                 compare_tab.wire(compare_tab.build(shared, runs), compare, text.asked)
             if lessons_here := learn_tab.taught(shared, lessons.load(shared.settings.lessons)):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass
 
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
+from specviz.request import Request
 from specviz.trace.schema import Run, Trace
 from specviz.ui import asking
 from specviz.ui.asking import Asked
@@ -49,8 +50,15 @@ def recording(shared: Shared, session: str | None, name: str) -> Change:
 
 def live(shared: Shared, session: str | None, shown: str, asked: Asked) -> Generator[Change, None, None]:
     """Run what the controls say. A run that never began leaves the page as it was, with a sentence that says why."""
+    yield from running(shared, session, shown, lambda: asking.request(asked, shared.settings))
+
+
+def running(
+    shared: Shared, session: str | None, shown: str, ask: Callable[[], Request]
+) -> Generator[Change, None, None]:
+    """The same for whatever request ``ask`` makes of a tab's controls."""
     try:
-        request = asking.request(asked, shared.settings)
+        request = ask()
         visit = shared.visits.of(session)
         yield Change(running=True, banner="")
         last: Trace | None = None

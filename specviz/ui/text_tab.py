@@ -82,7 +82,7 @@ class TextTab:
             if change.kept and change.trace is not None and all(name != change.shown for _, name in runs):
                 runs.append((title(change.trace), change.shown))
                 made[self.runs] = runs
-            made[self.recording] = gr.Dropdown(choices(self.shared.library, runs), value=change.shown or None)
+            made[self.recording] = gr.Dropdown(choices(self.shared.library, runs, "text"), value=change.shown or None)
         if change.banner is not None:
             made[self.banner] = gr.HTML(
                 panels.banner(change.banner, "note" if change.note else "error"), visible=bool(change.banner)
@@ -172,7 +172,7 @@ def _recordings(shared: Shared) -> gr.Dropdown:
     """What the stage shows, in the header's free corner: recorded runs, and this session's as they come."""
     gallery = shared.library.gallery
     return gr.Dropdown(
-        choices(shared.library, []),
+        choices(shared.library, [], "text"),
         value=gallery.default.name if gallery.default else None,
         label="Showing",
         elem_id="sp-recording",

@@ -9,14 +9,14 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ORDER = (
-    "words", "dom", "study", "labels", "chain", "layout", "reasons", "rules", "feed",
-    "player", "keys", "tip", "header", "strip", "draw", "roving", "table", "tree",
+    "words", "dom", "study", "codes", "labels", "chain", "layout", "reasons", "rules", "feed",
+    "player", "keys", "tip", "header", "strip", "picture", "draw", "roving", "table", "tree",
     "notebook", "sketch", "sight", "reel", "inspector", "lanes", "overview", "transport", "stage", "mount",
 )  # fmt: skip
 # Later ones win where two rules are equally particular.
 STYLES = (
     "colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "sight", "lookup",
-    "diffusion", "state", "choice", "run", "phone",
+    "diffusion", "state", "choice", "run", "phone", "picture",
 )  # fmt: skip
 
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.

@@ -6,13 +6,16 @@ from specviz.views.acceptance_by_depth import acceptance_by_depth
 from specviz.views.accepted_length import accepted_length
 from specviz.views.arms import arms
 from specviz.views.blocks import blocks
+from specviz.views.coarse import coarse
 from specviz.views.copy import copy
 from specviz.views.denoised import denoised
 from specviz.views.draft_tree import draft_tree
+from specviz.views.drawn import drawn
 from specviz.views.entropy_map import entropy_map
 from specviz.views.explain import Term, explain
 from specviz.views.growth import growth
 from specviz.views.heads import heads
+from specviz.views.islands import islands
 from specviz.views.last_state import last_state
 from specviz.views.latency_lanes import latency_lanes
 from specviz.views.lattice import lattice
@@ -22,6 +25,7 @@ from specviz.views.ngram_rows import ngram_rows
 from specviz.views.output_strip import output_strip
 from specviz.views.overlap import overlap
 from specviz.views.picture import picture
+from specviz.views.relaxed import relaxed
 from specviz.views.reliability import reliability
 from specviz.views.residuals import residuals
 from specviz.views.reward import reward
@@ -36,6 +40,7 @@ from specviz.views.traversal import traversal
 from specviz.views.tree_graph import tree_graph
 from specviz.views.typical import typical
 from specviz.views.visual_tokens import visual_tokens
+from specviz.views.window import window
 
 NOTES = {
     "copy": copy,
@@ -59,6 +64,11 @@ NOTES = {
     "entropy_map": entropy_map,
     "residuals": residuals,
     "ssm_mask": ssm_mask,
+    "relaxed": relaxed,
+    "islands": islands,
+    "coarse": coarse,
+    "window": window,
+    "canvas": drawn,
     "last_state": last_state,
     "arms": arms,
 }
@@ -71,13 +81,16 @@ __all__ = [
     "accepted_length",
     "arms",
     "blocks",
+    "coarse",
     "copy",
     "denoised",
     "draft_tree",
+    "drawn",
     "entropy_map",
     "explain",
     "growth",
     "heads",
+    "islands",
     "last_state",
     "latency_lanes",
     "lattice",
@@ -87,6 +100,7 @@ __all__ = [
     "output_strip",
     "overlap",
     "picture",
+    "relaxed",
     "reliability",
     "residuals",
     "reward",
@@ -101,4 +115,5 @@ __all__ = [
     "tree_graph",
     "typical",
     "visual_tokens",
+    "window",
 ]

@@ -80,6 +80,20 @@ DATA: dict[str, dict[str, Any]] = {
             {"node": 4, "token": 5, "text": " was", "p": 0.06, "threshold": 0.04, "entropy": 2.0},
         ]
     },
+    "relaxed": {
+        "delta": 0.2, "k": 8, "form": "exact", "nodes": [
+            {"node": 1, "p": 0.1, "q": 0.4, "limit": 0.2, "count": 2, "moved": 0.15, "near": [4, 5, 6],
+             "mass": [0.1, 0.05, 0.2], "sums": [[1, 0.1], [2, 0.15], [3, 0.35]]},
+            {"node": 2, "p": 0.0, "q": 1, "limit": 0.2, "count": 0, "moved": 0, "near": [], "mass": [], "sums": []},
+        ],
+    },
+    "islands": {
+        "mass": [0.3, 0.01, 0.2, 0.02, 0.6, 0.4], "tau": 0.1, "pool": 4, "radius": 1, "rewritten": True, "failed": [2, 4],
+        "islands": [[2, 3], [4]], "waves": [0, 1, 2, 1, 0, 0], "passes": 3,
+    },
+    "coarse": {"codes": [1, 2], "fine": [3, 4, 5, 6, 7, 8, 9, 10]},
+    "window": {"codes": [1, 2, 3], "redrawn": 2},
+    "canvas": {"row": 0, "rows": 1, "codes": 5, "png": ""},
     **RETRIEVAL,
     **DIFFUSION,
 }  # fmt: skip

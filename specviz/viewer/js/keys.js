@@ -11,6 +11,7 @@ const keys = (() => {
     r: (stage) => stage.rejection(),
     t: (stage) => stage.set({ table: !stage.table }),
     f: (stage) => stage.fullScreen(),
+    v: (stage) => stage.flipPicture(),
     "+": (stage) => stage.set({ zoom: Math.min(4, stage.zoom * 1.5) }),
     "-": (stage) => stage.set({ zoom: Math.max(0.5, stage.zoom / 1.5) }),
     0: (stage) => stage.set({ zoom: 1 }),

@@ -11,7 +11,7 @@ const notebook = (() => {
   function chosen(stage) {
     const notes = stage.step ? stage.step.notes : [];
     const of = (test) => notes.find(test);
-    return of((note) => note.type === stage.told) || of((note) => note.type !== "growth") || notes[0] || null;
+    return of((note) => note.type === stage.told) || of((note) => !["growth", "canvas", "coarse"].includes(note.type)) || notes[0] || null;
   }
 
   /** Whether the note on show asks for a wider pane than a verdict needs. */
@@ -33,7 +33,9 @@ const notebook = (() => {
   }
 
   function draw(pane, stage) {
-    const { notes } = stage.step || { notes: [] };
+    const told = stage.step ? stage.step.notes : [];
+    // The picture itself stands beside the tree: its rows are a story only where there is no other.
+    const notes = told.length > 1 ? told.filter((one) => one.type !== "canvas") : told;
     const note = chosen(stage);
     stage.pointing = null; // of the drawing that was here
     if (!note) return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));

@@ -67,7 +67,8 @@ const study = (() => {
     const found = Object.fromEntries(STATUSES.map((status) => [status, 0]));
     for (const one of step.nodes) found[one.status] += 1;
     found.drafted = step.nodes.length - 1;
-    found.kept = Math.min(step.path.length, step.emitted.length);
+    const said = step.path.slice(0, step.emitted.length);
+    found.kept = said.filter((id) => step.nodes[id].status !== "resampled").length;
     return found;
   }
 

@@ -98,9 +98,10 @@ class Transport {
 function buildPanels(stage) {
   const header = new Header(stage);
   const strip = new Strip(stage);
+  const picture = new Picture(stage);
   const tree = new Tree(stage);
   const inspector = new Inspector(stage);
   const overview = new Overview(stage);
-  stage.root.append(dom.h("div", { class: "sv-mid" }, tree.card, inspector.card), overview.card);
-  return [header, strip, tree, inspector, overview, new Transport(stage)];
+  stage.root.append(picture.card, dom.h("div", { class: "sv-mid" }, tree.card, inspector.card), overview.card);
+  return [header, strip, picture, tree, inspector, overview, new Transport(stage)];
 }

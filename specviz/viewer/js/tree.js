@@ -199,6 +199,7 @@ class Tree {
     this.svg.setAttribute("height", Math.floor(height));
     this.svg.setAttribute("aria-label", `Draft tree. ${labels.sentence(this.stage)}`);
     this.svg.replaceChildren(draw.hatch(this.hatch), marks(lens.under), lines, ...nodes, marks(lens.over));
+    codes.tint(this.svg, step, codes.of(this.stage.trace.run));
   }
 
   select(focused = false) {

@@ -1,0 +1,24 @@
+"""Sixty-four picture prompts that no model of ours has learned from: concepts held out of all training, in each style."""
+
+from __future__ import annotations
+
+STYLES = ("noto", "twemoji", "fluent")
+HELD_OUT = (
+    "mushroom", "tiger", "doughnut", "violin", "panda", "tangerine", "alarm clock", "gear", "poodle", "black cat", "badger",
+    "rooster", "oyster", "croissant", "pot of food", "popcorn", "cooked rice", "spaghetti", "ice", "fork and knife with plate",
+    "bank", "sunrise", "oncoming bus", "oncoming taxi", "wheel", "ferry", "parachute", "seven-thirty", "ten-thirty", "comet",
+    "firecracker", "wrapped gift", "sled", "magnifying glass tilted right", "yen banknote", "screwdriver", "x-ray",
+    "fire extinguisher", "headstone", "face with tongue", "squinting face with tongue", "drooling face",
+    "face with spiral eyes", "astonished face", "pleading face", "sad but relieved face", "disappointed face",
+    "speech balloon", "thumbs up", "leftwards pushing hand", "face with peeking eye", "heart suit",
+)  # fmt: skip
+
+
+def prompts(count: int = 64) -> list[str]:
+    """The first so many: every concept once, in turns of style, then again in the next style."""
+    found = [
+        f"{concept}, {STYLES[(place + turn) % len(STYLES)]} style"
+        for turn in range(len(STYLES))
+        for place, concept in enumerate(HELD_OUT)
+    ]
+    return found[:count]

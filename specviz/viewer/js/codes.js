@@ -1,0 +1,63 @@
+// The picture codes of an image run: their map in two dimensions and the colour each one paints, out of the run line.
+const codes = (() => {
+  const known = new WeakMap();
+
+  function bytes(text) {
+    const raw = atob(text);
+    return Uint8Array.from(raw, (one) => one.charCodeAt(0));
+  }
+
+  function read(book) {
+    const colours = bytes(study.text(book.colours));
+    const raw = bytes(study.text(book.places));
+    const places = new DataView(raw.buffer);
+    const size = Math.min(Number(book.size) || 0, Math.floor(colours.length / 3), Math.floor(raw.length / 4));
+    const whole = 65535;
+    return {
+      size,
+      x: (code) => places.getUint16(4 * code, true) / whole,
+      y: (code) => places.getUint16(4 * code + 2, true) / whole,
+      rgb: (code) => [colours[3 * code], colours[3 * code + 1], colours[3 * code + 2]],
+    };
+  }
+
+  /** The book of a run, or null where it has none or a damaged one. */
+  function of(run) {
+    if (!run || !run.codebook) return null;
+    if (!known.has(run)) {
+      let made = null;
+      try {
+        made = read(run.codebook);
+      } catch {
+        made = null;
+      }
+      known.set(run, made);
+    }
+    return known.get(run);
+  }
+
+  const has = (book, code) => Boolean(book) && Number.isInteger(code) && code >= 0 && code < book.size;
+  const colour = (book, code) => (has(book, code) ? `rgb(${book.rgb(code).join(" ")})` : null);
+
+  /** Black or white, whichever is read more easily on a code's colour. */
+  function ink(book, code) {
+    const [red, green, blue] = book.rgb(code);
+    return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#111" : "#fff";
+  }
+
+  /** Fill the drawn nodes of a tree with the colours of their codes; verdicts keep their outlines. */
+  function tint(svg, step, book) {
+    if (!book) return;
+    for (const group of svg.querySelectorAll("g[data-id]")) {
+      const node = study.find(step, group.dataset.id === "bonus" ? "bonus" : Number(group.dataset.id));
+      const shape = group.querySelector(".sv-box, .sv-diamond");
+      if (!node || !shape || !node.grid || !has(book, node.token)) continue;
+      shape.style.fill = colour(book, node.token);
+      if (shape.classList.contains("sv-diamond")) continue;
+      const word = group.querySelector("text");
+      if (word) word.style.fill = ink(book, node.token);
+    }
+  }
+
+  return { of, has, colour, ink, tint };
+})();

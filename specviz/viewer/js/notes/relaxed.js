@@ -1,0 +1,202 @@
+// Relaxed acceptance: the codebook as a map with a drafted code's look-alikes shaded, and the sum that decided about it.
+const relaxed = (() => {
+  const { text, box, line } = sketch;
+  const number = study.number;
+
+  function read(note, step) {
+    const rows = study.list(note.nodes).filter((row) => step.nodes[row.node] && number(row.p) !== null);
+    return rows.map((row) => {
+      const node = step.nodes[row.node];
+      return {
+        node: row.node,
+        code: node.token,
+        status: node.status,
+        draw: node.draw,
+        p: row.p,
+        q: number(row.q) === null ? 1 : row.q,
+        limit: number(row.limit) || 0,
+        moved: number(row.moved) || 0,
+        count: number(row.count) || 0,
+        near: study.list(row.near),
+        mass: study.list(row.mass),
+        sums: study.list(row.sums),
+      };
+    });
+  }
+
+  const kept = (row) => row.status === "accepted" || row.status === "relaxed";
+  const setting = (note) => (typeof note.delta === "number" ? ["δ", note.delta] : ["λ", number(note.factor) || 1]);
+
+  /** The code's neighbourhood on the map: every code a dot in its own colour, those it stands for tied to it. */
+  function map(row, book, stage, width, height) {
+    const pad = 8;
+    const x = (code) => pad + book.x(code) * (width - 2 * pad);
+    const y = (code) => pad + (1 - book.y(code)) * (height - 2 * pad);
+    const inside = new Set(row.near.slice(0, row.count).filter((code) => codes.has(book, code)));
+    const parts = [];
+    const own = codes.has(book, row.code) ? row.code : null;
+    if (own !== null && inside.size) {
+      const away = [...inside].map((code) => Math.hypot(x(code) - x(own), y(code) - y(own)));
+      const r = Math.min(Math.max(...away) + 7, Math.max(width, height) * 0.6);
+      parts.push(sketch.disc(x(own), y(own), r, "sv-zone"), sketch.disc(x(own), y(own), r, "sv-rim"));
+      for (const code of inside) parts.push(line(x(own), y(own), x(code), y(code), "sv-spoke"));
+    }
+    const every = Math.max(1, Math.ceil(book.size / 2500));
+    for (let code = 0; code < book.size; code += 1) {
+      const here = code === own || inside.has(code);
+      if (!here && code % every) continue;
+      const size = here ? 9 : 5;
+      const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, `sv-dot${here ? "" : " sv-far"}`, 1.5);
+      dot.setAttribute("fill", codes.colour(book, code));
+      if (code === own) dot.classList.add("sv-self");
+      parts.push(dot);
+    }
+    const spoken = `Map of ${book.size} codes; ${words.count(inside.size, "look-alike")} shaded around the drafted code.`;
+    return dom.s("svg", { class: "sv-sketch sv-codemap", width, height, role: "img", "aria-label": spoken }, parts);
+  }
+
+  /** p alone, P with the look-alikes, and q with the draw, on one scale. */
+  function bars(row, note, stage, width) {
+    const { u } = stage;
+    const total = row.p + row.moved;
+    const greedy = row.draw === null;
+    const widest = Math.max(total, row.p + row.limit, greedy ? 0 : row.q, 1e-9);
+    const scale = (value) => Math.max(1, (value / widest) * (width - 74 * u));
+    const parts = [];
+    const high = 9 * u,
+      gap = 38 * u;
+    const label = (at, words_) => parts.push(text(stage, 0, at * gap + 11 * u, words_, { kind: "sv-mute" }));
+    const amount = (at, wide, words_) => parts.push(text(stage, wide + 6, at * gap + 25 * u, words_, { bold: true }));
+    label(0, "Drafted code alone");
+    parts.push(box(0, 16 * u, scale(row.p), high, "sv-ownbar", 1));
+    amount(0, scale(row.p), `p = ${words.chance(row.p)}`);
+    label(1, `With ${words.count(row.count, "look-alike")}, together P`);
+    parts.push(box(0, gap + 16 * u, scale(row.p), high, "sv-ownbar", 1));
+    let from = scale(row.p);
+    const shown = row.mass.slice(0, row.count);
+    const rest = row.moved - shown.reduce((sum, one) => sum + (number(one) || 0), 0);
+    for (const mass of [...shown, Math.max(0, rest)]) {
+      const wide = ((number(mass) || 0) / widest) * (width - 74 * u);
+      if (wide < 0.4) continue;
+      parts.push(box(from + 0.6, gap + 16 * u, Math.max(0.5, wide - 0.6), high, "sv-likebar", 1));
+      from += wide;
+    }
+    const edge = scale(row.p + row.limit);
+    parts.push(line(edge, gap + 12 * u, edge, gap + 29 * u, "sv-limitmark"));
+    amount(1, Math.max(from, edge), `P = ${words.chance(total)}`);
+    if (!greedy) {
+      label(2, row.q === 1 ? "A certain candidate counts as q = 1" : "Drafter's q, and this step's draw");
+      parts.push(box(0, 2 * gap + 16 * u, scale(row.q), high, "sv-qbar", 1));
+      const mark = scale(row.q) * row.draw;
+      parts.push(line(mark, 2 * gap + 12 * u, mark, 2 * gap + 29 * u, "sv-drawmark"));
+      amount(2, scale(row.q), `q = ${words.chance(row.q)}`);
+    }
+    const height = (greedy ? 2 : 3) * gap + 2;
+    return sketch.frame(width, height, sentence(row, note), parts);
+  }
+
+  function sentence(row, note) {
+    const [name, value] = setting(note);
+    const total = row.p + row.moved;
+    if (row.draw === null) {
+      const said = kept(row) ? "it leads, so it is kept" : "it still does not lead, so it is dropped";
+      return `With ${words.count(row.count, "look-alike")} (${name} = ${value}) the code's share is ${words.chance(total)}: ${said}.`;
+    }
+    const bar = Math.min(1, total / row.q),
+      strict = Math.min(1, row.p / row.q);
+    const verdict = kept(row)
+      ? `Kept: draw ${words.chance(row.draw)} < P / q = ${words.chance(bar)}.`
+      : `Rejected: draw ${words.chance(row.draw)} ≥ P / q = ${words.chance(bar)}.`;
+    const exactly =
+      row.draw < strict
+        ? `Strictly too: p / q = ${words.chance(strict)}.`
+        : `Strictly, p / q = ${words.chance(strict)}: rejected.`;
+    return `${verdict} ${exactly}`;
+  }
+
+  /** The mass a code may take over under another limit, from the noted sums of its nearest look-alikes. */
+  function taken(row, name, value) {
+    const most = name === "δ" ? value : (value - 1) * row.p;
+    let mass = 0;
+    for (const [, sum] of row.sums) if (number(sum) !== null && sum <= most + 1e-12) mass = Math.max(mass, sum);
+    return mass;
+  }
+
+  /** Walk the recorded judgements again. `unsure` says that the walk left what was recorded. */
+  function again(note, step, name, value) {
+    const rows = new Map(read(note, step).map((row) => [row.node, row]));
+    let at = step.nodes[0],
+      count = 0;
+    for (;;) {
+      const judged = at.children.map((id) => rows.get(id)).filter(Boolean);
+      if (at.children.length && !judged.length) return { count, unsure: true };
+      const found = judged.find((row) => row.draw !== null && row.draw < (row.p + taken(row, name, value)) / row.q);
+      if (!found) return { count, unsure: false };
+      count += 1;
+      at = step.nodes[found.node];
+    }
+  }
+
+  function slider(note, step, stage) {
+    const rows = read(note, step);
+    if (!rows.some((row) => row.draw !== null)) return null;
+    const [name, value] = setting(note);
+    const range = name === "δ" ? { min: 0, max: 1, step: 0.01 } : { min: 1, max: Math.max(10, 2 * value), step: 0.1 };
+    const chosen = stage.moments.limit === undefined ? value : stage.moments.limit;
+    const input = dom.h("input", { type: "range", ...range, value: chosen, "aria-label": `another ${name}` });
+    const said = dom.h("span", {});
+    const tell = () => {
+      const other = Number(input.value);
+      stage.moments.limit = other;
+      const here = again(note, step, name, other);
+      let all = 0,
+        before = 0,
+        open = 0;
+      for (const one of stage.trace.steps) {
+        const told = one.notes.find((found) => found.type === "relaxed");
+        if (!told) continue;
+        const found = again(told, one, name, other);
+        all += found.count;
+        before += one.path.length;
+        open += Number(found.unsure);
+      }
+      const mark = (found) => (found.unsure ? `${found.count} or more` : String(found.count));
+      dom.say(
+        said,
+        `${name} = ${other}: this step would keep ${mark(here)} (it kept ${step.path.length}); all steps ${all}${open ? " or more" : ""} (${before}).`,
+      );
+    };
+    input.addEventListener("input", tell);
+    tell();
+    const why = "Approximate: judged again from the recording; a later step would have had another draft.";
+    return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, said, dom.h("small", { class: "sv-mute" }, why));
+  }
+
+  function draw(note, step, stage) {
+    const rows = read(note, step);
+    if (!rows.length) return sketch.caption("No code was judged in this step.");
+    const shown = notebook.focus(rows, stage);
+    const book = codes.of(stage.trace.run);
+    const wide = stage.column > 430;
+    const left = book ? (wide ? Math.floor(stage.column * 0.54) : stage.column) : 0;
+    const right = wide && book ? stage.column - left - 20 : stage.column;
+    const height = Math.max(120, Math.min(left * 0.72, stage.tall - 74));
+    const pieces = dom.h(
+      "div",
+      { class: "sv-two" },
+      book ? map(shown, book, stage, left, height) : null,
+      dom.h("div", { class: "sv-weighing" }, bars(shown, note, stage, right), slider(note, step, stage)),
+    );
+    return dom.h(
+      "div",
+      {},
+      notebook.chooser(rows.slice(0, 14), shown, stage),
+      sketch.caption(dom.h("b", {}, sentence(shown, note))),
+      pieces,
+    );
+  }
+
+  return { draw, again, read };
+})();
+
+notebook.register("relaxed", { title: "Look-alikes", roomy: true, draw: relaxed.draw });

@@ -1,0 +1,258 @@
+// The picture of an image run: it grows with the steps, each cell marked with how it came to be; a click leads to its step.
+class Picture {
+  constructor(stage) {
+    this.stage = stage;
+    this.plain = false;
+    this.head = dom.h("h3", { class: "sv-cap" });
+    this.toggle = dom.button("", "Verdicts on or off (V)", () => this.flip(), { class: "sv-flip" });
+    this.canvas = dom.h("canvas", { class: "sv-pixels", "aria-hidden": "true" });
+    this.marks = dom.s("svg", { class: "sv-spots", role: "img", preserveAspectRatio: "none" });
+    this.frame = dom.h("div", { class: "sv-easel" }, dom.h("div", { class: "sv-paper" }, this.canvas, this.marks));
+    this.foot = dom.h("p", { class: "sv-spent" });
+    this.key = dom.h("div", { class: "sv-legend sv-cellkey" });
+    this.card = dom.h(
+      "div",
+      { class: "sv-card sv-picture", hidden: true },
+      dom.h("div", { class: "sv-cardhead" }, this.head, this.toggle),
+      this.frame,
+      this.key,
+      this.foot,
+    );
+    this.bands = new Map();
+    this.marks.addEventListener("click", (event) => this.click(event));
+    stage.tip.over(this.marks, (event) => this.describe(event));
+    stage.flipPicture = () => this.flip();
+  }
+
+  flip() {
+    this.plain = !this.plain;
+    this.paint();
+  }
+
+  update(changed) {
+    const { run, steps } = this.stage.trace;
+    const grid = run && Array.isArray(run.grid) ? run.grid : null;
+    if (changed.has("run")) {
+      this.card.hidden = !grid;
+      this.stage.root.toggleAttribute("data-image", Boolean(grid));
+    }
+    if (!grid) return;
+    if (this.steps !== steps) this.clear(steps, grid);
+    while (this.read < steps.length) this.take(steps[this.read]);
+    const { end } = this.stage.trace;
+    if (end && end.picture && !this.whole) this.whole = this.load(study.text(end.picture));
+    if (["run", "data", "cursor", "ui", "theme"].some((one) => changed.has(one))) this.paint();
+    else if (changed.has("node")) this.mark();
+  }
+
+  clear(steps, [rows, columns]) {
+    Object.assign(this, { steps, rows, columns, read: 0, cells: [], upto: [], bands: new Map(), whole: null });
+    this.legend();
+  }
+
+  legend() {
+    const sample = (kind) =>
+      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, Picture.sign(kind, 0, 0));
+    const pairs = Picture.NAMES.map(([kind, name]) => dom.h("span", {}, sample(kind), name));
+    this.key.replaceChildren(...pairs);
+  }
+
+  /** Note where each token of a step went; a bonus drawn from what rejection left is a cell drawn again. */
+  take(step) {
+    step.origins.forEach((origin, place) => {
+      const node = study.find(step, origin.id);
+      if (!node || !node.grid) return;
+      const again = origin.kind === "bonus" && node.source === "residual";
+      const kind = again ? "resampled" : origin.kind;
+      this.cells[node.grid[0] * this.columns + node.grid[1]] = {
+        index: this.read,
+        id: origin.id,
+        kind,
+        token: step.emitted[place],
+      };
+    });
+    const note = step.notes.find((one) => one.type === "canvas");
+    if (note && typeof note.png === "string") this.bands.set(this.read, { row: note.row, image: this.load(note.png), rows: note.rows });
+    this.upto.push(this.cells.length);
+    this.read += 1;
+  }
+
+  load(png) {
+    const image = new Image();
+    image.addEventListener("load", () => this.pixels());
+    image.src = `data:image/png;base64,${png}`;
+    return image;
+  }
+
+  get drawn() {
+    const { cursor } = this.stage;
+    return cursor >= 0 ? this.upto[cursor] || 0 : 0;
+  }
+
+  paint() {
+    if (!this.steps) return;
+    const total = this.rows * this.columns;
+    this.head.replaceChildren(dom.h("b", {}, "Picture"), ` · code ${this.drawn} of ${total}`);
+    this.toggle.replaceChildren(
+      dom.h(this.plain ? "span" : "b", {}, "verdicts"),
+      " / ",
+      dom.h(this.plain ? "b" : "span", {}, "plain"),
+    );
+    this.toggle.setAttribute("aria-pressed", String(this.plain));
+    this.key.hidden = this.plain;
+    this.pixels();
+    this.mark();
+    this.tell();
+  }
+
+  /** The pixels so far: of the finished picture where there is one, else of the bands that steps brought. */
+  pixels() {
+    if (!this.steps || !this.rows) return;
+    const done = (image) => image && image.complete && image.naturalWidth;
+    const side = done(this.whole) ? this.whole.naturalWidth / this.columns : 4;
+    const width = Math.round(side * this.columns),
+      height = Math.round(side * this.rows);
+    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
+    this.frame.style.setProperty("--sv-shape", `${this.columns} / ${this.rows}`);
+    const pen = this.canvas.getContext("2d");
+    pen.clearRect(0, 0, width, height);
+    pen.save();
+    this.mask(pen, side);
+    if (done(this.whole)) pen.drawImage(this.whole, 0, 0, width, height);
+    else this.sketch(pen, side, done);
+    pen.restore();
+  }
+
+  mask(pen, side) {
+    const full = Math.floor(this.drawn / this.columns);
+    pen.beginPath();
+    pen.rect(0, 0, this.columns * side, full * side);
+    pen.rect(0, full * side, (this.drawn % this.columns) * side, side);
+    pen.clip();
+  }
+
+  sketch(pen, side, done) {
+    const book = codes.of(this.stage.trace.run);
+    for (let at = 0; at < this.drawn; at += 1) {
+      const cell = this.cells[at];
+      pen.fillStyle = (cell && codes.colour(book, cell.token)) || "#ddd";
+      pen.fillRect((at % this.columns) * side, Math.floor(at / this.columns) * side, side, side);
+    }
+    for (const [index, band] of this.bands) {
+      if (index > this.stage.cursor || !done(band.image)) continue;
+      pen.drawImage(band.image, 0, band.row * side, this.columns * side, band.rows * side);
+    }
+  }
+
+  /** A cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, drawn again dashed, bonus a corner. */
+  static sign(kind, x, y) {
+    const path = (d, name) => dom.s("path", { d, class: `sv-spot sv-is-${name}` });
+    if (kind === "accepted") return [path(`M${x + 1} ${y + 9}H${x + 9}`, "accepted")];
+    if (kind === "bonus") return [path(`M${x + 6} ${y + 0.8}H${x + 9.2}V${y + 4}Z`, "bonus")];
+    if (kind === "resampled") return [path(`M${x + 1.2} ${y + 1.2}h7.6v7.6h-7.6Z`, "resampled")];
+    if (kind === "relaxed") {
+      const inner = path(`M${x + 2.6} ${y + 2.6}h4.8v4.8h-4.8Z`, "relaxed");
+      return [path(`M${x + 1} ${y + 1}h8v8h-8Z`, "relaxed"), inner];
+    }
+    return [];
+  }
+
+  mark() {
+    const { cursor, node } = this.stage;
+    this.marks.setAttribute("viewBox", `0 0 ${this.columns * 10} ${this.rows * 10}`);
+    const parts = [];
+    const lines = [];
+    for (let row = 0; row <= this.rows; row += 1) lines.push(`M0 ${row * 10}H${this.columns * 10}`);
+    for (let column = 0; column <= this.columns; column += 1) lines.push(`M${column * 10} 0V${this.rows * 10}`);
+    parts.push(dom.s("path", { d: lines.join(""), class: `sv-mesh${this.plain ? " sv-quiet" : ""}` }));
+    for (let at = 0; at < this.drawn; at += 1) {
+      const cell = this.cells[at];
+      if (!cell) continue;
+      const x = (at % this.columns) * 10,
+        y = Math.floor(at / this.columns) * 10;
+      const chosen = cell.index === cursor && cell.id === node;
+      if (!this.plain) parts.push(Picture.sign(cell.kind, x, y));
+      if (cell.index === cursor && !this.plain) parts.push(dom.s("path", { d: `M${x} ${y}h10v10h-10Z`, class: "sv-nowcell" }));
+      if (chosen && !this.plain) parts.push(dom.s("path", { d: `M${x - 0.5} ${y - 0.5}h11v11h-11Z`, class: "sv-chosencell" }));
+    }
+    parts.push(this.pointed());
+    this.marks.replaceChildren(...parts.flat(Infinity).filter(Boolean));
+    this.marks.setAttribute("aria-label", `Picture, ${this.drawn} of ${this.rows * this.columns} codes. ${this.foot.textContent}`);
+  }
+
+  /** Where a drafted code that was not kept would have gone. */
+  pointed() {
+    const { selected } = this.stage;
+    if (!selected || !selected.grid || this.plain) return null;
+    const [row, column] = selected.grid;
+    const kept = this.cells[row * this.columns + column];
+    if (kept && kept.index === this.stage.cursor && kept.id === selected.id) return null;
+    const fill = codes.colour(codes.of(this.stage.trace.run), selected.token);
+    const spot = { x: column * 10 + 1.5, y: row * 10 + 1.5, width: 7, height: 7, fill, class: "sv-ghostcell" };
+    return dom.s("rect", spot);
+  }
+
+  /** How many cells of each kind there are so far, and how much mass codes have taken over from their look-alikes. */
+  tell() {
+    const counts = { accepted: 0, relaxed: 0, resampled: 0, bonus: 0 };
+    for (const cell of this.cells.slice(0, this.drawn)) if (cell && cell.kind in counts) counts[cell.kind] += 1;
+    const said = Picture.NAMES.filter(([kind]) => counts[kind]).map(([kind, name]) => `${counts[kind]} ${name}`);
+    const spent = distortion.until(this.stage.trace, this.stage.cursor);
+    if (spent) said.push(`distortion ${spent.mean.toFixed(3)} a code${spent.most === null ? "" : `, at most ${spent.most}`}`);
+    dom.say(this.foot, said.join(" · "));
+  }
+
+  at(event) {
+    const box = this.marks.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - box.left) / box.width) * this.columns);
+    const row = Math.floor(((event.clientY - box.top) / box.height) * this.rows);
+    const place = row * this.columns + column;
+    return column >= 0 && column < this.columns && row >= 0 && row < this.rows ? place : -1;
+  }
+
+  click(event) {
+    const cell = this.cells[this.at(event)];
+    if (cell) this.stage.go(cell.index, cell.id);
+  }
+
+  describe(event) {
+    const place = this.at(event);
+    const cell = this.cells[place];
+    if (!cell || place >= this.drawn) return null;
+    const step = this.steps[cell.index];
+    const where = `row ${Math.floor(place / this.columns) + 1}, column ${(place % this.columns) + 1}, step ${cell.index + 1}`;
+    return [...Tip.about(step, study.find(step, cell.id)), where];
+  }
+}
+Picture.NAMES = [
+  ["accepted", "strict"],
+  ["relaxed", "relaxed"],
+  ["resampled", "drawn again"],
+  ["bonus", "bonus"],
+];
+
+// How much probability relaxed acceptance has moved: the mass each kept code took over from its look-alikes.
+const distortion = (() => {
+  const note = (step) => step.notes.find((one) => one.type === "relaxed");
+
+  function until(trace, cursor) {
+    let moved = 0,
+      emitted = 0,
+      most = null,
+      told = false;
+    for (const step of trace.steps.slice(0, cursor + 1)) {
+      emitted += step.emitted.length;
+      const found = note(step);
+      if (!found) continue;
+      told = true;
+      if (typeof found.delta === "number") most = found.delta;
+      for (const row of study.list(found.nodes)) {
+        const node = step.nodes[row.node];
+        if (node && node.status === "relaxed") moved += study.number(row.moved) || 0;
+      }
+    }
+    return told && emitted ? { mean: moved / emitted, most } : null;
+  }
+
+  return { until };
+})();

@@ -1,0 +1,118 @@
+"""The Image tab without a browser: what it refuses, what it asks for, and live runs on tiny models, stopped ones too."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.image_runs import GRID, tiny_models
+
+from specviz.errors import BadInput
+from specviz.methods.registry import all_methods
+from specviz.ui import controls, image_asking, image_tab, settings, shared, text_run
+from specviz.ui.image_asking import Asked
+from specviz.ui.shared import Shared
+
+SESSION = "somebody"
+
+
+def asked(
+    prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, Any] | None = None, **basics: Any
+) -> Asked:
+    form = json.loads(image_asking.basics())
+    form["values"] |= basics
+    advanced = json.loads(image_asking.advanced())
+    advanced["values"]["baseline"] = False
+    return Asked(
+        method, "emoji-64", prompt, json.dumps(form), json.dumps(advanced), controls.method_answer(method, own or {})
+    )
+
+
+@pytest.fixture
+def page() -> Shared:
+    return shared.make(replace(settings.Settings(), any_model=False))
+
+
+def made(wanted: Asked) -> Any:
+    return image_asking.request(wanted, settings.Settings(any_model=False))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (asked(prompt="   "), "Say what to draw"),
+        (asked(prompt="x" * 10_000), "10,000 characters"),
+        (asked(temperature=float("nan")), "temperature is nan"),
+        (asked(guidance=-3), "guidance is -3"),
+        (asked(own={"factor": float("nan")}), "factor is nan"),
+        (asked(own={"factor": 0.5}), "number from 1"),
+        (replace(asked(), target="some/model"), "models on its list"),
+        (replace(asked(), method="no_such"), "no method"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_the_control_that_is_wrong(wanted: Asked, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        made(wanted)
+    assert said.lower() in str(caught.value).lower()
+
+
+def test_a_request_carries_every_control() -> None:
+    found = made(asked(own={"factor": 3.0}, temperature=0.7, guidance=4.0, seed=11))
+    assert (found.temperature, found.guidance, found.seed, found.parameters["factor"]) == (0.7, 4.0, 11, 3.0)
+    assert made(asked()).guidance is None and made(asked()).temperature == 1.0
+
+
+def test_only_methods_that_draw_are_offered() -> None:
+    offered = {name for _, group in image_tab.choice.methods("image").items() for _, name in group}
+    assert offered == {name for name, one in all_methods().items() if "image" in one.modality}
+    assert {"lantern", "lantern_pp", "mulo_sd", "speculative_jacobi", "eagle", "eagle2", "autoregressive"} <= offered
+
+
+def run(page: Shared, wanted: Asked, stop_after: int | None = None) -> list[text_run.Change]:
+    changes = []
+    for change in text_run.running(page, SESSION, "", lambda: made(wanted)):
+        changes.append(change)
+        if stop_after is not None and change.feed and change.feed.count("\n") >= stop_after:
+            text_run.stop(page, SESSION)
+    return changes
+
+
+def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: Shared) -> None:
+    with tiny_models():
+        changes = run(page, asked())
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert trace.end is not None and trace.end.reason == "budget" and len(trace.end.output_ids) == GRID * GRID
+    assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
+    assert all(any(note.type == "canvas" for note in step.notes) for step in trace.steps)
+    assert not any(change.banner for change in changes)
+
+
+def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: Shared) -> None:
+    with tiny_models():
+        changes = run(page, asked(method="autoregressive"), stop_after=4)
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert trace.end is not None and trace.end.reason == "cancelled"
+    assert 0 < len(trace.end.output_ids) < GRID * GRID
+    assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
+
+
+def test_a_prompt_too_long_for_the_model_is_said_and_what_was_not_read_is_shown(page: Shared) -> None:
+    with tiny_models():
+        changes = run(page, asked(prompt="a very long wish for a very red apple on a tree"))
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert any("did not read" in word for word in trace.run.warnings)
+
+
+def test_weights_that_are_missing_are_told_with_the_way_to_make_them(
+    page: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pathlib import Path
+
+    from specviz.models import image
+
+    monkeypatch.setattr(image, "WEIGHTS", Path("nowhere"))
+    said = [change.banner for change in run(page, asked()) if change.banner]
+    assert said and "python -m specviz train" in said[-1]
