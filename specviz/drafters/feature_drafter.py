@@ -46,7 +46,7 @@ class FeatureDrafter(Silent):
         self._committed = 0
         """Inputs in the cache that stand on the target's own features."""
         self._waiting: list[Tensor] = []
-        """The target's features [row, hidden * tap] of the tokens from ``_committed`` on."""
+        """What the network takes for the target's states [row, hidden] of the tokens from ``_committed`` on."""
         self._end_round()
 
     def _end_round(self) -> None:
@@ -62,14 +62,38 @@ class FeatureDrafter(Silent):
         self._cache = self._stepper.open(max(_FIRST_COLUMNS, 2 * len(context.ids)))
         self._opened(self._cache)
         if prefill is not None:
-            self._waiting.append(self._features(prefill))
+            self._waiting.append(self._features(prefill, None))
             self._commit(context.ids, context.position - 1)
         self._calls = 0  # taking in the prompt is part of the prefill
 
+    @torch.inference_mode()
     def observe(self, finished: Round) -> None:
         path = (0, *finished.verdict.path)[: len(finished.emitted)]
-        kept = send(list(path), finished.context.device)
-        self._waiting.append(self._features(finished.target)[kept])
+        if finished.target.hidden:
+            kept = send(list(path), finished.context.device)
+            self._waiting.append(self._features(finished.target, kept))
+        else:
+            self._waiting += self._imagined(finished, path)
+        self._end_round()
+
+    def _imagined(self, finished: Round, path: Sequence[int]) -> list[Tensor]:
+        """Where a pass came without states, the network's own outputs stand for them, as they do while it drafts."""
+        tree, found = finished.draft.tree, []
+        for node in path:
+            if node not in self._outputs:
+                self.logits(finished.context, tree.host_tokens, tree.shape.parents, [node])
+            if node not in self._outputs:
+                break
+            found.append(self._outputs[node])
+        return found
+
+    def bookmark(self) -> tuple[int, list[Tensor]]:
+        """Where the drafter stands between two rounds, to come :meth:`back` to when what follows was provisional."""
+        return self._committed, list(self._waiting)
+
+    def back(self, bookmark: tuple[int, list[Tensor]]) -> None:
+        """Stand there again. The cache behind that place is overwritten by what comes next."""
+        self._committed, self._waiting = bookmark[0], list(bookmark[1])
         self._end_round()
 
     def close(self) -> None:
@@ -114,14 +138,15 @@ class FeatureDrafter(Silent):
 
     def _after_root(self, context: Context) -> Tensor | None:
         """Take in what was committed since, the root last, whose output gives the law of its children."""
-        if self._root_logits is None and 0 < context.position <= self._context_length and self._waiting:
+        known = self._committed + sum(map(len, self._waiting))
+        if self._root_logits is None and 0 < context.position <= min(self._context_length, known):
             last = self._commit(context.ids, context.position)
             self._outputs[0], self._ancestry[0] = last, ()
             self._root_logits = self._stepper.logits(last)
         return self._root_logits
 
     def _commit(self, ids: Sequence[int], until: int) -> Tensor:
-        """Run the inputs from ``_committed`` up to ``until`` over their true features. The last output [1, hidden]."""
+        """Run the inputs from ``_committed`` up to ``until`` over what waits. The last output [1, hidden]."""
         assert self._cache is not None
         features = torch.cat(self._waiting)
         device, last = features.device, features[:0]
@@ -130,7 +155,7 @@ class FeatureDrafter(Silent):
         self._stepper.reach(until)
         while self._committed < until:
             start, end = self._committed, min(until, self._committed + PIECE)
-            rows = self._true(features[done : done + end - start])
+            rows = features[done : done + end - start]
             places = torch.arange(start, end, device=device)
             seen = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
             tokens = send(list(ids[start + 1 : end + 1]), device)
@@ -196,6 +221,7 @@ class FeatureDrafter(Silent):
             node, depth = parents[node], depth + 1
         return depth
 
-    def _features(self, passed: TargetPass) -> Tensor:
-        """What the network reads of the target's pass: [row, tap * hidden]."""
-        return torch.cat([passed.hidden[tap] for tap in self.taps], dim=-1)
+    def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
+        """What the network reads of the target's pass, of these rows or of all: [row, hidden]."""
+        found = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
+        return self._true(torch.cat(found, dim=-1))

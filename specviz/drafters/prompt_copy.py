@@ -27,12 +27,16 @@ class PromptCopy(Silent):
         self.length = length
         self.latest = latest
         self.partial = partial
+        self._restart()
+
+    def _restart(self) -> None:
         self._places: dict[tuple[int, ...], list[int]] = {}
+        self._noted: list[tuple[int, ...]] = []
+        """Every n-gram in the order in which it was indexed."""
         self._indexed = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._places = {}
-        self._indexed = 0
+        self._restart()
         self._index(context.ids)
 
     def observe(self, finished: Round) -> None:
@@ -42,8 +46,19 @@ class PromptCopy(Silent):
         """Note where every n-gram ends (exclusive), for ends not seen before."""
         for end in range(self._indexed + 1, len(ids) + 1):
             for size in range(self.shortest, min(self.longest, end) + 1):
-                self._places.setdefault(tuple(ids[end - size : end]), []).append(end)
+                self._noted.append(tuple(ids[end - size : end]))
+                self._places.setdefault(self._noted[-1], []).append(end)
         self._indexed = len(ids)
+
+    def bookmark(self) -> tuple[int, int]:
+        """How far the text is indexed, to come :meth:`back` to when what follows was provisional."""
+        return self._indexed, len(self._noted)
+
+    def back(self, bookmark: tuple[int, int]) -> None:
+        """Forget what was indexed since."""
+        while len(self._noted) > bookmark[1]:
+            self._places[self._noted.pop()].pop()
+        self._indexed = bookmark[0]
 
     def continuation(self, context: Context) -> tuple[Sequence[int], Note]:
         """What followed the longest suffix that occurred before, and where that was."""

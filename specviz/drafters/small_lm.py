@@ -168,19 +168,31 @@ class Stepper:
     def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:
         """See :meth:`SmallLM.forward`; there is room in the cache and the tokens fit the window."""
         model, token, start = self.model, ids.shape[0], cache.length
+        x, turns = self.entered(ids, cache)
+        low = max(0, start + 1 - self.config.window)
+        mask = self._mask(start, token, low)
+        for place in range(len(self.layers)):
+            x = self.layer(place, x, turns, cache, (low, start), mask)
+        cache.length = start + token
+        return F.linear(unit(x[-1:] if last_only else x), self.head, model.bias)
+
+    def entered(self, ids: Tensor, cache: SmallCache) -> tuple[Tensor, list[Tensor]]:
+        """What the first layer reads [token, width], and the rotary tables of these tokens."""
+        model, token, start = self.model, ids.shape[0], cache.length
         cache.last[start + 1 : start + token + 1] = ids
         pair = torch.stack((cache.last[start : start + token], ids), dim=-1)
         x = F.linear(F.embedding(pair, model.embedding).flatten(-2), model.enter.weight)
-        turns = [table[:, None, None] for table in model.turns(start, token)]
-        low = max(0, start + 1 - self.config.window)
-        mask = self._mask(start, token, low)
-        for layer, (qkv, out, up, down) in enumerate(self.layers):
-            mixed = F.linear(_unit(x), qkv).view(token, 3, self.config.heads, self.size)
-            seen = self._attend(mixed, turns, cache.keys[layer], cache.values[layer], (low, start), mask)
-            x = torch.addmm(x, seen, out)
-            x = torch.addmm(x, F.relu(F.linear(_unit(x), up)).square_(), down)
-        cache.length = start + token
-        return F.linear(_unit(x[-1:] if last_only else x), self.head, model.bias)
+        return x, [table[:, None, None] for table in model.turns(start, token)]
+
+    def layer(
+        self, place: int, x: Tensor, turns: list[Tensor], cache: SmallCache, span: tuple[int, int], mask: Tensor | None
+    ) -> Tensor:
+        """One layer, whole."""
+        qkv, out, up, down = self.layers[place]
+        mixed = F.linear(unit(x), qkv).view(len(x), 3, self.config.heads, self.size)
+        seen = self._attend(mixed, turns, cache.keys[place], cache.values[place], span, mask)
+        x = torch.addmm(x, seen, out)
+        return torch.addmm(x, F.relu(F.linear(unit(x), up)).square_(), down)
 
     def _attend(
         self,
@@ -195,7 +207,7 @@ class Stepper:
         low, start = span
         token = mixed.shape[0]
         end = start + token
-        turned = _unit(mixed[:, :2])
+        turned = unit(mixed[:, :2])
         turned = torch.addcmul(turned * turns[0], turned.roll(self.size // 2, -1), turns[1])
         keys[:, :, start:end] = turned[:, 1].transpose(0, 1)
         values[:, :, start:end] = mixed[:, 2].transpose(0, 1)
@@ -218,7 +230,7 @@ class Stepper:
         return (column <= row) & (column > row - self.config.window)
 
 
-def _unit(x: Tensor) -> Tensor:
+def unit(x: Tensor) -> Tensor:
     """x with its last axis scaled to length one."""
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
 

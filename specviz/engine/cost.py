@@ -6,10 +6,11 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-from specviz.engine.interfaces import Target
+from specviz.engine.interfaces import Session
 from specviz.engine.tree import DraftTree
 
 # One row takes another kernel than two, so the step from one to two is measured, not interpolated.
@@ -50,8 +51,21 @@ def best_size(value: Sequence[float], curve: CostCurve, overhead: float = 0.0) -
     return best
 
 
-def measure(target: Target, widths: Sequence[int] = WIDTHS) -> CostCurve:
-    """Time passes behind 128 cached tokens: medians of a few, taken in turn so that drift hits all widths alike."""
+class Timed(Protocol):
+    """What can be timed: a target, or a model that verifies as one does."""
+
+    context_length: int
+    device: torch.device
+
+    def open(self, capacity: int) -> Session:
+        """A session with room for so many tokens."""
+
+
+def measure(target: Timed, widths: Sequence[int] = WIDTHS, chains: bool = False) -> CostCurve:
+    """Time passes behind 128 cached tokens: medians of a few, taken in turn so that drift hits all widths alike.
+
+    ``chains`` is for models that score chains only.
+    """
     context = max(1, min(CONTEXT, target.context_length - 2 * max(widths)))
     widths = tuple(width for width in widths if context + width < target.context_length)
     session = target.open(context)
@@ -60,7 +74,7 @@ def measure(target: Target, widths: Sequence[int] = WIDTHS) -> CostCurve:
         taken: dict[int, list[float]] = {width: [] for width in widths}
         for repeat in range(REPEATS + 1):
             for width in widths:
-                spent = _pass(target, session, width)
+                spent = _pass(target, session, width, chains)
                 if repeat:  # the first of each is warm-up
                     taken[width].append(spent)
         return CostCurve(widths, tuple(statistics.median(taken[width]) for width in widths))
@@ -68,11 +82,12 @@ def measure(target: Target, widths: Sequence[int] = WIDTHS) -> CostCurve:
         session.close()
 
 
-def _pass(target: Target, session: object, width: int) -> float:
-    tree = DraftTree.of([1] * width, [-1] + [0] * (width - 1), target.device)
+def _pass(target: Timed, session: Session, width: int, chains: bool) -> float:
+    parents = range(-1, width - 1) if chains else [-1] + [0] * (width - 1)
+    tree = DraftTree.of([1] * width, parents, target.device)
     started = time.perf_counter()
-    logits = session.score(tree).logits  # type: ignore[attr-defined]
-    session.rewind(session.length)  # type: ignore[attr-defined]
+    logits = session.score(tree).logits
+    session.rewind(session.length)
     if logits.device.type == "cuda":
         torch.cuda.synchronize()
     return (time.perf_counter() - started) * 1e3

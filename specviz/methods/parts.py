@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from specviz.drafters.coarse_rows import CoarsePartner
     from specviz.drafters.language_model import DraftModel
+    from specviz.drafters.layer_groups import GroupedModel
+    from specviz.drafters.middle import Middle
     from specviz.drafters.visual import Layout
     from specviz.engine.cost import CostCurve
     from specviz.engine.interfaces import Target
@@ -34,6 +36,11 @@ def _no_pictures() -> Any:
     raise ModelUnavailable("This method works on image targets: choose one, such as emoji-64.")
 
 
+def _no_groups(kind: str, group: int) -> Any:
+    """What a target without such draft models answers."""
+    raise ModelUnavailable(f"There is no {kind} with layers side by side for this target: choose another draft model.")
+
+
 @dataclass(frozen=True)
 class Parts:
     """``recall(key, make)`` returns what an earlier run of the same user left under ``key``, or makes and leaves it.
@@ -45,6 +52,8 @@ class Parts:
     (scale, prompt of the row that says nothing) where two rows are guided: logits are u + scale (c - u). ``grid`` is (rows,
     columns) of a picture that is drawn; ``neighbours()`` is int64 [code, rank], every code's look-alikes, nearest first;
     ``coarse()`` is the model that draws the same picture on half the grid.
+    ``middle(kind)`` is a model that stands between the target and a drafter, ``grouped(kind, group)`` a
+    draft model up to ``group`` of whose layers attend side by side. ``draft_name`` is the draft model the user named, if any.
     """
 
     target: Target
@@ -59,6 +68,9 @@ class Parts:
     grid: tuple[int, int] | None = None
     neighbours: Callable[[], Tensor] = _no_pictures
     coarse: Callable[[], CoarsePartner] = _no_pictures
+    middle: Callable[[str], Middle] = _no_heads
+    grouped: Callable[[str, int], GroupedModel] = _no_groups
+    draft_name: str = ""
 
     def tree_file(self, name: str) -> Path:
         """Where the calibrated tree called ``name`` lives."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specviz.drafters.language_model import DraftModel, SessionModel, SmallModel
+from specviz.drafters.small_lm import SmallLM
 from specviz.drafters.small_lm import load as load_small
 from specviz.drafters.weights import read_weights
 from specviz.errors import ModelUnavailable
@@ -36,12 +37,9 @@ def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progre
     if name in {None, "", SMALL}:
         return _shipped(loaded, target)
     assert name is not None
-    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), target.device.type, progress)
-    same_tokenizer(loaded, draft)
-    model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
-    warnings = tuple(word for word in (*draft.warnings, model.warning) if word)
+    model, warnings = named_draft(name, loaded, target, progress)
     return DraftModel(
-        draft.name,
+        model.name,
         model.context_length,
         lambda capacity: SessionModel(model.open(capacity), model, target.vocab_size),
         warnings,
@@ -49,7 +47,18 @@ def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progre
     )
 
 
-def _shipped(loaded: LoadedText, target: TextTarget) -> DraftModel:
+def named_draft(
+    name: str, loaded: LoadedText, target: TextTarget, progress: Progress
+) -> tuple[TextTarget, tuple[str, ...]]:
+    """The model called ``name``, which has to share the target's tokenizer, and what the user should know of it."""
+    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), target.device.type, progress)
+    same_tokenizer(loaded, draft)
+    model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
+    return model, tuple(word for word in (*draft.warnings, model.warning) if word)
+
+
+def shipped_small(loaded: LoadedText, target: TextTarget) -> SmallLM:
+    """The small draft model that ships, on this target's embedding."""
     if loaded.tokenizer_hash != _trained_for():
         raise ModelUnavailable(
             f"The draft models that ship were trained for SmolLM2's tokenizer and for hybrid-small's; {loaded.name} uses "
@@ -59,7 +68,12 @@ def _shipped(loaded: LoadedText, target: TextTarget) -> DraftModel:
         if _KEPT.get("of") is not target.model:
             embedding = target.model.get_input_embeddings().weight
             _KEPT.update(of=target.model, small=load_small(FILE, embedding, target.dtype, target.device))
-        small = _KEPT["small"]
+        small: SmallLM = _KEPT["small"]
+    return small
+
+
+def _shipped(loaded: LoadedText, target: TextTarget) -> DraftModel:
+    small = shipped_small(loaded, target)
     return DraftModel(SMALL, target.context_length, lambda capacity: SmallModel(small, capacity))
 
 

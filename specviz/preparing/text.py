@@ -9,8 +9,10 @@ from specviz.errors import BadInput, ContextFull
 from specviz.methods.parameters import build
 from specviz.methods.parts import Parts
 from specviz.models.drafts import draft_model
+from specviz.models.grouped import grouped_model
 from specviz.models.heads import drafting_heads
 from specviz.models.load import load_causal_lm
+from specviz.models.middles import middle_model
 from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
 from specviz.request import Memory, Request
 from specviz.targets.causal import causal_target
@@ -42,6 +44,9 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
         cost_curve=lambda: measured_curve(target, progress),
         draft_model=lambda: draft_model(request.draft, loaded, target, progress),
         heads=lambda kind: drafting_heads(kind, request.draft, loaded, target, progress),
+        middle=lambda kind: middle_model(kind, request.draft, loaded, target, progress),
+        grouped=lambda kind, group: grouped_model(kind, group, request.draft, loaded, target, progress),
+        draft_name=request.draft or "",
     )
     template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
     return Prepared(request, method, parameters, loaded, target, text, ids, parts, facts=template)

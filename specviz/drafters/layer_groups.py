@@ -1,0 +1,150 @@
+"""Chains drafted by a small model whose middle layers attend side by side: fuzzy drafting, repaired once a round.
+
+EasySpec (Wu et al., arXiv 2502.02493). A layer that reads what the layer before the group wrote, instead of its neighbour's
+output, gives slightly wrong keys and values. Each round therefore begins with one exact pass over what was committed since
+the last one: it overwrites the fuzzy entries and gives the law of the first draft. The laws of the later ones are the fuzzy
+ones that they were really drawn from, so the ratio test stays exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.silent import Silent
+from specviz.engine.interfaces import Context, Pick, Proposal, TargetPass
+from specviz.trace.schema import Note
+
+
+class Fuzzy(Protocol):
+    """A model for one run that can pass tokens through exactly, or with groups of layers side by side."""
+
+    length: int
+    support: Tensor | None
+
+    def extend(self, ids: Sequence[int], fuzzy: bool) -> Tensor:
+        """Logits [support] after ``ids`` were appended."""
+
+    def rewind(self, length: int) -> None:
+        """Keep the first ``length`` tokens."""
+
+    def entries(self, start: int, end: int) -> Tensor:
+        """Keys and values of these tokens, [layer, token, number]: a copy."""
+
+    def close(self) -> None:
+        """Give memory back."""
+
+
+@dataclass(frozen=True)
+class GroupedModel:
+    """A draft model, which of its layers attend side by side, and how to open it for a run of so many tokens."""
+
+    name: str
+    context_length: int
+    spans: tuple[tuple[int, ...], ...]
+    open: Callable[[int], Fuzzy]
+    devices: tuple[str, ...] = ()
+    """Where each layer lies, when not all lie together."""
+    warnings: tuple[str, ...] = ()
+
+
+class GroupedDrafter(Silent):
+    """``calibrated`` False leaves the fuzzy entries where they are, to show what they do in the long run."""
+
+    def __init__(self, model: GroupedModel, calibrated: bool = True) -> None:
+        self._grouped = model
+        self._calibrated = calibrated
+        self._model: Fuzzy | None = None
+        self._exact = 0
+        """Tokens at the front of the cache whose entries are exact."""
+        self._fed: list[int] = []
+        self._calls = 0
+        self._story: dict[str, Any] = {}
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        capacity = min(self._grouped.context_length, len(context.ids) + context.room)
+        self._model = self._grouped.open(capacity)
+        self._fed, self._exact = [], 0
+        if 1 < len(context.ids) <= self._grouped.context_length:
+            self._model.extend(context.ids[:-1], False)
+            self._fed = list(context.ids[:-1])
+            self._exact = len(self._fed)
+        self._calls = 0
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        """The warped law after the chain so far; the plain softmax at temperature 0."""
+        assert self._model is not None and list(nodes) == [len(tokens) - 1], "this drafter grows chains"
+        text = [*context.ids, *tokens[1:]]
+        if len(text) >= self._grouped.context_length:
+            return [None]
+        logits = self._first(context, text) if len(tokens) == 1 else self._go_on(text)
+        self._calls += 1
+        return [Proposal(context.warp.log_probabilities(logits).exp(), self._model.support)]
+
+    def _first(self, context: Context, text: list[int]) -> Tensor:
+        """The round's first law. What is committed and was never passed through exactly is so now."""
+        model = self._model
+        assert model is not None
+        same = self._same(text)
+        if not self._calibrated:
+            model.rewind(same)
+            self._story = {"exact": 0, "repaired": 0, "likeness": [], "fuzzy": len(text) - self._exact}
+            found = model.extend(text[same:], True)
+        else:
+            fuzzy = (self._exact, same) if context.story and same > self._exact else None
+            before = model.entries(*fuzzy) if fuzzy else None
+            model.rewind(self._exact)
+            found = model.extend(text[self._exact :], False)
+            repaired = max(0, same - self._exact)
+            likeness = _likeness(before, model.entries(*fuzzy)) if fuzzy and before is not None else []
+            self._story = {"exact": len(text) - self._exact, "repaired": repaired, "likeness": likeness, "fuzzy": 0}
+            self._exact = len(text)
+        self._fed = text
+        return found
+
+    def _same(self, text: list[int]) -> int:
+        """How many tokens in the cache are still those of the text; at least the last one is always run."""
+        same = min(self._exact, len(text) - 1)
+        while same < min(len(self._fed), len(text) - 1) and self._fed[same] == text[same]:
+            same += 1
+        return same
+
+    def _go_on(self, text: list[int]) -> Tensor:
+        assert self._model is not None
+        self._model.rewind(len(text) - 1)
+        self._fed = text
+        return self._model.extend(text[-1:], True)
+
+    def calls(self) -> int:
+        made, self._calls = self._calls, 0
+        return made
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        layers = sum(map(len, self._grouped.spans))
+        data = {
+            "layers": layers,
+            "groups": [list(span) for span in self._grouped.spans],
+            "stages": len(self._grouped.spans),
+            "calibrated": self._calibrated,
+            "cached": len(self._fed),
+            "drafted": max(0, len(picks)),
+            "devices": list(self._grouped.devices),
+            **self._story,
+        }
+        return (Note("layers", data),)
+
+    def close(self) -> None:
+        if self._model is not None:
+            self._model.close()
+            self._model = None
+
+
+def _likeness(fuzzy: Tensor, exact: Tensor) -> list[list[float]]:
+    """Cosine between each token's fuzzy and exact entry, by layer: [layer][token]."""
+    return torch.nn.functional.cosine_similarity(fuzzy.float(), exact.float(), dim=-1).tolist()

@@ -1,0 +1,11 @@
+"""Which layers of a small model run their attention side by side: the first and the last never do."""
+
+from __future__ import annotations
+
+
+def spans(layers: int, group: int) -> tuple[tuple[int, ...], ...]:
+    """The layers in their order, those between the first and the last in groups of up to ``group``."""
+    inner = list(range(1, layers - 1))
+    groups = [tuple(inner[start : start + group]) for start in range(0, len(inner), group)]
+    ends = [(0,), (layers - 1,)] if layers > 1 else [(0,)]
+    return tuple([ends[0], *groups, *ends[1:]])

@@ -1,0 +1,141 @@
+"""When a model between a target and its drafter pays: the time model of a chain that verifies at every level.
+
+Polybasic speculative decoding (Wang et al., arXiv 2510.26527) counts N tokens as the sum over levels of N / L passes of
+time T each, L being the mean number of tokens a pass gives. Its condition for inserting a model drops the drafter's own
+time; where the new model stands just above the drafter, that time can be kept, which is the exact form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specviz.engine.cost import CostCurve
+
+DEEPEST = 32
+"""Longest buffer that is considered."""
+
+
+@dataclass(frozen=True)
+class Insertion:
+    """Milliseconds a pass of the target as it verifies without (``above``) and with the model (``above_new``), of the model
+    itself (``new``) and of a drafter forward (``drafter``); tokens a pass of the target alone with the drafter (``without``),
+    with the model between (``with_it``), and a pass of the model (``below``); drafter forwards a pass without the model
+    (``calls``) and with it (``calls_new``).
+    """
+
+    above: float
+    above_new: float
+    new: float
+    drafter: float
+    without: float
+    with_it: float
+    below: float
+    calls: float
+    calls_new: float
+
+    @property
+    def ratio(self) -> float:
+        """What a pass of the new model costs in passes of the target."""
+        return self.new / self.above
+
+    @property
+    def bound(self) -> float:
+        """Below this ratio the published condition says that the model pays: L_new (1 / L - 1 / L')."""
+        return self.below * (1 / self.without - 1 / self.with_it)
+
+    @property
+    def margin(self) -> float:
+        """How far below the bound it is; negative where it does not pay."""
+        return self.bound - self.ratio
+
+    @property
+    def before(self) -> float:
+        """Milliseconds a token without the model."""
+        return (self.above + self.calls * self.drafter) / self.without
+
+    @property
+    def after(self) -> float:
+        """Milliseconds a token with it."""
+        return self.above_new / self.with_it + (self.new + self.calls_new * self.drafter) / self.below
+
+    @property
+    def gain(self) -> float:
+        """Predicted speed-up of the chain of three over the chain of two, the drafter's time included."""
+        return self.before / self.after
+
+    @property
+    def pays(self) -> bool:
+        """Whether the exact form says so."""
+        return self.gain > 1
+
+
+def kept_of(chance: float, block: float) -> float:
+    """Mean tokens a pass over a buffer of ``block`` tokens, each kept with this chance while all before it were: 1 and what
+    is kept, a capped geometric.
+    """
+    if chance >= 1:
+        return 1 + block
+    return 1 + chance * (1 - chance**block) / (1 - chance)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """What a chain's levels accept, found by decoding: ``chance`` that the target keeps one token of the middle model;
+    ``below`` tokens a pass of the middle model and ``calls`` drafter forwards for it.
+    """
+
+    chance: float
+    below: float
+    calls: float
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Milliseconds: of target passes and of the middle model's by width, and of a drafter forward. ``nodes`` are those of
+    the drafter's tree under the middle model.
+    """
+
+    above: CostCurve
+    new: CostCurve
+    drafter: float
+    nodes: int
+
+
+def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tuple[int, Insertion]:
+    """The buffer (the one that pays most when ``block`` is 0) and what inserting the model then does. ``alone`` are the
+    lengths of the target with the drafter directly below it.
+    """
+    new = costs.new.at(1 + costs.nodes)
+
+    def made(size: int) -> Insertion:
+        return Insertion(
+            above=costs.above.at(1 + costs.nodes),
+            above_new=costs.above.at(1 + size),
+            new=new,
+            drafter=costs.drafter,
+            without=alone.below,
+            with_it=kept_of(chain.chance, size),
+            below=chain.below,
+            calls=alone.calls,
+            calls_new=chain.calls,
+        )
+
+    size = block or min(range(1, DEEPEST + 1), key=lambda one: made(one).after)
+    return size, made(size)
+
+
+def told(found: Insertion) -> dict[str, float]:
+    """A forecast for the screen."""
+    return {
+        "target": found.above,
+        "target_block": found.above_new,
+        "middle": found.new,
+        "drafter": found.drafter,
+        "without": found.without,
+        "with": found.with_it,
+        "below": found.below,
+        "ratio": found.ratio,
+        "bound": found.bound,
+        "margin": found.margin,
+        "gain": found.gain,
+    }

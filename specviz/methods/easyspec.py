@@ -1,0 +1,68 @@
+"""EasySpec (Wu et al. 2502.02493): an ordinary small draft model whose layers attend side by side, repaired once a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number, switch
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.parts import Parts
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper takes N = 4; with N = 5 its drafts already lose."""
+
+    group: int = number(
+        4, 1, 8, "N: layers whose attention reads one input; the first and the last layer never do.", "layers"
+    )
+    gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target looks.", "tokens")
+    calibrated: bool = switch(
+        True, "Repair the draft model's cache with one exact pass each round; off shows what errors do."
+    )
+    drafter: str = choice(
+        "auto",
+        ("auto", "small_draft", "copy", "draft"),
+        "Whose layers: six of the small draft model, all of the target's in 8 bits, or those of the draft you named.",
+    )
+
+
+@method(
+    name="easyspec",
+    title="EasySpec",
+    summary="Several layers of the draft model attend at once, from one input: fewer steps in a row, a fuzzier draft.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=False,
+    family="model",
+    claim="Up to 4.17×, drafting up to 1.62× faster for at most 7 % of the accuracy, on eight A100.",
+    paper=Paper(
+        "EasySpec: Layer-Parallel Speculative Decoding for Efficient Multi-GPU Utilization",
+        "Wu et al.",
+        2025,
+        "2502.02493",
+    ),
+    look_at="The stack of layers collapses into rows; cache cells are fuzzy while drafting, and turn exact with each round.",
+    parameters=Parameters,
+    weights=("small_draft",),
+    needs_draft=True,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.layer_groups import GroupedDrafter
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.engine.tree import chain
+    from specviz.growth.sampled import Sampled
+
+    kind = parameters.drafter
+    if kind == "auto":
+        kind = "draft" if parts.draft_name else "small_draft"
+    model = parts.grouped(kind, parameters.group)
+    drafter = GroupedDrafter(model, parameters.calibrated)
+    controller = Steady(drafter, Sampled(chain(parameters.gamma)))
+    return Composition(controller, Rejection(), draft_name=model.name, warnings=model.warnings)

@@ -1,0 +1,110 @@
+"""Polybasic speculative decoding (Wang et al. 2510.26527): a third model between target and drafter filters the draft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.errors import ModelUnavailable
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.chain_lengths import Weighed
+    from specviz.methods.parts import Parts
+
+MIDDLES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
+AUTO = ("int4", "int8", "small_draft")
+UNKNOWN = 8
+"""Tokens gathered where nobody measured what pays."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's middle model is the target in 4 bits under EAGLE-2's drafter; it does not state K and μ."""
+
+    middle: str = choice(
+        "auto",
+        ("auto", *MIDDLES, "draft"),
+        "The model in the middle: the draft you named, else the copy that should pay most here; or one of these.",
+    )
+    drafter: str = choice(
+        "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts below it; auto: EAGLE-3, or a copy under a draft."
+    )
+    gathered: int = number(
+        0, 0, 32, "μ: tokens the middle model gathers before the target looks; 0: as many as pay.", "tokens"
+    )
+    depth: int = number(2, 1, 8, "K: how deep the drafter goes for each pass of the middle model.", "levels")
+    width: int = number(3, 1, 10, "Nodes in the drafter's beam; 1 drafts a chain.", "nodes")
+    nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay under the middle model.", "nodes")
+
+
+@method(
+    name="polybasic",
+    title="Polybasic",
+    summary="Three models: the drafter's tokens are filtered by a cheaper copy of the target, and the target judges what gathers.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=False,
+    family="model",
+    claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy in the middle.",
+    paper=Paper("Polybasic Speculative Decoding Through a Theoretical Perspective", "Wang et al.", 2025, "2510.26527"),
+    look_at="The middle belt: the buffer fills to μ before the target moves once. Does its dot lie below the break-even curve?",
+    parameters=Parameters,
+    weights=("eagle3",),
+    needs_draft=True,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafters.prompt_copy import PromptCopy
+    from specviz.engine.insertion import told
+    from specviz.engine.interfaces import Composition
+    from specviz.growth.chained import Chained
+    from specviz.growth.copied import Copied
+    from specviz.growth.dynamic import FORWARD, Dynamic, Paying
+
+    best, below = _best(parameters, parts), _below(parameters, parts)
+    taps, growth, drafter = (), Copied(), PromptCopy(3, 2, parameters.depth, True, True)
+    if below != "copy":
+        network = parts.heads(below)
+        drafter, taps = FeatureDrafter(network), network.config.taps
+        forward = FORWARD * parts.cost_curve().at(1)
+        pays = None if parameters.nodes else Paying.on(best.middle.cost(), forward=forward / best.middle.cost().at(1))
+        growth = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
+    facts = told(best.forecast) if best.forecast else None
+    controller = Chained(best.middle, drafter, growth, Match(), best.block, taps, facts, parts.target.eos_ids)
+    warnings = tuple(word for word in (*best.middle.warnings, best.warning()) if word)
+    return Composition(controller, Rejection(), tuple(taps), f"{best.middle.title}, {below} below it", warnings)
+
+
+def _below(parameters: Parameters, parts: Parts) -> str:
+    if parameters.drafter != "auto":
+        return parameters.drafter
+    return "copy" if parts.draft_name or parameters.middle == "draft" else "eagle3"
+
+
+def _best(parameters: Parameters, parts: Parts) -> Weighed:
+    """The middle model that should pay most among those this machine can make, or the one that was asked for."""
+    from specviz.growth.chain_lengths import ChainLengths, weighed
+    from specviz.growth.dynamic import FORWARD
+
+    kinds: tuple[str, ...] = (parameters.middle,)
+    if parameters.middle == "auto":
+        kinds = ("draft",) if parts.draft_name else AUTO
+    known = ChainLengths.load(parts.tree_file("polybasic"))
+    fits = known if (known.target, known.drafter) == (parts.target.name, _below(parameters, parts)) else None
+    found, refused = [], []
+    for kind in kinds:
+        try:
+            middle = parts.middle(kind)
+        except ModelUnavailable as problem:
+            refused.append(problem)
+            continue
+        nodes = parameters.nodes or parameters.depth
+        found.append(weighed(middle, parts.cost_curve(), FORWARD, fits, nodes, parameters.gathered, UNKNOWN))
+    if not found:
+        raise refused[0]
+    return max(found, key=lambda one: one.gain)

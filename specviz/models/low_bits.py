@@ -1,0 +1,99 @@
+"""Matrices in few bits: how a frozen matrix is stored so that a pass over a few rows reads a half or a quarter of it.
+
+A pass over one to eight tokens costs what reading the weights costs. Every row is treated by itself (its own scale in the
+eight-bit product, no scale at all in the four-bit one), so what a row gives does not depend on the rows beside it: the law
+after a text is one law, however many drafted tokens are scored with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.feature_stepper import Product
+from specviz.errors import ModelUnavailable
+
+GROUP = 32
+"""Weights that share a scale and an offset in four bits."""
+_MIDDLE = 128
+"""Where zero lies in the unsigned bytes that the kernel takes."""
+
+
+def as_stored(weight: Tensor) -> Product:
+    """The matrix in the numbers it has; inputs and outputs keep theirs."""
+    return lambda x: F.linear(x.to(weight.dtype), weight).to(x.dtype)
+
+
+def eight_bits(weight: Tensor) -> Product:
+    """A byte a weight, a scale a row of the matrix and a scale a row of the input; sums are exact whole numbers."""
+    wide = weight.detach().float()
+    scale = wide.abs().amax(1).clamp_min(1e-12) / 127
+    whole = (wide / scale[:, None]).round_().to(torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(whole, None)
+    zeros = torch.zeros(len(scale), dtype=torch.int32)
+
+    def product(x: Tensor) -> Tensor:
+        wide = x.float()
+        share = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
+        bytes_of = (wide / share).round_().add_(_MIDDLE).to(torch.uint8)
+        found = torch.ops.onednn.qlinear_pointwise(
+            bytes_of, 1.0, _MIDDLE, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return (found * share).to(x.dtype)
+
+    return product
+
+
+def four_bits(weight: Tensor) -> Product:
+    """Half a byte a weight, scale and offset for every 32 of them, inputs in bfloat16."""
+    rows, columns = weight.shape
+    wide = weight.detach().float().view(rows, columns // GROUP, GROUP)
+    low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
+    scale = ((high - low) / 15).clamp_min(1e-12)
+    whole = ((wide - low) / scale).round_().clamp_(0, 15).to(torch.int32).view(rows, columns)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1)
+    # The kernel counts from the middle of the sixteen steps.
+    both = torch.stack((scale[..., 0], low[..., 0] + 8 * scale[..., 0]), -1).transpose(0, 1)
+    scales = both.contiguous().to(torch.bfloat16)
+
+    def product(x: Tensor) -> Tensor:
+        found = torch.ops.aten._weight_int4pack_mm_for_cpu(x.to(torch.bfloat16), packed, GROUP, scales)
+        return found.to(x.dtype)
+
+    return product
+
+
+Layout = Callable[[Tensor], Product]
+LAYOUTS: dict[str, tuple[Layout, Layout]] = {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)}
+"""For a model's layers and for its head, which four bits would blur most."""
+
+
+@lru_cache(maxsize=4)
+def _works(kind: str) -> bool:
+    """Whether this kind of product is right here: torch's operators for it are not public ones, and machines differ."""
+    chance = torch.Generator().manual_seed(0)
+    weight = torch.randn(64, 96, generator=chance)
+    rows = torch.randn(5, 96, generator=chance)
+    try:
+        product = LAYOUTS[kind][0](weight)
+        found = product(rows)
+        alone = product(rows[2:3])
+    except (AttributeError, RuntimeError, TypeError):
+        return False
+    wanted = rows @ weight.T
+    near = float((found - wanted).norm() / wanted.norm()) < (0.02 if kind == "int8" else 0.12)
+    return near and torch.allclose(found[2:3], alone, rtol=1e-2, atol=1e-2)
+
+
+def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
+    """How layers and head are stored in this kind of few bits. Raises ModelUnavailable where the machine has no kernel for it."""
+    if device.type != "cpu" or not _works(kind):
+        raise ModelUnavailable(
+            f"This torch has no {kind} product for {device}: choose another model for the middle, such as small_draft, or run on "
+            "a CPU that has one."
+        )
+    return LAYOUTS[kind]

@@ -1,0 +1,53 @@
+"""Where each layer of a draft model lies: one device, or several in the words of accelerate's device maps.
+
+Layers that attend side by side should lie on different devices, so a map made here deals them out in turn. A model that
+accelerate has dispatched (``device_map`` of transformers' ``from_pretrained``) keeps the places it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from accelerate.utils import check_device_map
+
+from specviz.errors import BadInput
+
+DeviceMap = Mapping[str, Any]
+LAYERS = "model.layers"
+
+
+def dealt(layers: int, devices: Sequence[str | int | torch.device]) -> dict[str, Any]:
+    """A device map of a decoder: its layers dealt out in turn, everything else on the first device."""
+    ends = dict.fromkeys(("model.embed_tokens", "model.rotary_emb", "model.norm", "lm_head"), devices[0])
+    return ends | {f"{LAYERS}.{number}": devices[number % len(devices)] for number in range(layers)}
+
+
+def places(model: Any, layers: int, device_map: DeviceMap | None = None) -> list[torch.device]:
+    """The device of every layer. Raises BadInput when the map leaves a part of the model out."""
+    found = device_map or getattr(model, "hf_device_map", None)
+    if not found:
+        return [model.device] * layers
+    try:
+        check_device_map(model, dict(found))
+    except ValueError as problem:
+        raise BadInput(f"The device map does not fit the model: {problem}") from problem
+    return [_place(found, f"{LAYERS}.{number}") for number in range(layers)]
+
+
+def _place(device_map: DeviceMap, name: str) -> torch.device:
+    """What the longest entry that ``name`` lies in says; accelerate writes a GPU as its number."""
+    while name and name not in device_map:
+        name = name.rpartition(".")[0]
+    place = device_map[name]
+    return torch.device("cuda", place) if isinstance(place, int) else torch.device(place)
+
+
+def several(device: torch.device, layers: int) -> DeviceMap | None:
+    """A map over all GPUs where there is more than one, else None."""
+    gpus = torch.cuda.device_count() if device.type == "cuda" else 1
+    if gpus < 2:
+        return None
+    first = device.index or 0
+    return dealt(layers, [(first + number) % gpus for number in range(gpus)])

@@ -1,0 +1,333 @@
+"""Layers side by side: what they compute, that drafts made so leave the target's text and law as they are, and the repair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.acceptance.rejection import Rejection
+from specviz.drafters.language_model import DraftModel, SmallModel
+from specviz.drafters.layer_groups import GroupedDrafter, GroupedModel
+from specviz.drafters.layer_spans import spans
+from specviz.drafters.small_groups import GroupedStepper
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition, Context, Draft, Proposal
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import chain
+from specviz.errors import BadInput
+from specviz.growth.sampled import Sampled
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.models.grouped import LeanFuzzy, SmallFuzzy, of_decoder
+from specviz.models.lean import lean_copy
+from specviz.models.placement import dealt, places
+from specviz.targets.text import TextTarget
+from tests.exactness.test_chained import small
+from tests.exactness.test_drawn_trees import spoken
+from tests.exactness.test_text_methods import GREEDY, PROMPT, WARPS, _Audit
+from tests.exactness.worlds import PLAIN, World, drawn, exact_law
+from tests.tiny import Decoded, decode, parts_for, tiny_llama, tiny_target
+
+SIX = 6
+
+
+def deep_target(layers: int = SIX, vocab: int = 48, seed: int = 2) -> TextTarget:
+    """A tiny random Llama with layers enough to stand side by side."""
+    torch.manual_seed(seed)
+    shallow = tiny_llama(vocab=vocab)
+    config = shallow.config
+    config.num_hidden_layers = layers
+    model = type(shallow)(config).eval().double().requires_grad_(False)
+    return TextTarget(model, "deep", (), "eager")
+
+
+def grouped(kind: str, target: TextTarget, group: int) -> GroupedModel:
+    """The two kinds of draft model, tiny."""
+    if kind == "decoder":
+        return of_decoder("deep", lean_copy(deep_target(vocab=target.vocab_size), group=group), target)
+    model = small(target, min(30, target.vocab_size))
+    stepper = GroupedStepper(model, group)
+    return GroupedModel("small", 1024, stepper.spans, lambda capacity: SmallFuzzy(model, stepper, capacity))
+
+
+def compose(kind: str, values: dict[str, Any], target: TextTarget, warp: Warp) -> Composition:
+    parts = replace(parts_for(target, warp), grouped=lambda name, group: grouped(kind, target, group))
+    method = get("easyspec")
+    return method.compose(build(method.parameters, values, "easyspec"), parts)
+
+
+@cache
+def one_by_one(budget: int = 220, context: int = 1024) -> Decoded:
+    target, plain = tiny_target(context=context), get("autoregressive")
+    return decode(target, plain.compose(plain.parameters(), parts_for(target, GREEDY)), PROMPT, budget, GREEDY)
+
+
+def test_the_first_and_the_last_layer_are_alone() -> None:
+    assert spans(6, 1) == ((0,), (1,), (2,), (3,), (4,), (5,))
+    assert spans(6, 4) == spans(6, 5) == ((0,), (1, 2, 3, 4), (5,))
+    assert spans(30, 4)[-2:] == ((25, 26, 27, 28), (29,))
+    assert [len(spans(30, group)) for group in (1, 2, 3, 4, 5)] == [2 + -(-28 // group) for group in (1, 2, 3, 4, 5)]
+    assert (spans(1, 4), spans(2, 4)) == (((0,),), ((0,), (1,)))
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 4])
+def test_a_decoders_groups_are_what_the_models_own_layers_give(group: int) -> None:
+    """An independent account: the model's modules, attention of a group from one input, feed-forward one by one."""
+    target = deep_target()
+    body, ids = target.model.model, torch.tensor([PROMPT])
+    x = body.embed_tokens(ids)
+    turns = body.rotary_emb(x, torch.arange(len(PROMPT))[None])
+    hidden = torch.full((len(PROMPT), len(PROMPT)), float("-inf"), dtype=x.dtype).triu(1)[None, None]
+    for span in spans(SIX, group):
+        layers = [body.layers[place] for place in span]
+        found = [
+            layer.self_attn(layer.input_layernorm(x), position_embeddings=turns, attention_mask=hidden)[0]
+            for layer in layers
+        ]
+        for layer, attended in zip(layers, found, strict=True):
+            x = x + attended
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+    wanted = target.model.lm_head(body.norm(x))[0]
+    run = LeanFuzzy(lean_copy(target, group=group), target.vocab_size)
+    found = run.extend(PROMPT, True)
+    assert torch.allclose(found, wanted[-1], atol=1e-4)
+    if group > 1:
+        exact = target.model(ids).logits[0, -1]
+        assert float((found - exact).abs().max()) > 1e-3, "side by side is not the same as one after the other"
+
+
+def stepwise(model: Any, groups: Any, ids: list[int]) -> Tensor:
+    """The small model's groups by its training layers: [draft] after the last token."""
+    cosine, sine = model.turns(0, len(ids))
+    pair = torch.tensor([[0, *ids[:-1]], ids]).T
+    x = model.enter(F.embedding(pair, model.embedding).flatten(-2))[None]
+    for span in groups:
+        blocks = [model.blocks[place] for place in span]
+        found = [block._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine) for block in blocks]
+        for block, attended in zip(blocks, found, strict=True):
+            x = x + attended
+            x = x + block.down(F.relu(block.up(F.rms_norm(x, (x.shape[-1],)))).square())
+    return (F.rms_norm(x, (x.shape[-1],)) @ model.head().T + model.bias)[0, -1]
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_the_small_models_groups_are_what_its_blocks_give(group: int) -> None:
+    model = small(tiny_target())
+    stepper = GroupedStepper(model, group)
+    run = SmallFuzzy(model, stepper, 100)
+    whole = run.extend(PROMPT, True)
+    assert torch.allclose(whole, stepwise(model, stepper.spans, PROMPT), atol=1e-9)
+    again = SmallFuzzy(model, stepper, 100)
+    again.extend(PROMPT[:-3], True)
+    for token in PROMPT[-3:]:
+        single = again.extend([token], True)
+    assert torch.allclose(single, whole, atol=1e-9), "token by token the same"
+
+
+CASES = [("small", {"group": 1}), ("small", {"group": 2}), ("small", {"group": 4}), ("decoder", {"group": 3})]
+CASES += [("small", {"group": 2, "calibrated": False}), ("decoder", {"group": 4, "calibrated": False, "gamma": 3})]
+
+
+@pytest.mark.parametrize(("kind", "values"), CASES)
+def test_greedy_runs_equal_one_by_one(kind: str, values: dict[str, Any]) -> None:
+    target = tiny_target()
+    run = decode(target, compose(kind, values, target, GREEDY), PROMPT, 220, GREEDY)
+    assert run.ids == one_by_one().ids
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+def test_a_draft_of_the_target_itself_is_kept_as_far_as_it_is_exact(group: int) -> None:
+    """One layer at a time the draft is the target's own text; side by side only the first token of a round is."""
+    target = deep_target()
+    model = of_decoder("itself", lean_copy(target, group=group), target)
+    composition = Composition(Steady(GroupedDrafter(model), Sampled(chain(4))), Rejection())
+    run = decode(target, composition, PROMPT, 60, GREEDY)
+    kept = [len(step.path) for step in run.steps[:-1]]
+    assert min(kept) >= 1, "the law after the exact pass is the target's own"
+    assert (set(kept) == {4}) == (group == 1)
+
+
+def test_one_layer_a_group_is_speculative_sampling() -> None:
+    """The strict end: same draws, same laws, same text."""
+    target, warp = tiny_target(), WARPS["warm"]
+    model = small(target)
+    draft = DraftModel("small", 1024, lambda capacity: SmallModel(model, capacity))
+    plain = get("speculative_sampling")
+    usual = plain.compose(plain.parameters(gamma=4), replace(parts_for(target, warp), draft_model=lambda: draft))
+    ours = compose("small", {"group": 1, "gamma": 4}, target, warp)
+    first, second = (decode(target, one, PROMPT, 120, warp, 5) for one in (usual, ours))
+    assert first.ids == second.ids
+    for one, other in zip(first.steps, second.steps, strict=True):
+        assert [node.q for node in one.nodes[1:]] == pytest.approx([node.q for node in other.nodes[1:]], abs=1e-9)
+
+
+class _Watched(GroupedDrafter):
+    """Compares the cache with a fresh exact one after each round's first pass, and every law with a fresh fuzzy one."""
+
+    worst, checked, fuzziest = 0.0, 0, 0.0
+
+    def rows(self, context: Context, tokens: Any, parents: Any, nodes: Any) -> list[Proposal | None]:
+        found = super().rows(context, tokens, parents, nodes)
+        assert self._model is not None and found[0] is not None
+        fresh = self._grouped.open(200)
+        wanted = fresh.extend(context.ids, False)
+        if len(tokens) == 1:
+            self._note(self._model.entries(0, len(context.ids)), fresh.entries(0, len(context.ids)))
+        for token in tokens[1:]:
+            wanted = fresh.extend([token], True)
+        self._note(found[0].probability, context.warp.log_probabilities(wanted).exp())
+        if len(tokens) > 1:
+            after = len(context.ids), len(context.ids) + len(tokens) - 1
+            plain = self._grouped.open(200)
+            plain.extend([*context.ids, *tokens[1:]], False)
+            type(self).fuzziest = max(self.fuzziest, float((plain.entries(*after) - fresh.entries(*after)).abs().max()))
+        return found
+
+    def _note(self, found: Tensor, wanted: Tensor) -> None:
+        type(self).worst = max(self.worst, float((found - wanted).abs().max()))
+        type(self).checked += 1
+
+
+@pytest.mark.parametrize("kind", ["small", "decoder"])
+def test_every_round_begins_exact_and_drafts_with_the_laws_it_kept(kind: str) -> None:
+    target, warp = tiny_target(), WARPS["warm"]
+    _Watched.worst, _Watched.checked, _Watched.fuzziest = 0.0, 0, 0.0
+    controller = Steady(_Watched(grouped(kind, target, 4)), Sampled(chain(3)))
+    decode(target, Composition(controller, Rejection()), PROMPT, 40, warp, 2)
+    assert _Watched.checked > 60 and _Watched.worst < 1e-9
+    assert _Watched.fuzziest > 1e-3, "drafted entries are fuzzy, or nothing was repaired"
+
+
+def test_the_targets_cache_equals_a_fresh_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
+    target, warp = tiny_target(), WARPS["warm"]
+    audit = _Audit(target)
+    monkeypatch.setattr(target, "open", audit.open)
+    run = decode(target, compose("small", {}, target, warp), PROMPT, 60, warp)
+    assert audit.checked == len(run.steps) and audit.worst < 1e-9
+
+
+@pytest.mark.parametrize("budget", [1, 5, 6])
+def test_budgets_and_short_prompts(budget: int) -> None:
+    target = tiny_target()
+    run = decode(target, compose("small", {}, target, GREEDY), PROMPT, budget, GREEDY)
+    assert (run.ids, run.outcome.reason) == (one_by_one().ids[:budget], "budget")
+    short = decode(target, compose("small", {}, target, GREEDY), [5], 20, GREEDY)
+    plain = get("autoregressive")
+    assert (
+        short.ids == decode(target, plain.compose(plain.parameters(), parts_for(target, GREEDY)), [5], 20, GREEDY).ids
+    )
+
+
+def test_end_of_sequence_inside_a_draft_ends_the_run_there() -> None:
+    ids = decode(deep_target(), _itself(deep_target()), PROMPT, 40, GREEDY).ids
+    ending = next(ids[place] for place in range(8, 40) if place % 5 < 4 and ids[place] not in ids[:place])
+    target = deep_target()
+    target.eos_ids = frozenset({ending})
+    run = decode(target, _itself(target), PROMPT, 40, GREEDY)
+    assert run.ids == ids[: ids.index(ending) + 1]
+    assert (run.outcome.reason, run.steps[-1].cut) == ("eos", "eos")
+
+
+def _itself(target: TextTarget) -> Composition:
+    model = of_decoder("itself", lean_copy(target), target)
+    return Composition(Steady(GroupedDrafter(model), Sampled(chain(4))), Rejection())
+
+
+def test_a_full_context_ends_the_run_with_the_same_text() -> None:
+    target = tiny_target(context=64)
+    run = decode(target, compose("small", {}, target, GREEDY), PROMPT, 500, GREEDY)
+    assert run.outcome.reason == "context" and run.ids == one_by_one(500, 64).ids
+
+
+def enumerated(law_of: Callable[[Draft], Draft], monkeypatch: pytest.MonkeyPatch) -> float:
+    """Error of the law of three tokens when drafts are drawn from fuzzy laws and judged by what ``law_of`` says."""
+    world = World(vocab=3, seed=4)
+    law = exact_law(
+        world, ((chance, law_of(draft)) for chance, draft in drawn(world, chain(2))), Rejection(), monkeypatch
+    )
+    return float((law - world.law()).abs().max())
+
+
+def test_only_the_fuzzy_law_keeps_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second token is drawn from a fuzzy law: judging by the exact one, which drew nothing, bends the output."""
+
+    def exact(draft: Draft) -> Draft:
+        sharp = {node: law if node == 0 else Proposal(law.probability.square() / law.probability.square().sum())
+                 for node, law in draft.proposals.items()}  # fmt: skip
+        return replace(draft, proposals=sharp)
+
+    assert enumerated(lambda draft: draft, monkeypatch) < 1e-12
+    assert enumerated(exact, monkeypatch) > 0.01
+
+
+@pytest.mark.parametrize("calibrated", [True, False])
+def test_whole_runs_keep_the_law(calibrated: bool) -> None:
+    """Through the loop, fuzzy cache and all: Pearson's statistic over the 27 texts of three tokens."""
+    target, runs, prompt = tiny_target(vocab=3), 250, [1, 2, 0, 1]
+    laws = [PLAIN.probabilities(table) for table in spoken(target)]
+    expected = runs * laws[0][:, None, None] * laws[1][:, :, None] * laws[2]
+    counts, model = torch.zeros_like(expected), grouped("small", target, 2)
+    for seed in range(runs):
+        composition = Composition(Steady(GroupedDrafter(model, calibrated), Sampled(chain(2))), Rejection())
+        first, second, third = decode(target, composition, prompt, 3, PLAIN, seed, "off").ids
+        counts[first, second, third] += 1
+    assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
+
+
+TWO = [torch.device("cpu"), torch.device("cpu", 0)]
+"""One processor under two names: what runs over two devices must go through the same code."""
+
+
+def test_layers_on_two_devices_give_the_same_drafts() -> None:
+    target = deep_target()
+    together = lean_copy(target, group=4)
+    apart = lean_copy(target, group=4, device_map=dealt(SIX, TWO))
+    assert {layer.device for layer in apart.layers} == set(TWO)
+    assert not apart._joint and together._joint, "on two devices there is no one call for all layers"
+    first, second = LeanFuzzy(together, 48), LeanFuzzy(apart, 48)
+    for fuzzy in (False, True):
+        for ids in (PROMPT, [4], [7], [1]):
+            assert torch.allclose(first.extend(ids, fuzzy), second.extend(ids, fuzzy), atol=1e-9)
+    assert torch.allclose(first.entries(0, 20), second.entries(0, 20), atol=1e-9)
+    warp, texts = WARPS["warm"], []
+    for decoder in (together, apart):
+        model = of_decoder("itself", decoder, target)
+        composition = Composition(Steady(GroupedDrafter(model), Sampled(chain(3))), Rejection())
+        run = decode(target, composition, PROMPT, 40, warp, 4)
+        texts.append(run.ids)
+        devices = run.steps[1].notes[0].data["devices"]
+        assert devices == ([] if decoder is together else ["cpu", "cpu:0"] * 3)
+    assert texts[0] == texts[1]
+
+
+def test_device_maps_are_accelerates() -> None:
+    model = deep_target().model
+    assert places(model, SIX, {"": "cpu"}) == [torch.device("cpu")] * SIX
+    assert places(model, SIX, dealt(SIX, [0, 1]))[:3] == [torch.device("cuda", number) for number in (0, 1, 0)]
+    with pytest.raises(BadInput, match="device map does not fit"):
+        places(model, SIX, {"model.layers.0": "cpu"})
+    model.hf_device_map = dealt(SIX, TWO)
+    assert places(model, SIX) == TWO * 3
+
+
+def test_the_note_counts_stages_and_repairs() -> None:
+    target = tiny_target()
+    run = decode(
+        target, compose("decoder", {"group": 4, "gamma": 3}, target, WARPS["warm"]), PROMPT, 60, WARPS["warm"], 3
+    )
+    notes = [note.data for step in run.steps for note in step.notes if note.type == "layers"]
+    assert len(notes) == len(run.steps)
+    for before, note, step in zip([None, *run.steps], notes, run.steps, strict=False):
+        assert (note["layers"], note["stages"], note["groups"]) == (SIX, 3, [[0], [1, 2, 3, 4], [5]])
+        kept = 0 if before is None else len(before.path)
+        assert note["exact"] == kept + 1, "what the last round committed, its bonus token and all"
+        assert note["repaired"] == min(kept, 2), "the last of three drafted tokens never went through the model"
+        assert [len(row) for row in note["likeness"]] == ([note["repaired"]] * SIX if note["repaired"] else [])
+        assert note["cached"] == step.position + 3
