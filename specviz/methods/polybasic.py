@@ -30,7 +30,7 @@ class Parameters:
         "The model in the middle: the draft you named, else the copy that should pay most here; or one of these.",
     )
     drafter: str = choice(
-        "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts below it; auto: EAGLE-3, or a copy under a draft."
+        "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts below; auto: EAGLE-3, or text copied under a draft."
     )
     gathered: int = number(
         0, 0, 32, "μ: tokens the middle model gathers before the target looks; 0: as many as pay.", "tokens"
@@ -43,7 +43,7 @@ class Parameters:
 @method(
     name="polybasic",
     title="Polybasic",
-    summary="Three models: the drafter's tokens are filtered by a cheaper copy of the target, and the target judges what gathers.",
+    summary="A cheaper copy of the target filters the drafter's tokens; the target judges what gathers, once in a while.",
     modality=("text",),
     exactness="exact",
     token_exact=False,

@@ -30,7 +30,8 @@ def lean_copy(
 ) -> LeanDecoder:
     """A copy of the target's model whose layers and head have these ``layouts``, with the layers ``kept`` (None: all).
 
-    ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``. Raises ModelUnavailable for a model of another build.
+    ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``.
+    Raises ModelUnavailable for a model of another build.
     """
     shape, layers, ends = read(target, device_map)
     dtype = target.dtype if target.dtype in (torch.float64, torch.float32) else torch.float32

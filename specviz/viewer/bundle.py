@@ -16,7 +16,7 @@ ORDER = (
 # Later ones win where two rules are equally particular.
 STYLES = (
     "colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "sight", "lookup",
-    "diffusion", "state", "choice", "run", "phone", "picture",
+    "diffusion", "state", "choice", "chains", "run", "phone", "picture",
 )  # fmt: skip
 
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.

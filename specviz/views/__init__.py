@@ -5,6 +5,7 @@ from __future__ import annotations
 from specviz.views.acceptance_by_depth import acceptance_by_depth
 from specviz.views.accepted_length import accepted_length
 from specviz.views.arms import arms
+from specviz.views.belts import belts
 from specviz.views.blocks import blocks
 from specviz.views.coarse import coarse
 from specviz.views.copy import copy
@@ -19,6 +20,7 @@ from specviz.views.islands import islands
 from specviz.views.last_state import last_state
 from specviz.views.latency_lanes import latency_lanes
 from specviz.views.lattice import lattice
+from specviz.views.layers import layers
 from specviz.views.mass import mass
 from specviz.views.merged_tree import merged_tree
 from specviz.views.ngram_rows import ngram_rows
@@ -71,6 +73,8 @@ NOTES = {
     "canvas": drawn,
     "last_state": last_state,
     "arms": arms,
+    "belts": belts,
+    "layers": layers,
 }
 """Note type -> the view of that note, called with a trace, the step's index and a theme."""
 
@@ -80,6 +84,7 @@ __all__ = [
     "acceptance_by_depth",
     "accepted_length",
     "arms",
+    "belts",
     "blocks",
     "coarse",
     "copy",
@@ -94,6 +99,7 @@ __all__ = [
     "last_state",
     "latency_lanes",
     "lattice",
+    "layers",
     "mass",
     "merged_tree",
     "ngram_rows",

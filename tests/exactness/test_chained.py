@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -10,26 +9,20 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
-from specviz.acceptance.rejection import Rejection
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.lean_session import LeanSession
 from specviz.drafters.middle import FittedSession, Middle, SmallSession
 from specviz.drafters.small_lm import SmallConfig, SmallLM
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Composition, Context, Draft, Pick, Proposal, Round, TargetPass
-from specviz.engine.sampling import Noise, Warp
-from specviz.engine.tree import DraftTree, chain
-from specviz.growth.chained import Chained
-from specviz.growth.sampled import Sampled
+from specviz.engine.interfaces import Composition, Context, TargetPass
+from specviz.engine.sampling import Warp
+from specviz.engine.tree import DraftTree
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.models.lean import lean_copy
 from specviz.models.low_bits import eight_bits
 from specviz.targets.text import TextTarget
-from tests.exactness.test_drawn_trees import spoken
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARPS, _Audit
-from tests.exactness.worlds import PLAIN, World, drawn, exact_law
 from tests.feature_worlds import tiny_net
 from tests.tiny import Decoded, decode, parts_for, perturbed, tiny_target
 
@@ -168,132 +161,3 @@ def _audited(controller: Any) -> list[float]:
 
     controller._score = checked
     return worst
-
-
-class Table:
-    """A world's drafter as a model for the middle, by prefix; it keeps no state but the text."""
-
-    name, context_length = "table", 1 << 20
-
-    def __init__(self, world: World, prompt: int) -> None:
-        self.world, self.prompt = world, prompt
-        self.text: list[int] = []
-        self.tree: DraftTree | None = None
-
-    @property
-    def length(self) -> int:
-        return len(self.text)
-
-    def open(self, capacity: int, taps: tuple[int, ...] = ()) -> Table:
-        self.text = []
-        return self
-
-    def prefill(self, ids: list[int]) -> None:
-        self.text += ids
-
-    def score(self, tree: DraftTree) -> TargetPass:
-        self.tree = tree
-        rows = []
-        for node in range(len(tree)):
-            prefix = [*self.text, *(tree.host_tokens[one] for one in tree.shape.path(node))][self.prompt :]
-            table = self.world.drafter[min(len(prefix), 2)]
-            rows.append(table[tuple(prefix[:2])])
-        return TargetPass(torch.stack(rows))
-
-    def keep(self, path: list[int]) -> None:
-        assert self.tree is not None
-        self.text += [self.tree.host_tokens[node] for node in path]
-
-    def rewind(self, length: int) -> None:
-        del self.text[length:]
-
-    def close(self) -> None:
-        pass
-
-
-class Guess:
-    """A drafter with one law everywhere, unlike any other's."""
-
-    def __init__(self, vocab: int) -> None:
-        self.law = torch.softmax(torch.arange(vocab, dtype=torch.float64), -1)
-
-    def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
-
-    def observe(self, finished: Round) -> None: ...
-
-    def bookmark(self) -> None: ...
-
-    def back(self, bookmark: None) -> None: ...
-
-    def close(self) -> None: ...
-
-    def rows(self, context: Context, tokens: Any, parents: Any, nodes: Any) -> list[Proposal]:
-        return [Proposal(self.law) for _ in nodes]
-
-    def calls(self) -> int:
-        return 1
-
-    def story(self, picks: list[Pick]) -> tuple[()]:
-        return ()
-
-
-def gathered(world: World, judge: Any, rounds: int) -> list[Draft]:
-    """What the middle of the chain hands to the target, in many rounds with noise of their own."""
-    found = []
-    controller = Chained(Table(world, 1), Guess(world.vocab), Sampled(chain(1)), judge, 2)
-    for number in range(rounds):
-        context = Context([0], 1, 0, world.warp, Noise(number), torch.device("cpu"), 20, story=False)
-        controller.begin(context, None)
-        found.append(controller.draft(context))
-    return found
-
-
-@pytest.mark.parametrize("judge", [Match(), Rejection()], ids=["match", "ratio"])
-def test_what_gathers_has_the_middle_models_law_and_carries_it(judge: Any) -> None:
-    world, rounds = World(vocab=3, seed=2), 1500
-    drafts = gathered(world, judge, rounds)
-    counts = Counter(tuple(draft.tree.host_tokens[1:3]) for draft in drafts)
-    first = world.proposal(()).probability
-    statistic = 0.0
-    for one in range(3):
-        second = world.proposal((one,)).probability
-        for two in range(3):
-            expected = rounds * float(first[one] * second[two])
-            statistic += (counts[one, two] - expected) ** 2 / expected
-    assert statistic < 42.0, "8 degrees of freedom, one in a million"
-    for draft in drafts[:50]:
-        tokens = draft.tree.host_tokens
-        assert torch.allclose(draft.proposals[0].probability, first)
-        assert torch.allclose(draft.proposals[1].probability, world.proposal((tokens[1],)).probability)
-
-
-def test_judging_by_the_middle_models_law_keeps_the_targets_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(vocab=3, seed=2)
-    law = exact_law(world, drawn(world, chain(2)), Rejection(), monkeypatch)
-    torch.testing.assert_close(law, world.law(), rtol=0, atol=1e-12)
-
-
-def test_judging_by_the_drafters_law_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(vocab=3, seed=2)
-    below = Proposal(Guess(3).law)
-    drafts = [
-        (chance, replace(draft, proposals=dict.fromkeys(draft.proposals, below)))
-        for chance, draft in drawn(world, chain(2))
-    ]
-    law = exact_law(world, iter(drafts), Rejection(), monkeypatch)
-    assert float((law - world.law()).abs().max()) > 0.05
-
-
-@pytest.mark.parametrize("kind", ["draft", "int8"])
-def test_whole_runs_keep_the_law(kind: str) -> None:
-    """Through the loop, three models and their noise: Pearson's statistic over the 27 texts of three tokens."""
-    target, runs = tiny_target(vocab=3), 200
-    prompt = [1, 2, 0, 1]
-    laws = [PLAIN.probabilities(table) for table in spoken(target)]
-    expected = runs * laws[0][:, None, None] * laws[1][:, :, None] * laws[2]
-    middle, counts = middle_of(kind, target), torch.zeros_like(expected)
-    for seed in range(runs):
-        controller = Chained(middle, Guess(3), Sampled(chain(1)), Match(), 2)
-        first, second, third = decode(target, Composition(controller, Rejection()), prompt, 3, PLAIN, seed, "off").ids
-        counts[first, second, third] += 1
-    assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million

@@ -19,15 +19,13 @@ from specviz.drafters.layer_spans import spans
 from specviz.drafters.small_groups import GroupedStepper
 from specviz.engine.controller import Steady
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
-from specviz.errors import BadInput
 from specviz.growth.sampled import Sampled
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.models.grouped import LeanFuzzy, SmallFuzzy, of_decoder
 from specviz.models.lean import lean_copy
-from specviz.models.placement import dealt, places
 from specviz.targets.text import TextTarget
 from tests.exactness.test_chained import small
 from tests.exactness.test_drawn_trees import spoken
@@ -279,42 +277,6 @@ def test_whole_runs_keep_the_law(calibrated: bool) -> None:
         first, second, third = decode(target, composition, prompt, 3, PLAIN, seed, "off").ids
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
-
-
-TWO = [torch.device("cpu"), torch.device("cpu", 0)]
-"""One processor under two names: what runs over two devices must go through the same code."""
-
-
-def test_layers_on_two_devices_give_the_same_drafts() -> None:
-    target = deep_target()
-    together = lean_copy(target, group=4)
-    apart = lean_copy(target, group=4, device_map=dealt(SIX, TWO))
-    assert {layer.device for layer in apart.layers} == set(TWO)
-    assert not apart._joint and together._joint, "on two devices there is no one call for all layers"
-    first, second = LeanFuzzy(together, 48), LeanFuzzy(apart, 48)
-    for fuzzy in (False, True):
-        for ids in (PROMPT, [4], [7], [1]):
-            assert torch.allclose(first.extend(ids, fuzzy), second.extend(ids, fuzzy), atol=1e-9)
-    assert torch.allclose(first.entries(0, 20), second.entries(0, 20), atol=1e-9)
-    warp, texts = WARPS["warm"], []
-    for decoder in (together, apart):
-        model = of_decoder("itself", decoder, target)
-        composition = Composition(Steady(GroupedDrafter(model), Sampled(chain(3))), Rejection())
-        run = decode(target, composition, PROMPT, 40, warp, 4)
-        texts.append(run.ids)
-        devices = run.steps[1].notes[0].data["devices"]
-        assert devices == ([] if decoder is together else ["cpu", "cpu:0"] * 3)
-    assert texts[0] == texts[1]
-
-
-def test_device_maps_are_accelerates() -> None:
-    model = deep_target().model
-    assert places(model, SIX, {"": "cpu"}) == [torch.device("cpu")] * SIX
-    assert places(model, SIX, dealt(SIX, [0, 1]))[:3] == [torch.device("cuda", number) for number in (0, 1, 0)]
-    with pytest.raises(BadInput, match="device map does not fit"):
-        places(model, SIX, {"model.layers.0": "cpu"})
-    model.hf_device_map = dealt(SIX, TWO)
-    assert places(model, SIX) == TWO * 3
 
 
 def test_the_note_counts_stages_and_repairs() -> None:

@@ -13,6 +13,7 @@ from specviz import views
 from specviz.errors import BadInput, BadTrace
 from specviz.trace.schema import Step, Trace
 from tests.samples import sample_trace
+from tests.views.chain_notes import CHAINS
 from tests.views.diffusion_notes import DIFFUSION
 from tests.views.made import TREE, hovers, labels, positions, trace, with_note
 from tests.views.retrieval_notes import RETRIEVAL
@@ -95,6 +96,7 @@ DATA: dict[str, dict[str, Any]] = {
     "window": {"codes": [1, 2, 3], "redrawn": 2},
     "canvas": {"row": 0, "rows": 1, "codes": 5, "png": ""},
     **RETRIEVAL,
+    **CHAINS,
     **DIFFUSION,
 }  # fmt: skip
 

@@ -1,0 +1,55 @@
+"""A draft model's layers on several devices, by accelerate's device maps: the same drafts, through the code that GPUs run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specviz.acceptance.rejection import Rejection
+from specviz.drafters.layer_groups import GroupedDrafter
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition
+from specviz.engine.tree import chain
+from specviz.errors import BadInput
+from specviz.growth.sampled import Sampled
+from specviz.models.grouped import LeanFuzzy, of_decoder
+from specviz.models.lean import lean_copy
+from specviz.models.placement import dealt, places
+from tests.exactness.test_layer_groups import SIX, deep_target
+from tests.exactness.test_text_methods import PROMPT, WARPS
+from tests.tiny import decode
+
+TWO = [torch.device("cpu"), torch.device("cpu", 0)]
+"""One processor under two names: what runs over two devices must go through the same code."""
+
+
+def test_layers_on_two_devices_give_the_same_drafts() -> None:
+    target = deep_target()
+    together = lean_copy(target, group=4)
+    apart = lean_copy(target, group=4, device_map=dealt(SIX, TWO))
+    assert {layer.device for layer in apart.layers} == set(TWO)
+    assert not apart._joint and together._joint, "on two devices there is no one call for all layers"
+    first, second = LeanFuzzy(together, 48), LeanFuzzy(apart, 48)
+    for fuzzy in (False, True):
+        for ids in (PROMPT, [4], [7], [1]):
+            assert torch.allclose(first.extend(ids, fuzzy), second.extend(ids, fuzzy), atol=1e-9)
+    assert torch.allclose(first.entries(0, 20), second.entries(0, 20), atol=1e-9)
+    warp, texts = WARPS["warm"], []
+    for decoder in (together, apart):
+        model = of_decoder("itself", decoder, target)
+        composition = Composition(Steady(GroupedDrafter(model), Sampled(chain(3))), Rejection())
+        run = decode(target, composition, PROMPT, 40, warp, 4)
+        texts.append(run.ids)
+        devices = run.steps[1].notes[0].data["devices"]
+        assert devices == ([] if decoder is together else ["cpu", "cpu:0"] * 3)
+    assert texts[0] == texts[1]
+
+
+def test_device_maps_are_accelerates() -> None:
+    model = deep_target().model
+    assert places(model, SIX, {"": "cpu"}) == [torch.device("cpu")] * SIX
+    assert places(model, SIX, dealt(SIX, [0, 1]))[:3] == [torch.device("cuda", number) for number in (0, 1, 0)]
+    with pytest.raises(BadInput, match="device map does not fit"):
+        places(model, SIX, {"model.layers.0": "cpu"})
+    model.hf_device_map = dealt(SIX, TWO)
+    assert places(model, SIX) == TWO * 3
