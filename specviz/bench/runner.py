@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import diffusion, eagle, image, quick, ssm
+from specviz.bench import chain, diffusion, eagle, image, quick, ssm
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
@@ -19,12 +19,14 @@ from specviz.methods.registry import all_methods
 Suite = Callable[[Report, str, Sequence[str]], None]
 SUITES: dict[str, Suite] = {
     "quick": quick.run,
+    "chain": chain.run,
     "eagle": eagle.run,
     "diffusion": diffusion.run,
     "image": image.run,
     "ssm": ssm.run,
 }
 SHORT: dict[str, Suite] = {
+    "chain": partial(chain.run, quick=True),
     "eagle": partial(eagle.run, quick=True),
     "diffusion": partial(diffusion.run, quick=True),
     "image": partial(image.run, quick=True),

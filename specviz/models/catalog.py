@@ -104,6 +104,7 @@ def _drawing_model(name: str, title: str, weights: str, parameters: int, note: s
 
 _APACHE = "Apache-2.0"
 _SMOL_PAIR = "The 135M model is its draft model: same tokenizer."
+_CODER_PAIR = "The 0.5B model drafts for it, or stands between it and a drafter: same tokenizer."
 _QWEN_PAIR = "Qwen3 0.6B is its draft model: same tokenizer."
 _FULL = "The same model before it was quantised to 4 bits."
 _NO_DRAFT = "No draft model of its family is listed: methods that need none run on it."
@@ -132,6 +133,8 @@ _ENTRIES = (
     _hub("smollm2-135m-hub", "HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2", 134_515_008, _APACHE, _FULL),
     _hub("smollm2-360m-instruct", "HuggingFaceTB/SmolLM2-360M-Instruct", "smollm2", 361_821_120, _APACHE, _SMOL_PAIR),
     _hub("smollm2-1.7b-instruct", "HuggingFaceTB/SmolLM2-1.7B-Instruct", "smollm2", 1_711_376_384, _APACHE, _SMOL_PAIR),
+    _hub("qwen2.5-coder-0.5b", "Qwen/Qwen2.5-Coder-0.5B-Instruct", "qwen2.5", 494_032_768, _APACHE),
+    _hub("qwen2.5-coder-1.5b", "Qwen/Qwen2.5-Coder-1.5B-Instruct", "qwen2.5", 1_543_714_304, _APACHE, _CODER_PAIR),
     _hub("qwen3-0.6b", "Qwen/Qwen3-0.6B", "qwen3", 596_049_920, _APACHE),
     _hub("qwen3-1.7b", "Qwen/Qwen3-1.7B", "qwen3", 1_720_574_976, _APACHE, _QWEN_PAIR),
     _hub("qwen3-4b", "Qwen/Qwen3-4B", "qwen3", 4_022_468_096, _APACHE, _QWEN_PAIR),

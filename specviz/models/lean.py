@@ -58,7 +58,7 @@ def read(
 ) -> tuple[DecoderShape, list[LayerWeights], tuple[Tensor, Tensor, Tensor]]:
     """The model's shape, its layers, and embedding, last norm and head."""
     config = target.config
-    if set(target.kinds) != {FULL}:
+    if set(getattr(target, "kinds", ())) != {FULL}:
         raise _other_build(target, "its layers do not all see the whole text")
     try:
         body = target.model.model

@@ -64,6 +64,8 @@ def _copy(kind: str, target: TextTarget) -> LeanDecoder:
     if kind == "plain_copy":
         return lean_copy(target)
     layers = int(target.config.num_hidden_layers)
+    if kind == "fewer_layers" and layers < 3 * LEFT_OUT:
+        raise ModelUnavailable(f"{target.name} has only {layers} layers: choose another model for the middle, such as int8.")
     middle = layers // 2
     kept = [
         number for number in range(layers) if not middle - LEFT_OUT // 2 <= number < middle + LEFT_OUT - LEFT_OUT // 2

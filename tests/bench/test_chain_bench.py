@@ -1,0 +1,113 @@
+"""The chain suite's arithmetic: what is counted from steps, when a model in the middle pays, and what the app then says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specviz.bench.chain import Counted, Grouped
+from specviz.bench.measure import Timed
+from specviz.engine.cost import CostCurve
+from specviz.engine.insertion import Costs, Insertion, Lengths, forecast, kept_of, told
+from specviz.errors import ModelUnavailable
+from specviz.growth.chain_lengths import ChainLengths, weighed
+from tests.views.chain_notes import CHAINS
+from tests.views.made import SILENT, TREE, with_note
+
+ALONE, GOOD = Lengths(0.0, 1.9, 2.0), Lengths(0.95, 1.8, 2.0)
+TARGET = CostCurve((1, 32), (40.0, 50.0))
+
+
+def costs(share: float) -> Costs:
+    """A middle model whose passes cost this share of the target's."""
+    return Costs(TARGET, CostCurve((1, 32), (40 * share, 50 * share)), 2.8, 3)
+
+
+def test_tokens_a_pass_follow_the_capped_geometric() -> None:
+    for chance in (0.0, 0.3, 0.9, 1.0):
+        counted = 1 + sum(chance**place for place in range(1, 7))
+        assert kept_of(chance, 6) == pytest.approx(counted)
+
+
+def test_the_condition_is_the_papers_and_the_exact_form_counts_the_drafter_too() -> None:
+    found = Insertion(40, 46, 15, 2.8, 1.9, 5.5, 1.8, 2.0, 2.0)
+    assert found.bound == pytest.approx(1.8 * (1 / 1.9 - 1 / 5.5))
+    assert found.margin == pytest.approx(found.bound - 15 / 40)
+    assert found.gain == pytest.approx(((40 + 5.6) / 1.9) / (46 / 5.5 + (15 + 5.6) / 1.8))
+    free = replace(found, drafter=0.0, above_new=40)
+    for share in (0.1, 0.5, 0.6, 0.62, 0.65, 0.9):
+        one = replace(free, new=40 * share)
+        assert (one.margin > 0) == one.pays, "without the drafter's time both forms are one"
+
+
+@pytest.mark.parametrize(("share", "pays"), [(0.2, True), (0.35, True), (0.9, False), (1.2, False)])
+def test_a_cheap_model_pays_and_a_dear_one_does_not(share: float, pays: bool) -> None:
+    size, found = forecast(costs(share), ALONE, GOOD)
+    assert found.pays == pays
+    assert 1 <= size <= 32
+    others = [forecast(costs(share), ALONE, GOOD, one)[1].after for one in range(1, 33)]
+    assert found.after == pytest.approx(min(others)), "the buffer that pays most"
+
+
+def test_a_model_that_is_often_wrong_does_not_pay_however_cheap() -> None:
+    assert not forecast(costs(0.05), Lengths(0, 3.0, 2), Lengths(0.4, 1.2, 2))[1].pays
+
+
+class Middle:
+    """What choosing needs to know of one."""
+
+    branches = True
+
+    def __init__(self, name: str, share: float) -> None:
+        self.name, self.title = name, f"the {name} model"
+        self.cost = lambda: costs(share).new
+
+
+KNOWN = ChainLengths("t", "eagle3", "made up", ALONE, {"good": GOOD, "dear": GOOD})
+
+
+def test_where_none_pays_the_app_says_so_with_the_margin() -> None:
+    fine = weighed(Middle("good", 0.3), TARGET, 0.07, KNOWN, 3, 0, 8)
+    assert fine.warning() == "" and fine.gain > 1 and fine.block > 1
+    dear = weighed(Middle("dear", 0.95), TARGET, 0.07, KNOWN, 3, 0, 8)
+    assert "No model in the middle is expected to pay on this machine. The best is the dear model" in dear.warning()
+    assert dear.forecast is not None and f"margin {dear.forecast.margin:+.2f}" in dear.warning()
+    strange = weighed(Middle("strange", 0.3), TARGET, 0.07, KNOWN, 3, 0, 8)
+    assert (strange.block, strange.forecast, strange.gain) == (8, None, 1.0)
+    assert "never calibrated" in strange.warning()
+    assert weighed(Middle("good", 0.3), TARGET, 0.07, KNOWN, 3, 5, 8).block == 5, "what the user says counts"
+
+
+def test_lengths_come_back_from_their_file_and_a_damaged_one_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "polybasic.json"
+    KNOWN.save(path)
+    assert ChainLengths.load(path) == KNOWN
+    path.write_text('{"target": 3}', encoding="utf-8")
+    with pytest.raises(ModelUnavailable, match="python -m specviz calibrate polybasic"):
+        ChainLengths.load(path)
+
+
+def test_counting_leaves_out_steps_that_were_cut() -> None:
+    step = with_note(TREE, "belts", CHAINS["belts"])
+    found = Counted()
+    found.add([step, replace(step, cut="budget")])
+    assert (found.rounds, found.emitted, found.passes, found.buffered) == (1, 3, 3, 6)
+    assert found.between == Lengths(2 / 3, 2.0, 1 / 3)
+    assert found.alone == Lengths(0.0, 3.0, 1.0)
+
+
+def test_grouped_runs_count_acceptance_stages_and_the_second_half() -> None:
+    steps = (SILENT, with_note(TREE, "layers", CHAINS["layers"]))
+    found = Grouped()
+    timed = Timed(1.0, steps, (1, 2, 3))
+    found.add(timed, timed)
+    assert (found.kept, found.judged, found.drafted, found.stages) == (2, 3, 5, 3)
+    assert found.late == [3.0] and found.drafting > 0
+
+
+def test_a_forecast_on_the_screen_has_all_its_numbers() -> None:
+    shown = told(forecast(costs(0.3), ALONE, GOOD)[1])
+    assert set(CHAINS["belts"]["forecast"]) == set(shown)
+    assert all(isinstance(value, float) for value in shown.values())
