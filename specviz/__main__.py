@@ -7,13 +7,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from specviz.commands import bench, calibrate, export, fetch, methods, record, run, train, validate
+from specviz.commands import batch, bench, calibrate, export, fetch, methods, record, run, train, validate
 from specviz.commands.console import Parser
 from specviz.errors import SpecvizError
 
 COMMANDS = {
     "methods": methods,
     "run": run,
+    "batch": batch,
     "bench": bench,
     "fetch": fetch,
     "validate": validate,

@@ -94,3 +94,8 @@ def rows_in_step(report: Report, bench: Bencher, pairs: int = 3) -> None:
         plain = [bench.prepared("autoregressive", prompt) for prompt in prompts[:rows]]
         gain, ratios = paired(lambda: _seconds(plain, True), lambda: _seconds(reader, True), pairs)  # noqa: B023
         report.add(Row(f"reader ÷ plain decoding, {rows} rows in step", gain, detail=spread(ratios)))
+
+
+def run(report: Report, target: str, methods: Sequence[str]) -> None:
+    """The batch suite: READER's rows in step, whatever ``methods`` names."""
+    rows_in_step(report, Bencher(target))

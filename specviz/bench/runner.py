@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import chain, diffusion, eagle, image, quick, ssm
+from specviz.bench import batch, chain, diffusion, eagle, image, quick, ssm
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
@@ -20,6 +20,7 @@ Suite = Callable[[Report, str, Sequence[str]], None]
 SUITES: dict[str, Suite] = {
     "quick": quick.run,
     "chain": chain.run,
+    "batch": batch.run,
     "eagle": eagle.run,
     "diffusion": diffusion.run,
     "image": image.run,

@@ -94,6 +94,17 @@ def test_rows_show_holes_and_the_sweep_closes_them(node: Evaluate) -> None:
     assert (classes.count("sv-slot"), classes.count("sv-hole")) == (2 + 1, 0 + 1)
 
 
+def test_a_long_prompt_that_all_rows_kept_is_left_out(node: Evaluate) -> None:
+    long = [{"row": 0, "runs": [400, 3, 4], "holes": 3}, {"row": 1, "runs": [380, 2, 6], "holes": 2}]
+    text, classes = drawn(node, "rows", RETRIEVAL["rows"] | {"rows": long, "swept": False})
+    assert "from slot 328: all before it is kept in every row" in text
+    assert classes.count("sv-hole") == 2 + 1
+    boxes = """all(pane).filter((one) => one.attributes.class === "sv-hole").map((one) => Number(one.attributes.width))"""
+    assert min(drawn(node, "rows", RETRIEVAL["rows"] | {"rows": long, "swept": False}, boxes)[:2]) > 8, "wide enough to see"
+    apart = [{"row": 0, "runs": [400], "holes": 0}, {"row": 1, "runs": [30], "holes": 0}]
+    assert "from slot 23" in drawn(node, "rows", RETRIEVAL["rows"] | {"rows": apart, "swept": False})[0]
+
+
 JUNK: tuple[Any, ...] = (None, -1, 1e300, "x", [], {}, [None], [{"runs": ["a", -4, None]}], [[1]])
 
 

@@ -1,6 +1,7 @@
 // A batch: where each row's kept entries lie in the cache, the holes between them, and the sweep that closes these.
 const batchRows = (() => {
-  const MOST = 8;
+  const MOST = 8,
+    SHOWN = 80;
   const { text, box, line } = sketch;
 
   function read(note) {
@@ -12,7 +13,14 @@ const batchRows = (() => {
     });
   }
 
-  function strip(row, swept, at, scale, stage, mine) {
+  /** Where the picture begins: a long prompt that every row has kept whole says nothing, holes at its end do. */
+  function begin(told) {
+    const most = Math.max(1, ...told.map((row) => row.kept + row.holes));
+    const whole = Math.min(...told.map((row) => (row.runs.length > 1 ? row.runs[0] : row.kept)));
+    return Math.max(0, Math.min(most - SHOWN, whole - 8));
+  }
+
+  function strip(row, swept, at, scale, stage, mine, from) {
     const { u } = stage;
     const left = 50 * u,
       y = at * 20 * u + 2,
@@ -20,7 +28,9 @@ const batchRows = (() => {
     let start = 0;
     (swept ? [row.kept] : row.runs).forEach((length, place) => {
       const look = place % 2 ? "sv-hole" : "sv-slot";
-      if (length) parts.push(box(left + start * scale, y, Math.max(1, length * scale), 14 * u, look, 0));
+      const first = Math.max(start, from),
+        wide = start + length - first;
+      if (wide > 0) parts.push(box(left + (first - from) * scale, y, Math.max(1, wide * scale), 14 * u, look, 0));
       start += length;
     });
     return parts;
@@ -28,13 +38,17 @@ const batchRows = (() => {
 
   function picture(told, note, stage, moment) {
     const { u } = stage;
-    const most = Math.max(1, ...told.map((row) => row.kept + row.holes));
+    const from = begin(told);
+    const most = Math.max(1, ...told.map((row) => row.kept + row.holes - from));
     const scale = (stage.column - 54 * u) / most;
     const swept = moment.key === "swept";
-    const parts = told.map((row, at) => strip(row, swept, at, scale, stage, note.row));
-    const end = 50 * u + Math.max(...told.map((row) => row.kept)) * scale;
-    if (swept) parts.push(line(end, 0, end, told.length * 20 * u, "sv-cutline"));
-    return sketch.frame(stage.column, told.length * 20 * u + 4, sentence(told, note, moment), parts);
+    const parts = told.map((row, at) => strip(row, swept, at, scale, stage, note.row, from));
+    const end = 50 * u + (Math.max(...told.map((row) => row.kept)) - from) * scale,
+      low = told.length * 20 * u;
+    if (swept) parts.push(line(end, 0, end, low, "sv-cutline"));
+    const first = from ? `from slot ${from + 1}: all before it is kept in every row` : "from the first slot";
+    parts.push(text(stage, 50 * u, low + 12 * u, first, { kind: "sv-mute" }));
+    return sketch.frame(stage.column, low + 18 * u, sentence(told, note, moment), parts);
   }
 
   function sentence(told, note, moment) {

@@ -1,0 +1,82 @@
+"""``batch``: several prompts decoded in step on one target, each row at its own pace in a shared cache; a trace for each."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from specviz.commands.console import ProgressLine
+from specviz.errors import BadInput
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.models.catalog import DEFAULT_TEXT_TARGET
+from specviz.request import Memory, Request
+from specviz.trace import store
+from specviz.views.theme import count, number
+
+HELP = "decode several prompts in step, a trace for each"
+MOST = 8
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument(
+        "--prompts", type=Path, required=True, metavar="F", help="a file with one prompt a line, up to eight"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help=f"where row-1{store.SUFFIX} and so on go"
+    )
+    parser.add_argument("--method", default="reader", metavar="M", help="a name that `methods` lists")
+    parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
+    parser.add_argument(
+        "--every", type=int, default=8, metavar="R", help="rounds between two sweeps of the cache, 0 for none"
+    )
+    parser.add_argument(
+        "--max-new-tokens", type=int, default=96, metavar="N", help="how many tokens at most in each row"
+    )
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first row's; each row has the next one")
+    parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a method's parameter")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Decode, write the traces, and say what each row accepted."""
+    parameters = dict(one.split("=", 1) if "=" in one else (one, "") for one in options.param)
+    build(get(options.method).parameters, parameters, options.method)
+    prompts = read(options.prompts)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise BadInput(f"{options.out} cannot be made a folder for traces: {problem.strerror}.") from None
+    from specviz.bench.batch import traces
+    from specviz.run import prepare
+
+    progress, memory = ProgressLine(), Memory()
+    asked = {"target": options.target, "max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
+    ready = [
+        prepare(
+            Request(options.method, prompt, seed=options.seed + row, parameters=parameters, **asked), memory, progress
+        )
+        for row, prompt in enumerate(prompts)
+    ]
+    progress.close()
+    for row, trace in enumerate(traces(ready, options.every), start=1):
+        path = options.out / f"row-{row}{store.SUFFIX}"
+        store.write(trace, path)
+        assert trace.end is not None
+        tokens = count(len(trace.end.output_ids), "token")
+        print(
+            f"{path}: {tokens} in {len(trace.steps)} passes, τ {number(trace.end.metrics['tau'])}, {trace.end.reason}"
+        )
+    return 0
+
+
+def read(path: Path) -> list[str]:
+    """The prompts of a file. Raises BadInput when there are none or too many."""
+    try:
+        found = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{path} cannot be read as a text file: {problem}.") from None
+    if not 1 <= len(found) <= MOST:
+        raise BadInput(f"{path} holds {count(len(found), 'prompt')}; give 1 to {MOST}, one a line.")
+    return found
