@@ -44,6 +44,7 @@ def card(method: Method) -> dict[str, Any]:
         "bound": method.bound,
         "family": method.family,
         "claim": method.claim,
+        "differs": method.differs,
         "needs_draft": method.needs_draft,
         "parameters": [_parameter(one) for one in describe(method.parameters)],
         "weights": [{"name": name, "present": present(name)} for name in method.weights],

@@ -44,7 +44,8 @@ class Method:
 
     ``exactness`` is "exact" or "relaxed"; ``token_exact`` says that with the same seed the output equals the autoregressive
     run token for token at any temperature. ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs.
-    ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on.
+    ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
+    ``differs`` says why a small model on a small machine sees something else.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Method:
     bound: str = ""
     family: str = "other"
     claim: str = ""
+    differs: str = ""
 
 
 @dataclass

@@ -103,6 +103,7 @@ def _card(method: Method, family: str, measured: str) -> str:
         "Bound": markup(method.bound),
         "Claimed": markup(method.claim),
         "Here": measured,
+        "Differs": markup(method.differs),
         "Paper": _paper(method),
     }
     listed = "".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in rows.items() if said)
