@@ -173,15 +173,21 @@ _ENTRIES = (
         dtype="float32",
     ),
     _hub("bamba-9b", "ibm-ai-platform/Bamba-9B-v2", "bamba", 9_780_000_000, _APACHE, _NO_DRAFT),
-    _hub("mamba-codestral-7b", "mistralai/Mamba-Codestral-7B-v0.1", "mamba-codestral", 7_285_403_648, _APACHE, _NO_DRAFT),
+    _hub(
+        "mamba-codestral-7b", "mistralai/Mamba-Codestral-7B-v0.1", "mamba-codestral", 7_285_403_648, _APACHE, _NO_DRAFT
+    ),
     Entry(
         name=DEFAULT_VISION_TARGET,
         title="Scenes: describes pictures of things",
         modality=VISION,
         roles=(TARGET,),
-        source=ShippedFile("assets/weights/scenes_vlm.safetensors", 1, "0" * 64),
+        source=ShippedFile(
+            "assets/weights/scenes_vlm.safetensors",
+            5_115_328,
+            "0d068ae29f753d055b4a5ac8e28249d445facbacd7f6cef10a348ee243d1d72d",
+        ),
         family="scenes-vlm",
-        parameters=6_000_000,
+        parameters=4_961_600,
         licence=_APACHE,
         note="Comes with the project. It knows emoji and plain shapes on a canvas, nothing else.",
     ),

@@ -74,7 +74,7 @@ def prepare(device: torch.device, settings: Settings) -> Bench:
         with torch.autocast(device.type, torch.bfloat16, enabled=rough is not None):
             return found | figures(FRESH, ask(learner, tokenizer, FRESH, range(settings.measured), QUESTIONS))
 
-    return Bench(learner, tokenizer, rough, measure)
+    return Bench(learner, tokenizer, rough, measure, slower=settings.slower)
 
 
 def show(entry: Mapping[str, float]) -> None:

@@ -32,11 +32,14 @@ class Optimizer:
     def __init__(
         self, parameters: Mapping[str, Tensor], momentum: float = 0.95, average: float = 0.99,
         stacked: Mapping[str, int] | None = None, rough: torch.dtype | None = None,
+        pace: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         """``stacked`` says of which matrices several stand on top of each other, equally high, and how many: a recurrence's
         gates, say. Each is then moved for itself, which is also much cheaper than to orthogonalise the pile. ``rough`` is
-        what to orthogonalise in where the machine multiplies faster in it; None is the weights' own dtype."""
+        what to orthogonalise in where the machine multiplies faster in it; None is the weights' own dtype. ``pace`` is
+        what some parameters' rate is multiplied by."""
         self.rough = rough
+        self.pace = dict(pace or {})
         self.parameters = dict(parameters)
         self.stacked = dict(stacked or {})
         self.momentum = momentum
@@ -68,7 +71,7 @@ class Optimizer:
 
     @torch.no_grad()
     def _move(self, name: str, gradient: Tensor, rate: float, decay: float) -> None:
-        value = self.parameters[name]
+        value, rate = self.parameters[name], rate * self.pace.get(name, 1.0)
         move = self._muon(name, gradient) if value.ndim == 2 else self._adam(name, gradient)
         value.mul_(1 - rate * decay).sub_(move, alpha=rate)
         keep = min(self.average, self.updates / (self.updates + 10))

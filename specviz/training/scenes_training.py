@@ -36,7 +36,8 @@ class Settings:
 
     ``minutes`` of training time, ``seeing`` of it (a share) with the dense teacher alone. An update reads ``batch`` scenes,
     ``part`` at a time on each of ``workers`` cores, with ``questions`` questions each. ``teacher`` is the dense teacher's
-    weight while language is learned. On a processor minutes are those its cores have really worked for this.
+    weight while language is learned, ``slower`` what the rate of all that sees is then multiplied by: what language asks of
+    it at first is mostly noise. On a processor minutes are those its cores have really worked for this.
     """
 
     minutes: float = 32.0
@@ -46,6 +47,7 @@ class Settings:
     part: int = 8
     questions: int = 4
     teacher: float = 0.25
+    slower: float = 0.25
     peak: float = 0.004
     decay: float = 0.02
     every: float = 2.0
@@ -64,6 +66,7 @@ class Bench:
     rough: torch.dtype | None
     measure: Callable[[str], dict[str, float]]
     stage: str = SEEING
+    slower: float = 1.0
     optimizer: Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +76,9 @@ class Bench:
         """A stage has an optimiser of its own, over what it moves."""
         self.stage = stage
         shaped = {name: Learner.shaped(name, value.data) for name, value in self.leaves().items()}
-        self.optimizer = Optimizer(shaped, rough=self.rough)
+        sees = [name for name in shaped if ".text_model." not in name]
+        pace = dict.fromkeys(sees, self.slower) if stage == SPEAKING else {}
+        self.optimizer = Optimizer(shaped, rough=self.rough, pace=pace)
 
     def leaves(self) -> dict[str, torch.nn.Parameter]:
         return self.learner.leaves(self.stage == SPEAKING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,14 @@ def test_entries_are_whole_and_their_names_unique() -> None:
         assert set(entry.roles) <= {catalog.TARGET, catalog.DRAFT}
         if isinstance(entry.source, catalog.WheelFile):
             assert len(entry.source.sha256) == 64
+
+
+def test_files_that_ship_are_those_the_catalogue_names() -> None:
+    root = Path(__file__).resolve().parents[2]
+    for entry in catalog.entries():
+        if isinstance(entry.source, catalog.ShippedFile):
+            held = (root / entry.source.path).read_bytes()
+            assert (len(held), hashlib.sha256(held).hexdigest()) == (entry.source.size, entry.source.sha256), entry.name
 
 
 def test_entries_can_be_asked_for_by_modality_and_role() -> None:
