@@ -46,9 +46,8 @@ const ssmMask = (() => {
     const where = `layer ${head.layer}, head ${head.head}`;
     const early = before ? ` and ${words.count(before, "input")} from before the root` : "";
     return (
-      `Down to ${name} the decays of ${words.count(path.length, "node")} multiply: ${carried} of the carried state is left ` +
-      `(${where}). Its convolution reads ${own.size === 1 ? "the node itself" : `the last ${own.size} nodes of its path`}${early}, ` +
-      "whatever stands beside them in the pass."
+      `The decays of ${words.count(path.length, "node")} down to ${name} leave ${carried} of the carried state (${where}). ` +
+      `Its convolution reads ${own.size === 1 ? "the node itself" : `the last ${own.size} nodes of the path`}${early}.`
     );
   }
 
@@ -63,7 +62,7 @@ const ssmMask = (() => {
     const { u } = stage;
     const named = told.count <= 40;
     const start = named ? 84 * u : 22 * u;
-    const high = Math.max(150 * u, stage.tall - 236 * u);
+    const high = Math.max(130 * u, stage.tall - 268 * u);
     const side = Math.max(3, Math.min(19 * u, (stage.column - start - 8) / (told.count + 1.4), high / told.count));
     const x = (column) => start + (column < 0 ? 0 : (column + 1.4) * side);
     const top = 17 * u;
@@ -89,7 +88,7 @@ const ssmMask = (() => {
       text(stage, x(0), 11 * u, "what each node wrote →", { kind: "sv-mute" }),
     ];
     const height = top + told.count * side + 6;
-    return { parts: [nothing, rows, heading], mark: marks(told, at, x, top, side), height, x, top, side };
+    return { parts: [nothing, rows, heading], mark: marks(told, at, x, top, side), height, end: x(told.count - 1) + side };
   }
 
   /** Outlines over the matrix: the path of the node in focus, and what its convolution reads. */
@@ -134,25 +133,23 @@ const ssmMask = (() => {
     return bytes >= 1e3 ? `${(bytes / 1e3).toFixed(bytes < 1e4 ? 1 : 0)} kB` : `${bytes} B`;
   }
 
-  function memory(told, stage) {
+  /** Three bars on one scale, each below its name: what a state for each node would take, and what is really kept. */
+  function memory(told, stage, x, top) {
     const { u } = stage;
     const { one, each, replay } = told.bytes;
+    const room = stage.column - x - 58 * u;
     if (!each) return null;
-    const start = 132 * u;
-    const room = Math.max(40, stage.column - start - 66 * u);
     const bar = (name, bytes, place, kind) => [
-      text(stage, 0, (place * 18 + 11) * u, name),
-      box(start, (place * 18 + 1) * u, room, 12 * u, "sv-tankwall", 2),
-      box(start, (place * 18 + 1) * u, Math.max(1.5, (room * bytes) / Math.max(each, 1)), 12 * u, kind, 2),
-      text(stage, start + room + 6 * u, (place * 18 + 11) * u, size(bytes), { bold: true }),
+      text(stage, x, top + (place * 38 + 10) * u, name),
+      box(x, top + (place * 38 + 15) * u, room, 11 * u, "sv-tankwall", 2),
+      box(x, top + (place * 38 + 15) * u, Math.max(1.5, (room * bytes) / each), 11 * u, kind, 2),
+      text(stage, x + room + 6 * u, top + (place * 38 + 25) * u, size(bytes), { bold: true }),
     ];
-    const parts = [
-      bar("a state for each node", each, 0, "sv-wasbar"),
-      bar("for the replay", replay, 1, "sv-rewardbar"),
+    return [
+      bar("a state for each node", each, 0, "sv-costbar"),
+      bar("kept for the replay", replay, 1, "sv-rewardbar"),
       bar("the one carried state", one, 2, "sv-tankfill"),
     ];
-    const spoken = `Memory of this pass: a state for each node ${size(each)}, activations for the replay ${size(replay)}.`;
-    return sketch.frame(stage.column, 56 * u, spoken, parts);
   }
 
   function picture(told, step, stage, head, said) {
@@ -160,11 +157,15 @@ const ssmMask = (() => {
     const at = focus(told, stage);
     said.textContent = sentence(told, step, head, at);
     const drawn = matrix(told, step, stage, head, at);
-    const below = drawn.height + 24 * u;
-    const spoken = `Decay matrix of ${told.count} nodes, ${study.text(head.name)} head. ${said.textContent}`;
-    return sketch.frame(stage.column, below + 60 * u, spoken, [
+    const below = Math.max(drawn.height, 128 * u) + 20 * u;
+    const { each, replay } = told.bytes;
+    const cost = each ? ` A state for each node would take ${size(each)}, the replay takes ${size(replay)}.` : "";
+    const spoken = `Decay matrix of ${told.count} nodes, ${study.text(head.name)} head. ${said.textContent}${cost}`;
+    const beside = stage.column - drawn.end > 140 * u;
+    return sketch.frame(stage.column, below + (beside || !each ? 58 : 184) * u, spoken, [
       drawn.parts,
       drawn.mark,
+      beside ? memory(told, stage, drawn.end + 22 * u, 6 * u) : memory(told, stage, 0, below + 66 * u),
       strip(told, step, stage, head, at, below),
     ]);
   }
@@ -172,7 +173,7 @@ const ssmMask = (() => {
   /** The picture of one head, which follows the pointer, here and over the main tree. */
   function follow(told, step, stage, head) {
     const said = sketch.caption();
-    const holder = dom.h("div", { class: "sv-mask" });
+    const holder = dom.h("div", { class: "sv-decays" });
     const show = () => holder.replaceChildren(picture(told, step, stage, head, said));
     stage.pointing = () => {
       if (!holder.isConnected) return;
@@ -211,7 +212,6 @@ const ssmMask = (() => {
       {},
       reel.make(stage, "ssm_mask", moments(told), (moment) => follow(told, step, stage, moment.head), 1),
       legend,
-      memory(told, stage),
       dom.h("p", { class: "sv-mute" }, `${mixed} Only the accepted path is replayed into the state.`),
     );
   }
