@@ -161,3 +161,30 @@ def test_a_damaged_story_is_listed_and_the_tree_stays(show: Open) -> None:
     tab = show(broken)
     tab.run(OPEN)
     assert tab.run("document.querySelectorAll('.sv-tree [data-id]').length") > 20
+
+
+def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -> None:
+    tab = show(text("stree"))
+    told(tab, "ssm_mask")
+    note = tab.page.locator(".sv-note")
+    tab.page.locator('svg.sv-tree [data-id="12"]').hover()
+    path = tab.run("(() => { const p = [12]; while (stage.stage.step.nodes[p[0]].parent >= 0)"
+                   " p.unshift(stage.stage.step.nodes[p[0]].parent); return p; })()")  # fmt: skip
+    expect(note).to_contain_text(f"The decays of {len(path)} nodes")
+    rings = tab.page.locator(".sv-tree .sv-lens .sv-tapring, .sv-tree .sv-lens .sv-pathring")
+    expect(rings).to_have_count(len(path))
+    tab.page.locator('.sv-decays [data-id="0"]').hover()
+    expect(note).to_contain_text("reads the node itself and 3 inputs from before the root")
+    expect(rings).to_have_count(1)
+    expect(note).to_contain_text("kept for the replay")
+
+
+def test_heads_of_the_decay_mask_fade_more_or_less(show: Open) -> None:
+    tab = show(text("stree"))
+    told(tab, "ssm_mask")
+    slider = tab.page.get_by_label("Moment")
+    shares = []
+    for key in ("Home", "ArrowRight", "End"):
+        slider.press(key)
+        shares.append(tab.run("Number(document.querySelectorAll('.sv-carried')[12].getAttribute('fill-opacity'))"))
+    assert shares[0] > shares[1] > shares[2]

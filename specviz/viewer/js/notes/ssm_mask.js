@@ -58,7 +58,7 @@ const ssmMask = (() => {
   }
 
   /** Row t, column s: empty where s is no ancestor. The first column is the carried state. */
-  function matrix(told, step, stage, head, at) {
+  function matrix(told, step, stage, head) {
     const { u } = stage;
     const named = told.count <= 40;
     const start = named ? 84 * u : 22 * u;
@@ -70,7 +70,7 @@ const ssmMask = (() => {
       const y = top + id * side;
       const parts = [box(0, y, x(told.count - 1) + side, side, "sv-maskrow", 0)];
       if (named) {
-        const said = { anchor: "end", size: Math.min(11.5, side / u), kind: id === at ? "sv-word" : "sv-word sv-mute" };
+        const said = { anchor: "end", size: Math.min(11.5, side / u), kind: "sv-word" };
         parts.push(text(stage, start - 6 * u, y + side * 0.72, words.token(step.nodes[id].text, 9), said));
       }
       parts.push(cell(x(-1), y, side, "sv-decay sv-carried", left(head, id, null)));
@@ -88,7 +88,8 @@ const ssmMask = (() => {
       text(stage, x(0), 11 * u, "what each node wrote →", { kind: "sv-mute" }),
     ];
     const height = top + told.count * side + 6;
-    return { parts: [nothing, rows, heading], mark: marks(told, at, x, top, side), height, end: x(told.count - 1) + side };
+    const mark = (at) => marks(told, at, x, top, side);
+    return { parts: [nothing, rows, heading], mark, height, end: x(told.count - 1) + side };
   }
 
   /** Outlines over the matrix: the path of the node in focus, and what its convolution reads. */
@@ -152,46 +153,49 @@ const ssmMask = (() => {
     ];
   }
 
+  /** The picture of one head: what stays, and a layer that follows the pointer, here and over the main tree. */
   function picture(told, step, stage, head, said) {
     const { u } = stage;
-    const at = focus(told, stage);
-    said.textContent = sentence(told, step, head, at);
-    const drawn = matrix(told, step, stage, head, at);
+    const drawn = matrix(told, step, stage, head);
     const below = Math.max(drawn.height, 128 * u) + 20 * u;
     const { each, replay } = told.bytes;
     const cost = each ? ` A state for each node would take ${size(each)}, the replay takes ${size(replay)}.` : "";
-    const spoken = `Decay matrix of ${told.count} nodes, ${study.text(head.name)} head. ${said.textContent}${cost}`;
+    const spoken = `Decay matrix of ${told.count} nodes, ${study.text(head.name)} head.${cost}`;
     const beside = stage.column - drawn.end > 140 * u;
-    return sketch.frame(stage.column, below + (beside || !each ? 58 : 184) * u, spoken, [
+    const moving = dom.s("g", { class: "sv-moving" });
+    const show = () => {
+      const at = focus(told, stage);
+      said.textContent = sentence(told, step, head, at);
+      const fresh = dom.s("g", {}, drawn.mark(at), strip(told, step, stage, head, at, below));
+      moving.replaceChildren(...fresh.childNodes);
+    };
+    const made = sketch.frame(
+      stage.column,
+      below + (beside || !each ? 58 : 184) * u,
+      spoken,
       drawn.parts,
-      drawn.mark,
       beside ? memory(told, stage, drawn.end + 22 * u, 6 * u) : memory(told, stage, 0, below + 66 * u),
-      strip(told, step, stage, head, at, below),
-    ]);
+      moving,
+    );
+    show();
+    return { made, show };
   }
 
-  /** The picture of one head, which follows the pointer, here and over the main tree. */
   function follow(told, step, stage, head) {
     const said = sketch.caption();
-    const holder = dom.h("div", { class: "sv-decays" });
-    const show = () => holder.replaceChildren(picture(told, step, stage, head, said));
+    const { made, show } = picture(told, step, stage, head, said);
     stage.pointing = () => {
-      if (!holder.isConnected) return;
+      if (!made.isConnected) return;
       show();
       stage.touch("lens");
     };
-    const under = (event) => {
-      const row = event.target.closest ? event.target.closest("[data-id]") : null;
-      stage.point(row ? Number(row.dataset.id) : null);
-    };
-    holder.addEventListener("pointermove", under);
-    holder.addEventListener("pointerleave", () => stage.point(null));
-    holder.addEventListener("click", (event) => {
-      const row = event.target.closest("[data-id]");
-      if (row) stage.pick(Number(row.dataset.id));
+    const row = (event) => (event.target.closest ? event.target.closest("[data-id]") : null);
+    made.addEventListener("pointermove", (event) => stage.point(row(event) ? Number(row(event).dataset.id) : null));
+    made.addEventListener("pointerleave", () => stage.point(null));
+    made.addEventListener("click", (event) => {
+      if (row(event)) stage.pick(Number(row(event).dataset.id));
     });
-    show();
-    return dom.h("div", {}, said, holder);
+    return dom.h("div", { class: "sv-decays" }, said, made);
   }
 
   function draw(note, step, stage) {
