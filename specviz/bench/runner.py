@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import batch, chain, diffusion, eagle, image, quick, ssm
+from specviz.bench import batch, chain, diffusion, eagle, image, quick, ssm, vision
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
@@ -25,6 +25,7 @@ SUITES: dict[str, Suite] = {
     "diffusion": diffusion.run,
     "image": image.run,
     "ssm": ssm.run,
+    "vision": vision.run,
 }
 SHORT: dict[str, Suite] = {
     "chain": partial(chain.run, quick=True),
@@ -32,6 +33,7 @@ SHORT: dict[str, Suite] = {
     "diffusion": partial(diffusion.run, quick=True),
     "image": partial(image.run, quick=True),
     "ssm": partial(ssm.run, quick=True),
+    "vision": partial(vision.run, quick=True),
 }
 """The same on fewer prompts, where a suite takes hours."""
 

@@ -33,6 +33,11 @@ class Layout:
     visual: tuple[int, ...]
     hidden: tuple[int, ...]
 
+    @property
+    def of_text(self) -> tuple[int, ...]:
+        """Places of the prompt that a text-only view keeps."""
+        return tuple(View(self.length, self.hidden).kept)
+
     def note(self, kept: Sequence[int], unseen: Sequence[int] = ()) -> Note:
         """Both prefills side by side: ``kept`` are the visual places that the drafter sees too, ``unseen`` other places
         of the prompt that it does not see."""

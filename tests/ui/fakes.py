@@ -19,6 +19,7 @@ from specviz.ui.settings import Settings
 from specviz.ui.shared import Shared, make
 from tests.samples import sample_trace
 from tests.stories import TELLERS, story_trace
+from tests.views.vision_notes import vision_trace
 
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
 
@@ -79,6 +80,8 @@ def stopped(steps: tuple[Step, ...]) -> End:
 
 def recorded(method: str, steps: int, seed: int = 0) -> Trace:
     """A run of any method, as real as one without a model can be."""
+    if method in ("hivis", "dream"):
+        return vision_trace(method, steps, seed)
     return story_trace(method, steps, seed) if method in TELLERS else sample_trace(steps, seed, method=method)
 
 

@@ -90,9 +90,9 @@ def _told(step: Step, method: str, length: int) -> Step:
     return replace(step, notes=tuple(notes))
 
 
-def vision_trace(method: str = "dream", steps: int = 5) -> Trace:
+def vision_trace(method: str = "dream", steps: int = 5, seed: int = 0) -> Trace:
     """A run of "dream", "hivis", or "compared" (HiViS that compares)."""
-    trace = story_trace("eagle2", steps)
+    trace = story_trace("eagle2", steps, seed)
     pieces = ("<user>", ":", *["<image>"] * GRID * GRID, *trace.run.prompt_pieces)
     run = replace(trace.run, modality="vision_language", method=method, prompt_pieces=pieces)
     more = len(pieces) - len(trace.run.prompt_pieces)
