@@ -84,7 +84,7 @@ def test_arcs_lead_from_the_chosen_word_to_its_patches(node: Evaluate) -> None:
     below, _, _ = drawn(node, "entropy_map", index=step.index, at=step.path[1]) if len(step.path) > 1 else (text, 0, 0)
     assert below != text or len(step.path) == 1
     rejected = next(at for at, one in enumerate(step.nodes) if one.status == "skipped")
-    assert "the first word of this step" in drawn(node, "entropy_map", index=step.index, at=rejected)[0]
+    assert "At the first word of this step" in drawn(node, "entropy_map", index=step.index, at=rejected)[0]
 
 
 def test_levels_are_drawn_with_and_without(node: Evaluate) -> None:

@@ -4,7 +4,15 @@ const entropyMap = (() => {
   const { text, box } = sketch;
 
   function read(note) {
-    const rows = study.list(note && note.entropy).slice(0, 128).map((row) => study.list(row).slice(0, 2000).map((one) => study.number(one) || 0));
+    const layer = (row) =>
+      study
+        .list(row)
+        .slice(0, 2000)
+        .map((one) => study.number(one) || 0);
+    const rows = study
+      .list(note && note.entropy)
+      .slice(0, 128)
+      .map(layer);
     const chosen = study.list(note && note.chosen).map(study.number);
     const middle = study.list(note && note.middle).map(study.number);
     return { rows, chosen, middle, columns: Math.max(0, ...rows.map((row) => row.length)) };
@@ -23,8 +31,8 @@ const entropyMap = (() => {
     const parent = node && node.id !== 0 ? node.parent : 0;
     const wanted = path(step, parent).join(" ");
     const rows = study.list(note.looks);
-    const found = rows.find((one) => study.list(one.tokens).join(" ") === wanted) || rows[0] || null;
-    return { found, word: found && node && node.id !== 0 && study.list(found.tokens).join(" ") === wanted ? node.text : "" };
+    const own = rows.find((one) => study.list(one && one.tokens).join(" ") === wanted);
+    return { found: own || rows[0] || null, word: own && node && node.id !== 0 ? node.text : "" };
   }
 
   /** One path for every shade: a rectangle for every cell would be thousands. */
@@ -34,54 +42,76 @@ const entropyMap = (() => {
     told.rows.forEach((row, layer) =>
       row.forEach((value, column) => {
         const shade = Math.min(SHADES - 1, Math.floor((SHADES * value) / most));
-        const [x, y] = [left + column * wide, top + (told.rows.length - 1 - layer) * high];
-        shades[shade] += `M${sketch.round(x)} ${sketch.round(y)}h${sketch.round(wide)}v${sketch.round(high)}h${-sketch.round(wide)}z`;
+        const [x, y] = [left + column * wide, top + (told.rows.length - 1 - layer) * high].map(sketch.round);
+        const [w, h] = [wide, high].map(sketch.round);
+        shades[shade] += `M${x} ${y}h${w}v${h}h${-w}z`;
       }),
     );
-    return shades.map((d, shade) => (d ? dom.s("path", { d, class: "sv-heatcell", style: `opacity:${(0.06 + (0.94 * shade) / (SHADES - 1)).toFixed(2)}` }) : null));
+    const dark = (shade) => `opacity:${(0.06 + (0.94 * shade) / (SHADES - 1)).toFixed(2)}`;
+    return shades.map((d, at) => (d ? dom.s("path", { d, class: "sv-heatcell", style: dark(at) }) : null));
   }
 
   function map(told, stage) {
     const { u } = stage;
     const [left, top] = [62 * u, 4];
     const wide = (stage.column - left - 4) / told.columns;
-    const high = Math.min(14 * u, (0.34 * stage.tall) / told.rows.length);
-    const low = top + told.rows.length * high;
-    const name = (layer) => text(stage, left - 6 * u, top + (told.rows.length - layer - 0.5) * high + 4, `layer ${layer}`, { anchor: "end", kind: "sv-mute" });
+    const many = told.rows.length;
+    const high = Math.min(14 * u, Math.max(5, (0.3 * stage.tall) / many));
+    const low = top + many * high;
+    const quiet = { anchor: "end", kind: "sv-mute" };
+    const name = (layer) => text(stage, left - 6 * u, top + (many - layer - 0.5) * high + 4, `layer ${layer}`, quiet);
+    const cell = (layer, column) => [left + column * wide, top + (many - 1 - layer) * high, wide, high];
     const marks = told.chosen.map((layer, column) =>
-      layer === null || layer >= told.rows.length ? null : box(left + column * wide, top + (told.rows.length - 1 - layer) * high, wide, high, "sv-chosencell", 0),
+      layer === null || layer >= many ? null : box(...cell(layer, column), "sv-chosencell", 0),
     );
-    const names = [name(0), name(told.rows.length - 1)];
-    const below = text(stage, left, low + 15 * u, "prompt, from its first token to its last but one", { kind: "sv-mute" });
-    const spoken = `Entropy of attention in ${told.rows.length} layers at ${told.columns} places; the least scattered of layers ${told.middle.join(", ")} is outlined.`;
-    return sketch.frame(stage.column, low + 20 * u, spoken, heat(told, left, top, wide, high), marks, names, below);
+    const below = text(stage, left, low + 15 * u, "places of the prompt", { kind: "sv-mute" });
+    const of = `of layers ${told.middle.join(", ")} the least scattered is outlined`;
+    const spoken = `Entropy of attention in ${many} layers at ${told.columns} places; ${of}.`;
+    const parts = [heat(told, left, top, wide, high), marks, name(0), name(many - 1), below];
+    return sketch.frame(stage.column, low + 20 * u, spoken, parts);
+  }
+
+  /** A bow from the word to the middle of a patch. */
+  function bow(from, at, weight) {
+    const [x, y] = [(from[0] + at[0]) / 2, Math.min(from[1], at[1]) - 12];
+    const points = [...from, x, y, ...at].map(sketch.round);
+    const d = `M${points[0]} ${points[1]}Q${points[2]} ${points[3]} ${points[4]} ${points[5]}`;
+    return dom.s("path", { d, class: "sv-arc", "stroke-width": sketch.round(1 + 4 * weight) });
   }
 
   function arcs(picture, look, stage, kept) {
     const { u } = stage;
-    const side = Math.min(stage.column * 0.62, Math.max(120, stage.tall * 0.5));
+    const side = Math.min(stage.column * 0.6, Math.max(112, stage.tall * 0.42));
     const [wide, high] = sight.fit(picture, side);
     const [x, y] = [stage.column - wide - 2, 2];
     const from = [stage.column - wide - 26 * u, high / 2];
-    const rows = study.list(look.found && look.found.at).filter((one) => study.number(one && one[0]) !== null);
-    const most = Math.max(1e-9, ...rows.map((one) => study.number(one[1]) || 0));
-    const lines = rows.map(([place, weight]) => {
+    const rows = study
+      .list(look.found && look.found.at)
+      .map((one) => study.list(one).map(study.number))
+      .filter((one) => one[0] !== null && one[1] !== null && one.length === 2);
+    const most = Math.max(1e-9, ...rows.map((one) => one[1]));
+    const bows = rows.map(([place, weight]) => {
       const at = sight.middle(picture, place, x, y, side);
-      if (!at) return null;
-      const d = `M${sketch.round(from[0])} ${sketch.round(from[1])}Q${sketch.round((from[0] + at[0]) / 2)} ${sketch.round(Math.min(from[1], at[1]) - 12 * u)} ${sketch.round(at[0])} ${sketch.round(at[1])}`;
-      return dom.s("path", { d, class: "sv-arc", "stroke-width": sketch.round(1 + (4 * (study.number(weight) || 0)) / most) });
+      return at && bow(from, at, Math.max(0, weight) / most);
     });
     const at = new Set(rows.map((one) => one[0]));
-    const kind = (place) => `sv-patch ${kept.has(place) ? "" : "sv-greyed"} ${at.has(place) ? "sv-lookedat" : ""}`;
-    const word = text(stage, from[0] - 6 * u, from[1] + 4, words.token(look.word, 12) || "next", { anchor: "end", bold: true, kind: "sv-word" });
-    return sketch.frame(stage.column, high + 4, sentence(look), sight.draw(picture, x, y, side, kind), lines, sketch.disc(...from, 3, "sv-rootmark"), word);
+    const kind = (place) =>
+      `sv-patch ${kept.has(place) ? "" : "sv-greyed"} ${at.has(place) ? "sv-lookedat" : ""}`.trimEnd();
+    const said = words.token(look.word, 12);
+    const word = text(stage, from[0] - 6 * u, from[1] + 4, look.word ? said : "next", {
+      anchor: "end",
+      bold: true,
+      kind: "sv-word",
+    });
+    const parts = [sight.draw(picture, x, y, side, kind), bows, sketch.disc(...from, 3, "sv-rootmark"), word];
+    return sketch.frame(stage.column, high + 4, sentence(look), parts);
   }
 
   function sentence(look) {
     if (!look.found) return "Nothing was drafted in this step.";
-    const share = words.chance(study.number(look.found.picture) || 0);
-    const what = look.word ? `When the drafter guessed ${words.quote(look.word)}` : "When the drafter guessed the first word of this step";
-    return `${what}, ${share} of its look across went to the picture. Arcs lead to the patches it looked at most; greyed ones it never got.`;
+    const share = Math.round(100 * (study.number(look.found.picture) || 0));
+    const what = look.word ? `When the drafter guessed ${words.quote(look.word)}` : "At the first word of this step";
+    return `${what}, ${share} % of its look across went to the picture. Greyed patches it never got.`;
   }
 
   function draw(note, step, stage) {
@@ -90,13 +120,14 @@ const entropyMap = (() => {
     const look = looked(note, step, stage);
     const seen = step.notes.find((one) => one.type === "visual_tokens");
     const kept = new Set(sight.places(seen && seen.kept));
-    const said = `Dark is scattered, pale is focused. Of layers ${told.middle.join(", ")} the most focused one (outlined) taught the drafter's middle.`;
+    const layers = told.middle.join(", ");
+    const said = `Target: dark is scattered. Outlined is the most focused of layers ${layers}; it taught the drafter.`;
     return dom.h(
       "div",
       {},
       sketch.caption(sentence(look)),
       picture ? arcs(picture, look, stage, kept) : null,
-      told.columns ? [sketch.caption(said), map(told, stage)] : null,
+      told.columns ? [map(told, stage), sketch.caption(said)] : null,
     );
   }
 

@@ -3,9 +3,14 @@ const residualsNote = (() => {
   const { text, box } = sketch;
 
   function read(note) {
-    const numbers = (name) => study.list(note[name]).slice(0, 16).map((one) => Math.max(0, study.number(one) || 0));
+    const numbers = (name) =>
+      study
+        .list(note[name])
+        .slice(0, 16)
+        .map((one) => Math.max(0, study.number(one) || 0));
     const compared = Array.isArray(note.without);
-    const [total, ours, bare] = compared ? [numbers("asked"), numbers("with"), numbers("without")] : [numbers("reached"), numbers("kept"), []];
+    const names = compared ? ["asked", "with", "without"] : ["reached", "kept", "none"];
+    const [total, ours, bare] = names.map(numbers);
     const depths = total.filter((many) => many > 0).length;
     return { norms: numbers("norms"), total, ours, bare, depths, compared };
   }
@@ -20,7 +25,9 @@ const residualsNote = (() => {
         const share = Math.min(1, values[depth] / told.total[depth]);
         return [
           box(left, at, Math.max(1, share * scale), 14 * u, kind, 2),
-          text(stage, left + share * scale + 6 * u, at + 11 * u, `${words.chance(share)} of ${told.total[depth]}`, { kind: "sv-mute" }),
+          text(stage, left + share * scale + 6 * u, at + 11 * u, `${Math.round(100 * share)} % of ${told.total[depth]}`, {
+            kind: "sv-mute",
+          }),
         ];
       };
       return [
@@ -33,9 +40,11 @@ const residualsNote = (() => {
   }
 
   function sentence(told) {
-    if (told.compared) return "Of the tokens that came, how many the drafter would have guessed first, level by level: with its vectors, and without.";
+    if (told.compared)
+      return "Of the tokens that came, how many the drafter would have guessed first: with its vectors, and without.";
     const off = told.norms.every((norm) => norm === 0);
-    return `Of the levels reached so far, how often the target took a drafted token${off ? "; the vectors are switched off" : ""}.`;
+    const switched = off ? "; the vectors are switched off" : "";
+    return `Of the levels reached so far, how often the target took a drafted token${switched}.`;
   }
 
   function draw(note, step, stage) {
@@ -47,7 +56,9 @@ const residualsNote = (() => {
       {},
       sketch.caption(sentence(told)),
       told.depths ? bars(told, stage) : sketch.caption("Nothing was judged before this step."),
-      told.compared ? sketch.key([square("sv-withbar"), "with its vectors"], [square("sv-withoutbar"), "without"]) : null,
+      told.compared
+        ? sketch.key([square("sv-withbar"), "with its vectors"], [square("sv-withoutbar"), "without"])
+        : null,
       dom.h("p", { class: "sv-mute" }, `Length of the vector each step adds · ${lengths}`),
     );
   }

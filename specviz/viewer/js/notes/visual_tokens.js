@@ -46,7 +46,8 @@ const visualTokens = (() => {
     const picture = sight.of(stage);
     const side = Math.min(stage.column * 0.5, 190 * stage.u);
     const look = (place) => (told.kept.has(place) ? "sv-patch" : "sv-patch sv-greyed");
-    const seen = picture && sketch.frame(side + 2, sight.fit(picture, side)[1] + 2, sentence(told), sight.draw(picture, 1, 1, side, look));
+    const drawn = picture && sight.draw(picture, 1, 1, side, look);
+    const seen = picture && sketch.frame(side + 2, sight.fit(picture, side)[1] + 2, sentence(told), drawn);
     return dom.h(
       "div",
       { class: "sv-sightnote" },

@@ -1,0 +1,56 @@
+"""The last rungs of the ladder for pictures: the model and the drafters that ship, in float32 and as a visitor runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specviz.models.catalog import DEFAULT_VISION_TARGET
+from specviz.models.heads import WEIGHTS
+from specviz.models.vision_drafts import FILES, TEXT
+from specviz.run import run
+from specviz.trace.schema import Trace
+
+SCENE = Path(__file__).resolve().parents[2] / "assets" / "images" / "scenes" / "snake-dog-train.png"
+NEEDS = {
+    "token_recycling": "", "suffix_decoding": "", "prompt_lookup": "", "stand": "", "language_only": TEXT,
+    "eagle2": FILES["eagle"], "hivis": FILES["hivis"], "dream": FILES["dream"],
+}  # fmt: skip
+CLOSE = 0.25
+"""Two best logits nearer than this may change places by rounding."""
+
+pytestmark = pytest.mark.model
+
+
+def told(method: str, **more: object) -> Trace:
+    """A run about the scene with the one-by-one run beside it."""
+    for name in ("scenes_vlm", NEEDS[method]):
+        if name and not (WEIGHTS / f"{name}.safetensors").is_file():
+            pytest.skip(f"the weights {name} are not here: python -m specviz train {name}")
+    parameters = {"rule": "match"} if method == "stand" else {}
+    asked = {"prompt": "Describe the picture.", "target": DEFAULT_VISION_TARGET, "image": str(SCENE), "seed": 5}
+    return run(method=method, baseline=True, max_new_tokens=120, parameters=parameters, **{**asked, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("method", NEEDS)
+def test_every_method_writes_the_models_own_text(method: str, temperature: float) -> None:
+    trace = told(method, temperature=temperature, dtype="float32")
+    assert trace.end is not None and trace.end.baseline is not None
+    assert trace.end.reason in ("eos", "budget") and trace.end.baseline.equal
+    assert any(step.path for step in trace.steps) or method == "prompt_lookup"
+
+
+@pytest.mark.parametrize("method", ["eagle2", "hivis", "dream"])
+def test_what_differs_as_a_visitor_runs_it_is_rounding(method: str) -> None:
+    trace = told(method)
+    assert trace.end is not None and trace.end.baseline is not None
+    apart = trace.end.baseline.first_divergence
+    assert apart is None or (apart.gap is not None and apart.gap < CLOSE), f"apart at {apart}"
+
+
+def test_the_drafters_prefill_is_the_text_alone() -> None:
+    trace = told("hivis")
+    seen = next(note.data for note in trace.steps[0].notes if note.type == "visual_tokens")
+    assert seen["drafter"] == seen["target"] - 64 == len(trace.run.prompt_pieces) - 64
