@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,9 @@ def told(method: str, **more: object) -> Trace:
         if name and not (WEIGHTS / f"{name}.safetensors").is_file():
             pytest.skip(f"the weights {name} are not here: python -m specviz train {name}")
     parameters = {"rule": "match"} if method == "stand" else {}
-    asked = {"prompt": "Describe the picture.", "target": DEFAULT_VISION_TARGET, "image": str(SCENE), "seed": 5}
-    return run(method=method, baseline=True, max_new_tokens=120, parameters=parameters, **{**asked, **more})  # type: ignore[arg-type]
+    asked: dict[str, Any] = {"prompt": "Describe the picture.", "target": DEFAULT_VISION_TARGET, "image": str(SCENE)}
+    asked |= {"seed": 5, "baseline": True, "max_new_tokens": 120, "parameters": parameters, **more}
+    return run(method=method, **asked)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
