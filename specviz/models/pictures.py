@@ -17,8 +17,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from specviz.errors import BadInput
 
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "MPO")
-"""What is decoded; MPO is how some phones write a JPEG."""
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+"""What is decoded. With JPEG comes MPO, which is how some phones write one."""
 MOST_BYTES = 20 << 20
 MOST_PIXELS = 40_000_000
 LONGEST_SIDE = 1536

@@ -180,8 +180,13 @@ def test_a_heavy_file_is_refused_unread(tmp_path: Path, monkeypatch: pytest.Monk
     "data", [b"", b"GIF89a", b"%PDF-1.7 ...", b"<svg xmlns='x'/>", b"\0" * 400, b"II*\0" + b"\0" * 90]
 )
 def test_what_is_no_picture_is_refused(data: bytes) -> None:
-    with pytest.raises(BadInput, match="PNG, JPEG, WebP, GIF or BMP"):
+    with pytest.raises(BadInput, match="no picture that can be read here|file is empty"):
         open_picture(data)
+
+
+def test_a_phones_two_views_of_one_scene_are_a_still_picture() -> None:
+    found = open_picture(written(halves(), "MPO", save_all=True, append_images=[halves()]))
+    assert (found.image.size, found.warnings) == ((40, 20), ())
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
