@@ -82,7 +82,7 @@ class ImageScore:
     @torch.inference_mode()
     def of(self, pictures: Sequence[np.ndarray], prompts: Sequence[str]) -> np.ndarray:
         """Cosines [picture, prompt] of uint8 pictures [row, column, 3] of any size and prompts: -1 to 1, more is better."""
-        pixels = torch.cat([_pixels(picture) for picture in pictures])
+        pixels = torch.cat([pixels_of(picture) for picture in pictures])
         words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
         return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
 
@@ -92,7 +92,8 @@ class ImageScore:
         return float((scores.argmax(1) == np.arange(len(scores))).mean())
 
 
-def _pixels(picture: np.ndarray) -> Tensor:
+def pixels_of(picture: np.ndarray) -> Tensor:
+    """A uint8 picture [row, column, 3] as the score sees it, [1, rgb, 32, 32]."""
     whole = torch.from_numpy(np.array(picture, dtype=np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
     return F.interpolate(whole, size=(SIDE, SIDE), mode="area")
 

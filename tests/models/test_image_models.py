@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from specviz.drafters import latent_samplers
+from specviz.drafters.weights import write_weights
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models import image, image_parts
+from specviz.models import image, image_parts, image_score
+from specviz.models.image_score import ScoreNet
 from specviz.models.prompts import PICTURE, PROMPT_TOKENS
 from tests.tiny_images import tiny_image, tiny_image_drafter, tiny_pair, tiny_prompts, tiny_samplers
 
@@ -85,3 +91,88 @@ def test_names_that_do_not_exist_and_missing_weights_say_what_to_do(tmp_path, mo
         image.load_image_model("emoji-64")
     with pytest.raises(ModelUnavailable, match="specviz train image_drafter"):
         image_parts.image_drafter(tiny_image())
+
+
+def _shipped(folder: Path, codebook: str = "same") -> image.LoadedImage:
+    """A tiny model written as ours are, to be read as "emoji-64"."""
+    loaded = tiny_image(dtype=torch.float32)
+    config = json.dumps(
+        {name: part.to_dict() for name, part in _parts(loaded.model.config).items()} | {"image_token_id": 0}
+    )
+    tensors = dict(loaded.model.named_parameters())
+    pixels = {name: value for name, value in tensors.items() if name.startswith("model.vqmodel.")}
+    rest = {name: value for name, value in tensors.items() if not name.startswith(("model.vqmodel.", *image.UNTRAINED))}
+    about = {
+        "config": config,
+        "prompts": loaded.prompts.description,
+        "guidance": "2.5",
+        "digest": "d",
+        "codebook": codebook,
+    }
+    write_weights(folder / "image_vq.safetensors", pixels, {"codebook": "same"})
+    write_weights(folder / "image_ar.safetensors", rest, about)
+    return loaded
+
+
+def _parts(config) -> dict:
+    return {"text_config": config.text_config, "vision_config": config.vision_config, "vq_config": config.vq_config}
+
+
+def test_files_that_ship_load_into_the_standard_class(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(image, "WEIGHTS", tmp_path)
+    written = _shipped(tmp_path)
+    loaded = image.load_image_model("emoji-64", "float32", "cpu")
+    assert type(loaded.model).__name__ == "JanusForConditionalGeneration" and not loaded.model.training
+    assert (loaded.grid, loaded.codes, loaded.guidance) == (written.grid, written.codes, 2.5)
+    assert loaded.prompts.rows("a cat") == written.prompts.rows("a cat")
+    torch.testing.assert_close(loaded.codebook.norm(dim=-1), torch.ones(written.codes))
+    torch.testing.assert_close(loaded.codebook, written.codebook, atol=0.02, rtol=0.1)
+    assert image.load_image_model("emoji-64", "float32", "cpu") is loaded
+
+
+def test_a_model_of_other_codes_is_refused(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(image, "WEIGHTS", tmp_path)
+    _shipped(tmp_path, codebook="another")
+    with pytest.raises(ModelUnavailable, match="image_vq.safetensors"):
+        image.load_image_model("emoji-64", "float32", "cpu")
+
+
+def test_samplers_are_read_as_they_were_written(tmp_path) -> None:
+    large, _ = tiny_pair()
+    net = tiny_samplers(large)
+    torch.nn.init.normal_(net.finer.leave.weight)
+    latent_samplers.save(net, tmp_path / "s.safetensors", {})
+    again = latent_samplers.load(tmp_path / "s.safetensors", large.codebook.float(), torch.float32, torch.device("cpu"))
+    coarse = torch.arange(9).view(3, 3)
+    assert (again.up(coarse) == net.up(coarse)).float().mean() > 0.9
+    with pytest.raises(ModelUnavailable, match="codes of 8 numbers"):
+        latent_samplers.load(tmp_path / "s.safetensors", torch.eye(4), torch.float32, torch.device("cpu"))
+
+
+def test_untrained_samplers_copy_up_and_average_down() -> None:
+    large, _ = tiny_pair()
+    net = tiny_samplers(large)
+    coarse = torch.arange(9).view(3, 3)
+    up = net.up(coarse)
+    assert torch.equal(up, coarse.repeat_interleave(2, 0).repeat_interleave(2, 1))
+    assert torch.equal(net.down(up), coarse)
+
+
+def test_the_score_tells_pictures_apart_once_it_was_taught(tmp_path) -> None:
+    torch.manual_seed(0)
+    prompts = tiny_prompts()
+    net = ScoreNet(prompts.size)
+    pictures = [np.full((20, 20, 3), colour, np.uint8) for colour in (0, 128, 255)]
+    said = ["ab", "cd", "ef"]
+    pixels = torch.cat([image_score.pixels_of(one) for one in pictures])
+    words = torch.tensor([prompts.rows(one).conditional for one in said])
+    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net.logits(pixels, words), torch.arange(3)).backward()
+        optimizer.step()
+    write_weights(tmp_path / "s.safetensors", net.state_dict(), {"prompts": prompts.description, "metrics": "good"})
+    score = image_score.load(tmp_path / "s.safetensors")
+    assert score.of(pictures, said).shape == (3, 3) and score.accuracy == "good"
+    assert score.found(pictures, said) == 1.0
+    assert score.found(pictures, said[::-1]) < 0.5
