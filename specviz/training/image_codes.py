@@ -22,7 +22,7 @@ from specviz.models.prompts import SPECIAL, WordPrompts
 from specviz.training import emoji
 
 VOCABULARY = 2048
-_PREFIX = "model.vqmodel."
+PREFIX = "model.vqmodel."
 _GROUPS = (0, 3, 4)
 _COLOURS = list(emoji.GROUNDS)
 
@@ -31,7 +31,7 @@ def vq_model() -> tuple[JanusVQVAE, str]:
     """The shipped picture tokenizer, float32, and its codebook's number."""
     tensors, card = read_weights(weights_of("image_vq"))
     net = JanusVQVAE(JanusVQVAEConfig(**janus_config(SHIPPED_VQ, TextShape(), emoji.SIDE // 4)["vq_config"]))
-    net.load_state_dict({name.removeprefix(_PREFIX): value for name, value in tensors.items()})
+    net.load_state_dict({name.removeprefix(PREFIX): value for name, value in tensors.items()})
     weight = net.quantize.embedding.weight
     weight.data = F.normalize(weight.data, dim=-1)
     return net.eval().requires_grad_(False), card["codebook"]
@@ -73,8 +73,7 @@ def coded(grid: int) -> Coded:
     """All drawable emoji as ``grid`` x ``grid`` codes of the shipped tokenizer; made once and kept in the cache folder."""
     art = emoji.load()
     net, number = vq_model()
-    facts = weights_of("image_vq").read_bytes()
-    version = hashlib.sha256(facts).hexdigest()[:12]
+    version = _encoder_digest(net)
     file = made(cache_folder() / "emoji" / emoji.digest()) / f"codes-{grid}-{version}.npy"
     if not file.exists():
         grounds = emoji.GROUNDS
@@ -90,6 +89,15 @@ def coded(grid: int) -> Coded:
         whole[rows] = np.concatenate(found)
         np.save(file, whole)
     return Coded(art.concepts, np.load(file), number)
+
+
+def _encoder_digest(net: JanusVQVAE) -> str:
+    """Changes with what decides which codes a picture has; not with the decoder."""
+    sums = hashlib.sha256()
+    for name, value in sorted(net.state_dict().items()):
+        if not name.startswith(("decoder", "post_quant")):
+            sums.update(value.numpy().tobytes())
+    return sums.hexdigest()[:12]
 
 
 def word_prompts() -> WordPrompts:

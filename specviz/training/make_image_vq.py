@@ -117,12 +117,17 @@ class Pictures:
         return torch.cat((whole, torch.stack(crops)))
 
 
+def held_out_pixels(art: emoji.Emoji, count: int) -> Tensor:
+    """Pictures of concepts nobody learned from, half of them on colours, [picture, rgb, row, column]."""
+    rows = [row for concept in art.part(held_out=True) for row in concept.rows.values()][:count]
+    palette = np.array(list(emoji.GROUNDS.values()))
+    return torch.from_numpy(art.on(rows, palette[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]))
+
+
 @torch.no_grad()
 def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[str, float]:
     """On concepts nobody learned from: signal to noise in decibels at 64 and 32 pixels, and how many codes are in use."""
-    rows = [row for concept in art.part(held_out=True) for row in concept.rows.values()][:count]
-    palette = np.array(list(emoji.GROUNDS.values()))
-    pixels = torch.from_numpy(art.on(rows, palette[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]))
+    pixels = held_out_pixels(art, count)
     found = {}
     used = []
     for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):

@@ -58,6 +58,7 @@ _RECIPES = {
         Recipe("ngrams", "Pairs and triples of tokens, counted", "specviz.training.ngrams", 1.0),
         Recipe("deer", "DEER: a change to masked_lm in two stages", "specviz.training.make_deer", 9.0),
         Recipe("image_vq", "Picture codes: one for 4 x 4 pixels of emoji art", "specviz.training.make_image_vq", 8.0),
+        Recipe("image_decoder", "The same picture codes, better drawn", "specviz.training.make_image_decoder", 4.0),
         Recipe("image_ar_small", "Image model of 8 x 8 codes, the partner", "specviz.training.make_image_ar", 6.0),
         Recipe("image_drafter", "The image model's drafter, with guidance", "specviz.training.make_image_drafter", 8.0),
         Recipe("image_samplers", "Picture codes from coarse to fine and back", "specviz.training.make_image_samplers", 4.0),
