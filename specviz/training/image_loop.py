@@ -51,7 +51,7 @@ class Training:
     def run(self, step: Step, look: Callable[[], Mapping[str, float]], export: Callable[[], None]) -> Progress:
         """Train until the time is gone. ``look`` measures, ``export`` writes weights that can be used already."""
         on_processor = next(iter(self.leaves.values())).device.type == "cpu"
-        clock = Clock(self.progress, self.plan.minutes, workers=1 if on_processor else None)
+        clock = Clock(self.progress, self.plan.minutes, workers=torch.get_num_threads() if on_processor else None)
         shown = saved = self.progress.seconds
         clock.start()
         while clock.share < 1:

@@ -1,7 +1,8 @@
-"""``train image_ar_small`` and ``train image_ar``: prompts and picture codes in, autoregressive image models out.
+"""``train image_ar_small``, ``image_ar_shallow``, ``image_ar``: prompts and picture codes in, autoregressive models out.
 
-The small one draws 8 x 8 codes with 6 layers. The other draws 16 x 16 with 12 layers, and starts from the small one's: what
-words mean and what a code looks like is learned where pictures are short.
+The small one draws 8 x 8 codes with 6 layers; the shallow one, which does not ship, 16 x 16 with as many, and starts from
+the small one; the last has 12 layers and starts from the shallow one, or the small one where that is missing. What words
+mean and what a code looks like is learned where pictures are short, and how they are composed where layers are few.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from specviz.drafters.weights import read_weights, write_weights
 from specviz.models.device import choose_device
+from specviz.models.folders import cache_folder
 from specviz.models.image import SHIPPED, load_image_model
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.training import emoji
@@ -26,11 +28,12 @@ from specviz.training.image_sheets import contact
 from specviz.training.registry import WEIGHTS, Job
 
 GUIDANCE = 3.0
-SMALL = "image_ar_small"
+SMALL, SHALLOW = "image_ar_small", "image_ar_shallow"
+_BEFORE: dict[str, tuple[str, ...]] = {SMALL: (), SHALLOW: (SMALL,), "image_ar": (SHALLOW, SMALL)}
 CALLED = {recipe: name for name, recipe in SHIPPED.items()}
-GRIDS = {SMALL: 8, "image_ar": 16}
-SHAPES = {SMALL: TextShape(layers=6), "image_ar": TextShape(layers=12)}
-BATCHES = {SMALL: 24, "image_ar": 10}
+GRIDS = {SMALL: 8, SHALLOW: 16, "image_ar": 16}
+SHAPES = {SMALL: TextShape(layers=6), SHALLOW: TextShape(layers=6), "image_ar": TextShape(layers=12)}
+BATCHES = {SMALL: 24, SHALLOW: 12, "image_ar": 12}
 
 
 def make(job: Job) -> None:
@@ -39,11 +42,7 @@ def make(job: Job) -> None:
     device, grid = choose_device(job.device), GRIDS[name]
     prompts, data = word_prompts(), coded(grid)
     shape = replace(SHAPES[name], prompts=prompts.size)
-    net_vq, _ = vq_model()
-    parameters = fresh(SHIPPED_VQ, shape, grid, net_vq.quantize.embedding.weight)
-    if name != SMALL and (weights := _smaller(prompts.digest, data.codebook)):
-        stacked(weights, shape.layers, parameters)
-    parameters = {key: nn.Parameter(value.data.to(device)) for key, value in parameters.items()}
+    parameters = _begun(name, shape, prompts.digest, data.codebook, device)
     batches = Batches(data, prompts, device)
     net = ImageNet(parameters, shape)
     training = Training(
@@ -68,14 +67,36 @@ def make(job: Job) -> None:
         write(name, {**parameters, **training.averaged()}, training, look(), {**about, "codebook": data.codebook})
 
     training.run(step, look, export)
-    loaded = load_image_model(CALLED[name], "float32", job.device)
-    for held_out_too in (False, True):
-        print("drawn:", contact(loaded, held_out_too)[0].name, flush=True)
+    if name in CALLED:
+        _show(CALLED[name], job.device)
 
 
-def _smaller(prompts: str, codebook: str) -> dict[str, Tensor] | None:
-    """The small model's weights, where they are there and speak of the same codes in the same words."""
-    path = WEIGHTS / f"{SMALL}.safetensors"
+def _begun(name: str, shape: TextShape, prompts: str, codebook: str, device: torch.device) -> dict[str, nn.Parameter]:
+    """New parameters, or those of the first smaller model that is there, grown."""
+    net_vq, _ = vq_model()
+    parameters = fresh(SHIPPED_VQ, shape, GRIDS[name], net_vq.quantize.embedding.weight)
+    for smaller in _BEFORE[name]:
+        if weights := _start(smaller, prompts, codebook):
+            stacked(weights, shape.layers, parameters)
+            break
+    return {key: nn.Parameter(value.data.to(device)) for key, value in parameters.items()}
+
+
+def _show(called: str, device: str) -> None:
+    """Draw the sheets of learned and of held-out prompts."""
+    loaded = load_image_model(called, "float32", device)
+    for held_out in (False, True):
+        print("drawn:", contact(loaded, held_out)[0].name, flush=True)
+
+
+def place_of(name: str) -> Path:
+    """Where weights go: with the project, or into the cache folder when they are only a start for others."""
+    return weights_file(cache_folder() / "training" / "weights" if name == SHALLOW else WEIGHTS, name)
+
+
+def _start(name: str, prompts: str, codebook: str) -> dict[str, Tensor] | None:
+    """A smaller model's weights, where they are there and speak of the same codes in the same words."""
+    path = place_of(name)
     if not path.exists():
         return None
     weights, facts = read_weights(path)
@@ -89,7 +110,7 @@ def write(
     name: str, tensors: dict[str, Tensor], training: Training, metrics: dict[str, float], about: dict[str, str]
 ) -> Path:
     """The averaged weights with their card, rounded as they ship; ``digest`` tells these weights from others."""
-    path = weights_file(WEIGHTS, name)
+    path = place_of(name)
     sums = hashlib.sha256()
     for key in sorted(tensors):
         sums.update(tensors[key].detach().float().cpu().numpy().tobytes())

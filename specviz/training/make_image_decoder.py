@@ -1,4 +1,7 @@
-"""``train image_decoder``: the same picture codes, better drawn. Encoder and codebook stay, so nothing else has to be trained again."""
+"""``train image_decoder``: the same picture codes, better drawn.
+
+Encoder and codebook stay as they are, so that nothing else has to be trained again.
+"""
 
 from __future__ import annotations
 
