@@ -5,8 +5,6 @@ Encoder and codebook stay as they are, so that nothing else has to be trained ag
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,65 +21,70 @@ from specviz.training.make_image_vq import Pictures, held_out_pixels, reconstruc
 from specviz.training.registry import WEIGHTS, Job
 
 WHOLE, SHRUNK = 6, 8
+NAME = "image_decoder"
+
+
+class Redrawing:
+    """The shipped picture tokenizer, whose decoder is learned further."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stored, self.before = read_weights(weights_of("image_vq"))
+        self.net = quicken(vq_model()[0]).to(device).requires_grad_(True)
+        self.device = device
+
+    def drawn(self, pixels: Tensor) -> Tensor:
+        """What the codes of pixels [picture, rgb, row, column] give back."""
+        side = pixels.shape[-1] // 4
+        codes = encode(self.net, pixels).clone()
+        vectors = self.net.quantize.embedding.weight.detach()[codes].view(len(pixels), side, side, -1)
+        with torch.autocast(self.device.type, torch.bfloat16):
+            return self.net.decoder(self.net.post_quant_conv(vectors.permute(0, 3, 1, 2))).float()
+
+    @torch.no_grad()
+    def decibels(self, pixels: Tensor) -> float:
+        """Mean peak signal to noise of reconstructions."""
+        parts = pixels.to(self.device).split(34)
+        errors = [(self.drawn(part).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4 for part in parts]
+        return float(-10 * torch.cat(errors).log10().mean())
+
+    def write(self, training: Training, pixels: Tensor) -> None:
+        """The averaged decoder with the encoder and codebook of before."""
+        now = {name: value.data.clone() for name, value in training.leaves.items()}
+        better = training.averaged()
+        _set(training, better)
+        found = {"psnr64": self.decibels(pixels), "psnr32": self.decibels(F.avg_pool2d(pixels, 2))}
+        _set(training, now)
+        facts = card("image_vq, then image_decoder", self.before["data"], training.progress, found)
+        facts |= {
+            "codebook": self.before["codebook"],
+            "spent": f"{self.before['spent']}; the decoder {facts['spent']} more",
+        }
+        tensors = self.stored | {PREFIX + name: value for name, value in better.items()}
+        write_weights(weights_file(WEIGHTS, "image_vq"), tensors, facts)
+        print("written:", facts["metrics"], flush=True)
+
+
+def _set(training: Training, values: dict[str, Tensor]) -> None:
+    for name, value in values.items():
+        training.leaves[name].data.copy_(value)
 
 
 def make(job: Job) -> None:
     """Train the decoder alone, measure on held-out concepts, write ``assets/weights/image_vq.safetensors`` again."""
     device = choose_device(job.device)
     art = emoji.load()
-    stored, before = read_weights(weights_of("image_vq"))
-    net = quicken(vq_model()[0]).to(device).requires_grad_(True)
-    pictures = Pictures(art, device, seed=7)
-    training = Training(
-        "image_decoder", named(net, "decoder", "post_quant_conv"), Plan(job.minutes, peak=0.005), job.resume, {}
-    )
-
-    def drawn(pixels: Tensor) -> Tensor:
-        codes = encode(net, pixels)
-        side = pixels.shape[-1] // 4
-        vectors = (
-            net.quantize.embedding.weight.detach()[codes.clone()].view(len(pixels), side, side, -1).permute(0, 3, 1, 2)
-        )
-        with torch.autocast(device.type, torch.bfloat16):
-            return net.decoder(net.post_quant_conv(vectors)).float()
+    vq, pictures = Redrawing(device), Pictures(art, device, seed=7)
+    held_out = held_out_pixels(art, 102)
+    parameters = named(vq.net, "decoder", "post_quant_conv")
+    training = Training(NAME, parameters, Plan(job.minutes, peak=0.005), job.resume, {})
 
     def step(share: float) -> dict[str, float]:
-        small = F.avg_pool2d(pictures.draw(SHRUNK), 2)
         total = 0.0
-        for pixels, weight in ((small, 0.4), (pictures.draw(WHOLE), 0.6)):
-            found = weight * reconstruction(drawn(pixels), pixels)
+        for pixels, weight in ((F.avg_pool2d(pictures.draw(SHRUNK), 2), 0.4), (pictures.draw(WHOLE), 0.6)):
+            found = weight * reconstruction(vq.drawn(pixels), pixels)
             found.backward()
             total += float(found.detach())
         return {"loss": total}
 
-    def measure() -> dict[str, float]:
-        pixels = held_out_pixels(art, 102)
-        with torch.no_grad():
-            return {"psnr64": decibels(drawn, pixels), "psnr32": decibels(drawn, F.avg_pool2d(pixels, 2))}
-
-    def export() -> None:
-        now = {name: value.data.clone() for name, value in training.leaves.items()}
-        better = training.averaged()
-        for name, value in better.items():
-            training.leaves[name].data.copy_(value)
-        facts = card(
-            "image_vq, then image_decoder", before["data"], training.progress, measure(), codebook=before["codebook"]
-        )
-        facts["spent"] = f"{before['spent']}; then {facts['spent']} of the decoder alone"
-        write_weights(
-            weights_file(WEIGHTS, "image_vq"),
-            {**stored, **{PREFIX + name: value for name, value in better.items()}},
-            facts,
-        )
-        print("written:", facts["metrics"], flush=True)
-        for name, value in now.items():
-            training.leaves[name].data.copy_(value)
-
-    training.run(step, dict, export)
+    training.run(step, dict, lambda: vq.write(training, held_out))
     print("drawn:", reconstructions().name, flush=True)
-
-
-def decibels(drawn: Callable[[Tensor], Tensor], pixels: Tensor) -> float:
-    """Mean peak signal to noise of reconstructions."""
-    errors = [(drawn(part).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4 for part in pixels.split(34)]
-    return float(-10 * torch.cat(errors).log10().mean())

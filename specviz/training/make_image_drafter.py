@@ -30,6 +30,8 @@ from specviz.training.unrolling import unroll
 SHARES = (1.0, 0.5, 0.25)
 OWN_PICTURES = 32
 """How many pictures of its own the target draws at a time."""
+TIMES = 3
+"""How often each of them is learned from: drawing one takes as long as learning from two."""
 MEASURED = 24
 
 
@@ -55,7 +57,7 @@ class Target:
 
 
 def fresh(target: Target) -> FeatureNet:
-    """A drafter that starts from the target's last layer; its head is learned, one row a code."""
+    """A drafter that begins by repeating its feature, and looks where the target's last layer looks; its head is learned."""
     loaded, shape = target.loaded, target.shape
     torch.manual_seed(0)
     config = FeatureConfig(
@@ -69,6 +71,8 @@ def fresh(target: Target) -> FeatureNet:
     with torch.no_grad():
         for name, value in net.layer.named_parameters():
             value.copy_(target.net[last + name])
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                value.zero_()  # what the last layer adds is meant for a stream much larger than a feature
         net.fc.weight[:, shape.width :] = torch.eye(shape.width)
     del net.head
     net.head = nn.Parameter(both.detach().clone())  # type: ignore[assignment]
@@ -99,7 +103,7 @@ class Lessons:
         own = self.target.own(rows, seed=self.drawn)
         self.drawn += 1
         pairs = [(*row, codes) for row, codes in zip(rows, own, strict=True)]
-        self.waiting += pairs
+        self.waiting += pairs * TIMES
         if self.drawn > 1:
             self.waiting += [(*row, codes.to(own.device)) for row, codes in zip(rows, given, strict=True)]
 
