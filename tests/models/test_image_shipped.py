@@ -1,0 +1,70 @@
+"""The image models that come with the project: whole, of one piece, small enough, and able to do what their cards say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.drafters.weights import read_weights
+from specviz.models.image import WEIGHTS, load_image_model
+from specviz.models.image_parts import image_drafter, image_samplers, image_score
+
+pytestmark = pytest.mark.model
+
+
+def test_all_together_are_small() -> None:
+    sizes = {file.name: file.stat().st_size for file in WEIGHTS.glob("image_*.safetensors")}
+    assert len(sizes) == 6 and max(sizes.values()) < 10_000_000 and sum(sizes.values()) <= 14_000_000
+
+
+def test_both_models_mean_the_same_by_a_code_and_by_a_word() -> None:
+    large, small = (load_image_model(name, "float32", "cpu") for name in ("emoji-64", "emoji-32"))
+    assert (large.grid, small.grid) == (16, 8) and large.codes == small.codes >= 256
+    assert torch.equal(large.codebook, small.codebook)
+    assert large.prompts.rows("red apple, noto style") == small.prompts.rows("red apple, noto style")
+    assert large.model.config.text_config.num_hidden_layers >= 12
+
+
+def test_every_part_fits() -> None:
+    large = load_image_model("emoji-64", "float32", "cpu")
+    drafter, samplers = image_drafter(large), image_samplers(large)
+    assert drafter.config.vocab_size == large.first_code + large.codes
+    coarse = torch.zeros(8, 8, dtype=torch.long)
+    assert samplers.up(coarse).shape == (16, 16) and torch.equal(samplers.up(coarse[:3]), samplers.up(coarse)[:6])
+    for name in ("image_vq", "image_ar", "image_ar_small", "image_drafter", "image_samplers", "image_score"):
+        assert {"recipe", "data", "licence", "spent", "metrics", "commit"} <= read_weights(
+            WEIGHTS / f"{name}.safetensors"
+        )[1].keys()
+
+
+def test_words_make_the_next_code_likelier_than_chance() -> None:
+    """One code after the other of a plain yellow disc: the model must not be surprised more than a uniform guess is."""
+    large = load_image_model("emoji-64", "float32", "cpu")
+    rows = large.prompts.rows("grinning face, noto style")
+    drawn = _round_face()
+    with torch.inference_mode():
+        pixels = torch.from_numpy(drawn).permute(2, 0, 1)[None].float() / 127.5 - 1
+        codes = large.model.model.vqmodel.encode(pixels, return_dict=True).image_tokens.view(-1)
+        ids = torch.cat((torch.tensor(rows.conditional), codes + large.first_code))
+        hidden = large.model.model.language_model(inputs_embeds=large.embed(ids)[None]).last_hidden_state
+        logits = large.model.model.generation_head(hidden[0, len(rows.conditional) - 1 : -1])
+    assert torch.nn.functional.cross_entropy(logits, codes) < 0.7 * np.log(large.codes)
+    shown = large.picture(codes.tolist()).astype(float)
+    assert np.abs(shown - drawn).mean() < 20
+
+
+def test_the_score_knows_a_face_from_a_vegetable() -> None:
+    score = image_score()
+    face = _round_face()
+    found = score.of([face], ["grinning face, noto style", "broccoli, noto style"])
+    assert found[0, 0] > found[0, 1]
+
+
+def _round_face() -> np.ndarray:
+    y, x = np.mgrid[:64, :64] - 31.5
+    picture = np.full((64, 64, 3), 255, np.uint8)
+    picture[np.hypot(x, y) < 29] = (252, 200, 40)
+    picture[(np.hypot(x - 10, y + 8) < 4) | (np.hypot(x + 10, y + 8) < 4)] = (90, 50, 20)
+    picture[(np.abs(x) < 14) & (np.abs(y - 12) < 3)] = (90, 50, 20)
+    return picture
