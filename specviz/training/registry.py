@@ -64,7 +64,6 @@ _RECIPES = {
         Recipe("image_drafter", "The image model's drafter, with guidance", "specviz.training.make_image_drafter", 8.0),
         Recipe("image_samplers", "Picture codes from coarse to fine and back", "specviz.training.make_image_samplers", 4.0),
         Recipe("image_score", "How well a picture fits its prompt", "specviz.training.make_image_score", 2.0),
-        Recipe("image_ar", "Image model of 16 x 16 codes, from prompts", "specviz.training.make_image_ar", 22.0),
         Recipe("arms", "Four domains: a change each to the small draft model", "specviz.training.make_arms", 12.0),
         Recipe("owl", "OWL: a recurrence on the last token's state alone", "specviz.training.make_owl", 12.0),
         Recipe("image_ar", "Image model of 16 x 16 codes, from prompts", "specviz.training.make_image_ar", 14.0),
