@@ -183,8 +183,8 @@ _ENTRIES = (
         roles=(TARGET,),
         source=ShippedFile(
             "assets/weights/scenes_vlm.safetensors",
-            5_115_328,
-            "0d068ae29f753d055b4a5ac8e28249d445facbacd7f6cef10a348ee243d1d72d",
+            5_115_768,
+            "93b4f2f0c0fa5dbf2b5a65611717566e2c14bc40eed6d1745145fe3a3306eb7c",
         ),
         family="scenes-vlm",
         parameters=4_961_600,

@@ -34,7 +34,7 @@ from specviz.training.scenes_training import (
 )
 from specviz.training.small_draft import cores
 
-MEASURED = 150
+MEASURED = 80
 QUESTIONS = 6
 SHOWN = 10
 

@@ -22,11 +22,11 @@ from specviz.training.picture_answers import answers
 from specviz.training.scene_batches import FRESH, Writer, exchanges, held_out
 from specviz.training.scenes_model import Learner
 
-SCENES = 1100
-HELD_OUT_SCENES = 100
+SCENES = 700
+HELD_OUT_SCENES = 70
 QUESTIONS = 2
 _SEEDS_FROM = 1 << 36
-_AT_A_TIME = 44
+_AT_A_TIME = 35
 _WARM_EVERY = (0.0, 1.0, 0.0, 0.7)
 """Temperatures, in turn over the training scenes; held-out answers are greedy."""
 _LONGEST = 220

@@ -12,7 +12,17 @@ import torch
 from specviz.drafters.feature_net import FeatureNet
 from specviz.models.packing import PackedLinear, pack
 from specviz.training import data, eagle, eagle3, feature_start
-from specviz.training.feature_training import Bench, Settings, batches, learned, places_in, resume, train, update, use_average
+from specviz.training.feature_training import (
+    Bench,
+    Settings,
+    batches,
+    learned,
+    places_in,
+    resume,
+    train,
+    update,
+    use_average,
+)
 from specviz.training.features import FeatureStore, Seen, fused_taps
 from specviz.training.foresight import foresight, greedy_only
 from specviz.training.optimizer import Optimizer
@@ -112,6 +122,7 @@ def test_without_a_store_every_dialogue_comes_once_a_round() -> None:
 def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has() -> None:
     one = bench("eagle3", None)
     seen = next(one for one in one.store.get(one.training[:20]) if bool((one.tokens[one.first :] >= 35).any()))
+
     def value(changed: Seen) -> float:
         return float(one.loss(changed, torch.Generator().manual_seed(1), 1.0).detach())
 

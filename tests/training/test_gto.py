@@ -72,7 +72,9 @@ def test_a_low_rank_change_starts_as_none_and_has_the_gradient_of_its_factors() 
     torch.testing.assert_close(found[name + TALL], tall.grad)
     torch.testing.assert_close(found[name + WIDE], wide.grad)
     add_change(plain, change.factors, "change")
-    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(net.parameters(), plain.parameters(), strict=True))
+    assert all(
+        torch.allclose(one, other, atol=1e-6) for one, other in zip(net.parameters(), plain.parameters(), strict=True)
+    )
 
 
 def test_equal_drafters_gain_nothing_and_the_target_is_not_asked() -> None:
@@ -97,7 +99,9 @@ def test_branches_are_what_was_written_or_else_what_was_expected(other: tuple[Ar
     text = seen.tokens.tolist()
     trees = grown(both.net, seen.tokens, seen.features[:, :3].flatten(1), found.starts, SIZE)
     kinds = set()
-    for start, tree, branch, gain in zip(found.starts.tolist(), trees, found.branches, found.gain.tolist(), strict=True):
+    for start, tree, branch, gain in zip(
+        found.starts.tolist(), trees, found.branches, found.gain.tolist(), strict=True
+    ):
         written = tuple(text[start + 2 : start + 2 + SIZE.depth])
         reached = max(length for length in range(SIZE.depth + 1) if written[:length] in tree.paths)
         kinds.add((reached > 0, bool(branch)))
@@ -127,7 +131,10 @@ def test_descending_makes_the_better_branches_likelier(other: tuple[Arena, gto.J
     both, found, number = other
     seen = store().get([number])[0]
     pulls = [place for place, branch in enumerate(found.branches) if branch and found.advantage[place]]
-    branches, length = [found.branches[place] for place in pulls], torch.tensor([len(found.branches[place]) for place in pulls])
+    branches, length = (
+        [found.branches[place] for place in pulls],
+        torch.tensor([len(found.branches[place]) for place in pulls]),
+    )
     change = LowRank(both.net, rank=4, seed=0)
 
     def leaning() -> float:
@@ -195,7 +202,9 @@ def test_tau_counts_hops_along_the_greedy_answer() -> None:
     assert len(trees) == len(answer)
     place, steps = 0, 0
     while place + SIZE.depth + 1 <= len(answer):
-        reached = max(length for length in range(SIZE.depth + 1) if tuple(answer[place : place + length]) in trees[place].paths)
+        reached = max(
+            length for length in range(SIZE.depth + 1) if tuple(answer[place : place + length]) in trees[place].paths
+        )
         place, steps = place + reached + 1, steps + 1
     assert gto_arms.tau_of(made, forests, SIZE.depth) == pytest.approx(place / steps)
     assert target().vocab_size == 40

@@ -48,3 +48,23 @@ def test_matrices_that_stand_on_top_of_each_other_move_as_if_each_were_alone() -
     as_one = {"pile": torch.zeros(8, 6)}
     Optimizer(as_one).step({"pile": torch.cat((upper, lower))}, 0.1)
     assert not torch.allclose(as_one["pile"], pile["pile"])
+
+
+def test_what_is_slower_moves_by_its_share_and_tables_are_no_matrices() -> None:
+    start = {name: torch.ones(1, 4, 3) for name in ("table", "slow")}
+    optimizer = Optimizer({name: value.clone() for name, value in start.items()}, pace={"slow": 0.25})
+    gradient = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0))
+    optimizer.step({"table": gradient, "slow": gradient}, 0.01)
+    moved = {name: start[name] - value for name, value in optimizer.parameters.items()}
+    assert torch.allclose(moved["slow"], 0.25 * moved["table"], atol=1e-6)
+    assert torch.allclose(moved["table"].abs(), torch.full((1, 4, 3), 0.01), atol=1e-4)  # Adam's first step
+
+
+def test_orthogonalising_roughly_is_nearly_the_same() -> None:
+    gradient = torch.randn(16, 24, generator=torch.Generator().manual_seed(1))
+    moves = []
+    for rough in (None, torch.bfloat16):
+        optimizer = Optimizer({"matrix": torch.zeros(16, 24)}, rough=rough)
+        optimizer.step({"matrix": gradient}, 0.1)
+        moves.append(optimizer.parameters["matrix"])
+    assert float((moves[0] - moves[1]).norm() / moves[0].norm()) < 0.05

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 
 from specviz.models import vision_language
-from specviz.models.scenes import save
+from specviz.models.scenes import load, save
 from specviz.training import scenes, scenes_training
-from specviz.training.picture_answers import answers
-from specviz.training.scene_batches import Batch, Writer, batch_of, patches_of, train_tokenizer
+from specviz.training.picture_answers import answers, ask, figures
+from specviz.training.registry import WEIGHTS
+from specviz.training.scene_batches import FRESH, Batch, Writer, batch_of, patches_of, train_tokenizer
 from specviz.training.scenes_model import Learner, Shape, training_attention
 from specviz.training.scenes_training import SEEING, SPEAKING, Bench, Settings
 
@@ -149,3 +150,10 @@ def greedy(loaded: Any, picture: Any, question: str) -> list[int]:
         logits = loaded.model(input_ids=torch.tensor([ids]), **prompt.inputs).logits[0, -1]
         ids.append(int(F.softmax(logits, -1).argmax()))
     return ids[len(prompt.ids) :]
+
+
+@pytest.mark.model
+def test_the_model_that_ships_names_most_of_what_it_sees() -> None:
+    model, own = load(WEIGHTS / "scenes_vlm.safetensors")
+    found = figures(FRESH, ask(Learner.around(model, Shape()), own, FRESH, range(40, 56), 4))
+    assert found["object"] > 0.5 and found["colour"] > 0.6 and found["invented"] < 0.5

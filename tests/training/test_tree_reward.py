@@ -89,9 +89,7 @@ def by_hand(text: list[int], root: int, tree: Tree) -> tuple[float, tuple[int, .
 def test_rewards_are_what_the_target_says_of_each_path() -> None:
     seen, text = store().get([3])[0], store().get([3])[0].tokens.tolist()
     starts = torch.tensor([7, 8, 10, 24, 25, 30])  # two groups of eight, and one that begins in between
-    forests = [
-        grown(drafter(noise=noise), seen.tokens, features(seen), starts, SIZE) for noise in (0.0, 0.5)
-    ]
+    forests = [grown(drafter(noise=noise), seen.tokens, features(seen), starts, SIZE) for noise in (0.0, 0.5)]
     roots = [start + 1 for start in starts.tolist()]
     found = worth(target(), text, roots, forests)
     for forest, row in zip(forests, found, strict=True):
