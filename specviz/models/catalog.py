@@ -183,8 +183,8 @@ _ENTRIES = (
         roles=(TARGET,),
         source=ShippedFile(
             "assets/weights/scenes_vlm.safetensors",
-            5_115_768,
-            "93b4f2f0c0fa5dbf2b5a65611717566e2c14bc40eed6d1745145fe3a3306eb7c",
+            5_116_440,
+            "78c216530454eae93842ce639c3be3f6e98914cc89a1874e749f5912932e97f1",
         ),
         family="scenes-vlm",
         parameters=4_961_600,
