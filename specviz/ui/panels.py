@@ -123,6 +123,8 @@ def needs(method: Method) -> str:
     """What a method cannot run without."""
     if method.needs_draft:
         return "a draft model with the target's tokenizer; a small one for SmolLM2 ships"
+    if method.weights and method.modality == ("vision_language",):
+        return "a drafter trained for the target; one for the scenes model ships"
     if method.weights:
         return "a drafter trained for the target; one for SmolLM2 135M ships"
     return "nothing but the target"

@@ -11,8 +11,9 @@ import pytest
 from PIL import Image
 
 from specviz.errors import BadInput
+from specviz.methods.registry import get
 from specviz.models.pictures import open_picture
-from specviz.ui import asking, controls, page, scene_shelf, vision_tab
+from specviz.ui import asking, controls, page, panels, scene_shelf, vision_tab
 from specviz.ui.asking import Asked
 from specviz.ui.settings import Settings
 from specviz.ui.vision_tab import VisionTab
@@ -115,3 +116,8 @@ def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="get them with the project"):
         scene_shelf.examples(tmp_path)
     assert "No picture yet" in scene_shelf.preview(None)
+
+
+def test_a_card_names_the_target_that_its_drafter_is_for() -> None:
+    assert "scenes model" in panels.needs(get("hivis")) and "scenes model" in panels.needs(get("dream"))
+    assert "SmolLM2" in panels.needs(get("eagle2")) and "nothing but the target" in panels.needs(get("stand"))
