@@ -78,11 +78,17 @@ def stopped(steps: tuple[Step, ...]) -> End:
     return End("cancelled", output, text, 1, metrics.summarise(steps, "cancelled", 1))
 
 
+CHAINS = {"polybasic": "speculative_sampling", "easyspec": "speculative_sampling"}
+"""Methods whose rounds look like another's: a drawn chain, judged by ratio."""
+
+
 def recorded(method: str, steps: int, seed: int = 0) -> Trace:
     """A run of any method, as real as one without a model can be."""
     if method in ("hivis", "dream"):
         return vision_trace(method, steps, seed)
-    return story_trace(method, steps, seed) if method in TELLERS else sample_trace(steps, seed, method=method)
+    if method in TELLERS:
+        return story_trace(method, steps, seed)
+    return sample_trace(steps, seed, method=CHAINS.get(method, method))
 
 
 def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:
