@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
-from specviz.trace.schema import ACCEPTED, REJECTED, RESAMPLED, ROOT, Note
+from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED, ROOT, Note
 
 Cell = tuple[int, int]
 
@@ -80,12 +80,18 @@ class Local:
     rewrite: bool = True
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
-        """Which codes of the block fail. The path is the whole block; :meth:`mend` draws again what has to be."""
+        """Which codes of the block fail. The path is the whole block; :meth:`mend` draws again what has to be.
+
+        What stays is *accepted* where it is the very code that the target would have drawn there, else *relaxed*.
+        """
         nodes = len(draft.tree)
         law = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         codes = draft.tree.tokens[1:]
         mass = pooled(law, codes, self.neighbours[:, : self.pool]).tolist()
-        marks = [ROOT, *(REJECTED if one < self.tau else ACCEPTED for one in mass)]
+        places = [context.position + node for node in range(1, nodes)]
+        own = context.warp.choose(target.logits[: nodes - 1], places, context.noise).tolist()
+        kept = [ACCEPTED if code == wanted else RELAXED for code, wanted in zip(codes.tolist(), own, strict=True)]
+        marks = [ROOT, *(REJECTED if one < self.tau else mark for one, mark in zip(mass, kept, strict=True))]
         return Verdict(
             rule="local",
             path=tuple(range(1, nodes)),
@@ -124,7 +130,8 @@ class _Waves:
         again = spread(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
         found = islands(again, self.rule.columns)
         self._run([[cell - self.shift for cell in island] for island in found])
-        marks = [RESAMPLED if node in self.wave_of else ACCEPTED for node in range(len(self.tokens))]
+        before = self.judged.statuses
+        marks = [RESAMPLED if node in self.wave_of else before[node] for node in range(len(self.tokens))]
         story = {
             **self.judged.notes[0].data,
             "tau": self.rule.tau,

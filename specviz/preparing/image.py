@@ -24,9 +24,12 @@ from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.parts import Parts
+from specviz.models.catalog import resolve
 from specviz.models.codebook import codebook_map
+from specviz.models.device import choose_device, choose_dtype
 from specviz.models.heads import layout_for
-from specviz.models.image import LoadedImage, embedding_table, load_image_model
+from specviz.models.image import SHIPPED, LoadedImage, embedding_table, load_image_model
+from specviz.models.image_hub import load_hub_image
 from specviz.models.image_parts import image_drafter, image_samplers
 from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
 from specviz.request import Memory, Request
@@ -65,16 +68,19 @@ class PreparedImage(Prepared):
         return Recorder(self.text, record, self.parts.grid)
 
     def told(self, step: Step, output: Sequence[int]) -> Step:
-        """The step with the rows of the picture that it changed, for eyes that cannot wait for the end."""
+        """The step with the rows of the picture that it finished, for eyes that cannot wait for the end.
+
+        Decoding costs as much as a pass of a small target, so it is done once a row and not once a step.
+        """
         loaded: LoadedImage = self.loaded
-        if self.request.record != "tree" or not step.emitted:
+        first, last = (len(output) - len(step.emitted)) // loaded.grid, len(output) // loaded.grid - 1
+        if self.request.record != "tree" or last < first:
             return step
         pixels = loaded.picture(list(output))
         side = pixels.shape[0] // loaded.grid
         if pixels.shape[0] > LIVE_SIDE:
             return step
-        first = max(0, (len(output) - len(step.emitted)) // loaded.grid - 1)
-        last = (len(output) - 1) // loaded.grid
+        first = max(0, first - 1)  # the row above looks a little different with this one below it
         band = pixels[first * side : (last + 1) * side]
         canvas = Note("canvas", {"row": first, "rows": last + 1 - first, "codes": len(output), "png": png(band, 48)})
         return _with_note(step, canvas)
@@ -104,7 +110,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
     warp = Warp(request.temperature, request.top_k, request.top_p)
     parameters = build(method.parameters, request.parameters, request.method)
     guidance = _guidance(request.guidance)
-    loaded = load_image_model(request.target, request.dtype, request.device, progress)
+    loaded = _loaded(request, progress)
     scale = loaded.guidance if guidance is None else guidance
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
@@ -127,6 +133,14 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
         facts["warnings"] = (f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}",)
     text = CodeText(loaded)
     return PreparedImage(request, method, parameters, loaded, target, text, prompt, parts, "image", loaded.cells, facts)
+
+
+def _loaded(request: Request, progress: Progress) -> LoadedImage:
+    """One of the models that ship, or a Janus from the hub or a folder."""
+    if resolve(request.target).name in SHIPPED:
+        return load_image_model(request.target, request.dtype, request.device, progress)
+    where = choose_device(request.device)
+    return load_hub_image(request.target, choose_dtype(request.dtype, where), where, progress)
 
 
 def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:

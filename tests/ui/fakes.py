@@ -17,8 +17,10 @@ from specviz.ui.asking import Asked
 from specviz.ui.engine import Progress
 from specviz.ui.settings import Settings
 from specviz.ui.shared import Shared, make
+from specviz.methods.registry import all_methods
 from tests.samples import sample_trace
 from tests.stories import TELLERS, story_trace
+from tests.image_runs import image_trace
 from tests.views.vision_notes import vision_trace
 
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
@@ -84,6 +86,8 @@ CHAINS = {"polybasic": "speculative_sampling", "easyspec": "speculative_sampling
 
 def recorded(method: str, steps: int, seed: int = 0) -> Trace:
     """A run of any method, as real as one without a model can be."""
+    if "text" not in all_methods()[method].modality and "image" in all_methods()[method].modality:
+        return image_trace(method)
     if method in ("hivis", "dream"):
         return vision_trace(method, steps, seed)
     if method in TELLERS:

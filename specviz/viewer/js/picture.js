@@ -35,6 +35,9 @@ class Picture {
     if (changed.has("run")) {
       this.card.hidden = !grid;
       this.stage.root.toggleAttribute("data-image", Boolean(grid));
+      // Codes have no words: the map of look-alikes says more at first sight than a verdict's numbers.
+      if (grid && run !== this.run) this.stage.tab = "method";
+      this.run = run;
     }
     if (!grid) return;
     if (this.steps !== steps) this.clear(steps, grid);
