@@ -63,7 +63,7 @@ def _rows(trace: Trace) -> list[tuple[str, str]]:
     assert end is not None
     seconds, shares = found["seconds"], found["shares"]
     rows = [
-        ("tokens", f"{found['emitted']} in {found['steps']} target passes, ended by {end.reason.replace('_', ' ')}"),
+        ("tokens", f"{found['emitted']} in {found.get('passes', found['steps'])} target passes, ended by {end.reason.replace('_', ' ')}"),
         ("τ", f"{number(found['tau'])} tokens a pass"),
         ("accepted", f"{found['accepted']} of {found['verified']} drafted tokens that were verified"),
         ("by depth", " ".join(percent(share) for share in found["accepted_by_depth"]) or "nothing was drafted"),
