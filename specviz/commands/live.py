@@ -62,8 +62,9 @@ def _rows(trace: Trace) -> list[tuple[str, str]]:
     end, found = trace.end, (trace.end.metrics if trace.end else {})
     assert end is not None
     seconds, shares = found["seconds"], found["shares"]
+    passes = found.get("passes", found["steps"])
     rows = [
-        ("tokens", f"{found['emitted']} in {found.get('passes', found['steps'])} target passes, ended by {end.reason.replace('_', ' ')}"),
+        ("tokens", f"{found['emitted']} in {passes} target passes, ended by {end.reason.replace('_', ' ')}"),
         ("τ", f"{number(found['tau'])} tokens a pass"),
         ("accepted", f"{found['accepted']} of {found['verified']} drafted tokens that were verified"),
         ("by depth", " ".join(percent(share) for share in found["accepted_by_depth"]) or "nothing was drafted"),
