@@ -30,7 +30,7 @@ class Stages:
     """``first`` is the first stage's share of the minutes. In the second up to ``reach`` tokens are hidden, 96 in the
     paper, whose blocks are accepted three times as far; ``emphasis`` is its alpha, 1.01 there."""
 
-    first: float = 0.45
+    first: float = 0.4
     rank: int = 24
     reach: int = 32
     emphasis: float = 1.04

@@ -34,7 +34,7 @@ def make(job: Job) -> None:
     """
     file = data.find(job.data)
     stuff = material(job.device)
-    stages, settings = Stages(), replace(settings_for(stuff, job), batch=24)
+    stages, settings = Stages(), replace(settings_for(stuff, job), batch=24, peak=0.005, warm=10)
     model = load_base(stuff)
     work = Work(job, file, stuff, data.read(file), stages, settings, model, LowRank(model, stages.rank, settings.seed))
     print(f"{stages} {settings}", flush=True)

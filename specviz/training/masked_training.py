@@ -23,13 +23,14 @@ class Settings:
     """What may be changed from run to run.
 
     ``minutes`` of ``workers`` cores at work; an update reads ``batch`` texts, ``part`` at a time on each of ``workers`` cores.
-    ``half`` computes in bfloat16, which pays where the processor can.
+    ``half`` computes in bfloat16, which pays where the processor can; ``warm`` updates go before the full rate.
     """
 
     minutes: float = 16.0
     batch: int = 16
     part: int = 8
     peak: float = 0.003
+    warm: int = 40
     decay: float = 0.01
     average: float = 0.98
     every: int = 200
@@ -105,7 +106,7 @@ def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Re
     bench.put(None)
     clock.start()
     while clock.share < 1:
-        rate = trainer.rate(settings.peak, clock.share, progress.updates)
+        rate = trainer.rate(settings.peak, clock.share, progress.updates, settings.warm)
         value, tokens = update(bench, next(lessons), rate, settings)
         recent.append(value)
         progress.updates += 1

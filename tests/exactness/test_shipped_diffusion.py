@@ -1,0 +1,38 @@
+"""The masked language model that ships, its change and the n-grams, on the target they were made for."""
+
+from __future__ import annotations
+
+import pytest
+
+import specviz
+from specviz.drafters.weights import read_weights
+from specviz.models.heads import WEIGHTS
+
+PROMPT = "Why do leaves change colour in autumn? Answer in one sentence."
+WAYS = [("deer", 0.0), ("diffuspec", 0.0), ("diffuspec", 0.8)]
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(("method", "temperature"), WAYS)
+def test_the_text_is_the_targets_own(method: str, temperature: float) -> None:
+    trace = specviz.run(
+        method=method, prompt=PROMPT, temperature=temperature, max_new_tokens=48, dtype="float32", baseline=True, seed=3
+    )
+    assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
+    assert any(step.path for step in trace.steps), "nothing was accepted, so nothing was tested"
+    kinds = {note.type for step in trace.steps for note in step.notes}
+    assert kinds == ({"denoised"} if method == "deer" else {"lattice"})
+
+
+@pytest.mark.model
+def test_at_a_temperature_blocks_are_drawn_and_some_are_kept() -> None:
+    trace = specviz.run(method="deer", prompt=PROMPT, temperature=0.8, max_new_tokens=64, seed=3)
+    assert {step.rule for step in trace.steps} == {"ratio"} and any(step.path for step in trace.steps)
+
+
+def test_the_cards_name_what_they_were_made_from() -> None:
+    cards = {name: read_weights(WEIGHTS / f"{name}.safetensors")[1] for name in ("masked_lm", "deer", "ngrams")}
+    assert all("f99d3fe424cfca58" in card["data"] and card["tokenizer_hash"] for card in cards.values())
+    assert cards["deer"]["changes"].startswith("masked_lm.safetensors")
+    total = sum((WEIGHTS / f"{name}.safetensors").stat().st_size for name in cards)
+    assert total <= 4_000_000
