@@ -7,17 +7,22 @@ import json
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import torch
 
+from specviz.drafters.masked_lm import load
 from specviz.drafters.ngram_model import Counts, NgramModel, save
 from specviz.training import data
 from specviz.training.commit import commit
 from specviz.training.material import material
 from specviz.training.registry import WEIGHTS, Job
+from specviz.training.searched_agreement import searched_agreement
 
 SUPPORT = 8192
 RARE_PAIR, RARE_TRIPLE = 2, 2
 """Pairs and triples met less often are left out."""
 MEASURED = 100
+SEARCHED = (16, 8, 7)
+"""Held-out greedy answers that are searched with the masked language model, masks in a block, places from block to block."""
 
 
 def make(job: Job) -> None:
@@ -30,11 +35,16 @@ def make(job: Job) -> None:
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [stuff.markers.end])
     counts = counted(texts(dialogues, training), ids, RARE_PAIR, RARE_TRIPLE)
     model = NgramModel(counts)
-    found = {
+    found: dict[str, object] = {
         "perplexity": round(perplexity(model, texts(dialogues, held_out[:MEASURED])), 2),
         "pairs": len(counts.second),
         "triples": len(counts.third),
     }
+    base = WEIGHTS / "masked_lm.safetensors"
+    if base.is_file():
+        masked = load(base, stuff.embedding.to(stuff.target.device), torch.float32, stuff.target.device)
+        greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SEARCHED[0]]
+        found["searched"] = searched_agreement(masked, model, dialogues, greedy, stuff.markers, *SEARCHED[1:])
     card = {
         "recipe": f"python -m specviz train {job.recipe.name} (pairs from {RARE_PAIR}, triples from {RARE_TRIPLE} times)",
         "data": f"{file.name} sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}, the training answers alone",
