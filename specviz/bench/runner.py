@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import batch, chain, diffusion, eagle, image, quick, ssm, vision
+from specviz.bench import arms, batch, chain, diffusion, eagle, image, length, quick, ssm, vision
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
@@ -26,6 +26,8 @@ SUITES: dict[str, Suite] = {
     "image": image.run,
     "ssm": ssm.run,
     "vision": vision.run,
+    "length": length.run,
+    "arms": arms.run,
 }
 SHORT: dict[str, Suite] = {
     "chain": partial(chain.run, quick=True),
@@ -34,6 +36,8 @@ SHORT: dict[str, Suite] = {
     "image": partial(image.run, quick=True),
     "ssm": partial(ssm.run, quick=True),
     "vision": partial(vision.run, quick=True),
+    "length": partial(length.run, quick=True),
+    "arms": partial(arms.run, quick=True),
 }
 """The same on fewer prompts, where a suite takes hours."""
 

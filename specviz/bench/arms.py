@@ -1,0 +1,150 @@
+"""The arms suite: a stream of prompts that changes its subject, and what each way to choose among drafters makes of it.
+
+At temperature 0 every method writes the same text, so passes can be compared one by one; regret is in target passes for 100
+tokens, against the arm that would have been best for the whole stream, and against the best one for each subject.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specviz.bench.measure import Bencher, Timed
+from specviz.bench.prompts import CODE, MATHS, TRANSLATION
+from specviz.bench.report import Report, Row
+from specviz.errors import SpecvizError
+from specviz.methods.not_a_bandit import ARMS
+from specviz.request import Memory
+
+STORIES = (
+    "Write a short story about a gardener who finds a letter.",
+    "Tell me a story about a whale and a lost child.",
+    "Write the beginning of a fairy tale about a baker's daughter.",
+    "Tell a story in which an old violin saves a village.",
+    "Write a story about two friends who build a raft.",
+    "Write a short tale about a lamp that is never switched off.",
+)
+STREAM: Mapping[str, tuple[str, ...]] = {
+    "code": CODE, "stories": STORIES, "translation": TRANSLATION, "maths": MATHS
+}  # fmt: skip
+"""The subjects in their order; the stream goes through them twice."""
+CHOOSERS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "not_a_bandit": ("not_a_bandit", {}),
+    "not_a_bandit, as published": ("not_a_bandit", {"keep": 1.0, "debt": 1000.0}),
+    "bandit_ucb": ("bandit_ucb", {}),
+    "bandit_exp3": ("bandit_exp3", {}),
+}
+TOKENS = 64
+
+
+@dataclass
+class Stream:
+    """One method's way through the stream: passes and tokens by subject, and how soon a change was seen, in rounds."""
+
+    passes: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+    noticed: list[int] = field(default_factory=list)
+
+    def add(self, subject: str, timed: Timed) -> None:
+        """One more prompt."""
+        self.passes[subject] = self.passes.get(subject, 0) + len(timed.steps)
+        self.tokens[subject] = self.tokens.get(subject, 0) + len(timed.ids)
+
+    @property
+    def tau(self) -> float:
+        """Tokens a pass over the whole stream."""
+        return sum(self.tokens.values()) / max(1, sum(self.passes.values()))
+
+
+def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """Every fixed arm, then every chooser, on one stream; then who regrets how much."""
+    bench = Bencher(target, tokens=TOKENS)
+    few = 1 if quick else 3
+    for heat in (0.0, 1.0):
+        try:
+            fixed = {arm: flown(bench, "not_a_bandit", {"arm": arm, "remember": False}, few, heat) for arm in ARMS}
+            chosen = {
+                label: flown(bench, method, values, few, heat)
+                for label, (method, values) in CHOOSERS.items() if not methods or method in methods
+            }  # fmt: skip
+        except SpecvizError as problem:
+            report.add(Row("arms", None, detail=str(problem)))
+            return
+        for row in rows(fixed, chosen, heat):
+            report.add(row)
+
+
+def flown(bench: Bencher, method: str, values: dict[str, Any], few: int, heat: float) -> Stream:
+    """The method through the stream, with one memory for all of it."""
+    memory, made = Memory(), Stream()
+    for lap in range(2):
+        for subject, texts in STREAM.items():
+            rounds, seen = 0, False
+            for text in texts[lap * few : (lap + 1) * few]:
+                ready = bench.prepared(method, text, heat, memory, parameters=values)
+                timed = bench.once(ready, seed=lap, record="tree" if method == "not_a_bandit" else "off")
+                made.add(subject, timed)
+                for step in timed.steps:
+                    rounds += 1
+                    for note in step.notes:
+                        if note.type == "arms" and "arm" not in values and not seen:
+                            seen = _sees(note.data, subject)
+                            made.noticed += [rounds] if seen else []
+    return made
+
+
+def _sees(data: Mapping[str, Any], subject: str) -> bool:
+    """Whether the arm of this subject is the likeliest one after the round."""
+    after = data.get("after", ())
+    return bool(after) and data["names"][max(range(len(after)), key=after.__getitem__)] == subject
+
+
+def rows(fixed: Mapping[str, Stream], chosen: Mapping[str, Stream], heat: float) -> list[Row]:
+    """τ of all, regret of the choosers, how soon a change is seen."""
+    where = f", T = {heat:g}"
+    best = max(fixed, key=lambda arm: fixed[arm].tau)
+    made = [Row(f"always {arm}: τ{where}", one.tau, "tokens", detail=_by_subject(one)) for arm, one in fixed.items()]
+    made += [Row(f"{label}: τ{where}", one.tau, "tokens", detail=_by_subject(one)) for label, one in chosen.items()]
+    regret = {label: _regret(one, fixed[best]) for label, one in chosen.items()}
+    for label, value in regret.items():
+        detail = (
+            f"against always {best}; against the best arm of each subject {_against_each(chosen[label], fixed):.1f}"
+        )
+        made.append(Row(f"{label}: regret{where}", value, "passes for 100 tokens", detail=detail))
+    for bandit in ("bandit_ucb", "bandit_exp3"):
+        if bandit in regret and "not_a_bandit" in regret:
+            saved = regret[bandit] - regret["not_a_bandit"]
+            made.append(
+                Row(f"not_a_bandit regrets less than {bandit}{where}", saved, "passes for 100 tokens", goal=0.0)
+            )
+    ours = chosen.get("not_a_bandit")
+    if ours is not None and ours.noticed:
+        detail = f"the subject's own arm became the likeliest one in {len(ours.noticed)} of {2 * len(STREAM)} stretches"
+        made.append(Row(f"not_a_bandit: rounds until a change is seen{where}", statistics.median(ours.noticed), "rounds",
+                        detail=detail))  # fmt: skip
+    return made
+
+
+def _by_subject(one: Stream) -> str:
+    return ", ".join(f"{subject} {one.tokens[subject] / max(1, one.passes[subject]):.2f}" for subject in one.passes)
+
+
+def _cost(one: Stream) -> float:
+    """Passes for 100 tokens."""
+    return 100 * sum(one.passes.values()) / max(1, sum(one.tokens.values()))
+
+
+def _regret(one: Stream, best: Stream) -> float:
+    return _cost(one) - _cost(best)
+
+
+def _against_each(one: Stream, fixed: Mapping[str, Stream]) -> float:
+    """Regret against whoever knows each subject's best arm, weighed by this stream's own tokens."""
+    total = sum(one.tokens.values())
+    least = sum(
+        one.tokens[subject] * min(arm.passes[subject] / max(1, arm.tokens[subject]) for arm in fixed.values())
+        for subject in one.tokens
+    )
+    return _cost(one) - 100 * least / max(1, total)

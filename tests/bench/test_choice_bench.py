@@ -1,0 +1,92 @@
+"""The arms and length suites: regrets from counts, texts as long as asked, and prompts that nobody was trained on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from specviz.bench import arms, length
+from specviz.bench.arms import Stream
+from specviz.bench.prompts import CALIBRATION, KINDS
+from specviz.trace.schema import Note
+from specviz.training.domains import DOMAINS, prompts
+
+
+def stream(noticed: tuple[int, ...] = (), **taus: float) -> Stream:
+    made = Stream(noticed=list(noticed))
+    for subject, tau in taus.items():
+        made.tokens[subject], made.passes[subject] = 100, round(100 / tau)
+    return made
+
+
+def test_regret_is_passes_for_a_hundred_tokens_against_the_best_arm_in_hindsight() -> None:
+    fixed = {"code": stream(code=4.0, maths=1.0), "maths": stream(code=1.0, maths=2.0)}
+    chosen = {
+        "not_a_bandit": stream((2, 3, 9), code=2.5, maths=2.0),
+        "bandit_ucb": stream(code=2.0, maths=1.0),
+        "bandit_exp3": stream(code=1.0, maths=1.0),
+    }
+    found = {row.name: row for row in arms.rows(fixed, chosen, 0.0)}
+    assert found["always code: τ, T = 0"].value == pytest.approx(200 / 125)
+    # Always code needs 125 passes for 200 tokens, 62.5 a hundred; the chooser 40 + 50, so 45: it beats every fixed arm.
+    assert found["not_a_bandit: regret, T = 0"].value == pytest.approx(45 - 62.5)
+    assert "against always code; against the best arm of each subject 7.5" in found["not_a_bandit: regret, T = 0"].detail
+    assert found["not_a_bandit regrets less than bandit_ucb, T = 0"].value == pytest.approx(75 - 45)
+    assert found["not_a_bandit regrets less than bandit_exp3, T = 0"].reached
+    assert found["not_a_bandit: rounds until a change is seen, T = 0"].value == 3
+
+
+def test_a_stream_counts_rounds_until_the_subjects_own_arm_is_likeliest() -> None:
+    """Every prompt is answered in three rounds; the code arm leads after the second, the story arm never does."""
+    asked: list[tuple[str, object]] = []
+
+    class Bench:
+        def prepared(self, method: str, text: str, heat: float, memory: object, parameters: object) -> object:
+            asked.append((text, memory))
+            return text
+
+        def once(self, ready: object, seed: int, record: str) -> object:
+            afters = ([0.6, 0.4], [0.3, 0.7], [0.2, 0.8])
+            steps = [
+                SimpleNamespace(notes=(Note("arms", {"names": ["maths", "code"], "after": after}),)) for after in afters
+            ]
+            return SimpleNamespace(steps=steps, ids=(1,) * 9)
+
+    made = arms.flown(Bench(), "not_a_bandit", {}, 1, 0.0)
+    assert made.noticed == [2, 1, 2, 1], "code after two rounds, maths after one, each twice; the others never"
+    assert made.tau == 3 and made.passes["code"] == 6
+    assert len({id(memory) for _, memory in asked}) == 1 and len({text for text, _ in asked}) == 8
+
+
+def test_texts_are_as_long_as_asked_and_do_not_repeat_themselves() -> None:
+    def count(text: str) -> int:
+        return len(text.split())
+
+    assert len({length.day(number).split(": ")[1] for number in range(1, 400)}) > 390
+    for wanted in (64, 256, 1024, 4096):
+        made = length.prompt("What is a shadow?", wanted, count)
+        assert wanted <= count(made) < wanted + 30 and made.endswith("\n\nWhat is a shadow?")
+    assert length.prompt("long enough already", 2, count) == "long enough already"
+
+
+def test_what_is_left_leaves_the_free_token_out() -> None:
+    level, falling = {64: 2.0, 256: 2.0, 1024: 1.9, 4096: 1.95}, {64: 2.5, 256: 2.2, 1024: 1.5, 4096: 1.3}
+    copies = {64: 2.0, 256: 3.0, 1024: 5.0, 4096: 6.0}
+    assert length.kept(level) == pytest.approx(0.95) and length.kept(falling) == pytest.approx(0.2)
+    found = {row.name: row for row in length.proofs({
+        ("answers", "owl"): level, ("answers", "eagle3"): falling, ("copies", "howl"): copies, ("copies", "owl"): level,
+    })}  # fmt: skip
+    assert found["OWL is level: least τ over most, 64 to 4096 tokens"].reached
+    assert found["OWL keeps more than eagle3"].value == pytest.approx(0.75)
+    assert found["HOWL over owl on long copies, τ"].value == pytest.approx((5 / 1.9 + 6 / 1.95) / 2)
+    worse = length.proofs({("answers", "owl"): falling})
+    assert [row.reached for row in worse] == [False]
+
+
+def test_no_prompt_that_is_reported_on_was_trained_on() -> None:
+    reported = {text for texts in (*KINDS.values(), CALIBRATION, arms.STORIES, length.QUESTIONS) for text in texts}
+    for domain in DOMAINS:
+        made = prompts(domain, 192)
+        assert len(set(made)) == 192 and not reported & set(made)
+        assert made == prompts(domain, 192) != prompts(domain, 192, seed=1)
