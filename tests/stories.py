@@ -30,7 +30,7 @@ from specviz.trace.schema import (
     TargetRow,
     Trace,
 )
-from tests import story_blocks
+from tests import story_blocks, story_choices
 from tests.sample_rounds import PIECES, Words, rounded
 from tests.story_trees import Laws, Sketch, blocks, dynamic, post_order, sampled, walk
 
@@ -220,6 +220,16 @@ def _decays(laws: Laws, chance: random.Random) -> Told:
     return Told(sketch, *walk(sketch), [_growth(sketch), Note("ssm_mask", data)], calls=4)
 
 
+def _halves(laws: Laws, chance: random.Random) -> Told:
+    *told, note = story_choices.last_state(laws, chance)
+    return Told(*told, [note])
+
+
+def _arms(laws: Laws, chance: random.Random) -> Told:
+    *told, note = story_choices.arms(laws, chance)
+    return Told(*told, [note])
+
+
 TELLERS: dict[str, tuple[str, str, float, Teller]] = {
     "eagle2": ("EAGLE-2", "exact", 0.0, _dynamic),
     "ddd": ("Dynamic Depth Decoding", "exact", 0.0, _mass),
@@ -230,6 +240,8 @@ TELLERS: dict[str, tuple[str, str, float, Teller]] = {
     "deer": ("DEER", "exact", 0.0, _resolved),
     "diffuspec": ("DiffuSpec", "exact", 0.0, _searched),
     "stree": ("STree", "exact", 0.0, _decays),
+    "owl": ("OWL", "exact", 0.0, _halves),
+    "not_a_bandit": ("Not-a-Bandit", "exact", 0.0, _arms),
 }
 
 

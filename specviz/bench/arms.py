@@ -62,17 +62,20 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     """Every fixed arm, then every chooser, on one stream; then who regrets how much."""
     bench = Bencher(target, tokens=TOKENS)
     few = 1 if quick else 3
+    choosers = {label: one for label, one in CHOOSERS.items() if not methods or one[0] in methods}
+    ways = {arm: ("not_a_bandit", {"arm": arm, "remember": False}) for arm in ARMS} | choosers
     for heat in (0.0, 1.0):
-        try:
-            fixed = {arm: flown(bench, "not_a_bandit", {"arm": arm, "remember": False}, few, heat) for arm in ARMS}
-            chosen = {
-                label: flown(bench, method, values, few, heat)
-                for label, (method, values) in CHOOSERS.items() if not methods or method in methods
-            }  # fmt: skip
-        except SpecvizError as problem:
-            report.add(Row("arms", None, detail=str(problem)))
-            return
-        for row in rows(fixed, chosen, heat):
+        found: dict[str, Stream] = {}
+        for label, (method, values) in ways.items():
+            try:
+                found[label] = flown(bench, method, values, few, heat)
+            except SpecvizError as problem:
+                report.add(Row("arms", None, detail=str(problem)))
+                return
+            name = f"always {label}" if label in ARMS else label
+            report.add(Row(f"{name}: τ, T = {heat:g}", found[label].tau, "tokens", detail=_by_subject(found[label])))
+        fixed = {arm: found[arm] for arm in ARMS}
+        for row in rows(fixed, {label: found[label] for label in choosers}, heat):
             report.add(row)
 
 
@@ -102,11 +105,10 @@ def _sees(data: Mapping[str, Any], subject: str) -> bool:
 
 
 def rows(fixed: Mapping[str, Stream], chosen: Mapping[str, Stream], heat: float) -> list[Row]:
-    """τ of all, regret of the choosers, how soon a change is seen."""
+    """Regret of the choosers, and how soon a change is seen."""
     where = f", T = {heat:g}"
     best = max(fixed, key=lambda arm: fixed[arm].tau)
-    made = [Row(f"always {arm}: τ{where}", one.tau, "tokens", detail=_by_subject(one)) for arm, one in fixed.items()]
-    made += [Row(f"{label}: τ{where}", one.tau, "tokens", detail=_by_subject(one)) for label, one in chosen.items()]
+    made: list[Row] = []
     regret = {label: _regret(one, fixed[best]) for label, one in chosen.items()}
     for label, value in regret.items():
         detail = (

@@ -25,7 +25,7 @@ from specviz.views.theme import markup, visible
 
 PLACES = ("first", "last", "longest", "none_kept", "first_rejection")
 MOST_CHOICES = 6
-VERDICTS = frozenset({"traversal", "typical", "reward", "relaxed", "islands", "canvas"})
+VERDICTS = frozenset({"traversal", "typical", "reward", "arms", "relaxed", "islands", "canvas"})
 """Notes that tell how a step was judged, which a veiled step must not."""
 
 

@@ -60,6 +60,8 @@ VIEWS: dict[str, tuple[str, Callable[[Trace, str], Drawn]]] = {
     "denoised": ("deer", lambda trace, theme: views.denoised(trace, 5, theme)),
     "lattice": ("diffuspec", lambda trace, theme: views.lattice(trace, 5, theme)),
     "ssm_mask": ("stree", lambda trace, theme: views.ssm_mask(trace, 5, theme)),
+    "last_state": ("owl", lambda trace, theme: views.last_state(trace, 5, theme)),
+    "arms": ("not_a_bandit", lambda trace, theme: views.arms(trace, 5, theme)),
     "reliability": ("eagle2", views.reliability),
 }
 FIGURES = [name for name in VIEWS if name not in ("speed_table", "output_strip")]
