@@ -191,9 +191,15 @@ _ENTRIES = (
         licence=_APACHE,
         note="Comes with the project. It knows emoji and plain shapes on a canvas, nothing else.",
     ),
-    _drawing_model("emoji-64", "Emoji, 64 pixels", "image_ar", 6_900_000, "Draws emoji by name and art style."),
     _drawing_model(
-        "emoji-32", "Emoji, 32 pixels", "image_ar_small", 6_900_000, "The larger model's partner for MuLo-SD."
+        "emoji-64",
+        "Emoji, 64 pixels",
+        "image_ar",
+        6_800_000,
+        "Draws faces, animals, plants and food by name and art style.",
+    ),
+    _drawing_model(
+        "emoji-32", "Emoji, 32 pixels", "image_ar_small", 4_100_000, "The larger model's partner for MuLo-SD."
     ),
     Entry(
         name="janus-pro-1b",
