@@ -152,7 +152,9 @@ _ENTRIES = (
         title="Hybrid small: Mamba-2 layers and attention",
         modality="text",
         roles=(TARGET,),
-        source=ShippedFile("assets/weights/hybrid.safetensors", 2_967_248, "0" * 64),
+        source=ShippedFile(
+            "assets/weights/hybrid.safetensors", 2_967_336, "1988beb291ce8945e9ab05946ac6cad52c1a1599f14b6a5f7f01873fe92b10bd"
+        ),
         family="hybrid-small",
         parameters=2_849_306,
         licence=_APACHE,
@@ -165,7 +167,9 @@ _ENTRIES = (
         title="Hybrid small's drafter: two Mamba-2 layers",
         modality="text",
         roles=(DRAFT,),
-        source=ShippedFile("assets/weights/hybrid_draft.safetensors", 556_792, "0" * 64),
+        source=ShippedFile(
+            "assets/weights/hybrid_draft.safetensors", 556_792, "09d2f194d59cfbe7c6752e68dcb265dea4a32186091732555eb0b44f8e7152c2"
+        ),
         family="hybrid-small",
         parameters=480_280,
         licence=_APACHE,
