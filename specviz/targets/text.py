@@ -229,7 +229,7 @@ class TextSession:
     def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> TargetPass:
         """What belongs to tokens, and what to the probes behind them."""
         own = {layer: states[:real] for layer, states in hidden.items()}
-        return TargetPass(logits[:real], own, {layer: states[real:] for layer, states in hidden.items()})
+        return TargetPass(logits[:real], own, probed={layer: states[real:] for layer, states in hidden.items()})
 
     def _chain_mask(self, tokens: int, start: int) -> Any:
         """Causal mask [tokens, kv] over cache and chain. An empty growing cache needs none: the model makes its own."""

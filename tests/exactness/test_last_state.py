@@ -194,7 +194,7 @@ def test_the_draft_depends_on_the_last_token_alone() -> None:
     found = []
     for length in (3, 900):
         context = Context([1] * length + [7], length, 0, GREEDY, Noise(0), torch.device("cpu"), 100)
-        drafter.begin(context, TargetPass(torch.zeros(1, 1), state, state))
+        drafter.begin(context, TargetPass(torch.zeros(1, 1), state, probed=state))
         found.append(drafter.logits(context, [7], [-1], [0]))
     assert torch.equal(*found)
 
