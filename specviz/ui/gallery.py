@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from specviz.errors import BadInput, BadTrace
 from specviz.trace import store
@@ -35,6 +36,17 @@ class Recording:
             raise BadInput(
                 f"The recorded run {self.name} cannot be read: {error.strerror} ({self.path.name})."
             ) from None
+
+    @cached_property
+    def head(self) -> dict[str, Any]:
+        """The first line, which says what was run, without reading the rest. Raises BadTrace when it is none."""
+        try:
+            found = json.loads(self.text.split("\n", 1)[0])
+        except ValueError as error:
+            raise BadTrace(f"{self.path.name} does not begin with what was run: {error}.") from None
+        if not isinstance(found, dict):
+            raise BadTrace(f"{self.path.name} does not begin with what was run.")
+        return found
 
     @cached_property
     def trace(self) -> Trace:
@@ -71,13 +83,13 @@ class Gallery:
         return [
             (one.title, one.name)
             for one in self.recordings.values()
-            if not modalities or one.trace.run.modality in modalities
+            if not modalities or one.head.get("modality") in modalities
         ]
 
     def first(self, modality: str) -> Recording | None:
         """The first recorded run of a kind, if there is one."""
-        return next((one for one in self.recordings.values() if one.trace.run.modality == modality), None)
+        return next((one for one in self.recordings.values() if one.head.get("modality") == modality), None)
 
     def of_method(self, method: str) -> Recording | None:
         """The first recorded run of a method, if there is one."""
-        return next((one for one in self.recordings.values() if one.trace.run.method == method), None)
+        return next((one for one in self.recordings.values() if one.head.get("method") == method), None)

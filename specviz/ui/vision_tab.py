@@ -12,11 +12,13 @@ import gradio as gr
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 from specviz.models.catalog import DEFAULT_VISION_TARGET
+from specviz.trace.schema import Run
 from specviz.ui import asking, choice, controls, panels, scene_shelf, tail, text_run, theme
 from specviz.ui.asking import Asked
 from specviz.ui.gathered import gathered
 from specviz.ui.scene_shelf import Example
 from specviz.ui.shared import Shared
+from specviz.ui.shown import choices, title
 from specviz.ui.text_run import Change
 from specviz.viewer.component import Stage
 
@@ -32,6 +34,8 @@ class VisionTab:
     examples: tuple[Example, ...]
     stage: gr.HTML
     shown: gr.State
+    runs: gr.State
+    recording: gr.Dropdown
     picture: gr.State
     banner: gr.HTML
     run: gr.Button
@@ -51,7 +55,10 @@ class VisionTab:
     @property
     def outputs(self) -> list[Any]:
         """Everything a run may touch."""
-        return [self.stage, self.shown, self.banner, self.run, self.stop, self.why]
+        return [
+            self.stage, self.shown, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
+            self.summary, self.own, self.prompt,
+        ]  # fmt: skip
 
     @property
     def asked(self) -> list[Any]:
@@ -65,13 +72,17 @@ class VisionTab:
         """The controls as they stand."""
         return Asked(method, target, None, prompt, basics, advanced, own, MODALITY, picture)
 
-    def updates(self, change: Change) -> dict[Any, Any]:
-        """The change as Gradio wants it: only the components that differ."""
+    def updates(self, change: Change, runs: list[tuple[str, str]]) -> dict[Any, Any]:
+        """The change as Gradio wants it: only the components that differ. A run that is kept joins ``runs`` itself."""
         made: dict[Any, Any] = {}
         if change.feed is not None:
             made[self.stage] = change.feed
         if change.shown is not None:
             made[self.shown] = change.shown
+            if change.kept and change.trace is not None and all(name != change.shown for _, name in runs):
+                runs.append((title(change.trace), change.shown))
+                made[self.runs] = runs
+            made[self.recording] = gr.Dropdown(choices(self.shared.library, runs, MODALITY), value=change.shown or None)
         if change.banner is not None:
             made[self.banner] = said(change.banner, change.note)
         if change.running is not None:
@@ -81,7 +92,18 @@ class VisionTab:
                 made[self.why] = panels.why(None)
         if change.trace is not None:
             made[self.why] = panels.why(change.trace, change.timing, "")
+        if change.asked is not None and MODALITY in getattr(all_methods().get(change.asked.method), "modality", ()):
+            made |= self.take_over(change.asked, change.shown or "")
         return made
+
+    def take_over(self, run: Run, shown: str) -> dict[Any, Any]:
+        """Set method and question to what a recorded run was asked; the picture it was asked about is on its stage."""
+        return {
+            self.method: run.method,
+            self.summary: panels.summary(run.method, self.shared.library.note(shown)),
+            self.own: controls.method_answer(run.method, dict(run.parameters)),
+            self.prompt: run.prompt,
+        }
 
     def bring(self, path: str | None) -> dict[Any, Any]:
         """An uploaded picture, opened with care; one that cannot be leaves the one that was there."""
@@ -116,7 +138,13 @@ def build(shared: Shared) -> VisionTab:
     """Lay the tab out and connect it."""
     examples = scene_shelf.examples()
     first = examples[0] if examples else None
-    shown, picture = gr.State(""), gr.State(first.data if first else None)
+    recorded = shared.library.gallery.first(MODALITY)
+    name = recorded.name if recorded else ""
+    shown, runs, picture = gr.State(name), gr.State([]), gr.State(first.data if first else None)
+    recording = gr.Dropdown(
+        choices(shared.library, [], MODALITY), value=name or None, label="Showing", elem_id="sp-see-recording",
+        elem_classes="sp-top", min_width=0,
+    )  # fmt: skip
     with gr.Row(elem_classes="sp-room"):
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
@@ -127,13 +155,19 @@ def build(shared: Shared) -> VisionTab:
                         "Run live", variant="primary", size="lg", min_width=0, elem_id="sp-see-run"
                     )
                     parts["stop"] = gr.Button("Stop", size="lg", min_width=0, visible=False, elem_classes="sp-stop")
-                parts["why"] = theme.html(panels.why(None))
+                parts["why"] = theme.html(panels.why(recorded.trace if recorded else None, False, ""))
         with gr.Column(elem_classes="sp-main", min_width=0):
             with gr.Column(elem_classes="sp-front", min_width=0):
                 parts["banner"] = theme.html("", visible=False)
                 lines = shared.library.store.lines
-                parts["stage"] = Stage("", elem_id="sp-see-stage", elem_classes="sp-stage", lines=lines, tail=tail.PATH)
-    tab = VisionTab(shared, examples, shown=shown, picture=picture, **parts)
+                parts["stage"] = Stage(
+                    shared.library.feed(name),
+                    elem_id="sp-see-stage",
+                    elem_classes="sp-stage",
+                    lines=lines,
+                    tail=tail.PATH,
+                )
+    tab = VisionTab(shared, examples, shown=shown, runs=runs, recording=recording, picture=picture, **parts)
     _wire(tab)
     return tab
 
@@ -168,18 +202,22 @@ def _wire(tab: VisionTab) -> None:
     shared = tab.shared
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
-    def go(shown: str, request: gr.Request, *asked: Any) -> Iterator[dict[Any, Any]]:
-        wanted = tab.ask(*asked)
+    def go(shown: str, runs: list[tuple[str, str]], request: gr.Request, *asked: Any) -> Iterator[dict[Any, Any]]:
+        mine, wanted = list(runs), tab.ask(*asked)
         if wanted.method not in all_methods():
             yield {tab.banner: said("Choose a method.")}
             return
         with closing(text_run.live(shared, request.session_hash, shown, wanted)) as changes:
-            yield from gathered(tab.updates(change) for change in changes)
+            yield from gathered(tab.updates(change, mine) for change in changes)
+
+    def play(name: str, runs: list[tuple[str, str]], request: gr.Request) -> dict[Any, Any]:
+        return tab.updates(text_run.recording(shared, request.session_hash, name), list(runs))
 
     def halt(request: gr.Request) -> None:
         text_run.stop(shared, request.session_hash)
 
-    gr.on([tab.run.click, tab.prompt.submit], go, [tab.shown, *tab.asked], tab.outputs, **quiet)
+    tab.recording.input(play, [tab.recording, tab.runs], tab.outputs, **quiet)
+    gr.on([tab.run.click, tab.prompt.submit], go, [tab.shown, tab.runs, *tab.asked], tab.outputs, **quiet)
     tab.stop.click(halt, None, None, queue=False, show_progress="hidden", api_visibility="private")
     looks = [tab.picture, tab.preview, tab.prompt, tab.banner]
     tab.upload.upload(tab.bring, tab.upload, looks, **quiet)
