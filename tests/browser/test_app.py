@@ -23,7 +23,7 @@ from tests.ui.fakes import FakeEngine, app  # noqa: E402
 
 pytestmark = pytest.mark.browser
 
-TABS = ("Text", "Compare", "Learn", "Traces", "About")
+TABS = ("Text", "Vision-language", "Image", "Compare", "Learn", "Traces", "About")
 STAGES = {"Text": ("#sp-stage",), "Compare": ("#sp-left", "#sp-right"), "Learn": ("#sp-lesson",)}
 SMALLEST = """() => [...document.querySelectorAll('body *')].filter((one) => one.offsetParent &&
   [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim()) && !one.closest('svg') &&

@@ -1,4 +1,4 @@
-"""The drafters that ship, on the model they were made for: the text stays the target's, and drafting pays."""
+"""The drafters that ship, on the model they were made for: the text stays the target's, and drafting pays in passes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import pytest
 import specviz
 from specviz.trace.schema import Trace
 
-PROMPT = "Explain in a few sentences why the sky is blue."
-MACHINE = {"prompt": PROMPT, "max_new_tokens": 96}
+PROMPT = "Write a Python function that adds up the even numbers of a list, and explain it."
+ROUNDING = 0.05
+"""Two logits closer than this may change places between a pass over a tree and one over a token."""
 
 
 @pytest.mark.model
-@pytest.mark.parametrize(("name", "least"), [("eagle", 1.4), ("eagle2", 1.4), ("eagle3", 1.4), ("ddd", 1.4)])
-def test_the_text_is_the_targets_and_several_tokens_come_a_pass(name: str, least: float) -> None:
-    alone: Trace = specviz.run(method="autoregressive", **MACHINE)
-    found: Trace = specviz.run(method=name, **MACHINE)
-    assert alone.end is not None and found.end is not None
-    assert found.end.output_ids == alone.end.output_ids
-    assert found.end.metrics["tau"] > least
+@pytest.mark.parametrize("name", ["eagle", "eagle2", "eagle3", "ddd", "gto"])
+def test_the_text_is_the_targets_and_several_tokens_come_a_pass(name: str) -> None:
+    found: Trace = specviz.run(method=name, prompt=PROMPT, max_new_tokens=64, dtype="float32", baseline=True)
+    assert found.end is not None and found.end.baseline is not None
+    apart = found.end.baseline.first_divergence
+    assert apart is None or (apart.gap is not None and apart.gap < ROUNDING)
+    assert found.end.metrics["tau"] > 1.2
     assert not found.run.warnings

@@ -108,7 +108,7 @@ def stepwise(model: Any, groups: Any, ids: list[int]) -> Tensor:
     x = model.enter(F.embedding(pair, model.embedding).flatten(-2))[None]
     for span in groups:
         blocks = [model.blocks[place] for place in span]
-        found = [block._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine) for block in blocks]
+        found = [block._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine, True, None) for block in blocks]
         for block, attended in zip(blocks, found, strict=True):
             x = x + attended
             x = x + block.down(F.relu(block.up(F.rms_norm(x, (x.shape[-1],)))).square())

@@ -113,7 +113,7 @@ const arms = (() => {
       ];
     });
     const spoken = told.names.map((name, arm) => `${name} ${words.chance(told.expected[arm])} tokens`).join(", ");
-    const label = text(stage, 0, 11 * u, "what each arm's chain would have got; tokens a round at the right", { kind: "sv-mute" });
+    const label = text(stage, 0, 11 * u, "what each chain would have got, tokens a round", { kind: "sv-mute" });
     return sketch.frame(stage.column, top + told.names.length * pitch + 4, `In hindsight: ${spoken}`, label, heads, rows);
   }
 
@@ -130,7 +130,7 @@ const arms = (() => {
       return [cells, text(stage, at * wide, 44 * u, `from ${study.number(one.place) ?? "?"}`, { kind: "sv-mute" })];
     });
     const said = told.waiting.length
-      ? `delay queue: ${words.count(told.waiting.length, "chain")} whose later tokens are not written yet`
+      ? `delay queue: ${words.count(told.waiting.length, "chain")} still to be judged`
       : "delay queue: empty";
     const label = text(stage, 0, 11 * u, said, { kind: "sv-mute" });
     return sketch.frame(stage.column, (told.waiting.length ? 50 : 16) * u, said, label, parts);
