@@ -159,7 +159,7 @@ def test_a_step_without_the_note_is_told_what_it_has(kind: str) -> None:
     with pytest.raises(BadInput, match=f"no note '{kind}'; it has: none"):
         views.NOTES[kind](trace(TREE), 0)
     with pytest.raises(BadInput, match="There is no step 5; the run has 1"):
-        views.NOTES[kind](noted(kind), 5)
+        views.NOTES[kind](noted(kind, DATA.get(kind, {})), 5)
 
 
 @pytest.mark.parametrize(
