@@ -96,10 +96,11 @@ def _picture_model(name: str, repository: str, family: str, parameters: int, lic
     return Entry(name, title, VISION, (TARGET,), HubRepository(repository, 2 * parameters), family, parameters, licence)
 
 
-def _drawing_model(name: str, title: str, weights: str, parameters: int, note: str) -> Entry:
+def _drawing_model(name: str, title: str, source: ShippedFile, parameters: int, note: str) -> Entry:
     """An image model that comes with this project."""
-    source = ShippedFile(f"assets/weights/{weights}.safetensors", parameters, "0" * 64)
-    return Entry(name, title, IMAGE, (TARGET,), source, "emoji", parameters, _APACHE, note=note)
+    return Entry(
+        name, title, IMAGE, (TARGET,), source, "emoji", parameters, _APACHE, run_on="a two-core CPU", note=note
+    )
 
 
 _APACHE = "Apache-2.0"
@@ -193,17 +194,28 @@ _ENTRIES = (
         family="scenes-vlm",
         parameters=4_961_600,
         licence=_APACHE,
+        run_on="a two-core CPU",
         note="Comes with the project. It knows emoji and plain shapes on a canvas, nothing else.",
     ),
     _drawing_model(
         "emoji-64",
         "Emoji, 64 pixels",
-        "image_ar",
-        6_800_000,
-        "Draws faces, animals, plants and food by name and art style.",
+        ShippedFile(
+            "assets/weights/image_ar.safetensors", 6_045_720, "e87443fc2f238a1b7104e79da4f8e2c3de971a4de643725b4935bd7c0c771837"
+        ),
+        5_885_184,
+        "Meant for faces, animals, plants and food by name and art style; so far only its faces can be told.",
     ),
     _drawing_model(
-        "emoji-32", "Emoji, 32 pixels", "image_ar_small", 4_100_000, "The larger model's partner for MuLo-SD."
+        "emoji-32",
+        "Emoji, 32 pixels",
+        ShippedFile(
+            "assets/weights/image_ar_small.safetensors",
+            3_351_312,
+            "4592ef56c621773efcc6ac0c4eb541c42730f64aef26df35627e054c93f2a3db",
+        ),
+        3_228_672,
+        "The larger model's partner for MuLo-SD.",
     ),
     Entry(
         name="janus-pro-1b",
