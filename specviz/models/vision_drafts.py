@@ -12,6 +12,7 @@ from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.language_model import DraftModel, SmallModel
 from specviz.drafters.weights import read_weights
 from specviz.errors import ModelUnavailable
+from specviz.models.changed_heads import digest
 from specviz.models.heads import WEIGHTS, kept, layout_for, version
 from specviz.models.vision_language import LoadedVisionLanguage
 from specviz.targets.vision_language import VisionLanguageTarget
@@ -19,6 +20,14 @@ from specviz.targets.vision_language import VisionLanguageTarget
 FILES = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
 """A kind of network, and the file that ships."""
 TEXT = "vlm_text_only"
+SCENES = "scenes_vlm.safetensors"
+TARGET = "target"
+"""The card's line that says which target a drafter learned from: :func:`told_apart`."""
+
+
+def told_apart(target: Path) -> str:
+    """A target's file by its name and the beginning of its SHA-256: another training of it is another target."""
+    return f"{target.name} {digest(target)}"
 
 
 def text_only_model(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> DraftModel:

@@ -17,6 +17,8 @@ from specviz.drafters.feature_net import FeatureNet
 from specviz.models import scenes as shipped
 from specviz.models.device import choose_device
 from specviz.models.folders import cache_folder
+from specviz.models.vision_drafts import TARGET as LEARNED_FROM
+from specviz.models.vision_drafts import told_apart
 from specviz.models.vocabulary import tokenizer_hash
 from specviz.training import picture_drafters as losses
 from specviz.training.commit import commit
@@ -50,6 +52,7 @@ class Kind:
 
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write the weights and print their card's line."""
+    target = told_apart(TARGET)  # now: the file may be another by the time this is done
     learner, tokenizer, spoken = material(job)
     settings = settings_for(job, learner)
     kind = KINDS[job.recipe.name]
@@ -73,6 +76,7 @@ def make(job: Job) -> None:
         "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
         "commit": commit(),
         "tokenizer_hash": tokenizer_hash(tokenizer),
+        LEARNED_FROM: target,
     }
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     save(net, path, card)

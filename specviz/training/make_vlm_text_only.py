@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from specviz.drafters.weights import read_weights
 from specviz.models.folders import cache_folder
+from specviz.models.vision_drafts import TARGET as LEARNED_FROM
+from specviz.models.vision_drafts import told_apart
 from specviz.models.vocabulary import tokenizer_hash
 from specviz.training import small_draft
 from specviz.training.commit import commit
@@ -30,6 +31,7 @@ STEPS = 4000
 
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write ``assets/weights/vlm_text_only.safetensors`` and print its card line."""
+    target = told_apart(TARGET)  # now: the file may be another by the time this is done
     learner, tokenizer, spoken = material(job)
     workers = settings_for(job, learner).workers
     settings = small_draft.Settings(
@@ -51,7 +53,7 @@ def make(job: Job) -> None:
                                "five": [round(one, 3) for one in found.top5]}),
         "commit": commit(),
         "tokenizer_hash": tokenizer_hash(tokenizer),
-        "target": read_weights(TARGET)[1].get("commit", ""),
+        LEARNED_FROM: target,
     }  # fmt: skip
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     small_draft.export(bench, path, card)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from specviz.drafters import feature_file, small_lm
 from specviz.drafters.cross_net import CrossConfig, CrossNet
+from specviz.drafters.weights import read_weights
 from specviz.models import scenes as shipped
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training import make_picture_drafters as making
@@ -115,6 +117,8 @@ def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: 
     module.make(job(name))
     path = home / f"{name}.safetensors"
     assert f"`{path.name}`" in capsys.readouterr().out
+    target = home / "scenes_vlm.safetensors"
+    assert read_weights(path)[1]["target"] == f"{target.name} {hashlib.sha256(target.read_bytes()).hexdigest()[:16]}"
     model, _ = shipped.load(home / "scenes_vlm.safetensors")
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     where = (torch.float32, torch.device("cpu"))
