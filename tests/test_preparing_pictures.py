@@ -165,6 +165,26 @@ def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.M
             ran(method=name, parameters={} if name == "language_only" else {"nodes": 8})
 
 
+def test_a_network_of_another_training_of_the_target_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any
+) -> None:
+    from specviz.drafters.weights import write_weights
+    from specviz.models import vision_drafts
+
+    monkeypatch.setattr(preparing, "vision_heads", vision_drafts.vision_heads)
+    monkeypatch.setattr(vision_drafts, "WEIGHTS", tmp_path)
+    (tmp_path / "scenes_vlm.safetensors").write_bytes(b"trained today")
+    cards = ({}, {"target": "scenes_vlm.safetensors 0123456789abcdef"})
+    for name, weights in (("hivis", "vlm_hivis"), ("dream", "vlm_dream"), ("language_only", "vlm_text_only")):
+        for card in cards:
+            path = tmp_path / f"{weights}.safetensors"
+            write_weights(path, {"one": torch.ones(2)}, {"tokenizer_hash": tiny.tokenizer_hash, **card})
+            with pytest.raises(
+                ModelUnavailable, match=f"another version of scenes_vlm.*python -m specviz train {weights}"
+            ):
+                ran(method=name)
+
+
 def test_bfloat16_works_as_well(tiny: Any) -> None:
     loaded = loading.from_parts("scenes-vlm", tiny_scenes().to(torch.bfloat16), tiny_tokenizer())
     question = loaded.read(Image.new("RGB", (20, 20)), "what is it")

@@ -67,9 +67,15 @@ def _shipped(name: str, what: str, loaded: LoadedVisionLanguage) -> Path:
             f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
             f"`python -m specviz train {name}`."
         )
-    if read_weights(path)[1].get("tokenizer_hash", "") != loaded.tokenizer_hash:
+    card = read_weights(path)[1]
+    if card.get("tokenizer_hash", "") != loaded.tokenizer_hash:
         raise ModelUnavailable(
             f"The {what} that ships was trained for the scenes model, and {loaded.name} has other tokens: choose "
             "scenes-vlm as the target, or a method that needs no trained network."
+        )
+    target = WEIGHTS / SCENES
+    if not target.is_file() or card.get(TARGET) != told_apart(target):
+        raise ModelUnavailable(
+            f"{path.name} was trained for another version of {SCENES}: make it again with `python -m specviz train {name}`."
         )
     return path
