@@ -13,7 +13,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from specviz.bench.measure import Bencher, paired, spread
 from specviz.bench.report import Report, Row
 from specviz.errors import BadInput, SpecvizError
 from specviz.models.catalog import DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET
+from specviz.models.vision_drafts import plain_crossed
 from specviz.run import Prepared
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "images" / "scenes"
@@ -35,6 +36,8 @@ PAIRS = 5
 QUICK = 4
 """Scenes of a short run."""
 
+NO_MIDDLE = "dream without its middle loss"
+"""A training of its own, so it stands in for the network that ships."""
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "prompt_lookup": ("prompt_lookup", {}),
     "token_recycling": ("token_recycling", {}),
@@ -46,9 +49,10 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "dream": ("dream", TREE),
     "dream without cross-attention": ("dream", {**TREE, "cross_attention": False}),
     "dream shown every patch": ("dream", {**TREE, "keep": 1.0}),
+    NO_MIDDLE: ("dream", TREE),
 }
 """Name -> method and parameters."""
-BY_DEPTH = ("eagle2", "hivis", "hivis, residuals zeroed", "dream", "dream without cross-attention")
+BY_DEPTH = ("eagle2", "hivis", "hivis, residuals zeroed", "dream", "dream without cross-attention", NO_MIDDLE)
 FASTEST = ("token_recycling", "language_only", "eagle2", "hivis", "dream")
 
 
@@ -103,7 +107,10 @@ def arms(
         arm = Arm()
         try:
             for one in asked:
-                arm.add(bench.once(_ready(bench, one, method, parameters, heat), seed=1))
+                ready = _ready(bench, one, method, parameters, heat)
+                if name == NO_MIDDLE:
+                    ready = _taught_plainly(ready)
+                arm.add(bench.once(ready, seed=1))
         except SpecvizError as problem:
             report.add(Row(f"τ of {name}, T = {heat:g}", None, detail=str(problem)))
             continue
@@ -121,6 +128,7 @@ def compared(found: dict[str, Arm], heat: float) -> Iterator[Row]:
         ("hivis", "hivis, residuals zeroed", "τ: HiViS over itself with residuals zeroed", None),
         ("dream", "dream without cross-attention", "τ: DREAM over itself without cross-attention", None),
         ("dream", "dream shown every patch", "τ: DREAM over itself shown every patch", None),
+        ("dream", NO_MIDDLE, "τ: DREAM over itself without its middle loss", None),
     )
     for ours, theirs, name, goal in pairs:
         if ours in found and theirs in found:
@@ -198,6 +206,13 @@ def seconds(ready: Prepared) -> float:
     for _ in decoding.steps():
         pass
     return time.perf_counter() - started
+
+
+def _taught_plainly(ready: Prepared) -> Prepared:
+    """The same run with the control's network in place of the one that ships."""
+    network = plain_crossed(ready.loaded, ready.target)
+    ready.parts = replace(ready.parts, heads=lambda kind: network)
+    return ready
 
 
 def _ready(bench: Bencher, asked: Asked, method: str, parameters: dict[str, Any], heat: float) -> Prepared:

@@ -13,6 +13,7 @@ from specviz.drafters.language_model import DraftModel, SmallModel
 from specviz.drafters.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.changed_heads import digest
+from specviz.models.folders import cache_folder
 from specviz.models.heads import WEIGHTS, kept, layout_for, version
 from specviz.models.vision_language import LoadedVisionLanguage
 from specviz.targets.vision_language import VisionLanguageTarget
@@ -20,6 +21,8 @@ from specviz.targets.vision_language import VisionLanguageTarget
 FILES = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
 """A kind of network, and the file that ships."""
 TEXT = "vlm_text_only"
+PLAIN = "vlm_dream_plain"
+"""The cross-attention network taught without its middle loss: a control that is measured where it was trained, not shipped."""
 SCENES = "scenes_vlm.safetensors"
 TARGET = "target"
 """The card's line that says which target a drafter learned from: :func:`told_apart`."""
@@ -49,6 +52,22 @@ def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguage
     return kept(target, ("vision", kind, version(path)), lambda: _read(kind, path, target))
 
 
+def plain_file() -> Path:
+    """Where training leaves the control."""
+    return cache_folder() / "training" / f"{PLAIN}_weights.safetensors"
+
+
+def plain_crossed(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> CrossStepper:
+    """The control, ready to draft. Raises ModelUnavailable when it was not trained here, or on other weights."""
+    if not plain_file().is_file():
+        raise ModelUnavailable(
+            "The cross-attention drafter without its middle loss is measured, not shipped: make it with "
+            f"`python -m specviz train {PLAIN}`."
+        )
+    _fits(plain_file(), PLAIN, "control", loaded)
+    return _read("dream", plain_file(), target)
+
+
 def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:
     model = target.model
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
@@ -67,6 +86,12 @@ def _shipped(name: str, what: str, loaded: LoadedVisionLanguage) -> Path:
             f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
             f"`python -m specviz train {name}`."
         )
+    _fits(path, name, what, loaded)
+    return path
+
+
+def _fits(path: Path, name: str, what: str, loaded: LoadedVisionLanguage) -> None:
+    """Raises ModelUnavailable when the file was trained on another target than this one."""
     card = read_weights(path)[1]
     if card.get("tokenizer_hash", "") != loaded.tokenizer_hash:
         raise ModelUnavailable(
@@ -78,4 +103,3 @@ def _shipped(name: str, what: str, loaded: LoadedVisionLanguage) -> Path:
         raise ModelUnavailable(
             f"{path.name} was trained for another version of {SCENES}: make it again with `python -m specviz train {name}`."
         )
-    return path

@@ -1,4 +1,7 @@
-"""``train vlm_eagle``, ``vlm_hivis`` and ``vlm_dream``: the small vision-language model and its own answers in, a drafter out."""
+"""``train vlm_eagle``, ``vlm_hivis``, ``vlm_dream``: the small vision-language model and its own answers in, a drafter out.
+
+``vlm_dream_plain`` is DREAM's taught without its middle loss, a control that is not shipped.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ from specviz.drafters.feature_net import FeatureNet
 from specviz.models import scenes as shipped
 from specviz.models.device import choose_device
 from specviz.models.folders import cache_folder
+from specviz.models.vision_drafts import PLAIN
 from specviz.models.vision_drafts import TARGET as LEARNED_FROM
-from specviz.models.vision_drafts import told_apart
+from specviz.models.vision_drafts import plain_file, told_apart
 from specviz.models.vocabulary import tokenizer_hash
 from specviz.training import picture_drafters as losses
 from specviz.training.commit import commit
@@ -78,7 +82,7 @@ def make(job: Job) -> None:
         "tokenizer_hash": tokenizer_hash(tokenizer),
         LEARNED_FROM: target,
     }
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    path = plain_file() if job.recipe.name == PLAIN else WEIGHTS / f"{job.recipe.name}.safetensors"
     save(net, path, card)
     line = "; ".join(f"{name}: {value}" for name, value in card.items())
     print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {line}", flush=True)
@@ -155,4 +159,5 @@ KINDS = {
     "vlm_eagle": Kind(ALL, lambda layers: (0, layers), _from_last_layer(0), losses.all_rows_loss),
     "vlm_hivis": Kind(WORDS, lambda layers: (layers,), _from_last_layer(losses.STEPS), losses.words_loss),
     "vlm_dream": Kind(COMPRESSED, lambda layers: (0, MIDDLE, layers), _crossed, losses.cross_loss),
+    PLAIN: Kind(COMPRESSED, lambda layers: (0, MIDDLE, layers), _crossed, partial(losses.cross_loss, middle=0.0)),
 }

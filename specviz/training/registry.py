@@ -51,6 +51,7 @@ _RECIPES = {
         Recipe("vlm_eagle", "Pictures: EAGLE with visual rows", "specviz.training.make_picture_drafters", 6.0),
         Recipe("vlm_hivis", "Pictures: HiViS, visual rows hidden", "specviz.training.make_picture_drafters", 6.0),
         Recipe("vlm_dream", "Pictures: DREAM, gated cross-attention", "specviz.training.make_picture_drafters", 6.0),
+        Recipe("vlm_dream_plain", "DREAM without its middle loss", "specviz.training.make_picture_drafters", 6.0),
         Recipe("hybrid", "A small hybrid target: Mamba-2 layers and attention", "specviz.training.make_hybrid", 24.0),
         Recipe("hybrid_draft", "Its drafter: two Mamba-2 layers", "specviz.training.make_hybrid", 8.0),
         Recipe("gto", "GTO: a change to EAGLE-3, rewarded for trees", "specviz.training.make_gto", 10.0),
@@ -60,9 +61,13 @@ _RECIPES = {
         Recipe("image_vq", "Picture codes: one for 4 x 4 pixels of emoji art", "specviz.training.make_image_vq", 8.0),
         Recipe("image_decoder", "The same picture codes, better drawn", "specviz.training.make_image_decoder", 4.0),
         Recipe("image_ar_small", "Image model of 8 x 8 codes, the partner", "specviz.training.make_image_ar", 6.0),
-        Recipe("image_ar_shallow", "Half the image model's layers, to start it", "specviz.training.make_image_ar", 10.0),
+        Recipe(
+            "image_ar_shallow", "Half the image model's layers, to start it", "specviz.training.make_image_ar", 10.0
+        ),
         Recipe("image_drafter", "The image model's drafter, with guidance", "specviz.training.make_image_drafter", 8.0),
-        Recipe("image_samplers", "Picture codes from coarse to fine and back", "specviz.training.make_image_samplers", 4.0),
+        Recipe(
+            "image_samplers", "Picture codes from coarse to fine and back", "specviz.training.make_image_samplers", 4.0
+        ),
         Recipe("image_score", "How well a picture fits its prompt", "specviz.training.make_image_score", 2.0),
         Recipe("arms", "Four domains: a change each to the small draft model", "specviz.training.make_arms", 12.0),
         Recipe("owl", "OWL: a recurrence on the last token's state alone", "specviz.training.make_owl", 12.0),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +26,16 @@ from tests.vision_worlds import parts_of, world
 HERE = world()
 
 
+def plain(loaded: object, target: Any) -> Any:
+    """What stands for the control here: the tiny network itself."""
+    return parts_of(HERE, Warp()).heads("dream")
+
+
+@pytest.fixture(autouse=True)
+def trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vision, "plain_crossed", plain)
+
+
 class TinyBench:
     """Runs the methods on the tiny target, whatever picture is given."""
 
@@ -41,7 +50,8 @@ class TinyBench:
         if method == self.lacking:
             raise ModelUnavailable(f"make it with train {method}")
         values = build(card.parameters, parameters, method)
-        ready = SimpleNamespace(parts=parts, compose=partial(card.compose, values, parts))
+        ready = SimpleNamespace(parts=parts, loaded=None, target=parts.target)
+        ready.compose = lambda: card.compose(values, ready.parts)
         ready.decoding = lambda composed, seed, record, cancel: Decoding(
             HERE.target, composed, HERE.prompt, parts.warp, Noise(seed), self.tokens, Recorder(Letters(), record)
         )
@@ -69,7 +79,7 @@ def test_every_drafter_stands_beside_every_other(heat: float) -> None:
     assert list(found) == list(vision.ARMS) and len(report.rows) == len(vision.ARMS)
     assert all(row.value is not None and row.value >= 1 for row in report.rows)
     rows = list(vision.compared(found, heat))
-    assert len(rows) == 6 and rows[0].goal == 1.0
+    assert len(rows) == 7 and rows[0].goal == 1.0
     assert rows[-1].detail == max(found, key=lambda name: sum(found[name].tau))
     depths = list(vision.by_depth(found, heat))
     assert [row.name.split(" of ")[1].split(", T")[0] for row in depths] == list(vision.BY_DEPTH)
@@ -81,14 +91,14 @@ def test_parts_are_taken_away_one_at_a_time() -> None:
     given = {name: parameters for name, (method, parameters) in vision.ARMS.items() if method in ("hivis", "dream")}
     changes = {name: {k: v for k, v in one.items() if k not in vision.TREE} for name, one in given.items()}
     assert sorted(changes.values(), key=str) == sorted(
-        [{}, {}, {"residuals": "off"}, {"cross_attention": False}, {"keep": 1.0}], key=str
+        [{}, {}, {}, {"residuals": "off"}, {"cross_attention": False}, {"keep": 1.0}], key=str
     )
     assert {method for method, _ in bench.asked} == {"hivis", "dream"}
 
 
 def test_feature_drafters_grow_trees_of_one_size() -> None:
     report, found = arms(TinyBench(tokens=20), ("eagle2", "hivis", "dream"))
-    assert len(found) == 6
+    assert len(found) == 7
     for name, (_, parameters) in vision.ARMS.items():
         assert name not in found or vision.TREE.items() <= parameters.items()
 
@@ -114,9 +124,33 @@ def test_speeds_count_the_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_not_at_hand_is_said_once() -> None:
     report, found = arms(TinyBench("dream"))
     missing = [row for row in report.rows if row.value is None]
-    assert len(missing) == 3 and all("train dream" in row.detail for row in missing)
+    assert len(missing) == 4 and all("train dream" in row.detail for row in missing)
     assert not any("DREAM" in row.name for row in vision.compared(found, 0.0))
     assert "dream" not in [row.name for row in vision.prefills(TinyBench("dream"), asked()[0], ())]  # type: ignore[arg-type]
+
+
+def test_the_control_is_said_to_be_trained_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(loaded: object, target: object) -> None:
+        raise ModelUnavailable("make it with train vlm_dream_plain")
+
+    monkeypatch.setattr(vision, "plain_crossed", none)
+    report, found = arms(TinyBench(), ("dream",))
+    missing = [row for row in report.rows if row.value is None]
+    assert [row.name for row in missing] == ["τ of dream without its middle loss, T = 0"]
+    assert "train vlm_dream_plain" in missing[0].detail and "dream" in found
+    assert len(list(vision.compared(found, 0.0))) == 3
+
+
+def test_the_controls_own_network_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    used = []
+
+    def other(loaded: object, target: Any) -> Any:
+        used.append(target)
+        return plain(loaded, target).without_cross_attention()
+
+    monkeypatch.setattr(vision, "plain_crossed", other)
+    found = arms(TinyBench(), ("dream",))[1]
+    assert used and found[vision.NO_MIDDLE].lengths == found["dream without cross-attention"].lengths
 
 
 def test_held_out_scenes_are_whole_pictures() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from specviz.drafters import feature_file, small_lm
 from specviz.drafters.cross_net import CrossConfig, CrossNet
 from specviz.drafters.weights import read_weights
 from specviz.models import scenes as shipped
+from specviz.models.vision_drafts import plain_file
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training import make_picture_drafters as making
 from specviz.training import make_vlm_text_only, picture_dialogues
@@ -28,7 +30,7 @@ from specviz.training.unrolling import unroll
 
 TINY = Shape(width=32, layers=4, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
 LAYERS, VISUAL = 4, 64
-WHOLE = "vlm_eagle vlm_hivis vlm_dream vlm_text_only".split()
+WHOLE = "vlm_eagle vlm_hivis vlm_dream vlm_dream_plain vlm_text_only".split()
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,9 @@ def test_the_picture_is_an_embedding_where_its_tokens_stand(home: Path) -> None:
 def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module = make_vlm_text_only if name == "vlm_text_only" else making
     module.make(job(name))
-    path = home / f"{name}.safetensors"
+    control = name == "vlm_dream_plain"
+    path = plain_file() if control else home / f"{name}.safetensors"
+    assert control != (home / f"{name}.safetensors").is_file()
     assert f"`{path.name}`" in capsys.readouterr().out
     target = home / "scenes_vlm.safetensors"
     assert read_weights(path)[1]["target"] == f"{target.name} {hashlib.sha256(target.read_bytes()).hexdigest()[:16]}"
@@ -124,7 +128,7 @@ def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: 
     where = (torch.float32, torch.device("cpu"))
     if name == "vlm_text_only":
         assert small_lm.load(path, shared[0], *where).config.window == 256
-    elif name == "vlm_dream":
+    elif name.startswith("vlm_dream"):
         crossed = feature_file.load_as(CrossNet, CrossConfig, path, shared, *where)
         assert crossed.config.taps == (0, LAYERS) and float(crossed.reading.gates.abs().min()) > 0
     else:
@@ -133,7 +137,7 @@ def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: 
         assert name != "vlm_hivis" or bool((net.steps != 0).any(1).all())
 
 
-@pytest.mark.parametrize("name", WHOLE[:3])
+@pytest.mark.parametrize("name", WHOLE[:4])
 def test_each_learns_to_foresee_what_it_is_taught(home: Path, name: str) -> None:
     kind = making.KINDS[name]
     learner, store, spoken = stored(home, kind.taps(LAYERS), kind.shown, 0.75)
@@ -148,6 +152,18 @@ def test_each_learns_to_foresee_what_it_is_taught(home: Path, name: str) -> None
         found = torch.autograd.grad(lost, list(parameters.values()))
         optimizer.step(dict(zip(parameters, found, strict=True)), 0.01)
     assert foreseen(net, taught, 3)["tau"] > before + 0.3
+
+
+def test_the_control_learns_nothing_from_the_middle(home: Path) -> None:
+    learner, store, _ = stored(home, making.KINDS["vlm_dream"].taps(LAYERS), COMPRESSED)
+    seen = store.get([0])[0]
+    changed = replace(seen, features=seen.features.clone())
+    changed.features[:, 1] += 1
+    for name, same in (("vlm_dream", False), ("vlm_dream_plain", True)):
+        kind = making.KINDS[name]
+        net = kind.network(learner, store, [0])
+        lost = [kind.loss(net, one, torch.Generator().manual_seed(0), 1.0) for one in (seen, changed)]
+        assert torch.equal(*lost) == same
 
 
 def test_a_later_run_goes_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
