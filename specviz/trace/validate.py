@@ -236,6 +236,12 @@ class Intake:
         return Trace(self._run, tuple(self._steps), self._end)
 
 
+def alone(text: str) -> Record:
+    """One line's record without the lines around it. Raises BadTrace with the field that is wrong."""
+    found = migrated(parsed(text))
+    return shaped(found, found.get("seq", 0))
+
+
 def read_lines(lines: Iterable[str]) -> Trace:
     """The trace that these lines hold. Raises BadTrace with line and field."""
     intake = Intake()

@@ -10,7 +10,7 @@ from itertools import combinations
 from specviz.errors import SpecvizError
 from specviz.request import Request
 from specviz.trace import metrics
-from specviz.trace.schema import Trace
+from specviz.trace.schema import Run, Trace
 from specviz.ui import asking, controls
 from specviz.ui.asking import Asked
 from specviz.ui.gallery import Gallery
@@ -80,14 +80,14 @@ def first_pair(gallery: Gallery) -> tuple[str, str]:
     """Two recordings to begin with: of one prompt on one target where there are such, else the first two."""
     found = list(gallery.recordings.values())
     for one, two in combinations(found, 2):
-        if _alike(one.trace, two.trace):
+        if _alike(one.run, two.run):
             return one.name, two.name
     names = [one.name for one in found[:2]]
     return (names[0] if names else ""), (names[1] if len(names) > 1 else "")
 
 
-def _alike(left: Trace, right: Trace) -> bool:
-    return (left.run.prompt, left.run.target) == (right.run.prompt, right.run.target)
+def _alike(left: Run, right: Run) -> bool:
+    return (left.prompt, left.target) == (right.prompt, right.target)
 
 
 def parting(left: Trace, right: Trace) -> int | None:
@@ -112,7 +112,7 @@ def table(left: Trace, right: Trace) -> str:
 
 def sentence(left: Trace, right: Trace) -> str:
     """Whether the two wrote the same, and what that means."""
-    if not _alike(left, right):
+    if not _alike(left.run, right.run):
         return "Their prompts or targets differ, so their texts and times do not compare."
     at = parting(left, right)
     if at is None:

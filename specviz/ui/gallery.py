@@ -11,16 +11,15 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from specviz.errors import BadInput, BadTrace
-from specviz.trace import store
-from specviz.trace.schema import Trace
+from specviz.trace import store, validate
+from specviz.trace.schema import End, Run, Trace
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One recorded run."""
+    """One recorded run. What was run and how it ended are read without the steps, which are most of a file."""
 
     name: str
     title: str
@@ -30,28 +29,40 @@ class Recording:
     @cached_property
     def text(self) -> str:
         """The file as it is. Raises BadInput when it is missing."""
+        return self._bytes().decode("utf-8")
+
+    @cached_property
+    def run(self) -> Run:
+        """What was run. Raises BadTrace when the first line does not say so."""
+        found = self._record(self._bytes().partition(b"\n")[0])
+        if not isinstance(found, Run):
+            raise BadTrace(f"{self.path.name} does not begin with what was run.")
+        return found
+
+    @cached_property
+    def end(self) -> End | None:
+        """How it ended; None when the file stops before that. Raises BadTrace when the last line is none."""
+        found = self._record(self._bytes().rstrip(b"\n").rpartition(b"\n")[2])
+        return found if isinstance(found, End) else None
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The run as data. Raises BadTrace when the file breaks the schema."""
+        return store.read(self._bytes())
+
+    def _bytes(self) -> bytes:
         try:
-            return self.path.read_text(encoding="utf-8")
+            return self.path.read_bytes()
         except OSError as error:
             raise BadInput(
                 f"The recorded run {self.name} cannot be read: {error.strerror} ({self.path.name})."
             ) from None
 
-    @cached_property
-    def head(self) -> dict[str, Any]:
-        """The first line, which says what was run, without reading the rest. Raises BadTrace when it is none."""
+    def _record(self, line: bytes) -> validate.Record:
         try:
-            found = json.loads(self.text.split("\n", 1)[0])
-        except ValueError as error:
-            raise BadTrace(f"{self.path.name} does not begin with what was run: {error}.") from None
-        if not isinstance(found, dict):
-            raise BadTrace(f"{self.path.name} does not begin with what was run.")
-        return found
-
-    @cached_property
-    def trace(self) -> Trace:
-        """The run as data. Raises BadTrace when the file breaks the schema."""
-        return store.read(self.text.encode())
+            return validate.alone(line.decode("utf-8"))
+        except (BadTrace, UnicodeDecodeError) as error:
+            raise BadTrace(f"{self.path.name} cannot be read: {error}") from None
 
 
 class Gallery:
@@ -83,13 +94,13 @@ class Gallery:
         return [
             (one.title, one.name)
             for one in self.recordings.values()
-            if not modalities or one.head.get("modality") in modalities
+            if not modalities or one.run.modality in modalities
         ]
 
     def first(self, modality: str) -> Recording | None:
         """The first recorded run of a kind, if there is one."""
-        return next((one for one in self.recordings.values() if one.head.get("modality") == modality), None)
+        return next((one for one in self.recordings.values() if one.run.modality == modality), None)
 
     def of_method(self, method: str) -> Recording | None:
         """The first recorded run of a method, if there is one."""
-        return next((one for one in self.recordings.values() if one.head.get("method") == method), None)
+        return next((one for one in self.recordings.values() if one.run.method == method), None)

@@ -114,7 +114,7 @@ def build(shared: Shared) -> ImageTab:
     with gr.Row(elem_classes="sp-room"):
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
-                parts |= _controls(first.trace.run if first else None, first.note if first else "")
+                parts |= _controls(first.run if first else None, first.note if first else "")
             with gr.Column(elem_classes="sp-foot", min_width=0):
                 with gr.Row(elem_classes="sp-go"):
                     parts["run"] = gr.Button(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from specviz.methods.registry import Method, all_methods, families
-from specviz.trace.schema import PHASES, Trace
+from specviz.trace.schema import PHASES, End, Run, Trace
 from specviz.views.explain import Term, explain
 from specviz.views.speed_table import amount
 from specviz.views.theme import duration, markup
@@ -130,9 +130,8 @@ def needs(method: Method) -> str:
     return "nothing but the target"
 
 
-def measured(trace: Trace, name: str) -> str:
+def measured(run: Run, end: End | None, name: str) -> str:
     """What a recorded run shows of its method, with a link to it."""
-    end, run = trace.end, trace.run
     found = end.metrics if end else {}
     tau, speed = found.get("tau"), found.get("speedup")
     parts = [f"τ {tau:.2f}"] if tau else []

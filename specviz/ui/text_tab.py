@@ -189,7 +189,7 @@ def _first(shared: Shared) -> Trace | None:
 def _controls(shared: Shared) -> dict[str, Any]:
     """The controls, set to what the first recorded run was asked."""
     settings, gallery = shared.settings, shared.library.gallery
-    first = gallery.default.trace.run if gallery.default else None
+    first = gallery.default.run if gallery.default else None
     method = first.method if first else "prompt_lookup"
     return {
         "method": choice.choice(choice.methods(), method, "Method", elem_id="sp-method"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import networkx as nx
+from typing import TYPE_CHECKING
 
-from specviz.trace.graph import graph
 from specviz.trace.schema import Step
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 def tree_graph(step: Step) -> nx.DiGraph:
     """Nodes "0" (the root) to "n" and "bonus" with token, text, q, p, status, depth and ``on_path`` as attributes."""
+    from specviz.trace.graph import graph  # networkx takes a while to import, and the other views do without it
+
     return graph(step)

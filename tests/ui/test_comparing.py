@@ -83,8 +83,8 @@ def test_a_bad_prompt_leaves_both_stages_alone(tmp_path: Path) -> None:
 def test_the_first_pair_has_one_prompt_where_there_is_such_a_pair(tmp_path: Path) -> None:
     gallery = app(tmp_path).library.gallery
     assert comparing.first_pair(gallery) == ("token_recycling", "prompt_lookup")
-    odd = gallery.recordings["prompt_lookup"].trace
-    gallery.recordings["prompt_lookup"].__dict__["trace"] = replace(odd, run=replace(odd.run, prompt="Another."))
+    odd = gallery.recordings["prompt_lookup"]
+    vars(odd)["run"] = replace(odd.run, prompt="Another.")
     assert comparing.first_pair(gallery) == ("token_recycling", "stand")
     gallery.recordings.clear()
     assert comparing.first_pair(gallery) == ("", "")

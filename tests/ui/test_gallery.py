@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import BadInput, BadTrace
+from specviz.trace import store
 from specviz.trace.store import TraceStore
 from specviz.ui.gallery import Gallery
 from specviz.ui.settings import Settings
@@ -51,6 +52,20 @@ def test_a_recording_that_is_gone_is_named(tmp_path: Path) -> None:
     (tmp_path / "stand.spectrace.jsonl").unlink()
     with pytest.raises(BadInput, match="stand"):
         found.get("stand").trace  # noqa: B018
+
+
+def test_what_was_run_and_how_it_ended_are_known_without_the_steps(tmp_path: Path) -> None:
+    found = Gallery(gallery(tmp_path, ("stand",))).get("stand")
+    file = tmp_path / "stand.spectrace.jsonl"
+    whole = store.read(file)
+    first, *steps, last = file.read_text("utf-8").splitlines()
+    file.write_text("\n".join((first, *("x" for _ in steps), last)) + "\n", encoding="utf-8")
+    assert (found.run, found.end) == (whole.run, whole.end)
+    file.write_text("\n".join((first, *steps)) + "\n", encoding="utf-8")
+    assert Gallery(tmp_path).get("stand").end is None
+    file.write_text(steps[0] + "\n", encoding="utf-8")
+    with pytest.raises(BadTrace, match="does not begin with what was run"):
+        Gallery(tmp_path).get("stand").run  # noqa: B018
 
 
 def test_kept_runs_come_first_under_names_that_no_link_carries(tmp_path: Path) -> None:

@@ -115,6 +115,18 @@ def test_the_look_asks_nothing_of_the_network() -> None:
     assert "http" not in made.replace("http://www.w3.org", "") and "@import" not in made
 
 
-def test_opening_the_page_loads_no_torch() -> None:
-    script = "import sys, app; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=120, check=False).returncode == 0
+def test_opening_the_page_loads_no_torch_and_writes_nothing_beside_the_sources() -> None:
+    stub = ROOT / "specviz" / "viewer" / "component.pyi"
+    stub.unlink(missing_ok=True)
+    script = "import sys, app; print({'torch', 'transformers', 'networkx'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=120, capture_output=True, text=True)
+    assert run.stdout.strip() == "set()" and not stub.exists()
+
+
+def test_opening_the_page_reads_only_the_steps_that_it_shows() -> None:
+    shared = make(Settings(), FakeEngine())
+    page.build(shared)
+    recordings = shared.library.gallery.recordings
+    shown = {"default": shared.library.gallery.default, "image": shared.library.gallery.first("image")}
+    read = {name for name, one in recordings.items() if "trace" in vars(one)}
+    assert {one.name for one in shown.values() if one} <= read and len(read) <= 4 < len(recordings)

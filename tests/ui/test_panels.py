@@ -49,7 +49,7 @@ def test_what_to_watch_is_the_recording_s_own_note_where_it_has_one() -> None:
 
 def test_a_card_tells_the_claim_from_what_was_seen_here() -> None:
     recorded = sample_trace(20, method="stand")
-    made = panels.cards(measured={"stand": panels.measured(recorded, "<a run>")})
+    made = panels.cards(measured={"stand": panels.measured(recorded.run, recorded.end, "<a run>")})
     assert all_methods()["stand"].claim in made and "Claimed" in made
     assert recorded.end is not None and f"τ {recorded.end.metrics['tau']:.2f}" in made
     assert 'href="?trace=&lt;a run&gt;"' in made
