@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specviz.bench.measure import Bencher, Timed
+from specviz.bench.holding import held
+from specviz.bench.measure import Asked, Bencher, Timed
 from specviz.errors import SpecvizError
 from specviz.run import Prepared
 
@@ -27,8 +28,9 @@ class Arm:
 @dataclass(frozen=True)
 class Sample:
     """One prompt decoded by one arm. ``gain`` is the target's own seconds a token over the arm's; ``same`` says that both
-    wrote the same text; ``lengths`` are the accepted drafts of each step that was not cut; ``emitted``, ``steps`` and
-    ``forwards`` count over those steps too; ``repeated`` is the share of 4-grams the text had written before.
+    wrote the same text; ``lengths`` are the accepted drafts of each step that was not cut; ``emitted``, ``steps``, target
+    ``passes`` and drafter ``forwards`` count over those steps too; ``repeated`` is the share of 4-grams the text had written
+    before.
     """
 
     kind: str
@@ -36,6 +38,7 @@ class Sample:
     same: bool
     lengths: tuple[int, ...]
     emitted: int
+    passes: int
     forwards: int
     verified: int
     repeated: float
@@ -47,15 +50,17 @@ class Sample:
     @property
     def tau(self) -> float:
         """Tokens a target pass, bonus included; 1 when every step was cut."""
-        return self.emitted / self.steps if self.steps else 1.0
+        return self.emitted / self.passes if self.passes else 1.0
 
 
 @dataclass
 class Samples:
-    """What was gathered, by arm; ``missing`` says why an arm could not run."""
+    """What was gathered, by arm; ``missing`` says why an arm could not run, ``held`` how many bytes of weights, caches and
+    stores it had beside the target after its first run."""
 
     by_arm: dict[str, list[Sample]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
 
     def of(self, label: str) -> list[Sample]:
         """An arm's samples, none when it could not run."""
@@ -92,17 +97,19 @@ class Samples:
 def gather(
     bench: Bencher,
     arms: Sequence[Arm],
-    prompts: Mapping[str, Sequence[str]],
+    prompts: Mapping[str, Sequence[str | Asked]],
     heat: float,
     say: Callable[[str], None] = lambda line: None,
+    between: int = BETWEEN,
 ) -> Samples:
-    """Every arm on every prompt. An arm that cannot run here is left out, and why is told."""
+    """Every arm on every prompt, ``between`` of them from one run of the target alone to the next. An arm that cannot run
+    here is left out, and why is told."""
     found = Samples()
     first = next(iter(prompts.values()))[0]
     ready = [arm for arm in arms if _runs(bench, arm, first, heat, found)]
     for kind, texts in prompts.items():
         for number, text in enumerate(texts, start=1):
-            for arm, sample in _prompt(bench, ready, kind, text, heat):
+            for arm, sample in _prompt(bench, ready, kind, text, heat, between):
                 found.by_arm.setdefault(arm.label, []).append(sample)
             told = ", ".join(f"{arm.label} {_last(found, arm)}" for arm in ready)
             say(f"T = {heat:g}, {kind} {number} of {len(texts)}: {told}")
@@ -114,11 +121,13 @@ def _last(found: Samples, arm: Arm) -> str:
     return f"τ {sample.tau:.2f} {sample.gain:.2f}×"
 
 
-def _runs(bench: Bencher, arm: Arm, prompt: str, heat: float, found: Samples) -> bool:
+def _runs(bench: Bencher, arm: Arm, prompt: str | Asked, heat: float, found: Samples) -> bool:
     """Whether the arm's parts are all here; also its warm-up: the first run of a process is no measure."""
     try:
         ready = bench.prepared(arm.method, prompt, heat, parameters=arm.parameters)
-        decoding = bench.once(ready)
+        composition = ready.compose()
+        decoding = bench.once(ready, composition=composition)
+        found.held[arm.label] = held(composition, ready)
     except SpecvizError as problem:
         found.missing[arm.label] = str(problem)
         return False
@@ -127,12 +136,14 @@ def _runs(bench: Bencher, arm: Arm, prompt: str, heat: float, found: Samples) ->
     return bool(decoding.ids)
 
 
-def _prompt(bench: Bencher, arms: Sequence[Arm], kind: str, text: str, heat: float) -> Iterator[tuple[Arm, Sample]]:
+def _prompt(
+    bench: Bencher, arms: Sequence[Arm], kind: str, text: str | Asked, heat: float, between: int
+) -> Iterator[tuple[Arm, Sample]]:
     """The arms in groups, the target's own run before and after each group."""
     alone = bench.prepared("autoregressive", text, heat)
     before = bench.once(alone)
-    for start in range(0, len(arms), BETWEEN):
-        group = [(arm, _run(bench, arm, text, heat)) for arm in arms[start : start + BETWEEN]]
+    for start in range(0, len(arms), between):
+        group = [(arm, _run(bench, arm, text, heat)) for arm in arms[start : start + between]]
         after = bench.once(alone)
         own = statistics.mean([before.per_token, after.per_token])
         for arm, (ready, timed) in group:
@@ -140,7 +151,7 @@ def _prompt(bench: Bencher, arms: Sequence[Arm], kind: str, text: str, heat: flo
         before = after
 
 
-def _run(bench: Bencher, arm: Arm, text: str, heat: float) -> tuple[Prepared, Timed]:
+def _run(bench: Bencher, arm: Arm, text: str | Asked, heat: float) -> tuple[Prepared, Timed]:
     ready = bench.prepared(arm.method, text, heat, parameters=arm.parameters)
     return ready, bench.once(ready)
 
@@ -154,6 +165,7 @@ def sampled(kind: str, timed: Timed, own: float, alone: Sequence[int], ends: fro
         same=tuple(alone) == timed.ids,
         lengths=tuple(len(step.path) for step in whole),
         emitted=sum(len(step.emitted) for step in whole),
+        passes=sum(step.passes for step in whole),
         forwards=sum(step.draft_calls for step in whole),
         verified=sum(step.verified for step in whole),
         repeated=repetition([token for token in timed.ids if token not in ends]),

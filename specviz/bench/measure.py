@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from specviz.engine.interfaces import Composition
 from specviz.request import Memory, Request
 from specviz.run import Prepared, prepare
 from specviz.trace.metrics import tau
@@ -38,6 +39,14 @@ class Timed:
         return self.seconds / max(1, len(self.ids))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A picture, as PNG bytes, and a question about it."""
+
+    picture: bytes
+    question: str
+
+
 @dataclass
 class Bencher:
     """Prepares requests on one target and runs them. ``memory`` None gives every run a fresh one."""
@@ -47,9 +56,11 @@ class Bencher:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def prepared(
-        self, method: str, prompt: str, temperature: float = 0.0, memory: Memory | None = None, **more: Any
+        self, method: str, prompt: str | Asked, temperature: float = 0.0, memory: Memory | None = None, **more: Any
     ) -> Prepared:
         """A request made ready; the model is loaded once per process."""
+        if isinstance(prompt, Asked):
+            more, prompt = {**more, "image": prompt.picture}, prompt.question
         request = Request(
             method=method,
             prompt=prompt,
@@ -61,9 +72,11 @@ class Bencher:
         )
         return prepare(request, memory)
 
-    def once(self, ready: Prepared, seed: int = 0, record: str = "off") -> Timed:
-        """Decode and time. Garbage is collected before, not during."""
-        decoding = ready.decoding(ready.compose(), seed, record, threading.Event())
+    def once(
+        self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None
+    ) -> Timed:
+        """Decode and time, with a new composition unless one is given. Garbage is collected before, not during."""
+        decoding = ready.decoding(composition or ready.compose(), seed, record, threading.Event())
         gc.collect()
         started = time.perf_counter()
         steps = tuple(decoding.steps())

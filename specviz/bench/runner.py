@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import arms, batch, chain, diffusion, eagle, image, length, quick, ssm, vision
+from specviz.bench import arms, batch, chain, diffusion, eagle, image, length, quick, ssm, table, vision
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
@@ -28,6 +28,8 @@ SUITES: dict[str, Suite] = {
     "vision": vision.run,
     "length": length.run,
     "arms": arms.run,
+    "text": partial(table.run, only="text"),
+    "all": table.run,
 }
 SHORT: dict[str, Suite] = {
     "chain": partial(chain.run, quick=True),
@@ -38,6 +40,8 @@ SHORT: dict[str, Suite] = {
     "vision": partial(vision.run, quick=True),
     "length": partial(length.run, quick=True),
     "arms": partial(arms.run, quick=True),
+    "text": partial(table.run, only="text", quick=True),
+    "all": partial(table.run, quick=True),
 }
 """The same on fewer prompts, where a suite takes hours."""
 

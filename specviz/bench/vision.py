@@ -13,14 +13,14 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from specviz.bench.falcon import Arm
-from specviz.bench.measure import Bencher, paired, spread
+from specviz.bench.measure import Asked, Bencher, paired, spread
 from specviz.bench.report import Report, Row
 from specviz.errors import BadInput, SpecvizError
 from specviz.models.catalog import DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET
@@ -54,14 +54,6 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
 """Name -> method and parameters."""
 BY_DEPTH = ("eagle2", "hivis", "hivis, residuals zeroed", "dream", "dream without cross-attention", NO_MIDDLE)
 FASTEST = ("token_recycling", "language_only", "eagle2", "hivis", "dream")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A picture, as PNG bytes, and a question about it."""
-
-    picture: bytes
-    question: str
 
 
 def held_out(folder: Path = FOLDER) -> list[Asked]:
@@ -216,4 +208,4 @@ def _taught_plainly(ready: Prepared) -> Prepared:
 
 
 def _ready(bench: Bencher, asked: Asked, method: str, parameters: dict[str, Any], heat: float) -> Prepared:
-    return bench.prepared(method, asked.question, heat, parameters=parameters, image=asked.picture)
+    return bench.prepared(method, asked, heat, parameters=parameters)

@@ -18,7 +18,7 @@ from specviz.methods.registry import get
 
 
 def sample(lengths: Sequence[int], gain: float = 1.0) -> Sample:
-    return Sample("chat", gain, True, tuple(lengths), sum(lengths) + len(lengths), len(lengths), 40, 0.1)
+    return Sample("chat", gain, True, tuple(lengths), sum(lengths) + len(lengths), len(lengths), len(lengths), 40, 0.1)
 
 
 def samples(**by_arm: tuple[Sequence[int], float]) -> Samples:
@@ -73,9 +73,10 @@ class Bench:
     def prepared(self, method: str, prompt: str, heat: float = 0.0, **more: Any) -> SimpleNamespace:
         if method == "deer" and more.get("parameters", {}).get("aligned", True):
             raise ModelUnavailable("make them with `python -m specviz train deer`")
-        return SimpleNamespace(method=method, target=SimpleNamespace(eos_ids=frozenset()))
+        target = SimpleNamespace(eos_ids=frozenset())
+        return SimpleNamespace(method=method, target=target, loaded=None, compose=list)
 
-    def once(self, ready: SimpleNamespace) -> Timed:
+    def once(self, ready: SimpleNamespace, composition: object = None) -> Timed:
         return Timed(2.0 if ready.method == "autoregressive" else 1.0, (), (1, 2, 3))
 
 

@@ -18,7 +18,7 @@ from specviz.trace.schema import Nanoseconds, Node, Step
 
 def sample(kind: str = "chat", lengths: Sequence[int] = (2, 0, 1), gain: float = 1.5, forwards: int = 9) -> Sample:
     emitted = sum(lengths) + len(lengths)
-    return Sample(kind, gain, True, tuple(lengths), emitted, forwards, 30, 0.1)
+    return Sample(kind, gain, True, tuple(lengths), emitted, len(lengths), forwards, 30, 0.1)
 
 
 def samples(**by_arm: Sequence[Sample]) -> Samples:
@@ -69,9 +69,10 @@ class Bench:
     def prepared(self, method: str, prompt: str, heat: float = 0.0, **more: Any) -> SimpleNamespace:
         if method == "eagle3":
             raise ModelUnavailable("eagle3 has no weights here.")
-        return SimpleNamespace(method=method, target=SimpleNamespace(eos_ids=frozenset()))
+        target = SimpleNamespace(eos_ids=frozenset())
+        return SimpleNamespace(method=method, target=target, loaded=None, compose=lambda: bytes(1000))
 
-    def once(self, ready: SimpleNamespace) -> Timed:
+    def once(self, ready: SimpleNamespace, composition: object = None) -> Timed:
         self.ran.append(ready.method)
         seconds = {"autoregressive": 4.0 + len(self.ran) % 2, "eagle": 2.0}.get(ready.method, 1.0)
         return Timed(seconds, (step(0, 1), step(1, 1)), (1, 2, 3, 4))
@@ -84,6 +85,7 @@ def test_the_target_runs_before_and_after_every_two_methods() -> None:
     warm_up = 3
     assert bench.ran[warm_up:] == ["autoregressive", "eagle", "eagle2", "autoregressive", "falcon", "autoregressive"]
     assert found.missing == {"eagle3": "eagle3 has no weights here."}
+    assert 1000 <= found.held["eagle"] < 1100
     assert found.of("eagle")[0].gain == pytest.approx(4.5 / 2.0, rel=0.2)
     assert "chat 1 of 1" in said[0] and "τ 2.00" in said[0]
 

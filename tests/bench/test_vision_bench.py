@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from specviz.bench import runner, vision
-from specviz.bench.measure import Timed
+from specviz.bench.measure import Asked, Timed
 from specviz.bench.report import Report
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -43,8 +43,8 @@ class TinyBench:
         self.lacking, self.tokens = lacking, tokens
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
-    def prepared(self, method: str, prompt: str, heat: float, *, parameters: dict[str, Any], image: bytes) -> Any:
-        assert image.startswith(b"\x89PNG") and prompt
+    def prepared(self, method: str, asked: Asked, heat: float, *, parameters: dict[str, Any]) -> Any:
+        assert asked.picture.startswith(b"\x89PNG") and asked.question
         self.asked.append((method, parameters))
         card, parts = all_methods()[method], parts_of(HERE, Warp(heat))
         if method == self.lacking:
@@ -62,10 +62,10 @@ class TinyBench:
         return Timed(1.0, tuple(run.steps), tuple(run.ids))
 
 
-def asked(many: int = 2) -> list[vision.Asked]:
+def asked(many: int = 2) -> list[Asked]:
     out = io.BytesIO()
     Image.new("RGB", (8, 8)).save(out, "PNG")
-    return [vision.Asked(out.getvalue(), "what is it")] * many
+    return [Asked(out.getvalue(), "what is it")] * many
 
 
 def arms(bench: TinyBench, methods: tuple[str, ...] = (), heat: float = 0.0) -> tuple[Report, dict[str, Any]]:

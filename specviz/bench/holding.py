@@ -1,0 +1,67 @@
+"""How much memory a method holds beside its target: weights, caches, stores, whatever its parts refer to."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterable
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+_NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, type(threading.Lock()), threading.Event)
+
+
+def held(composition: Any, ready: Any) -> int:
+    """Bytes that ``composition`` keeps alive and the prepared request ``ready`` would not hold without it.
+
+    Every object is counted once. A tensor counts its whole storage, unless the target's weights live there: heads that
+    read the target's embedding do not hold it.
+    """
+    outside = [ready, *vars(ready).values(), getattr(ready.loaded, "model", None), getattr(ready.target, "model", None)]
+    model = getattr(ready.loaded, "model", None)
+    known = {value.untyped_storage().data_ptr() for value in _tensors(model)}
+    seen, waiting, total = {id(one) for one in outside}, [composition], 0
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen or isinstance(one, _NOT_OURS):
+            continue
+        seen.add(id(one))
+        if isinstance(one, torch.Tensor):
+            storage = one.untyped_storage()
+            if storage.data_ptr() not in known:
+                known.add(storage.data_ptr())
+                total += storage.nbytes()
+        elif isinstance(one, np.ndarray):
+            total += one.nbytes if one.base is None else 0
+            waiting += [one.base] if one.base is not None else []
+        else:
+            total += sys.getsizeof(one)
+            waiting += _within(one)
+    return total
+
+
+def _tensors(model: Any) -> Iterable[torch.Tensor]:
+    """Weights and buffers of a model, nothing where there is none."""
+    return [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else ()
+
+
+def _within(one: Any) -> list[Any]:
+    """What an object refers to; of a function what it closes over, not the module it was written in."""
+    if isinstance(one, MethodType):
+        return [one.__self__, one.__func__]
+    if isinstance(one, FunctionType):
+        cells = [cell.cell_contents for cell in one.__closure__ or () if _filled(cell)]
+        return [*cells, *(one.__defaults__ or ())]
+    return gc.get_referents(one)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
