@@ -1,0 +1,188 @@
+"""Speculative Jacobi decoding keeps the target's law above temperature 0: every guess, every coin and every bonus of whole
+runs written out on tables, and hundreds of runs of the engine on a tiny image model.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.acceptance import rejection
+from specviz.acceptance.rejection import Rejection
+from specviz.drafters import jacobi_window
+from specviz.drafters.jacobi_window import JacobiWindow
+from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import EXTRA, Noise, Warp
+from specviz.growth.window import Window
+from specviz.preparing.image import CodeText
+from tests.exactness.enumerated import Tables
+from tests.image_worlds import WARM, World, plain_rows
+
+
+class Coin(float):
+    """A draw against a threshold: how it falls is one more branching."""
+
+    fate: Fate
+
+    def __lt__(self, threshold: float) -> bool:
+        return self.fate.branch([threshold, 1 - threshold]) == 0
+
+
+class Fate:
+    """One way that a run can go, and all ways that leave it: the first branchings are told, the later ones go left."""
+
+    def __init__(self, told: Sequence[int], vocab: int) -> None:
+        self.told, self.vocab = told, vocab
+        self.taken: list[int] = []
+        self.others: list[list[int]] = []
+        self.weight = 1.0
+
+    def branch(self, chances: Sequence[float]) -> int:
+        possible = [way for way, chance in enumerate(chances) if chance > 0]
+        if len(self.taken) < len(self.told):
+            way = self.told[len(self.taken)]
+        else:
+            way = possible[0]
+            self.others += [[*self.taken, other] for other in possible[1:]]
+        self.taken.append(way)
+        self.weight *= chances[way]
+        return way
+
+    def draw(self, law: Tensor, *place: object, stream: int = 0) -> int:
+        return self.branch((law / law.sum()).tolist())
+
+    def uniform(self, stream: int, *place: int) -> float:
+        if stream == EXTRA:
+            return (self.branch([1 / self.vocab] * self.vocab) + 0.5) / self.vocab
+        coin = Coin(0.5)
+        coin.fate = self
+        return coin
+
+
+def decoded(tables: Tables, drafter: JacobiWindow, fate: Fate) -> tuple[int, ...]:
+    """A whole run of ``length`` tokens, as the loop goes."""
+    text: list[int] = []
+    for number in range(tables.length):
+        left = tables.length - len(text)
+        if not left:
+            break
+        context = Context([0, *text], 1, number, Warp(1.0), fate, torch.device("cpu"), left, False)  # type: ignore[arg-type]
+        draft = Window().grow(drafter, context)
+        guesses = draft.tree.host_tokens[1:]
+        rows = [tables.p[(*text, *guesses[:place])] for place in range(len(guesses) + 1)]
+        scored = TargetPass(torch.from_numpy(numpy.log(numpy.stack(rows))))
+        verdict = Rejection().judge(draft, scored, context)
+        emitted = [*(guesses[node - 1] for node in verdict.path), verdict.bonus]
+        drafter.observe(Round(context, draft, scored, verdict, emitted))
+        text += emitted
+    return tuple(text)
+
+
+def law_of(tables: Tables, made: type[JacobiWindow], size: int, fill: str, patch: pytest.MonkeyPatch) -> numpy.ndarray:
+    """The law of whole runs: every way each of them can go is tried."""
+    found, ways, total = numpy.zeros((tables.vocab,) * tables.length), [[]], 0.0
+    while ways:
+        fate = Fate(ways.pop(), tables.vocab)
+        for module in (rejection, jacobi_window):
+            patch.setattr(module, "draw", fate.draw)
+        text = decoded(tables, made(size, fill, tables.vocab), fate)
+        found[text] += fate.weight
+        total += fate.weight
+        ways += fate.others
+    assert total == pytest.approx(1.0)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("vocab", "length", "size", "fill"),
+    [
+        (2, 4, 8, "repeat"),
+        (2, 4, 2, "repeat"),
+        (2, 4, 2, "random"),
+        (3, 3, 8, "repeat"),
+        (3, 3, 8, "random"),
+        (3, 4, 8, "repeat"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_whole_runs_keep_the_targets_law(
+    vocab: int, length: int, size: int, fill: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables(vocab, length, seed)
+    assert abs(law_of(tables, JacobiWindow, size, fill, monkeypatch) - tables.law()).max() < 1e-12
+
+
+class Likeliest(JacobiWindow):
+    """Wrong: guesses the likeliest code where it says that it drew one."""
+
+    def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
+        codes, laws = super().window(context, most)
+        return [int(laws[place].argmax()) if place in laws else code for place, code in enumerate(codes)], laws
+
+
+class Mistaken(JacobiWindow):
+    """Wrong: tells another law than the one it drew from."""
+
+    def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
+        codes, laws = super().window(context, most)
+        return codes, {place: law.flip(0) for place, law in laws.items()}
+
+
+@pytest.mark.parametrize("wrong", [Likeliest, Mistaken])
+def test_noticed_guesses_that_were_not_drawn_from_their_law(
+    wrong: type[JacobiWindow], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = Tables(3, 3, 1)
+    assert abs(law_of(tables, wrong, 8, "repeat", monkeypatch) - tables.law()).sum() / 2 > 0.02
+
+
+# Drafter, judge, loop, cache and noise together.
+
+CODES, LENGTH, RUNS = 3, 4, 600
+
+
+@torch.inference_mode()
+def exact(world: World) -> Tensor:
+    """The law of the first codes from the standard class, [code, …]."""
+    found = torch.zeros((CODES,) * LENGTH, dtype=torch.float64)
+    for text in itertools.product(range(CODES), repeat=LENGTH - 1):
+        laws = torch.softmax(plain_rows(world.loaded, world.target, world.prompt, list(text)).double(), -1)
+        found[text] = laws[range(LENGTH - 1), text].prod() * laws[-1]
+    return found
+
+
+def chance_of(counts: Tensor, law: Tensor) -> float:
+    """Pearson's: how likely counts stray from the law as far as these do. Rare outcomes are counted together."""
+    expected = (law * counts.sum()).flatten()
+    common = expected >= 5
+    pooled = [torch.cat((one.flatten()[common], one.flatten()[~common].sum()[None])) for one in (counts, expected)]
+    pooled = [one[pooled[1] > 0] for one in pooled]
+    strayed = ((pooled[0] - pooled[1]) ** 2 / pooled[1]).sum()
+    return float(torch.special.gammaincc(torch.tensor((len(pooled[0]) - 1) / 2, dtype=torch.float64), strayed / 2))
+
+
+@pytest.mark.parametrize("fill", ["repeat", "random"])
+def test_hundreds_of_runs_of_the_engine_follow_the_targets_law(fill: str) -> None:
+    world, counts, redrawn = World(2.0, 6, CODES), Counter[tuple[int, ...]](), 0
+    for seed in range(RUNS):
+        composition = world.compose("speculative_jacobi", {"window": 3, "fill": fill}, WARM)
+        recorder = Recorder(CodeText(world.loaded), "path", (6, 6))
+        run = Decoding(world.target, composition, world.prompt, WARM, Noise(seed), LENGTH, recorder)
+        steps = list(run.steps())
+        counts[tuple(run.outcome.output_ids)] += 1
+        redrawn += len(steps) > 1
+    seen = torch.zeros((CODES,) * LENGTH, dtype=torch.float64)
+    for text, times in counts.items():
+        seen[text] = times
+    assert seen.sum() == RUNS and redrawn > RUNS / 4
+    law = exact(world)
+    assert chance_of(seen, law) > 1e-3
+    assert chance_of(seen, law.flip(3)) < 1e-6, "a law that is clearly another one has to be noticed"
