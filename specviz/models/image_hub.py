@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, JanusForConditionalGeneration
 from specviz.errors import ModelUnavailable
 from specviz.models.folders import Progress, silent
 from specviz.models.image import LoadedImage
+from specviz.models.kinds import type_in
 from specviz.models.prepare import prepare
 from specviz.models.prompts import PromptRows, checked
 from specviz.models.quiet import quiet
@@ -57,6 +58,11 @@ def load_hub_image(name: str, dtype: torch.dtype, device: torch.device, progress
 
 
 def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedImage:
+    if type_in(folder) == "emu3":
+        raise ModelUnavailable(
+            f"{name} is an Emu3: it ends each row of a picture, and the picture, with tokens of its own, which no method here "
+            "drafts or forces yet; choose a Janus model."
+        )
     try:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

@@ -42,11 +42,16 @@ def modality_of(name: str, progress: Progress = silent) -> str:
 
 def modality_in(folder: Path) -> str:
     """The same for a model's folder; a folder whose config cannot be read is left to the text loader, which says why."""
-    try:
-        config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return "text"
-    kind = str(config.get("model_type", "")) if isinstance(config, dict) else ""
+    kind = type_in(folder)
     if kind in IMAGE_WRITERS:
         return "image"
     return "vision_language" if kind in PICTURE_READERS else "text"
+
+
+def type_in(folder: Path) -> str:
+    """transformers' name for the type of the model in a folder, empty when its config cannot be read."""
+    try:
+        config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return str(config.get("model_type", "")) if isinstance(config, dict) else ""

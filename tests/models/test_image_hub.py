@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from tests.tiny_images import tiny_image
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import Emu3Config, PreTrainedTokenizerFast
 
 from specviz.errors import ModelUnavailable
 from specviz.models.image_hub import load_hub_image
@@ -57,3 +59,10 @@ def test_a_tokenizer_that_cannot_open_a_picture_is_refused(tmp_path: Path) -> No
 def test_methods_that_need_a_drafter_say_that_there_is_none(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="drafter"):
         run(method="lantern_pp", prompt="red", target=str(folder(tmp_path)), dtype="float32")
+
+
+def test_emu3_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(Emu3Config().to_dict()), encoding="utf-8")
+    save_file({"weight": torch.zeros(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ModelUnavailable, match="Emu3: it ends each row"):
+        run(method="autoregressive", prompt="red", target=str(tmp_path))
