@@ -2,7 +2,7 @@
 
 Every method draws the same held-out prompts with the same seeds. Beside each speed stand three measures of quality: the
 latent distance to the strict picture of the same seed (0 for a method that is exact token for token), a retrieval score
-trained here, and contact sheets, which somebody has to look at.
+trained here, and contact sheets, which somebody has to look at. A curve sets the two numbers against the speed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from specviz.models.folders import cache_folder, made
 from specviz.models.image import weights_of
 from specviz.models.image_score import ImageScore, load
 from specviz.run import Prepared
+from specviz.views.quality_curve import Point, quality_curve
 
 SHEET = 8
 """Pictures a row of a contact sheet."""
@@ -73,19 +74,22 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     score = _score()
     alone = _draw(bench, Setting("autoregressive", {}), asked)
     loaded = bench.prepared("autoregressive", asked[0], 1.0).loaded
-    _quality(report, "autoregressive", alone, alone, asked, loaded, score)
+    found, away = _quality(report, "autoregressive", alone, alone, asked, loaded, score)
+    points = [Point("autoregressive", "autoregressive", 1.0, found, away)]
     rows: list[tuple[str, list[np.ndarray]]] = [("autoregressive", alone.pictures)]
     gains = []
     for setting in settings:
         drawn = _draw(bench, setting, asked)
         gains.append(_speed(report, setting, drawn, alone))
-        _quality(report, setting.label, drawn, alone, asked, loaded, score)
+        found, away = _quality(report, setting.label, drawn, alone, asked, loaded, score)
+        points.append(Point(setting.method, setting.label, gains[-1][1], found, away))
         rows.append((setting.label, drawn.pictures))
     if any(gains):
         report.add(Row("fewer target passes, best setting", max(one for one, _ in gains), goal=PASSES))
         report.add(Row("less wall time, best setting", max(one for _, one in gains), goal=WALL))
     where = sheet(rows, "quick" if quick else "all")
     report.add(Row("contact sheets", None, "", detail=f"{where}: a row a setting, in the order above"))
+    report.add(Row("quality against speed", None, "", detail=f"{curve(points, where)}: a point a setting"))
 
 
 def _draw(bench: Bencher, setting: Setting, asked: Sequence[str]) -> Drawn:
@@ -119,14 +123,19 @@ def _speed(report: Report, setting: Setting, drawn: Drawn, alone: Drawn) -> tupl
     each = f"{statistics.mean(passes(ours) for _, ours in pairs):.0f} passes a picture"
     calls = statistics.mean(sum(step.draft_calls for step in ours.steps) for _, ours in pairs)
     report.add(Row(f"{setting.label}: passes", fewer, detail=f"{each}, {calls:.0f} of the drafter"))
-    report.add(Row(f"{setting.label}: wall time", faster, detail=f"{statistics.mean(o.seconds for _, o in pairs):.2f} s"))
+    report.add(
+        Row(f"{setting.label}: wall time", faster, detail=f"{statistics.mean(o.seconds for _, o in pairs):.2f} s")
+    )
     return fewer, faster
 
 
 def _quality(
     report: Report, label: str, drawn: Drawn, alone: Drawn, asked: Sequence[str], loaded: Any, score: ImageScore | None
-) -> None:
-    away = [distance(loaded.codebook, ours.ids, plain.ids) for ours, plain in zip(drawn.timed, alone.timed, strict=True)]
+) -> tuple[float | None, float]:
+    """Rows on quality; the mean score, None where nothing scores, and the mean distance."""
+    away = [
+        distance(loaded.codebook, ours.ids, plain.ids) for ours, plain in zip(drawn.timed, alone.timed, strict=True)
+    ]
     if drawn is not alone:
         report.add(Row(f"{label}: latent distance to the strict picture", statistics.mean(away), "", at_most=True))
     if score is not None:
@@ -134,6 +143,7 @@ def _quality(
         found = score.found(drawn.pictures, asked)
         detail = f"{found:.0%} found among {len(asked)}; {score.accuracy}"
         report.add(Row(f"{label}: score", float(own.mean()), "", detail=detail))
+    return None if score is None else float(own.mean()), statistics.mean(away)
 
 
 def distance(codebook: torch.Tensor, ours: Sequence[int], plain: Sequence[int]) -> float:
@@ -157,3 +167,8 @@ def sheet(rows: Sequence[tuple[str, Sequence[np.ndarray]]], name: str) -> Path:
     return where
 
 
+def curve(points: Sequence[Point], beside: Path) -> Path:
+    """A page with the points, that opens without a network, beside the contact sheet; where it was written."""
+    where = beside.with_name(f"{beside.stem}-curve.html")
+    quality_curve(points).write_html(where, include_plotlyjs=True)
+    return where

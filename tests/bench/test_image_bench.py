@@ -40,4 +40,7 @@ def test_the_suite_measures_speed_and_quality_of_every_setting(tmp_path: Path, m
     assert rows["eagle2 nodes=8: passes"].value == pytest.approx(rows["eagle2 nodes=8: τ"].value, rel=0.2)
     assert rows["fewer target passes, best setting"].goal == 2.5
     sheet = Image.open(tmp_path / "bench" / "image-quick.png")
+    page = tmp_path / "bench" / "image-quick-curve.html"
+    assert str(page) in rows["quality against speed"].detail
+    assert all(label in page.read_text() for label in ("eagle2 nodes=8", "mulo_sd tau=0.1"))
     assert sheet.size == (2 * 2 * GRID, 3 * 2 * GRID)
