@@ -48,7 +48,8 @@ class Roving {
   focus(group) {
     if (!group || group === this.current) return;
     this.settle(group, false);
-    this.reveal(group);
+    // Under a pointer nothing may move: between press and release it would slip away, and the click with it.
+    if (group.matches(":focus-visible")) this.reveal(group);
   }
 
   reveal(group) {

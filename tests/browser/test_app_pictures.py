@@ -1,0 +1,108 @@
+"""The Image and the Vision-language tab as a visitor meets them: recorded runs play there, scenes are chosen by keyboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("gradio")
+
+from playwright.sync_api import Browser, expect  # noqa: E402
+
+from specviz.ui import scene_shelf  # noqa: E402
+from specviz.ui.shared import make  # noqa: E402
+from specviz.ui.settings import Settings  # noqa: E402
+from tests.browser import stage_page  # noqa: E402
+from tests.browser.app_page import AppPage, served  # noqa: E402
+from tests.ui.fakes import FakeEngine, gallery  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+NAMES = ("token_recycling", "lantern_pp", "mulo_sd", "dream", "hivis")
+
+
+@pytest.fixture(scope="module")
+def opened(chromium: str) -> Iterator[Browser]:
+    with stage_page.browser(chromium) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = gallery(tmp_path_factory.mktemp("app") / "traces", NAMES)
+    with served(make(Settings(traces=folder), FakeEngine())) as found:
+        yield found
+
+
+@pytest.fixture()
+def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
+    with closing(AppPage(opened, url)) as found:
+        yield found
+
+
+def test_the_image_tab_plays_a_recorded_picture_and_another_one_sets_the_controls(visitor: AppPage) -> None:
+    visitor.tab("Image")
+    stage = "#sp-image-stage"
+    visitor.until(f"{visitor.stage(stage)}.cursor >= 1 && {visitor.stage(stage)}.width > 0")
+    assert visitor.run("feed.name", stage) == "lantern_pp"
+    expect(visitor.page.locator(f"{stage} .sv-picture")).to_be_visible()
+    assert visitor.page.locator(f"{stage} .sv-spots .sv-spot").count() > 0
+    visitor.choose("#sp-image-recording", "A run of mulo_sd")
+    visitor.until(f"{visitor.stage(stage)}.feed.name === 'mulo_sd'")
+    expect(visitor.page.locator("#sp-image-method select")).to_have_value("mulo_sd")
+    assert visitor.options("#sp-image-recording") == ["A run of lantern_pp", "A run of mulo_sd"]
+
+
+def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: AppPage) -> None:
+    visitor.tab("Image")
+    stage = "#sp-image-stage"
+    visitor.until(f"{visitor.stage(stage)}.trace.end && {visitor.stage(stage)}.width > 0")
+    visitor.until(
+        "String([document.documentElement.scrollHeight, document.documentElement.scrollWidth]) === '720,1280'"
+    )
+    visitor.page.evaluate(
+        f"{visitor.stage(stage)}.player.pause(); {visitor.stage(stage)}.go({visitor.stage(stage)}.last)"
+    )
+    box = visitor.page.locator(f"{stage} .sv-spots").bounding_box()
+    assert box and box["width"] > 200 and box["y"] + box["height"] < 720
+    visitor.page.mouse.click(box["x"] + 4, box["y"] + 4)
+    visitor.until(f"{visitor.stage(stage)}.cursor === 0")
+
+
+def test_the_vision_tab_plays_a_recorded_run_about_a_picture(visitor: AppPage) -> None:
+    visitor.tab("Vision-language")
+    stage = "#sp-see-stage"
+    visitor.until(f"{visitor.stage(stage)}.cursor >= 1 && {visitor.stage(stage)}.width > 0")
+    visitor.page.locator(stage).get_by_role("tab").nth(1).click()
+    expect(visitor.page.locator(f"{stage} .sv-note image.sv-seen")).to_have_count(1)
+    visitor.choose("#sp-see-recording", "A run of hivis")
+    visitor.until(f"{visitor.stage(stage)}.feed.name === 'hivis'")
+    expect(visitor.page.locator("#sp-see-method select")).to_have_value("hivis")
+
+
+def test_a_scene_is_chosen_by_keyboard_with_its_question(visitor: AppPage) -> None:
+    visitor.tab("Vision-language")
+    chosen = scene_shelf.examples()[2]
+    shown = visitor.page.locator("#sp-see-preview img")
+    before = shown.get_attribute("src")
+    button = visitor.page.locator("#sp-scenes button").nth(1)
+    button.focus()
+    visitor.page.keyboard.press("Tab")
+    visitor.page.keyboard.press("Enter")
+    expect(visitor.page.locator("#sp-see-prompt textarea")).to_have_value(chosen.question)
+    expect(shown).to_have_attribute("src", scene_shelf.address(chosen.data))
+    assert before != scene_shelf.address(chosen.data)
+
+
+def test_a_file_that_is_no_picture_is_refused_and_the_scene_stays(visitor: AppPage) -> None:
+    visitor.tab("Vision-language")
+    before = visitor.page.locator("#sp-see-preview img").get_attribute("src")
+    field = visitor.page.locator(
+        "#sp-see-upload-input, #sp-see-upload input[type=file], input[type=file][accept*='.png']"
+    ).first
+    field.set_input_files({"name": "scene.png", "mimeType": "image/png", "buffer": b"<svg onload=alert(1)>"})
+    expect(visitor.page.locator(".sp-say-error").locator("visible=true")).to_be_visible()
+    expect(visitor.page.locator("#sp-see-preview img")).to_have_attribute("src", before or "")

@@ -1,0 +1,162 @@
+"""The picture pane of an image run in a real browser: it fills as the run plays, and cells and tree nodes find each other."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import expect  # noqa: E402
+
+from specviz.trace import store  # noqa: E402
+from specviz.trace.schema import Trace  # noqa: E402
+from tests.browser.stage_page import Open, StagePage  # noqa: E402
+from tests.image_runs import GRID, image_trace  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+CODES = GRID * GRID
+PAINTED = """(() => { const canvas = document.querySelector('.sv-pixels');
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  let found = 0; for (let at = 3; at < data.length; at += 4) found += data[at] > 0;
+  return found / (data.length / 4); })()"""
+PIXELS = "document.querySelector('.sv-pixels').toDataURL()"
+
+
+def text(method: str = "lantern_pp") -> str:
+    return "".join(line + "\n" for line in store.lines(image_trace(method)))
+
+
+def places(trace: Trace) -> dict[int, tuple[int, Any]]:
+    """Which step, and which of its nodes, wrote each cell."""
+    found: dict[int, tuple[int, Any]] = {}
+    for step in trace.steps:
+        kept = [(step.nodes[node].grid, node) for node in step.path]
+        for (row, column), node in [*kept, *([(step.bonus.grid, "bonus")] if step.bonus else [])]:
+            found[row * GRID + column] = (step.index, node)
+    return found
+
+
+def click_cell(tab: StagePage, place: int) -> None:
+    box = tab.page.locator(".sv-spots").bounding_box()
+    assert box
+    row, column = divmod(place, GRID)
+    tab.page.mouse.click(box["x"] + (column + 0.5) * box["width"] / GRID, box["y"] + (row + 0.5) * box["height"] / GRID)
+
+
+def cell_of(tab: StagePage, mark: str) -> int:
+    """The cell that a mark stands on, from where the browser put it."""
+    inside = tab.page.locator(mark).bounding_box()
+    frame = tab.page.locator(".sv-paper").bounding_box()
+    assert inside and frame
+    column = (inside["x"] + inside["width"] / 2 - frame["x"]) / frame["width"] * GRID
+    row = (inside["y"] + inside["height"] / 2 - frame["y"]) / frame["height"] * GRID
+    return int(row) * GRID + int(column)
+
+
+def test_the_grid_fills_while_a_recorded_run_plays(show: Open) -> None:
+    tab = show(text(), autoplay=True, speed=0.25)
+    head = tab.page.locator(".sv-picture .sv-cap")
+    tab.until(f"{PAINTED} > 0.05 && {PAINTED} < 0.9")
+    half = int(re.findall(r"code (\d+) of", head.inner_text())[0])
+    assert 0 < half < CODES
+    expect(head).to_have_text(f"Picture · code {CODES} of {CODES}")
+    tab.until(f"{PAINTED} === 1")
+    tab.go(0)
+    first = len(image_trace().steps[0].emitted)
+    expect(head).to_have_text(f"Picture · code {first} of {CODES}")
+    assert tab.run(PAINTED) == pytest.approx(first / CODES, abs=0.01)
+
+
+def test_every_cell_is_marked_with_how_it_came_to_be(show: Open) -> None:
+    tab, trace = show(text()), image_trace()
+    tab.go(len(trace.steps) - 1)
+    kept = [step.nodes[node].status for step in trace.steps for node in step.path]
+    again = sum(bool(step.bonus and step.bonus.source == "residual") for step in trace.steps)
+    own = CODES - len(kept) - again
+    expect(tab.page.locator(".sv-spots .sv-spot.sv-is-accepted")).to_have_count(kept.count("accepted"))
+    expect(tab.page.locator(".sv-spots .sv-spot.sv-is-relaxed")).to_have_count(2 * kept.count("relaxed"))
+    expect(tab.page.locator(".sv-spots .sv-spot.sv-is-resampled")).to_have_count(again)
+    expect(tab.page.locator(".sv-spots .sv-spot.sv-is-bonus")).to_have_count(own)
+    said = f"{kept.count('accepted')} strict · {kept.count('relaxed')} relaxed · {again} drawn again · {own} bonus"
+    expect(tab.page.locator(".sv-spent")).to_contain_text(said)
+
+
+def test_a_click_on_a_cell_selects_its_step_and_its_node(show: Open) -> None:
+    tab, found = show(text()), places(image_trace())
+    tab.go(len(image_trace().steps) - 1)
+    drafted = next(place for place, (_, node) in found.items() if node != "bonus" and place > GRID)
+    bonus = next(place for place, (_, node) in found.items() if node == "bonus" and place > drafted)
+    for place in (drafted, bonus):
+        click_cell(tab, place)
+        index, node = found[place]
+        tab.until(f"stage.stage.cursor === {index} && String(stage.stage.node) === '{node}'")
+        expect(tab.page.locator(f'.sv-tree [data-id="{node}"][aria-selected="true"]')).to_have_count(1)
+        tab.go(len(image_trace().steps) - 1)
+
+
+def test_a_click_on_a_node_frames_its_cell_or_where_it_would_have_gone(show: Open) -> None:
+    tab, trace = show(text()), image_trace()
+    step = next(step for step in trace.steps if step.path and any(one.status == "rejected" for one in step.nodes))
+    tab.go(step.index)
+    lost = next(at for at, one in enumerate(step.nodes) if one.status == "rejected")
+    for node, mark in ((step.path[0], ".sv-chosencell"), (lost, ".sv-ghostcell")):
+        tab.page.locator(f'.sv-tree [data-id="{node}"]').click()
+        grid = step.nodes[node].grid
+        assert grid is not None
+        expect(tab.page.locator(f".sv-picture {mark}")).to_have_count(1)
+        assert cell_of(tab, f".sv-picture {mark}") == grid[0] * GRID + grid[1]
+
+
+def test_the_plain_picture_has_no_marks_and_the_same_pixels(show: Open) -> None:
+    tab = show(text())
+    tab.go(len(image_trace().steps) - 1)
+    tab.until(f"{PAINTED} === 1")
+    before = tab.run(PIXELS)
+    assert tab.page.locator(".sv-spots .sv-spot").count() > CODES / 2
+    toggle = tab.page.locator(".sv-flip")
+    toggle.click()
+    expect(tab.page.locator(".sv-spots .sv-spot")).to_have_count(0)
+    expect(tab.page.locator(".sv-cellkey")).to_be_hidden()
+    expect(toggle).to_have_attribute("aria-pressed", "true")
+    assert tab.run(PIXELS) == before
+    tab.page.locator(".specviz").focus()
+    tab.page.keyboard.press("v")
+    expect(toggle).to_have_attribute("aria-pressed", "false")
+    assert tab.page.locator(".sv-spots .sv-spot").count() > CODES / 2
+
+
+def test_judging_again_changes_the_verdicts_and_says_that_it_is_approximate(show: Open) -> None:
+    tab, trace = show(text()), image_trace()
+    recorded = sum(len(step.path) for step in trace.steps)
+    box = tab.page.locator(".sv-rejudge")
+    expect(box).to_contain_text("Approximate: judged again from the recording")
+    slider = tab.page.get_by_label("another λ")
+    expect(slider).to_have_value("4")
+    expect(box).to_contain_text(f"all steps {recorded} ({recorded})")
+
+    def kept() -> int:
+        return int(re.findall(r"all steps (\d+)", box.inner_text())[0])
+
+    slider.focus()
+    tab.page.keyboard.press("Home")
+    expect(box).to_contain_text("λ = 1:")
+    strict = kept()
+    tab.page.keyboard.press("End")
+    expect(box).to_contain_text("λ = 10:")
+    assert strict < recorded < kept()
+
+
+def test_a_picture_drawn_in_two_sizes_marks_its_islands(show: Open) -> None:
+    tab, trace = show(text("mulo_sd")), image_trace("mulo_sd")
+    head = tab.page.locator(".sv-picture .sv-cap")
+    for step in trace.steps:
+        tab.go(step.index)
+        done = sum(len(one.emitted) for one in trace.steps[: step.index + 1])
+        expect(head).to_have_text(f"Picture · code {done} of {CODES}")
+    again = sum(node.status == "resampled" for step in trace.steps for node in step.nodes)
+    assert again
+    expect(tab.page.locator(".sv-spots .sv-spot.sv-is-resampled")).to_have_count(again)

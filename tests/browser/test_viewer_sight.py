@@ -1,0 +1,125 @@
+"""A run about a picture in a real browser: its patches, who is shown which token, and the keyboard through its stories."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import expect  # noqa: E402
+
+from specviz.trace import store  # noqa: E402
+from specviz.trace.schema import Note, Trace  # noqa: E402
+from tests.browser.stage_page import PHONE, Open, StagePage  # noqa: E402
+from tests.views.vision_notes import FIRST, GRID, KEPT, vision_trace  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+PATCHES = GRID * GRID
+HIDDEN = """(at) => [...document.querySelectorAll('.sv-note .sv-cells')[at].children].flatMap((one, place) =>
+  one.classList.contains('sv-hiddencell') ? [place] : [])"""
+
+
+def opened(show: Open, trace: Trace, note: str, size: dict[str, int] | None = None) -> StagePage:
+    tab = show("".join(line + "\n" for line in store.lines(trace)), size=size)
+    tab.run("(told) => { stage.stage.set({ tab: 'method', told }); stage.flush(); }", note)
+    return tab
+
+
+def without_words(trace: Trace, unseen: list[list[int]]) -> Trace:
+    """The run, its drafter not shown these words either."""
+
+    def told(note: Note) -> Note:
+        return Note(note.type, {**note.data, "unseen": unseen}) if note.type == "visual_tokens" else note
+
+    steps = tuple(replace(step, notes=tuple(map(told, step.notes))) for step in trace.steps)
+    return replace(trace, steps=steps)
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_the_picture_is_shown_with_its_patches_at_every_step(show: Open, step: int) -> None:
+    tab = opened(show, vision_trace(), "entropy_map")
+    tab.go(step)
+    image = tab.page.locator(".sv-note image.sv-seen")
+    expect(image).to_have_count(1)
+    assert (image.get_attribute("href") or "").startswith("data:image/png;base64,")
+    patches = tab.page.locator(".sv-note .sv-patch")
+    expect(patches).to_have_count(PATCHES)
+    frame, last = image.bounding_box(), patches.last.bounding_box()
+    assert frame and last
+    assert last["x"] + last["width"] == pytest.approx(frame["x"] + frame["width"], abs=2)
+    assert last["width"] == pytest.approx(frame["width"] / GRID, abs=2)
+    expect(tab.page.locator(".sv-note .sv-patch.sv-greyed")).to_have_count(PATCHES - len(KEPT))
+
+
+def test_the_picture_s_own_story_counts_its_patches(show: Open) -> None:
+    tab = opened(show, vision_trace(), "picture")
+    expect(tab.page.locator(".sv-note")).to_contain_text(f"4 × 4 patches. They are {PATCHES} of the prompt's 40 tokens")
+    expect(tab.page.locator(".sv-note .sv-patch")).to_have_count(PATCHES)
+
+
+def test_two_strips_show_what_the_drafter_is_not_shown(show: Open) -> None:
+    trace = without_words(vision_trace(), [[20, 2]])
+    tab = opened(show, trace, "visual_tokens")
+    strips = tab.page.locator(".sv-note .sv-cells")
+    expect(strips).to_have_count(2)
+    for strip in (0, 1):
+        expect(strips.nth(strip).locator("> *")).to_have_count(len(trace.run.prompt_pieces))
+    gone = [place for place in range(FIRST, FIRST + PATCHES) if place not in KEPT]
+    assert tab.run(HIDDEN, 0) == [] and tab.run(HIDDEN, 1) == [*gone, 20, 21]
+    expect(strips.nth(0)).to_contain_text(trace.run.prompt_pieces[20].strip())
+    expect(tab.page.locator(".sv-note")).to_contain_text(f"Hidden from the drafter: {len(gone)} of {PATCHES} patches")
+
+
+def test_hidden_tokens_look_different_from_those_that_are_shown(show: Open) -> None:
+    tab = opened(show, without_words(vision_trace(), [[20, 2]]), "visual_tokens")
+    look = """(which) => { const style = getComputedStyle(document.querySelectorAll('.sv-note .sv-cells')[1]
+      .querySelector(which)); return [style.backgroundColor, style.borderTopStyle, style.color]; }"""
+    for kind in (".sv-eyecell", ".sv-wordcell"):
+        shown, hidden = (tab.run(look, kind + state) for state in (":not(.sv-hiddencell)", ".sv-hiddencell"))
+        assert shown != hidden and hidden[1] == "dotted" and hidden[0] == "rgba(0, 0, 0, 0)"
+
+
+def test_a_drafter_that_never_sees_the_picture_is_said_to(show: Open) -> None:
+    tab = opened(show, vision_trace("hivis"), "visual_tokens")
+    assert tab.run(HIDDEN, 1) == list(range(FIRST, FIRST + PATCHES))
+    expect(tab.page.locator(".sv-note")).to_contain_text(f"Hidden from the drafter: all {PATCHES} patches")
+
+
+def test_stories_and_steps_are_reached_by_keyboard(show: Open) -> None:
+    tab = opened(show, vision_trace(), "entropy_map")
+    tab.page.get_by_role("button", name="Who sees what").focus()
+    tab.page.keyboard.press("Enter")
+    expect(tab.page.locator(".sv-note .sv-cells")).to_have_count(2)
+    pressed = tab.page.get_by_role("button", name="Who sees what")
+    expect(pressed).to_have_attribute("aria-pressed", "true")
+    tab.page.locator(".specviz").focus()
+    tab.page.keyboard.press("ArrowRight")
+    tab.until("stage.stage.cursor === 1")
+    expect(tab.page.locator(".sv-note .sv-cells")).to_have_count(2)
+
+
+def test_arcs_follow_the_word_that_is_chosen_in_the_tree(show: Open) -> None:
+    trace = vision_trace()
+    step = next(step for step in trace.steps if len(step.path) >= 2)
+    tab = opened(show, trace, "entropy_map")
+    tab.go(step.index)
+    note = tab.page.locator(".sv-note")
+    said = []
+    for node in step.path[:2]:
+        tab.page.locator(f'.sv-tree [data-id="{node}"]').click()
+        tab.run("(told) => { stage.stage.set({ tab: 'method', told }); stage.flush(); }", "entropy_map")
+        said.append(note.locator(".sv-why").first.inner_text())
+    assert "40 %" in said[0] and "50 %" in said[1]
+    expect(note.locator(".sv-arc")).to_have_count(3)
+
+
+@pytest.mark.parametrize("note", ["picture", "visual_tokens", "entropy_map"])
+def test_on_a_phone_a_story_about_a_picture_is_not_cut_off(show: Open, note: str) -> None:
+    tab = opened(show, vision_trace(), note, size=PHONE)
+    assert tab.run("document.documentElement.scrollWidth") <= PHONE["width"]
+    outside = """[...document.querySelectorAll('.sv-note svg, .sv-note .sv-cells > *')].map((one) =>
+      one.getBoundingClientRect()).filter((box) => box.left < 0 || box.right > innerWidth).length"""
+    assert tab.run(outside) == 0
