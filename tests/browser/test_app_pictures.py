@@ -13,8 +13,8 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, expect  # noqa: E402
 
 from specviz.ui import scene_shelf  # noqa: E402
-from specviz.ui.shared import make  # noqa: E402
 from specviz.ui.settings import Settings  # noqa: E402
+from specviz.ui.shared import make  # noqa: E402
 from tests.browser import stage_page  # noqa: E402
 from tests.browser.app_page import AppPage, served  # noqa: E402
 from tests.ui.fakes import FakeEngine, gallery  # noqa: E402
@@ -53,7 +53,6 @@ def test_the_image_tab_plays_a_recorded_picture_and_another_one_sets_the_control
     visitor.choose("#sp-image-recording", "A run of mulo_sd")
     visitor.until(f"{visitor.stage(stage)}.feed.name === 'mulo_sd'")
     expect(visitor.page.locator("#sp-image-method select")).to_have_value("mulo_sd")
-    assert visitor.options("#sp-image-recording") == ["A run of lantern_pp", "A run of mulo_sd"]
 
 
 def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: AppPage) -> None:
