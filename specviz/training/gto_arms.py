@@ -29,9 +29,9 @@ class Settings:
     """
 
     minutes: float = 10.0
-    batch: int = 4
+    batch: int = 2
     rank: int = 16
-    peak: float = 0.001
+    peak: float = 0.003
     average: float = 0.97
     every: int = 10
     workers: int = 2

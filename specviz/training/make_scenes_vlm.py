@@ -65,6 +65,7 @@ def prepare(device: torch.device, settings: Settings) -> Bench:
     """A fresh model and tokenizer; bfloat16 products where the machine is faster in them."""
     tokenizer = train_tokenizer()
     learner = Learner(Shape(), len(tokenizer), settings.seed).to(device)
+    learner.learn_names(tokenizer)
     rough = torch.bfloat16 if device.type == "cuda" or cpu_has_bfloat16() else None
 
     def measure(stage: str) -> dict[str, float]:

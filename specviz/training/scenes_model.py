@@ -25,11 +25,13 @@ from transformers import (
 )
 
 from specviz.models.scenes import END, IMAGE, SPECIAL, USER
-from specviz.training.scene_batches import HEADS, IGNORED, Batch
+from specviz.training.scene_batches import HEADS, IGNORED, KINDS, Batch
 
 PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
 _EMPTY = 0.15
 """What a patch with nothing in it counts, of one that shows something."""
+_NAMED = 0.5
+"""What naming a patch by the language model's own table of words counts, of the dense teacher."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class Learner(nn.Module):
         self.shape = shape
         self.model: Any = SmolVLMForConditionalGeneration(config_of(shape, vocab))
         self.patch_heads = nn.ModuleDict({name: nn.Linear(shape.width, many) for name, many in HEADS.items()})
+        self.names: Tensor | None = None
         with torch.no_grad():  # silent layers: what comes in goes out, until training says otherwise
             for layer in self.model.model.text_model.layers:
                 layer.self_attn.o_proj.weight.zero_()
@@ -89,6 +92,15 @@ class Learner(nn.Module):
             for layer in self.model.model.vision_model.encoder.layers:
                 layer.self_attn.out_proj.weight.zero_()
                 layer.mlp.fc2.weight.zero_()
+
+    def learn_names(self, tokenizer: Any) -> None:
+        """From now on a patch should also look like the word for what it shows, where one token is that word.
+
+        Attention then finds a thing by its name from the start, instead of learning every name's looks twice.
+        """
+        spelled = [tokenizer.backend_tokenizer.encode(f" {kind}", add_special_tokens=False).ids for kind in KINDS]
+        single = [ids[0] if len(ids) == 1 else IGNORED for ids in spelled]
+        self.names = torch.tensor([IGNORED, *single], device=self.model.device)
 
     @classmethod
     def around(cls, model: Any, shape: Shape) -> Learner:
@@ -121,14 +133,28 @@ class Learner(nn.Module):
         for name, head in self.patch_heads.items():
             lost = F.cross_entropy(head(visual).float().flatten(0, 1), batch.patches[name].flatten(), reduction="none")
             total = total + PATCH_WEIGHT[name] * (lost * weight).sum() / weight.sum()
-        return total
+        return total if self.names is None else total + _NAMED * self._name_loss(visual, batch)
+
+    def _name_loss(self, visual: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropy of each thing's word, read off its patches as the last layer's states are read."""
+        words = self.names[batch.patches["kind"]]
+        named = words != IGNORED
+        states = self.model.model.text_model.norm(visual[named])
+        return F.cross_entropy(self.model.lm_head(states).float(), words[named])
 
     def word_loss(self, visual: Tensor, batch: Batch) -> Tensor:
-        """Mean cross-entropy over all answers' tokens."""
+        """Mean cross-entropy over the descriptions' tokens, and over those of the short answers: both count the same,
+        although a description is as long as ten answers."""
         hidden = self.read(visual, batch)
-        labels = torch.cat((batch.long_labels, batch.short_labels.flatten(1)), dim=1)
+        cut = batch.long.shape[1]
+        halves = (hidden[:, :cut], batch.long_labels), (hidden[:, cut:], batch.short_labels.flatten(1))
+        return sum((self._cross_entropy(*half) for half in halves), torch.zeros((), device=visual.device)) / 2
+
+    def _cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """Mean over the tokens that have a label; a batch without one counts nothing."""
         chosen = labels != IGNORED
-        return F.cross_entropy(self.model.lm_head(hidden[chosen]).float(), labels[chosen])
+        lost = F.cross_entropy(self.model.lm_head(hidden[chosen]).float(), labels[chosen], reduction="sum")
+        return lost / chosen.sum().clamp_min(1)
 
     def read(self, visual: Tensor, batch: Batch) -> Tensor:
         """Last hidden states behind the prefix, [scene, token, hidden]: the description's, then the questions'."""

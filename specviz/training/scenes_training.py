@@ -42,10 +42,10 @@ class Settings:
 
     minutes: float = 32.0
     seeing: float = 0.25
-    batch: int = 16
+    batch: int = 12
     seeing_batch: int = 32
-    part: int = 8
-    questions: int = 4
+    part: int = 12
+    questions: int = 8
     teacher: float = 0.25
     slower: float = 0.25
     peak: float = 0.004
