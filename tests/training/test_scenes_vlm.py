@@ -15,7 +15,15 @@ from specviz.models.scenes import load, save
 from specviz.training import scenes, scenes_training
 from specviz.training.picture_answers import answers, ask, figures
 from specviz.training.registry import WEIGHTS
-from specviz.training.scene_batches import FRESH, Batch, Writer, batch_of, patches_of, train_tokenizer
+from specviz.training.scene_batches import (
+    FRESH,
+    KINDS,
+    Batch,
+    Writer,
+    batch_of,
+    patches_of,
+    train_tokenizer,
+)
 from specviz.training.scenes_model import Learner, Shape, training_attention
 from specviz.training.scenes_training import SEEING, SPEAKING, Bench, Settings
 
@@ -71,6 +79,31 @@ def alone_in_the_row(learner: Learner, visual: torch.Tensor, tokens: torch.Tenso
     user = text.embed_tokens(torch.tensor([1]))
     rows = torch.cat((user, visual, text.embed_tokens(tokens)))[None]
     return text(inputs_embeds=rows, use_cache=False).last_hidden_state[0, 1 + len(visual) :]
+
+
+def test_short_answers_weigh_as_much_as_the_description(tokenizer: Any) -> None:
+    learner, batch = opened(tokenizer), some(tokenizer)
+    cut = batch.long.shape[1]
+    with torch.no_grad(), training_attention(learner.model):
+        visual = learner.see(batch.pixels)
+        hidden = learner.read(visual, batch)
+        found = learner.word_loss(visual, batch)
+    halves = (hidden[:, :cut], batch.long_labels), (hidden[:, cut:], batch.short_labels.flatten(1))
+    own = [F.cross_entropy(learner.model.lm_head(h[y != -100]), y[y != -100]) for h, y in halves]
+    assert torch.allclose(found, sum(own) / 2, atol=1e-5)
+
+
+def test_patches_learn_the_words_for_what_they_show(tokenizer: Any) -> None:
+    learner, batch = opened(tokenizer), some(tokenizer)
+    words = learner.model.get_input_embeddings().weight
+    without = learner.patch_loss(learner.see(batch.pixels), batch)
+    assert torch.autograd.grad(without, words, allow_unused=True)[0] is None
+    learner.learn_names(tokenizer)
+    single = [kind for kind in KINDS if len(tokenizer.encode(f" {kind}", add_special_tokens=False)) == 1]
+    assert len(single) > 0.8 * len(KINDS) and (learner.names >= 0).sum() == len(single)
+    found = learner.patch_loss(learner.see(batch.pixels), batch)
+    moved = torch.autograd.grad(found, words)[0].abs().sum(1)
+    assert found > without and moved[learner.names[learner.names >= 0]].min() > 0
 
 
 def test_training_attention_is_put_back(tokenizer: Any) -> None:
