@@ -141,6 +141,19 @@ def said(concept: emoji.Concept, style: str, ground: str, chance: np.random.Gene
     return ", ".join(words)
 
 
+def misread(codes: Tensor, most: float, chance: torch.Generator) -> Tensor:
+    """Codes [picture, place] of which up to ``most`` (a share drawn for each picture) are another picture's at that place.
+
+    A thousand pictures are few: the first row of codes tells each from all others, and a model soon reads the rest off
+    that instead of the prompt. What it then draws itself starts like none of them, and it is lost.
+    """
+    shape, device = codes.shape, codes.device
+    share = most * torch.rand(len(codes), 1, generator=chance)
+    wrong = (torch.rand(shape, generator=chance) < share).to(device)
+    others = torch.randint(len(codes), shape, generator=chance).to(device)
+    return torch.where(wrong, codes.gather(0, others), codes)
+
+
 class Batches:
     """Prompts [picture, word] and codes [picture, place], drawn at random; one prompt in ten says nothing."""
 

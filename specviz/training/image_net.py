@@ -111,9 +111,10 @@ class ImageNet:
             F.gelu(x), self[head + "vision_head.weight"].to(dtype), self[head + "vision_head.bias"].to(dtype)
         )
 
-    def loss(self, prompts: Tensor, codes: Tensor) -> Tensor:
-        """Mean cross-entropy in nats of codes [batch, place] given prompts [batch, word]."""
-        states = self.hidden(prompts, codes[:, :-1])[:, prompts.shape[1] - 1 :]
+    def loss(self, prompts: Tensor, codes: Tensor, read: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy in nats of codes [batch, place] given prompts [batch, word] and the codes before, as they are
+        or, for what is learned from, as ``read`` has them."""
+        states = self.hidden(prompts, (codes if read is None else read)[:, :-1])[:, prompts.shape[1] - 1 :]
         return F.cross_entropy(self.logits(states).flatten(0, 1).float(), codes.flatten())
 
 

@@ -21,7 +21,7 @@ from specviz.models.folders import cache_folder
 from specviz.models.image import SHIPPED, load_image_model
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.training import emoji
-from specviz.training.image_codes import Batches, coded, vq_model, word_prompts
+from specviz.training.image_codes import Batches, coded, misread, vq_model, word_prompts
 from specviz.training.image_loop import Plan, Training, card, weights_file
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image_sheets import contact
@@ -33,6 +33,8 @@ _BEFORE: dict[str, tuple[str, ...]] = {SMALL: (), SHALLOW: (SMALL,), "image_ar":
 CALLED = {recipe: name for name, recipe in SHIPPED.items()}
 GRIDS = {SMALL: 8, SHALLOW: 16, "image_ar": 16}
 SHAPES = {SMALL: TextShape(layers=6), SHALLOW: TextShape(layers=6), "image_ar": TextShape(layers=12)}
+MISREAD = 0.5
+"""Up to this share of the codes that are read while learning is wrong."""
 BATCHES = {SMALL: 24, SHALLOW: 12, "image_ar": 12}
 
 
@@ -51,8 +53,11 @@ def make(job: Job) -> None:
     held_out = batches.kept_out(48)
     print(f"{len(batches.concepts)} concepts to learn, {len(data.part(held_out=True))} kept out; {shape}", flush=True)
 
+    chance = torch.Generator().manual_seed(training.progress.updates)
+
     def step(share: float) -> dict[str, float]:
-        found = net.loss(*batches.draw(BATCHES[name]))
+        asked, codes = batches.draw(BATCHES[name])
+        found = net.loss(asked, codes, misread(codes, MISREAD, chance))
         found.backward()
         training.progress.tokens += BATCHES[name] * grid * grid
         return {"loss": float(found.detach())}
