@@ -13,6 +13,7 @@ from specviz.models.image_shape import TextShape, VqShape, janus_config
 from specviz.training import emoji, image_loop
 from specviz.training.codebook import Codebook
 from specviz.training.fast_norm import quicken
+from specviz.training.image_codes import misread
 from specviz.training.image_loop import Plan, Training
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image_samples import draw
@@ -128,6 +129,28 @@ def test_unused_codes_come_back() -> None:
     book.counts[2] = 0.0
     assert book.revive(places, book.nearest(places), below=0.1) == 1
     assert (places @ book.vectors[2]).max() > 0.999
+
+
+def test_codes_that_are_misread_are_another_pictures_at_that_place() -> None:
+    codes = torch.arange(40)[:, None].repeat(1, 256) * 256 + torch.arange(256)
+    read = misread(codes, 0.5, torch.Generator().manual_seed(0))
+    assert torch.equal(read % 256, codes % 256)
+    wrong = (read != codes).float().mean(1)
+    assert wrong.max() < 0.6 and wrong.std() > 0.08 and 0.18 < wrong.mean() < 0.3
+    assert torch.equal(misread(codes, 0.0, torch.Generator()), codes)
+
+
+def test_what_is_learned_is_the_true_code_whatever_was_read(parameters: dict[str, nn.Parameter]) -> None:
+    prompts, codes = prompts_and_codes()
+    parameters["model.generation_head.vision_head.weight"].data.mul_(2000)  # or every code would be as likely as any other
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    read = codes.flip(0)
+    logits = standard_logits(standard(parameters), prompts, read)
+    before = logits[:, prompts.shape[1] - 1 : -1]
+    own = F.cross_entropy(before.flatten(0, 1), codes.flatten())
+    assert torch.allclose(net.loss(prompts, codes, read), own, atol=1e-3)
+    assert abs(float(own - F.cross_entropy(before.flatten(0, 1), read.flatten()))) > 0.01
+    assert torch.equal(net.loss(prompts, codes, codes), net.loss(prompts, codes))
 
 
 def test_a_training_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
