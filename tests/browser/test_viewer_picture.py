@@ -160,3 +160,14 @@ def test_a_picture_drawn_in_two_sizes_marks_its_islands(show: Open) -> None:
     again = sum(node.status == "resampled" for step in trace.steps for node in step.nodes)
     assert again
     expect(tab.page.locator(".sv-spots .sv-spot.sv-is-resampled")).to_have_count(again)
+
+
+def test_on_a_projector_tree_and_look_alikes_are_seen_whole(show: Open) -> None:
+    tab, trace = show(text()), image_trace()
+    step = next(step for step in trace.steps if step.path and step.bonus)
+    tab.go(step.index)
+    pane, slider = tab.page.locator(".sv-inspector").bounding_box(), tab.page.get_by_label("another λ").bounding_box()
+    assert pane and slider and slider["y"] + slider["height"] < pane["y"] + pane["height"]
+    diamond = tab.page.locator('.sv-tree [data-id="bonus"] .sv-diamond')
+    line, fill = (diamond.evaluate(f"(one) => getComputedStyle(one).{name}") for name in ("stroke", "fill"))
+    assert line not in ("none", fill), "a bonus as pale as its card keeps its outline"

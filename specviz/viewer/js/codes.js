@@ -53,6 +53,7 @@ const codes = (() => {
       const shape = group.querySelector(".sv-box, .sv-diamond");
       if (!node || !shape || !node.grid || !has(book, node.token)) continue;
       shape.style.fill = colour(book, node.token);
+      shape.classList.add("sv-tinted");
       if (shape.classList.contains("sv-diamond")) continue;
       const word = group.querySelector("text");
       if (word) word.style.fill = ink(book, node.token);

@@ -88,7 +88,7 @@ const relaxed = (() => {
       label(2, row.q === 1 ? "A certain candidate counts as q = 1" : "Drafter's q, and this step's draw");
       parts.push(box(0, 2 * gap + 16 * u, scale(row.q), high, "sv-qbar", 1));
       const mark = scale(row.q) * row.draw;
-      parts.push(line(mark, 2 * gap + 12 * u, mark, 2 * gap + 29 * u, "sv-drawmark"));
+      parts.push(line(mark, 2 * gap + 14 * u, mark, 2 * gap + 29 * u, "sv-drawmark"));
       amount(2, scale(row.q), `q = ${words.chance(row.q)}`);
     }
     const height = (greedy ? 2 : 3) * gap + 2;
@@ -168,7 +168,7 @@ const relaxed = (() => {
     };
     input.addEventListener("input", tell);
     tell();
-    const why = "Approximate: judged again from the recording; a later step would have had another draft.";
+    const why = "Approximate: judged again from the recording; later drafts would have differed.";
     return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, said, dom.h("small", { class: "sv-mute" }, why));
   }
 
@@ -177,23 +177,22 @@ const relaxed = (() => {
     if (!rows.length) return sketch.caption("No code was judged in this step.");
     const shown = notebook.focus(rows, stage);
     const book = codes.of(stage.trace.run);
-    const wide = stage.column > 430;
-    const left = book ? (wide ? Math.floor(stage.column * 0.54) : stage.column) : 0;
-    const right = wide && book ? stage.column - left - 20 : stage.column;
-    const height = Math.max(120, Math.min(left * 0.72, stage.tall - 74));
+    const other = slider(note, step, stage);
+    const wide = book && stage.column > 430,
+      three = book && other && stage.column > 560;
+    const left = Math.floor(stage.column * (three ? 0.34 : wide ? 0.54 : 1));
+    const right = three ? left : wide ? stage.column - left - 20 : stage.column;
+    const height = Math.max(120, Math.min(left * 0.72, stage.tall - (three ? 44 : 74)));
+    const weighed = bars(shown, note, stage, right);
     const pieces = dom.h(
       "div",
       { class: "sv-two" },
       book ? map(shown, book, stage, left, height) : null,
-      dom.h("div", { class: "sv-weighing" }, bars(shown, note, stage, right), slider(note, step, stage)),
+      three ? [weighed, other] : dom.h("div", { class: "sv-weighing" }, weighed, other),
     );
-    return dom.h(
-      "div",
-      {},
-      notebook.chooser(rows.slice(0, 14), shown, stage),
-      sketch.caption(dom.h("b", {}, sentence(shown, note))),
-      pieces,
-    );
+    const chooser = notebook.chooser(rows.slice(0, 14), shown, stage);
+    const said = sketch.caption(dom.h("b", {}, sentence(shown, note)));
+    return dom.h("div", {}, dom.h("div", { class: "sv-weighed" }, chooser, said), pieces);
   }
 
   return { draw, again, read };
