@@ -1,4 +1,4 @@
-"""What the Text tab does when something is clicked, as plain functions: recorded runs, live runs, stopping."""
+"""What a tab of a run does when something is clicked, as plain functions: recorded runs, live runs, stopping."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from specviz.errors import SpecvizError
-from specviz.methods.registry import all_methods
 from specviz.request import Request
 from specviz.trace.schema import Run, Trace
-from specviz.ui import asking
-from specviz.ui.asking import Asked
 from specviz.ui.live import Frame
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
@@ -48,15 +45,10 @@ def recording(shared: Shared, session: str | None, name: str) -> Change:
         return Change(banner=str(error))
 
 
-def live(shared: Shared, session: str | None, shown: str, asked: Asked) -> Generator[Change, None, None]:
-    """Run what the controls say. A run that never began leaves the page as it was, with a sentence that says why."""
-    yield from running(shared, session, shown, lambda: asking.request(asked, shared.settings))
-
-
 def running(
     shared: Shared, session: str | None, shown: str, ask: Callable[[], Request]
 ) -> Generator[Change, None, None]:
-    """The same for whatever request ``ask`` makes of a tab's controls."""
+    """Run what ``ask`` makes of a tab's controls. A run that never began leaves the page as it was, and says why."""
     try:
         request = ask()
         visit = shared.visits.of(session)
@@ -88,8 +80,3 @@ def _changed(shared: Shared, shown: str, frame: Frame) -> Change:
 def stop(shared: Shared, session: str | None) -> None:
     """End this page's run at its next step."""
     shared.visits.of(session).stop()
-
-
-def known(run: Run) -> bool:
-    """Whether the controls can take over a run's settings: an uploaded one may be of an unknown method."""
-    return run.method in all_methods()

@@ -147,6 +147,6 @@ def wire(
     here.select(enter, [shown, runs], tab.outputs, **quiet)
     tab.run.input(enter, [tab.run, runs], tab.outputs, **quiet)
     tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **quiet)
-    tab.show.click(text.player(), [tab.run, runs], text.outputs, **quiet).then(
+    tab.show.click(text.play, [tab.run, runs], text.outputs, **quiet).then(
         lambda: gr.Tabs(selected="text"), None, tabs, queue=False, show_progress="hidden", api_visibility="private"
     )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
+import gradio as gr
 import pytest
 
 from specviz.trace import store
-from specviz.ui import text_run
+from specviz.ui import asking, text_run, text_tab
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
 from specviz.ui.text_run import Change
@@ -20,14 +23,19 @@ def shared(tmp_path: Path) -> Shared:
     return app(tmp_path)
 
 
+def live(shared: Shared, session: str = "a", shown: str = "", **changes: str) -> Generator[Change, None, None]:
+    wanted = asked(shared, **changes)
+    return text_run.running(shared, session, shown, lambda: asking.request(wanted, shared.settings))
+
+
 def run(shared: Shared, session: str = "a", shown: str = "token_recycling", **changes: str) -> list[Change]:
-    return list(text_run.live(shared, session, shown, asked(shared, **changes)))
+    return list(live(shared, session, shown, **changes))
 
 
 def test_a_recorded_run_plays_and_sets_the_controls(shared: Shared) -> None:
     change = text_run.recording(shared, "a", "stand")
     assert change.feed is not None and '"mode":"recorded"' in change.feed and change.shown == "stand"
-    assert change.asked is not None and change.asked.method == "stand" and text_run.known(change.asked)
+    assert change.asked is not None and change.asked.method == "stand"
 
 
 def test_a_name_that_is_no_recording_is_told_and_nothing_changes(shared: Shared) -> None:
@@ -87,7 +95,7 @@ def test_a_full_line_is_told_and_the_stage_stays(tmp_path: Path) -> None:
 def test_stop_keeps_what_was_written(tmp_path: Path) -> None:
     shared = app(tmp_path, FakeEngine(steps=300, pace=0.02))
     last = None
-    for change in text_run.live(shared, "a", "", asked(shared)):
+    for change in live(shared):
         last = change.trace or last
         if change.shown:
             text_run.stop(shared, "a")
@@ -99,7 +107,7 @@ def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path
     shared, seen, begun = app(tmp_path, FakeEngine(steps=300, pace=0.02)), [], threading.Event()
 
     def page() -> None:
-        for change in text_run.live(shared, "a", "", asked(shared)):
+        for change in live(shared):
             seen.append(change)
             if change.shown:
                 begun.set()
@@ -122,3 +130,13 @@ def test_two_visitors_have_their_own_runs_and_stops(tmp_path: Path) -> None:
     theirs = {change.shown for change in run(shared, "b") if change.shown}
     assert len(mine) == len(theirs) == 1 and mine != theirs
     assert shared.visits.of("a").memory is not shared.visits.of("b").memory
+
+
+def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tmp_path: Path) -> None:
+    shared = app(tmp_path)
+    with gr.Blocks():
+        tab = text_tab.build(shared, gr.State(""), gr.State([]))
+    run = shared.library.trace("stand").run
+    assert tab.updates(Change(asked=run), [])[tab.prompt] == run.prompt
+    for method in ("lantern", "telepathy"):
+        assert tab.updates(Change(asked=replace(run, method=method)), []) == {}
