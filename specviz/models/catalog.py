@@ -189,7 +189,7 @@ _ENTRIES = (
         source=ShippedFile(
             "assets/weights/scenes_vlm.safetensors",
             5_116_440,
-            "78c216530454eae93842ce639c3be3f6e98914cc89a1874e749f5912932e97f1",
+            "bb6148021d8b73da72c11e35aa532121da277d5f13eb11709c9125be30ea5e57",
         ),
         family="scenes-vlm",
         parameters=4_961_600,
