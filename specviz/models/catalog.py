@@ -201,7 +201,7 @@ _ENTRIES = (
         "emoji-64",
         "Emoji, 64 pixels",
         ShippedFile(
-            "assets/weights/image_ar.safetensors", 6_045_720, "e87443fc2f238a1b7104e79da4f8e2c3de971a4de643725b4935bd7c0c771837"
+            "assets/weights/image_ar.safetensors", 6_045_720, "c9d27722ec868ad56896f0961ad6aeb39e80a9bbe0531322342494268c75b9ec"
         ),
         5_885_184,
         "Meant for faces, animals, plants and food by name and art style; so far only its faces can be told.",
