@@ -23,7 +23,7 @@ def held(composition: Any, ready: Any) -> int:
     """
     outside = [ready, *vars(ready).values(), getattr(ready.loaded, "model", None), getattr(ready.target, "model", None)]
     model = getattr(ready.loaded, "model", None)
-    known = {value.untyped_storage().data_ptr() for value in _tensors(model)}
+    known = {_room(value)[0] for value in _tensors(model)}
     seen, waiting, total = {id(one) for one in outside}, [composition], 0
     while waiting:
         one = waiting.pop()
@@ -31,10 +31,9 @@ def held(composition: Any, ready: Any) -> int:
             continue
         seen.add(id(one))
         if isinstance(one, torch.Tensor):
-            storage = one.untyped_storage()
-            if storage.data_ptr() not in known:
-                known.add(storage.data_ptr())
-                total += storage.nbytes()
+            place, size = _room(one)
+            total += 0 if place in known else size
+            known.add(place)
         elif isinstance(one, np.ndarray):
             total += one.nbytes if one.base is None else 0
             waiting += [one.base] if one.base is not None else []
@@ -42,6 +41,14 @@ def held(composition: Any, ready: Any) -> int:
             total += sys.getsizeof(one)
             waiting += _within(one)
     return total
+
+
+def _room(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor's numbers lie, and how many bytes there are; weights packed for the processor say neither."""
+    if tensor.layout != torch.strided:
+        return id(tensor), tensor.numel() * tensor.element_size()
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
 
 
 def _tensors(model: Any) -> Iterable[torch.Tensor]:

@@ -61,3 +61,9 @@ def test_memory_is_counted_once_and_without_the_target() -> None:
     parts = {"own": own, "view": own[10:], "head": model.weight[:5], "store": np.zeros(500), "target": ready.target}
     found = held(SimpleNamespace(parts=parts, again=parts, call=lambda: own), ready)
     assert 4000 + 4000 <= found < 8000 + 2000
+
+
+def test_weights_packed_for_the_processor_count_as_many_bytes_as_their_numbers() -> None:
+    ready = SimpleNamespace(loaded=None, target=None)
+    packed = torch.zeros(100, 100).to_mkldnn()
+    assert 40_000 <= held([packed, packed], ready) < 41_000
