@@ -86,10 +86,11 @@ class ImageScore:
         words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
         return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
 
-    def found(self, pictures: Sequence[np.ndarray], prompts: Sequence[str]) -> float:
-        """The share of pictures nearer to their own prompt than to every other one of the list."""
+    def found(self, pictures: Sequence[np.ndarray], prompts: Sequence[str], among: int = 1) -> float:
+        """The share of pictures whose own prompt is among the ``among`` nearest ones of the list."""
         scores = self.of(pictures, prompts)
-        return float((scores.argmax(1) == np.arange(len(scores))).mean())
+        nearer = (scores > scores.diagonal()[:, None]).sum(1)
+        return float((nearer < among).mean())
 
 
 def pixels_of(picture: np.ndarray) -> Tensor:

@@ -16,15 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from specviz.drafters.weights import read_weights, write_weights
+from specviz.errors import ModelUnavailable
 from specviz.models.device import choose_device
 from specviz.models.folders import cache_folder
-from specviz.models.image import SHIPPED, load_image_model
+from specviz.models.image import SHIPPED, load_image_model, weights_of
+from specviz.models.image_score import load as load_score
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.training import emoji
 from specviz.training.image_codes import Batches, coded, misread, vq_model, word_prompts
 from specviz.training.image_loop import Plan, Training, card, weights_file
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
-from specviz.training.image_sheets import contact
+from specviz.training.image_sheets import asked, contact
 from specviz.training.registry import WEIGHTS, Job
 
 GUIDANCE = 3.0
@@ -56,8 +58,8 @@ def make(job: Job) -> None:
     chance = torch.Generator().manual_seed(training.progress.updates)
 
     def step(share: float) -> dict[str, float]:
-        asked, codes = batches.draw(BATCHES[name])
-        found = net.loss(asked, codes, misread(codes, MISREAD, chance))
+        words, codes = batches.draw(BATCHES[name])
+        found = net.loss(words, codes, misread(codes, MISREAD, chance))
         found.backward()
         training.progress.tokens += BATCHES[name] * grid * grid
         return {"loss": float(found.detach())}
@@ -88,10 +90,19 @@ def _begun(name: str, shape: TextShape, prompts: str, codebook: str, device: tor
 
 
 def _show(called: str, device: str) -> None:
-    """Draw the sheets of learned and of held-out prompts."""
+    """Draw the sheets of learned and of held-out prompts, and say how often a picture's prompt can be told."""
     loaded = load_image_model(called, "float32", device)
     for held_out in (False, True):
-        print("drawn:", contact(loaded, held_out)[0].name, flush=True)
+        path, codes = contact(loaded, held_out)
+        print("drawn:", path.name, flush=True)
+        try:
+            score = load_score(weights_of("image_score"))
+        except ModelUnavailable as problem:
+            print(f"not scored: {problem}", flush=True)
+            continue
+        pictures, prompts = [loaded.picture(one.tolist()) for one in codes], asked(loaded, held_out)
+        told = (f"{score.found(pictures, prompts, many):.0%} among {many}" for many in (1, 5))
+        print(f"own prompt found of {len(prompts)}:", ", ".join(told), flush=True)
 
 
 def place_of(name: str) -> Path:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import JanusConfig, JanusForConditionalGeneration
 
+from specviz.models.image_score import ImageScore
 from specviz.models.image_shape import TextShape, VqShape, janus_config
 from specviz.training import emoji, image_loop
 from specviz.training.codebook import Codebook
@@ -226,3 +227,11 @@ def test_matrices_may_be_orthogonalised_in_fewer_bits() -> None:
         Optimizer({"w": weight}, rough=inner).step({"w": gradient}, 1.0)
         moves.append(weight)
     torch.testing.assert_close(*moves, atol=0.05, rtol=0.1)
+
+
+def test_a_picture_is_found_when_few_prompts_are_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
+    near = np.array([[0.9, 0.1, 0.2], [0.8, 0.5, 0.1], [0.9, 0.8, 0.3]])
+    monkeypatch.setattr(ImageScore, "of", lambda self, pictures, prompts: near)
+    score = ImageScore(None, None, "")  # type: ignore[arg-type]
+    found = [score.found([], [], many) for many in (1, 2, 3)]
+    assert found == pytest.approx([1 / 3, 2 / 3, 1.0])
