@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
+from specviz.drafters.weights import read_weights
 from specviz.models import scenes as shipped
 from specviz.models.device import choose_device, cpu_has_bfloat16
 from specviz.models.folders import cache_folder
@@ -43,12 +44,16 @@ def make(job: Job) -> None:
     """Train, measure on held-out scenes, write ``assets/weights/scenes_vlm.safetensors`` and print its card line."""
     device = choose_device(job.device)
     settings = settings_for(device, job)
-    bench = prepare(device, settings)
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    checkpoint = cache_folder() / "training" / f"{job.recipe.name}.safetensors"
+    old = path if settings.resume and path.is_file() and not checkpoint.is_file() else None
+    if old is not None:  # other scenes than the first time, and nothing that undoes what was learned from those
+        settings = replace(settings, seed=settings.seed + 1, peak=settings.peak / 2)
+    bench = prepare(device, settings, old)
     count = sum(value.numel() for value in bench.learner.model.parameters())
     print(f"{count / 1e6:.2f} M weights, {len(bench.tokenizer)} tokens; {settings}", flush=True)
-    checkpoint = cache_folder() / "training" / f"{job.recipe.name}.safetensors"
-    progress = train(bench, settings, checkpoint, show)
-    finish(bench, settings, progress, WEIGHTS / f"{job.recipe.name}.safetensors")
+    progress = train(bench, settings, checkpoint, show, "" if old is None else spent_on(old))
+    finish(bench, settings, progress, path)
 
 
 def settings_for(device: torch.device, job: Job) -> Settings:
@@ -61,10 +66,19 @@ def settings_for(device: torch.device, job: Job) -> Settings:
     return Settings(workers=workers, **common)
 
 
-def prepare(device: torch.device, settings: Settings) -> Bench:
-    """A fresh model and tokenizer; bfloat16 products where the machine is faster in them."""
-    tokenizer = train_tokenizer()
-    learner = Learner(Shape(), len(tokenizer), settings.seed).to(device)
+def prepare(device: torch.device, settings: Settings, old: Path | None = None) -> Bench:
+    """A fresh model and tokenizer, or those at rest in ``old``; bfloat16 products where the machine is faster in them.
+
+    The dense teacher's heads are not kept: behind an old model they begin at nothing, and at first learn and do not teach.
+    """
+    model, tokenizer = (None, train_tokenizer()) if old is None else shipped.load(old)
+    learner = Learner(Shape(), len(tokenizer), settings.seed)
+    if model is not None:
+        learner.model = model.train().requires_grad_(True)
+        with torch.no_grad():
+            for value in learner.patch_heads.parameters():
+                value.zero_()
+    learner = learner.to(device)
     learner.learn_names(tokenizer)
     rough = torch.bfloat16 if device.type == "cuda" or cpu_has_bfloat16() else None
 
@@ -78,6 +92,12 @@ def prepare(device: torch.device, settings: Settings) -> Bench:
     return Bench(learner, tokenizer, rough, measure, slower=settings.slower)
 
 
+def spent_on(path: Path) -> str:
+    """What the card of these weights says was spent on them."""
+    _, card = read_weights(path)
+    return f"{card['spent']} on {card['data'].split(' ', 1)[0]} scenes"
+
+
 def show(entry: Mapping[str, float]) -> None:
     """One line of the log."""
     print(stamp(), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
@@ -85,11 +105,12 @@ def show(entry: Mapping[str, float]) -> None:
 
 def finish(bench: Bench, settings: Settings, progress: trainer.Progress, path: Path) -> None:
     """Write the weights, read them back as they ship, measure those, and print ten examples and the card's line."""
+    now = f"{progress.seconds / 60:.0f} minutes on {bench.learner.model.device.type}"
     card = {
         "recipe": f"python -m specviz train scenes_vlm ({json.dumps(asdict(settings))})",
         "data": f"{progress.tokens} scenes out of seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)",
         "licence": "Apache-2.0",
-        "spent": f"{progress.seconds / 60:.0f} minutes on {bench.learner.model.device.type}",
+        "spent": f"{progress.before}, then {now}" if progress.before else now,
         "commit": commit(),
         "tokenizer_hash": tokenizer_hash(bench.tokenizer),
     }

@@ -22,7 +22,7 @@ from specviz.training.scene_names import Exchange, a, at, named
 from specviz.training.scenes_model import Learner
 
 _ROWS = 96
-_ANSWER, _DESCRIPTION = 32, 200
+_ANSWER, _DESCRIPTION = 96, 200
 
 
 @torch.no_grad()
@@ -85,7 +85,8 @@ def _chosen(logits: Tensor, temperature: float, chance: torch.Generator | None) 
 
 @dataclass(frozen=True)
 class Answered:
-    """One question, what was said, and whether it is the right answer word for word."""
+    """One question, what was said, and whether it is right word for word: an answer's last sentence, since what it looked
+    at before that is not what was asked for; a description as a whole."""
 
     number: int
     asked: Exchange
@@ -93,7 +94,9 @@ class Answered:
 
     @property
     def right(self) -> bool:
-        return _plain(self.said) == _plain(self.asked.answer)
+        said = _plain(self.said)
+        last = said if self.asked.kind == "describe" else said.rstrip(".").rsplit(". ", 1)[-1] + "."
+        return last == _plain(self.asked.answer)
 
 
 def _plain(text: str) -> str:

@@ -22,6 +22,8 @@ from specviz.training.scene_names import DESCRIBE, Exchange
 from specviz.training.scene_words import Speaker
 
 IGNORED = -100
+_BEGINNING = 3
+"""Tokens of a look that every conversation teaches: enough to know that this kind of question begins with one."""
 FRESH, COMBINATIONS, DRAWINGS = "fresh", "combinations", "drawings"
 _HELD_OUT_FROM = 1 << 40
 """Seeds from here on are never trained on."""
@@ -69,7 +71,7 @@ def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
 
 
 def _spoken(one: Exchange) -> tuple[str, str]:
-    return one.question, one.answer
+    return one.question, one.spoken
 
 
 def _words() -> Iterator[str]:
@@ -88,11 +90,24 @@ class Writer:
             int(self.backend.token_to_id(token)) for token in (END, USER, ASSISTANT, IMAGE)
         )
 
-    def conversation(self, one: Exchange) -> tuple[list[int], list[int]]:
-        """Tokens behind the picture, and labels: for each the token that comes next where it belongs to the answer."""
+    def conversation(self, one: Exchange, looking: bool = True) -> tuple[list[int], list[int]]:
+        """Tokens behind the picture, and labels: for each the token that comes next where it belongs to the answer.
+
+        Without ``looking`` nothing is learned of what is looked at before the answer but how it begins.
+        """
         question, answer = (self.backend.encode(text, add_special_tokens=False).ids for text in _spoken(one))
         tokens = [*question, self.assistant, *answer]
-        return tokens, [IGNORED] * len(question) + [*answer, self.end]
+        labels = [IGNORED] * len(question) + [*answer, self.end]
+        if one.looked and not looking:
+            looked = len(self.backend.encode(one.looked, add_special_tokens=False).ids)
+            unlearned = slice(len(question) + _BEGINNING, len(question) + looked)
+            labels[unlearned] = [IGNORED] * (looked - _BEGINNING)
+        return tokens, labels
+
+    def conversations(self, every: Sequence[Exchange]) -> list[tuple[list[int], list[int]]]:
+        """All about one scene. What is looked at is the same in each: it is learned once, so that answers count."""
+        first = next((place for place, one in enumerate(every) if one.looked), 0)
+        return [self.conversation(one, place == first) for place, one in enumerate(every)]
 
 
 def patches_of(scene: scenes.Scene, grid: int) -> dict[str, np.ndarray]:
@@ -117,7 +132,7 @@ def _padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
 
 def batch_of(chosen: Sequence[scenes.Scene], writer: Writer, grid: int, questions: int) -> Batch:
     """Scenes to one batch."""
-    said = [[writer.conversation(one) for one in exchanges(scene, questions)] for scene in chosen]
+    said = [writer.conversations(exchanges(scene, questions)) for scene in chosen]
     empty: tuple[list[int], list[int]] = ([writer.end], [IGNORED])
     short = [part for row in said for part in (row[1:] + [empty] * questions)[:questions]]
     patches = [patches_of(scene, grid) for scene in chosen]

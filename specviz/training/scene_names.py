@@ -15,11 +15,21 @@ DESCRIBE = (
 
 @dataclass(frozen=True)
 class Exchange:
-    """A question with its answer. ``kind`` is what it asks for: describe, what, where, count, colour, side, next."""
+    """A question with its answer. ``kind`` is what it asks for: describe, what, where, count, colour, side, next.
+
+    ``looked`` is what is said before the answer: where everything is. Names are easier found, counted and compared in
+    words that stand there than in the picture itself.
+    """
 
     kind: str
     question: str
     answer: str
+    looked: str = ""
+
+    @property
+    def spoken(self) -> str:
+        """All that is said: what was looked at, then the answer."""
+        return f"{self.looked} {self.answer}" if self.looked else self.answer
 
 
 def at(region: int) -> str:

@@ -7,6 +7,7 @@ ask only about things whose name is theirs alone in the scene.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,8 +26,15 @@ from specviz.training.scene_names import (
 )
 from specviz.training.scenes import Scene, Thing, overlapping
 
+_LOOKED = {"where", "count", "side", "next"}
+"""Kinds of questions whose answer begins with a look at everything."""
 _SIDE_BY_SIDE = 14
 """Pixels that one thing must be further left, or higher, for the words to be said."""
+
+
+def _and(parts: list[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join([part for part in (", ".join(parts[:-1]), parts[-1]) if part])
 
 
 class Speaker:
@@ -122,14 +130,20 @@ class Speaker:
                 break
             made = makers[int(self.chance.choice(len(makers), p=weights / weights.sum()))]()
             if made is not None:
-                found.setdefault(made.question, made)
+                looked = self.looked() if made.kind in _LOOKED else ""
+                found.setdefault(made.question, replace(made, looked=looked))
         return [self._casual(one) for one in found.values()]
 
     def _casual(self, one: Exchange) -> Exchange:
         """Some people write without capitals or question marks."""
         if self.chance.random() < 0.12:
-            return Exchange(one.kind, one.question.lower().rstrip("?."), one.answer)
+            return replace(one, question=one.question.lower().rstrip("?."))
         return one
+
+    def looked(self) -> str:
+        """Every thing with its place, in reading order: what most answers begin with."""
+        listed = [f"{at(thing.region)} {a(named(thing))}" for thing in self.scene.things]
+        return cap(_and(listed)) + "."
 
     def what(self) -> Exchange | None:
         """What is in a region; sometimes one with nothing in it."""

@@ -45,7 +45,7 @@ class Settings:
     batch: int = 12
     seeing_batch: int = 32
     part: int = 12
-    questions: int = 8
+    questions: int = 6
     teacher: float = 0.25
     slower: float = 0.25
     peak: float = 0.004
@@ -109,9 +109,17 @@ def moved(batch: Batch, device: torch.device) -> Batch:
     return Batch(patches={name: value.to(device) for name, value in batch.patches.items()}, **fields)
 
 
-def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> trainer.Progress:
-    """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the model."""
-    progress = resume(bench, checkpoint) if settings.resume and checkpoint.is_file() else trainer.Progress()
+def train(
+    bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report, before: str = ""
+) -> trainer.Progress:
+    """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the model.
+
+    ``before`` says what was spent on a model that speaks already.
+    """
+    again = settings.resume and checkpoint.is_file()
+    progress = resume(bench, checkpoint) if again else trainer.Progress(before=before)
+    if progress.before and bench.stage == SEEING:
+        bench.begin(SPEAKING)
     on_processor = bench.learner.model.device.type == "cpu"
     clock = trainer.Clock(progress, settings.minutes, settings.workers if on_processor else None)
     stream = _stream(bench, settings, progress)
