@@ -63,7 +63,7 @@ def settings_for(device: torch.device, job: Job) -> Settings:
         return Settings(batch=64, seeing_batch=128, part=64, **common)
     workers = min(cores(), torch.get_num_threads())
     torch.set_num_threads(1)  # cores are shared out by scenes
-    return Settings(workers=workers, **common)
+    return Settings(workers=workers, part=-(-Settings.batch // workers), **common)
 
 
 def prepare(device: torch.device, settings: Settings, old: Path | None = None) -> Bench:
