@@ -38,17 +38,22 @@ def _tree(nodes: int) -> Mapping[str, Any]:
     return {"depth": min(4, nodes), "width": 3, "nodes": nodes}
 
 
+def _deep(nodes: int) -> Mapping[str, Any]:
+    """May be as deep as the chain of as many nodes: as many drafter passes, and only branching is compared."""
+    return {"depth": nodes, "width": 3, "nodes": nodes}
+
+
 def _chain(nodes: int) -> Mapping[str, Any]:
     return {"depth": nodes, "width": 1, "nodes": nodes}
 
 
 def _both(bench: Bencher, prompt: str, nodes: int, heat: float) -> tuple[Prepared, Prepared]:
-    ready = (bench.prepared("stree", prompt, heat, parameters=dict(one)) for one in (_tree(nodes), _chain(nodes)))
+    ready = (bench.prepared("stree", prompt, heat, parameters=dict(one)) for one in (_deep(nodes), _chain(nodes)))
     return next(ready), next(ready)
 
 
 def against_chains(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
-    """The same drafter, as many nodes: once as a tree and once as a chain."""
+    """The same drafter, as many nodes and drafter passes: once as a tree and once as a chain."""
     for nodes in BUDGETS:
         for heat in HEATS:
             taus, gains = [], []

@@ -114,13 +114,14 @@ class _Candidates:
     chances: list[float] = field(default_factory=lambda: [1.0])
     beams: list[list[int]] = field(default_factory=lambda: [[0]])
 
-    def expand(self, logits: Tensor, support: Tensor | None, width: int) -> bool:
+    def expand(self, logits: Tensor, support: Tensor | None, width: int, heat: float = 1.0) -> bool:
         """Hang the best children below each node of the last beam, and choose the next one. False when there are none.
+        Chances are those of the drafter's law at temperature ``heat``.
 
         A token the drafter gives no mass is no candidate. A log-probability that rounding pushed above 0 is put back,
         so that no node is ever worth more than its parent.
         """
-        wide = logits if logits.dtype == torch.float64 else logits.float()
+        wide = (logits if logits.dtype == torch.float64 else logits.float()) / heat
         best = wide.topk(min(width, wide.shape[-1]), dim=-1)
         ids = best.indices if support is None else support[best.indices]
         log_q = (best.values - wide.logsumexp(-1, keepdim=True)).clamp_max(0.0)
@@ -161,12 +162,16 @@ class _Candidates:
 class Dynamic:
     """``depth`` is the deepest level, which is also how many drafter forwards a round takes unless ``stop`` ends it.
 
-    ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``.
+    ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. With ``cooled`` chances are read off the
+    drafter's law at the run's temperature, but never at a lower one than this: a drafter that learned the target's law
+    says how often the target would draw a token, which is less often than its most likely one is the target's too. 0
+    reads them off the law as it is, as published.
     """
 
     def __init__(
-        self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: Pays | None = None
-    ) -> None:
+        self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: Pays | None = None,
+        cooled: float = 0.0,
+    ) -> None:  # fmt: skip
         if not nodes and pays is None:
             raise ValueError("a tree of no given size needs somebody who says what pays")
         self.depth = depth
@@ -174,12 +179,14 @@ class Dynamic:
         self.nodes = nodes
         self.stop = stop
         self.pays = pays
+        self.cooled = cooled
 
     def grow(self, drafter: Ranking, context: Context) -> Draft:
         found, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.room - 1), False
+        heat = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
         while len(found.beams) <= limit:
             logits = drafter.logits(context, found.tokens, found.parents, found.beams[-1])
-            if logits is None or not found.expand(logits, drafter.support, self.width):
+            if logits is None or not found.expand(logits, drafter.support, self.width, heat):
                 break
             deeper = len(found.beams) <= limit
             stopped = self.stop is not None and deeper and self.stop.met(found.beam_values())

@@ -23,6 +23,10 @@ class Parameters:
         3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes"
     )
     nodes: int = number(12, 0, 96, "Nodes kept of a beam's candidates; 0 keeps as many as pay in each round.", "nodes")
+    cooled: float = number(
+        0.33, 0.0, 1.0, "Chances of the beams are read at the run's temperature, at this one at least; 0 for the law as is.",
+        "temperature", step=0.01,
+    )  # fmt: skip
     tree: str = choice(
         "beam",
         ("beam", "fixed", "drawn"),
@@ -83,7 +87,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     drafter = TreeModelDrafter(draft.target, parts.target.vocab_size)
     if parameters.tree == "beam":
         pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
-        growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+        growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays, cooled=parameters.cooled)
     else:
         growth = Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
     acceptance = Rejection() if parameters.rule == "ratio" else Match()

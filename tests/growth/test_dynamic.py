@@ -91,6 +91,20 @@ def test_the_temperature_does_not_change_the_tree() -> None:
     assert cold.tree.host_tokens == warm.tree.host_tokens
 
 
+@pytest.mark.parametrize(("temperature", "heat"), [(0.0, 0.4), (0.2, 0.4), (0.8, 0.8), (1.5, 1.5)])
+def test_a_cooled_tree_reads_chances_at_the_runs_temperature_or_its_floor(temperature: float, heat: float) -> None:
+    drafter = Fancy()
+    draft = Dynamic(4, 3, 12, cooled=0.4).grow(drafter, context(warp=Warp(temperature)))
+    for node, path in enumerate(paths(draft)[1:], start=1):
+        law = (drafter.law(path[:-1]) / heat).softmax(-1)
+        assert draft.confidence[node] == pytest.approx(float(law[path[-1]]))
+
+
+def test_a_cooler_law_makes_deeper_trees() -> None:
+    sharp, plain = (sum(Dynamic(6, 3, 12, cooled=at).grow(Fancy(), context()).tree.shape.depths) for at in (0.3, 0.0))
+    assert sharp > plain
+
+
 @pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (4, 3), (50, 5)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
     draft = Dynamic(5, 2, 40).grow(Fancy(), context(room))
