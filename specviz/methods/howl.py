@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods import owl
-from specviz.methods.parameters import number
+from specviz.methods.parameters import choice, number
 from specviz.methods.registry import method
 
 if TYPE_CHECKING:
@@ -16,13 +16,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters(owl.Parameters):
-    """The paper does not state its threshold; ours is about what one of OWL's trees brings on a model of this size."""
+    """The paper does not state its threshold. Ours is weighed in the run: the score from which on the memories have been
+    bringing more than a tree of the network."""
 
+    bar: str = choice(
+        "weighed", ("weighed", "fixed"), "Weigh the score by what either half has brought in this run, or fix it below."
+    )
     threshold: float = number(
         1.5,
         0.0,
         16.0,
-        "Tokens the memories must expect to be right to draft instead of the network.",
+        "Tokens the memories must expect to be right to draft instead of the network, where the bar is fixed.",
         "tokens",
         step=0.5,
     )
@@ -62,8 +66,9 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
         store = parts.recall(("target_outputs", parts.target.name), OutputStore)
         store.most_outputs = parameters.remembered
     # A draft of nothing expects nothing, so a threshold of 0 takes every guess there is.
-    memory = Retrieval(store, LengthRule(parameters.most), parameters.threshold)
+    threshold = None if parameters.bar == "weighed" else parameters.threshold
+    memory = Retrieval(store, LengthRule(parameters.most), threshold or 0.0)
     network, inner = owl.drafting(parameters, parts)
-    controller = Either(inner.network, inner.growth, memory, Retrieved(), parameters.threshold, parameters.probe)
+    controller = Either(inner.network, inner.growth, memory, Retrieved(), threshold, parameters.probe)
     probe = network.probe if parameters.probe else None
     return Composition(controller, Match(), (network.config.tap,), draft_name="owl", probe=probe)

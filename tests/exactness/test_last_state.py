@@ -25,10 +25,11 @@ TREE = {"depth": 3, "width": 6, "nodes": 24}
 CASES: list[tuple[str, dict[str, object]]] = [
     ("owl", TREE),
     ("owl", {**TREE, "probe": False}),
-    ("howl", {**TREE, "threshold": 1.0}),
-    ("howl", {**TREE, "threshold": 0.0, "most": 8}),
+    ("howl", {**TREE, "bar": "fixed", "threshold": 1.0}),
+    ("howl", {**TREE, "bar": "fixed", "threshold": 0.0, "most": 8}),
+    ("howl", TREE),
 ]
-WAYS = [(*case, *way) for case in (CASES[0], CASES[2]) for way in EVERY_WAY]
+WAYS = [(*case, *way) for case in (CASES[0], CASES[2], CASES[4]) for way in EVERY_WAY]
 WAYS += [(*case, tier, torch.float64, "warm") for case in (CASES[1], CASES[3]) for tier in ("eager", "graph")]
 TOKENS, PARENTS = [5, 7, 9, 3, 4, 8, 2], [-1, 0, 0, 1, 1, 3, 2]
 
@@ -203,9 +204,20 @@ def test_memory_drafts_where_it_is_sure_and_the_network_everywhere_else() -> Non
     target, memory = tiny_target(), {}
     kinds = []
     for _ in range(2):
-        run = decode(target, compose("howl", {**TREE, "threshold": 2.0}, target, GREEDY, memory), PROMPT, 60, GREEDY)
+        values = {**TREE, "bar": "fixed", "threshold": 2.0}
+        run = decode(target, compose("howl", values, target, GREEDY, memory), PROMPT, 60, GREEDY)
         told = [step.notes[0].data for step in run.steps]
         assert all((one["half"] == "suffix") == (one["score"] >= 2.0) for one in told)
         assert all(one["length"] == step.position + 1 for one, step in zip(told, run.steps, strict=True))
         kinds.append(sum(one["half"] == "suffix" for one in told) / len(told))
     assert kinds[1] > 0.6 > kinds[0], "the second run knows the first one's text"
+
+
+def test_a_weighed_bar_is_told_and_held() -> None:
+    target, memory = tiny_target(), {}
+    for _ in range(2):
+        run = decode(target, compose("howl", TREE, target, GREEDY, memory), PROMPT, 60, GREEDY)
+        told = [step.notes[0].data for step in run.steps]
+        assert all((one["half"] == "suffix") == (0 < one["score"] >= one["threshold"] - 1e-9) for one in told[:-1])
+        assert len({one["threshold"] for one in told}) > 5
+    assert any(one["half"] == "suffix" for one in told)

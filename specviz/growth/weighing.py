@@ -1,0 +1,65 @@
+"""A bar for a memory's score that the run itself sets: draft from memory where that brings more than a tree of the network.
+
+A score is the number of tokens that would be right if counts were chances. On some texts they nearly are, on others the
+target goes its own way; so the score is held against what such scores were worth in this run, and against what the
+network's trees brought.
+"""
+
+from __future__ import annotations
+
+from specviz.engine.interfaces import Draft, Round
+
+TREE = 0.8
+"""Accepted tokens of a network's tree before any was seen."""
+WEIGHT = 4.0
+"""So many trees, and so many tokens that a memory expected, the first guesses count as."""
+FADE = 0.97
+"""What a round counts after another one: an estimate follows the text."""
+
+
+class Weighing:
+    """What was seen in this run of both halves."""
+
+    def __init__(self) -> None:
+        self._trees, self._accepted = WEIGHT, WEIGHT * TREE
+        self._expected, self._right = WEIGHT, WEIGHT
+
+    def bar(self) -> float:
+        """The score from which on the memory is expected to bring more than the network."""
+        return (self._accepted / self._trees) / (self._right / self._expected)
+
+    def learn(self, finished: Round, looked: Draft | None, remembered: bool) -> None:
+        """From a round that the memory drafted (``remembered``) or the network; ``looked`` is what the memory offered.
+
+        What the memory offered is judged in either case, by the tokens that were committed. Where it was right as far as
+        those go, and the network drafted, nobody knows how far it would have been: then it is worth what was seen.
+        """
+        self._trees, self._accepted = self._trees * FADE, self._accepted * FADE
+        self._expected, self._right = self._expected * FADE, self._right * FADE
+        if not remembered:
+            self._trees += 1
+            self._accepted += len(finished.emitted) - 1
+        if looked is not None and len(looked.tree) > 1:
+            right, score = followed(looked, finished.emitted), expected(looked)
+            cut = not remembered and right == len(finished.emitted)
+            self._expected += min(score, right) if cut else score
+            self._right += right
+
+
+def expected(looked: Draft) -> float:
+    """Tokens that a looked-up tree expects to be right: the sum of its nodes' chances from the root."""
+    chances = [1.0]
+    for parent, share in zip(looked.tree.shape.parents[1:], looked.confidence[1:], strict=True):
+        chances.append(chances[parent] * (share or 0.0))
+    return sum(chances[1:])
+
+
+def followed(looked: Draft, emitted: list[int] | tuple[int, ...]) -> int:
+    """How far the committed tokens go down the tree."""
+    tree, at = looked.tree, 0
+    for steps, token in enumerate(emitted):
+        below = next((child for child in tree.shape.children[at] if tree.host_tokens[child] == token), None)
+        if below is None:
+            return steps
+        at = below
+    return len(emitted)
