@@ -1,6 +1,7 @@
 """The length suite: what is left of a drafter when the text gets long. OWL's proof, and HOWL's on texts that repeat themselves.
 
-Every text is a diary of as many days as fill the length, each day different, and then a question. Trees of one depth and
+Every text is a diary of as many days as fill the length and then a question: each day different, but for copies, where
+the same week comes again and again. Trees of one depth and
 size throughout, so that only the drafter differs; τ counts the bonus token.
 """
 
@@ -28,7 +29,10 @@ COPIES = (
     "Write out the last five days of the diary again, word for word.",
     "Copy the diary's last five days exactly, one day a line.",
 )
+WEEK = 7
+"""Days after which the diary that is copied begins again."""
 SHORT = 2
+MOST = 1 << 20
 TOKENS = 64
 
 _WHO = (
@@ -62,10 +66,11 @@ def day(number: int) -> str:
 
 def prompt(question: str, length: int, count: Callable[[str], int]) -> str:
     """The question behind as many days as make the whole, which ``count`` counts, at least ``length`` tokens long."""
+    every = WEEK if question in COPIES else MOST
     whole, days = question, 0
     while count(whole) < length:
         days += max(1, (length - count(whole)) // 40)
-        diary = "\n".join(day(number) for number in range(1, days + 1))
+        diary = "\n".join(day(1 + number % every) for number in range(days))
         whole = f"{diary}\n\n{question}"
     return whole
 

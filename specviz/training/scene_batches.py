@@ -19,7 +19,7 @@ from torch import Tensor
 from specviz.models.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
 from specviz.training import scene_art, scenes
 from specviz.training.scene_names import DESCRIBE, Exchange
-from specviz.training.scene_words import Speaker
+from specviz.training.scene_words import LESSONS, MIXED, Speaker
 
 IGNORED = -100
 _BEGINNING = 3
@@ -50,10 +50,10 @@ def held_out(kind: str, number: int) -> scenes.Scene:
     return scenes.compose(_HELD_OUT_FROM + number, combinations=kind == COMBINATIONS, drawings=kind == DRAWINGS)
 
 
-def exchanges(scene: scenes.Scene, count: int) -> list[Exchange]:
-    """The description and up to ``count`` questions, worded by the scene's own seed."""
+def exchanges(scene: scenes.Scene, count: int, weights: Sequence[float] = MIXED) -> list[Exchange]:
+    """The description and up to ``count`` questions of kinds as frequent as ``weights``, worded by the scene's own seed."""
     speaker = Speaker(scene, np.random.default_rng([scene.seed, 11]))
-    return [speaker.describe(), *speaker.questions(count)]
+    return [speaker.describe(), *speaker.questions(count, weights)]
 
 
 def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
@@ -132,7 +132,7 @@ def _padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
 
 def batch_of(chosen: Sequence[scenes.Scene], writer: Writer, grid: int, questions: int) -> Batch:
     """Scenes to one batch."""
-    said = [writer.conversations(exchanges(scene, questions)) for scene in chosen]
+    said = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene in chosen]
     empty: tuple[list[int], list[int]] = ([writer.end], [IGNORED])
     short = [part for row in said for part in (row[1:] + [empty] * questions)[:questions]]
     patches = [patches_of(scene, grid) for scene in chosen]

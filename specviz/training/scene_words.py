@@ -6,7 +6,7 @@ ask only about things whose name is theirs alone in the scene.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +26,11 @@ from specviz.training.scene_names import (
 )
 from specviz.training.scenes import Scene, Thing, overlapping
 
+MIXED = (3, 3, 2, 2, 2, 2, 0.7, 1.3)
+"""How often each kind of question is asked, in the order of ``Speaker.questions``: what, where, how many, which colour, which
+side, next to what, the largest, is there."""
+LESSONS = (1, 4, 2, 1, 5, 4, 0.5, 1)
+"""The same while it learns: most of what is hardest."""
 _LOOKED = {"where", "count", "side", "next"}
 """Kinds of questions whose answer begins with a look at everything."""
 _SIDE_BY_SIDE = 14
@@ -118,12 +123,12 @@ class Speaker:
         first, second = (self.scene.things[place] for place in order[:2])
         return order[0] if first.size != second.size and self.names[order[0]] else None
 
-    def questions(self, count: int) -> list[Exchange]:
+    def questions(self, count: int, weights: Sequence[float] = MIXED) -> list[Exchange]:
         """Up to ``count`` different questions, of mixed kinds."""
         makers: list[Callable[[], Exchange | None]] = [
             self.what, self.where, self.count, self.colour, self.side, self.next_to, self.largest_thing, self.is_there,
         ]  # fmt: skip
-        weights = np.array([3, 3, 2, 2, 2, 2, 0.7, 1.3])
+        share = np.array(weights) / sum(weights)
         found: dict[str, Exchange] = {}
         for _ in range(4 * count):
             if len(found) == count:
@@ -239,7 +244,7 @@ class Speaker:
             return None
         name = self.names[place]
         question = self.pick(f"What is next to the {name}?", f"Which thing is nearest to the {name}?")
-        return Exchange("next", question, f"{cap(a(named(others[0])))} {is_are(others[0].name)} next to the {name}.")
+        return Exchange("next", question, f"Next to the {name} there {is_are(others[0].name)} {a(named(others[0]))}.")
 
     def largest_thing(self) -> Exchange | None:
         """The largest thing."""

@@ -109,3 +109,27 @@ def test_figures_count_what_is_right_word_for_word_and_thing_for_thing() -> None
 def test_an_answer_is_right_whatever_its_capitals() -> None:
     asked = Exchange("count", "How many?", "There are two cats.")
     assert Answered(0, asked, "there are  two cats.").right and not Answered(0, asked, "There are two dogs.").right
+
+
+def test_answers_that_compare_or_find_begin_with_a_look_at_everything() -> None:
+    looked = 0
+    for seed in range(60):
+        scene = scenes.compose(seed)
+        for one in exchanges(scene, 6):
+            assert bool(one.looked) == (one.kind in {"where", "count", "side", "next"})
+            assert one.spoken.endswith(one.answer)
+            if one.looked:
+                looked += 1
+                words = one.looked.lower()
+                places = [words.find(f"{at(thing.region)} {a(named(thing))}") for thing in scene.things]
+                assert -1 not in places and places == sorted(places) and words.count(".") == 1
+    assert looked > 60
+
+
+def test_what_was_looked_at_is_not_what_was_asked() -> None:
+    asked = Exchange("side", "Is the cat left or right of the dog?", "The cat is left of the dog.", "On the left a cat.")
+    assert Answered(0, asked, asked.spoken).right and Answered(0, asked, asked.answer).right
+    assert Answered(0, asked, "At the top a fox. The cat is left of the dog.").right
+    assert not Answered(0, asked, "On the left a cat. The cat is right of the dog.").right
+    assert not Answered(0, asked, "The cat is left of the dog. On the left a cat.").right
+    assert not Answered(0, asked, "On the left a cat.").right

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from specviz.models import vision_language
 from specviz.models.scenes import load, save
-from specviz.training import scenes, scenes_training
+from specviz.training import make_scenes_vlm, scenes, scenes_training
 from specviz.training.picture_answers import answers, ask, figures
 from specviz.training.registry import WEIGHTS
 from specviz.training.scene_batches import (
@@ -21,6 +21,7 @@ from specviz.training.scene_batches import (
     Batch,
     Writer,
     batch_of,
+    exchanges,
     patches_of,
     train_tokenizer,
 )
@@ -183,6 +184,38 @@ def greedy(loaded: Any, picture: Any, question: str) -> list[int]:
         logits = loaded.model(input_ids=torch.tensor([ids]), **prompt.inputs).logits[0, -1]
         ids.append(int(F.softmax(logits, -1).argmax()))
     return ids[len(prompt.ids) :]
+
+
+def test_a_look_is_learned_once_a_scene_and_every_answer_each_time(tokenizer: Any) -> None:
+    writer = Writer(tokenizer)
+    many = (exchanges(scenes.compose(seed), 6) for seed in range(50))
+    every = next(said for said in many if sum(bool(one.looked) for one in said) > 2)
+    learned = [sum(label >= 0 for label in labels) for _, labels in writer.conversations(every)]
+    first = next(place for place, one in enumerate(every) if one.looked)
+    for place, one in enumerate(every):
+        tokens, labels = writer.conversations(every)[place]
+        answer = len(tokenizer(f" {one.answer}" if one.looked else one.answer)["input_ids"]) + 1
+        look = len(tokenizer(one.looked)["input_ids"]) if one.looked else 0
+        assert learned[place] == answer + (look if place == first else min(look, 3))
+        begin = tokens.index(writer.assistant)
+        following = [*tokens[begin + 1 :], writer.end]
+        assert all(label in (-100, token) for label, token in zip(labels[begin:], following, strict=True))
+
+
+def test_training_goes_on_from_the_weights_that_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_scenes_vlm, "Shape", lambda: TINY)
+    settings = Settings(minutes=0.01, every=1, batch=2, part=2, questions=2)
+    words = train_tokenizer(60, 600)
+    old, card = opened(words), {"spent": "5 minutes", "data": "77 scenes of a seed"}
+    save(old.model, words, tmp_path / "old.safetensors", card)
+    made = make_scenes_vlm.prepare(torch.device("cpu"), settings, tmp_path / "old.safetensors")
+    assert make_scenes_vlm.spent_on(tmp_path / "old.safetensors") == "5 minutes on 77 scenes"
+    assert made.tokenizer.get_vocab() == words.get_vocab()
+    for name, value in old.model.named_parameters():
+        assert torch.allclose(dict(made.learner.model.named_parameters())[name], value, atol=0.05)
+    progress = scenes_training.train(made, settings, tmp_path / "c.safetensors", lambda entry: None, "5 minutes")
+    assert made.stage == SPEAKING and progress.before == "5 minutes" and progress.updates > 0
+    assert scenes_training.resume(made, tmp_path / "c.safetensors").before == "5 minutes"
 
 
 @pytest.mark.model
