@@ -133,7 +133,7 @@ class Speaker:
         for _ in range(4 * count):
             if len(found) == count:
                 break
-            made = makers[int(self.chance.choice(len(makers), p=weights / weights.sum()))]()
+            made = makers[int(self.chance.choice(len(makers), p=share))]()
             if made is not None:
                 looked = self.looked() if made.kind in _LOOKED else ""
                 found.setdefault(made.question, replace(made, looked=looked))
