@@ -46,7 +46,7 @@ def make(job: Job) -> None:
     settings = settings_for(device, job)
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     checkpoint = cache_folder() / "training" / f"{job.recipe.name}.safetensors"
-    old = path if settings.resume and path.is_file() and not checkpoint.is_file() else None
+    old = path if settings.resume and path.is_file() and goes_on(checkpoint) else None
     if old is not None:  # other scenes than the first time, and nothing that undoes what was learned from those
         settings = replace(settings, seed=settings.seed + 1, peak=settings.peak / 2)
     bench = prepare(device, settings, old)
@@ -90,6 +90,11 @@ def prepare(device: torch.device, settings: Settings, old: Path | None = None) -
             return found | figures(FRESH, ask(learner, tokenizer, FRESH, range(settings.measured), QUESTIONS))
 
     return Bench(learner, tokenizer, rough, measure, slower=settings.slower)
+
+
+def goes_on(checkpoint: Path) -> bool:
+    """Whether the training began with the weights that ship, or will: it did so if a checkpoint of it says so."""
+    return not checkpoint.is_file() or bool(trainer.read_checkpoint(checkpoint)[1].before)
 
 
 def spent_on(path: Path) -> str:
