@@ -77,7 +77,9 @@ def sections(target: str) -> Iterator[Section]:
 
 
 def _texts(quick: bool) -> Prompts:
-    return {kind: texts[: 1 if quick else 4] for kind, texts in KINDS.items()}
+    """A prompt of every second kind where it should be quick, four of every kind otherwise."""
+    kinds = list(KINDS)[:: 2 if quick else 1]
+    return {kind: KINDS[kind][: 1 if quick else 4] for kind in kinds}
 
 
 def _pictures(quick: bool) -> Prompts:
