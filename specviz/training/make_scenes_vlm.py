@@ -47,8 +47,8 @@ def make(job: Job) -> None:
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     checkpoint = cache_folder() / "training" / f"{job.recipe.name}.safetensors"
     old = path if settings.resume and path.is_file() and goes_on(checkpoint) else None
-    if old is not None:  # other scenes than the first time, and nothing that undoes what was learned from those
-        settings = replace(settings, seed=settings.seed + 1, peak=settings.peak / 2)
+    if old is not None:  # other scenes than the first time
+        settings = replace(settings, seed=settings.seed + 1)
     bench = prepare(device, settings, old)
     count = sum(value.numel() for value in bench.learner.model.parameters())
     print(f"{count / 1e6:.2f} M weights, {len(bench.tokenizer)} tokens; {settings}", flush=True)
