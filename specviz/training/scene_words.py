@@ -146,8 +146,11 @@ class Speaker:
         return one
 
     def looked(self) -> str:
-        """Every thing with its place, in reading order: what most answers begin with."""
-        listed = [f"{at(thing.region)} {a(named(thing))}" for thing in self.scene.things]
+        """Every thing with its place, in reading order: what most answers begin with.
+
+        The place stands behind the name: what followed a word earlier is what attention finds most easily.
+        """
+        listed = [f"{a(named(thing))} {at(thing.region)}" for thing in self.scene.things]
         return cap(_and(listed)) + "."
 
     def what(self) -> Exchange | None:

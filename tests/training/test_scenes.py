@@ -121,15 +121,15 @@ def test_answers_that_compare_or_find_begin_with_a_look_at_everything() -> None:
             if one.looked:
                 looked += 1
                 words = one.looked.lower()
-                places = [words.find(f"{at(thing.region)} {a(named(thing))}") for thing in scene.things]
+                places = [words.find(f"{a(named(thing))} {at(thing.region)}") for thing in scene.things]
                 assert -1 not in places and places == sorted(places) and words.count(".") == 1
     assert looked > 60
 
 
 def test_what_was_looked_at_is_not_what_was_asked() -> None:
-    asked = Exchange("side", "Is the cat left or right of the dog?", "The cat is left of the dog.", "On the left a cat.")
+    asked = Exchange("side", "Is the cat left or right of the dog?", "The cat is left of the dog.", "A cat on the left.")
     assert Answered(0, asked, asked.spoken).right and Answered(0, asked, asked.answer).right
-    assert Answered(0, asked, "At the top a fox. The cat is left of the dog.").right
-    assert not Answered(0, asked, "On the left a cat. The cat is right of the dog.").right
-    assert not Answered(0, asked, "The cat is left of the dog. On the left a cat.").right
-    assert not Answered(0, asked, "On the left a cat.").right
+    assert Answered(0, asked, "A fox at the top. The cat is left of the dog.").right
+    assert not Answered(0, asked, "A cat on the left. The cat is right of the dog.").right
+    assert not Answered(0, asked, "The cat is left of the dog. A cat on the left.").right
+    assert not Answered(0, asked, "A cat on the left.").right
