@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number. ``goal`` is the least (or with ``at_most`` the most) it should be, None when it only informs."""
+    """One measured number. ``goal`` is the least (or with ``at_most`` the most) it should be, None when it only informs.
+
+    ``cells`` are the same in columns, for rows that stand in a table of their own kind, called ``table``.
+    """
 
     name: str
     value: float | None
@@ -18,6 +21,8 @@ class Row:
     goal: float | None = None
     at_most: bool = False
     detail: str = ""
+    cells: Mapping[str, str] = field(default_factory=dict)
+    table: str = ""
 
     @property
     def reached(self) -> bool | None:
@@ -47,11 +52,19 @@ class Report:
         return json.dumps({"suite": self.suite, "where": self.where, "rows": rows}, ensure_ascii=False)
 
     def as_table(self) -> str:
-        """Markdown, for the README."""
+        """Markdown, for the README: tables of rows in columns first, then all others."""
         head = f"{self.suite}: " + ", ".join(f"{key} {value}" for key, value in self.where.items())
-        body = ["| what | measured | goal | |", "|---|---:|---:|---|"]
-        body += [f"| {row.name} | {shown(row)} | {_goal(row)} | {_mark(row)}{row.detail} |" for row in self.rows]
-        return "\n".join([head, "", *body])
+        said = [head]
+        for name in dict.fromkeys(row.table for row in self.rows if row.cells):
+            rows = [row for row in self.rows if row.cells and row.table == name]
+            columns = list(dict.fromkeys(column for row in rows for column in row.cells))
+            said += ["", name, "", f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+            said += ["| " + " | ".join(row.cells.get(column, "") for column in columns) + " |" for row in rows]
+        others = [row for row in self.rows if not row.cells]
+        if others:
+            said += ["", "| what | measured | goal | |", "|---|---:|---:|---|"]
+            said += [f"| {row.name} | {shown(row)} | {_goal(row)} | {_mark(row)}{row.detail} |" for row in others]
+        return "\n".join(said)
 
 
 def shown(row: Row) -> str:

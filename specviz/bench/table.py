@@ -108,17 +108,18 @@ def row(section: str, name: str, found: Mapping[float, Samples]) -> Row:
     first = found[heats[0]]
     if not first.of(name):
         return Row(f"{name} · {section}", None, detail=first.missing.get(name, "not run"))
-    said = [f"T = {heats[0]:g}: τ {_mean(first, name, 'tau'):.2f}"]
-    said += [
-        f"T = {heat:g}: {_mean(found[heat], name, 'gain'):.2f}×, τ {_mean(found[heat], name, 'tau'):.2f}"
-        for heat in heats[1:]
-        if found[heat].of(name)
-    ]
+    relaxed = ", relaxed" if all_methods()[name].exactness == "relaxed" else ""
+    cells = {"method": f"`{name}`{relaxed}"}
+    for heat in heats:
+        if found[heat].of(name):
+            cells[f"T = {heat:g}"] = f"{_mean(found[heat], name, 'gain'):.2f}×"
+            cells[f"τ, T = {heat:g}"] = f"{_mean(found[heat], name, 'tau'):.2f}"
     steps = max(1.0, first.total(name, lambda one: one.steps))
-    said.append(f"{first.total(name, lambda one: one.forwards) / steps:.1f} drafter forwards a step")
-    said.append(f"holds {first.held.get(name, 0) / 1e6:.1f} MB")
-    said += ["relaxed"] if all_methods()[name].exactness == "relaxed" else []
-    return Row(f"{name} · {section}", _mean(first, name, "gain"), detail="; ".join(said))
+    cells["drafter forwards a step"] = f"{first.total(name, lambda one: one.forwards) / steps:.1f}"
+    cells["holds"] = f"{first.held.get(name, 0) / 1e6:.1f} MB"
+    said = [f"{column} {cell}" for column, cell in cells.items() if column not in {"method", f"T = {heats[0]:g}"}]
+    detail = "; ".join([*said, *filter(None, [relaxed.removeprefix(", ")])])
+    return Row(f"{name} · {section}", _mean(first, name, "gain"), detail=detail, cells=cells, table=section)
 
 
 def _mean(found: Samples, name: str, what: str) -> float:

@@ -11,7 +11,7 @@ import torch
 from specviz.bench import table
 from specviz.bench.gather import Sample, Samples
 from specviz.bench.holding import held
-from specviz.bench.report import Report
+from specviz.bench.report import Report, Row
 from specviz.methods.registry import all_methods
 
 
@@ -32,7 +32,8 @@ def test_a_row_tells_both_temperatures_forwards_and_memory() -> None:
     }
     made = table.row("text", "eagle2", found)
     assert made.value == pytest.approx(1.3)
-    assert made.detail == "T = 0: τ 2.00; T = 1: 1.10×, τ 2.00; 3.0 drafter forwards a step; holds 4.3 MB"
+    assert made.detail == "τ, T = 0 2.00; T = 1 1.10×; τ, T = 1 2.00; drafter forwards a step 3.0; holds 4.3 MB"
+    assert list(made.cells.values()) == ["`eagle2`", "1.30×", "2.00", "1.10×", "2.00", "3.0", "4.3 MB"]
     assert "relaxed" in table.row("pictures out", "lantern_pp", {1.0: Samples({"lantern_pp": [sample(1)]})}).detail
 
 
@@ -67,3 +68,15 @@ def test_weights_packed_for_the_processor_count_as_many_bytes_as_their_numbers()
     ready = SimpleNamespace(loaded=None, target=None)
     packed = torch.zeros(100, 100).to_mkldnn()
     assert 40_000 <= held([packed, packed], ready) < 41_000
+
+
+def test_rows_in_columns_make_tables_of_their_own() -> None:
+    report = Report("all", {"target": "tiny"})
+    report.add(Row("a · text", 1.0, cells={"method": "a", "T = 0": "1.00×"}, table="text"))
+    report.add(Row("b · pictures", 2.0, cells={"method": "b", "T = 1": "2.00×"}, table="pictures"))
+    report.add(Row("c · text", 3.0, cells={"method": "c", "holds": "1 MB"}, table="text"))
+    report.add(Row("d · text", None, detail="not run", table="text"))
+    lines = report.as_table().splitlines()
+    assert lines[:2] == ["all: target tiny", ""]
+    assert lines[2:8] == ["text", "", "| method | T = 0 | holds |", "|---|---:|---:|", "| a | 1.00× |  |", "| c |  | 1 MB |"]
+    assert "| b | 2.00× |" in lines and lines[-1] == "| d · text | – |  | not run |"
