@@ -188,8 +188,8 @@ _ENTRIES = (
         roles=(TARGET,),
         source=ShippedFile(
             "assets/weights/scenes_vlm.safetensors",
-            5_116_440,
-            "bb6148021d8b73da72c11e35aa532121da277d5f13eb11709c9125be30ea5e57",
+            5_116_472,
+            "c2f4f86ae9d73913608f7f5009aa9fe884061ee5f58b155adb56a4cf6b1bee8c",
         ),
         family="scenes-vlm",
         parameters=4_961_600,
