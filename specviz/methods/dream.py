@@ -35,6 +35,11 @@ class Parameters:
     token_exact=True,
     family="features",
     claim="Up to 3.6×, 20 to 40 % over EAGLE-2, on LLaVA and others.",
+    differs=(
+        "Here, on held-out scenes and trees of one size, τ is 5.53 where EAGLE-2 with visual rows has 4.86, 4.13 without "
+        "cross-attention and 5.35 without the middle loss; but 1.5× beside 1.9×, because two layers and a cross-attention "
+        "weigh more beside a target of five million weights."
+    ),
     paper=Paper(
         "DREAM: Drafting with Refined Target Features and Entropy-Adaptive Cross-Attention Fusion for Multimodal Speculative "
         "Decoding", "Hu et al.", 2025, "2505.19201", "NeurIPS"

@@ -54,6 +54,10 @@ class Parameters:
     token_exact=False,
     family="judge",
     claim="Up to 2.56× over autoregressive decoding.",
+    differs=(
+        "Here τ is 2.1 on held-out prompts, 1.8 with LANTERN, 1.5 strictly, but the time 0.8 to 1.1×: guidance doubles "
+        "the rows of every tree, beside a target of six million weights."
+    ),
     paper=Paper(
         "LANTERN++: Enhancing Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models",
         "Park et al.", 2025, "2502.06352",

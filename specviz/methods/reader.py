@@ -45,6 +45,10 @@ class Parameters:
     token_exact=True,
     family="memory",
     claim="40 % over the drafter it is grafted on, and over 10× where answers quote documents.",
+    differs=(
+        "Here, grafted on Token Recycling, τ is 1.26 where that alone has 1.21 and memory alone 1.14, over three open "
+        "questions: it gains where the text quotes, and these do not."
+    ),
     paper=Paper(
         "READER: Retrieval-Assisted Drafter for Efficient LLM Inference", "Divilkovskiy et al.", 2025, "2508.09072"
     ),
