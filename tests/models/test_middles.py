@@ -103,6 +103,14 @@ def test_few_bits_are_near_and_treat_every_row_by_itself(kind: str, off: float) 
         assert torch.allclose(product(rows[row : row + 1]), whole[row : row + 1], atol=2e-2 if kind == "int4" else 1e-5)
 
 
+def test_no_sum_of_bytes_is_cut_off() -> None:
+    """Neighbours that are both at their most: where a processor adds them in 16 bits, weights take fewer steps."""
+    ones = torch.ones(32, 64)
+    assert torch.allclose(eight_bits(ones)(ones[:3]), torch.full((3, 32), 64.0), rtol=1e-3)
+    mixed = torch.where(torch.arange(64) % 4 < 2, 1.0, -1.0).expand(32, 64)
+    assert torch.allclose(eight_bits(mixed)(mixed[:3]), torch.full((3, 32), 64.0), rtol=1e-3)
+
+
 def test_a_row_far_larger_than_its_neighbours_leaves_them_as_they_are() -> None:
     weight, rows = torch.randn(32, 64), torch.randn(3, 64)
     alone = eight_bits(weight)(rows)
