@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from specviz.bench.measure import Bencher, paired, spread
 from specviz.bench.prompts import GROUNDED, SUMMARY
@@ -85,14 +86,16 @@ def _seconds(ready: Sequence[Prepared], together: bool, every: int = EVERY) -> f
 def rows_in_step(report: Report, bench: Bencher, pairs: int = 3) -> None:
     """READER in step against READER one run after another, and against plain decoding in step, by number of rows."""
     prompts = [*GROUNDED, *SUMMARY]
+
+    def seconds(name: str, rows: int, together: bool) -> float:
+        # A memory of its own each time: a method that remembers would copy its answer of the time before.
+        return _seconds([bench.prepared(name, prompt, memory=Memory()) for prompt in prompts[:rows]], together)
+
     for rows in (2, 4, 8):
         for name in ("reader", "autoregressive"):
-            ready = [bench.prepared(name, prompt, memory=Memory()) for prompt in prompts[:rows]]
-            gain, ratios = paired(lambda: _seconds(ready, False), lambda: _seconds(ready, True), pairs)  # noqa: B023
+            gain, ratios = paired(partial(seconds, name, rows, False), partial(seconds, name, rows, True), pairs)
             report.add(Row(f"{name}, {rows} rows in step ÷ one after another", gain, detail=spread(ratios)))
-        reader = [bench.prepared("reader", prompt, memory=Memory()) for prompt in prompts[:rows]]
-        plain = [bench.prepared("autoregressive", prompt) for prompt in prompts[:rows]]
-        gain, ratios = paired(lambda: _seconds(plain, True), lambda: _seconds(reader, True), pairs)  # noqa: B023
+        gain, ratios = paired(partial(seconds, "autoregressive", rows, True), partial(seconds, "reader", rows, True), pairs)
         report.add(Row(f"reader ÷ plain decoding, {rows} rows in step", gain, detail=spread(ratios)))
 
 
