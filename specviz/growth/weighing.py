@@ -21,12 +21,15 @@ class Weighing:
     """What was seen in this run of both halves."""
 
     def __init__(self) -> None:
-        self._trees, self._accepted = WEIGHT, WEIGHT * TREE
-        self._expected, self._right = WEIGHT, WEIGHT
+        self._trees = self._accepted = self._expected = self._right = 0.0
 
     def bar(self) -> float:
-        """The score from which on the memory is expected to bring more than the network."""
-        return (self._accepted / self._trees) / (self._right / self._expected)
+        """The score from which on the memory is expected to bring more than the network.
+
+        The first guesses never fade: a long run in which one half does nothing leads to no bar without measure.
+        """
+        tree = (self._accepted + WEIGHT * TREE) / (self._trees + WEIGHT)
+        return tree * (self._expected + WEIGHT) / (self._right + WEIGHT)
 
     def learn(self, finished: Round, looked: Draft | None, remembered: bool) -> None:
         """From a round that the memory drafted (``remembered``) or the network; ``looked`` is what the memory offered.

@@ -68,3 +68,13 @@ def test_an_estimate_follows_the_text() -> None:
     for _ in range(60):
         weighing.learn(finished(1, 2, 3, 4), sure, True)
     assert weighing.bar() < high / 2
+
+
+def test_a_long_run_of_failures_leaves_a_bar_that_can_be_drawn() -> None:
+    weighing, sure = Weighing(), guess([1, 2, 3], [0, 1, 2], [1.0, 1.0, 1.0])
+    for _ in range(30_000):
+        weighing.learn(finished(7, 8), sure, False)
+    assert 5 < weighing.bar() < 60
+    for _ in range(30_000):
+        weighing.learn(finished(7), None, False)
+    assert 0 < weighing.bar() < 0.2
