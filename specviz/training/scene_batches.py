@@ -8,7 +8,7 @@ Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch import Tensor
 from specviz.models.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
 from specviz.training import scene_art, scenes
 from specviz.training.scene_names import DESCRIBE, Exchange
-from specviz.training.scene_words import LESSONS, MIXED, Speaker
+from specviz.training.scene_words import LESSONS, MIXED, READING, Speaker
 
 IGNORED = -100
 _BEGINNING = 3
@@ -27,6 +27,8 @@ _BEGINNING = 3
 FRESH, COMBINATIONS, DRAWINGS = "fresh", "combinations", "drawings"
 _HELD_OUT_FROM = 1 << 40
 """Seeds from here on are never trained on."""
+_UNSEEN_FROM = 1 << 39
+"""Seeds from here on are of scenes that are told of while training, and never drawn."""
 KINDS = (*scene_art.NAMES, *scene_art.SHAPES)
 HEADS = {"kind": len(KINDS) + 1, "colour": len(scene_art.COLOURS) + 1, "size": len(scenes.SIZES) + 1, "region": 10}
 """What the dense teacher says of a patch, and how many answers there are; 0 is "nothing here" (or no colour)."""
@@ -35,7 +37,8 @@ HEADS = {"kind": len(KINDS) + 1, "colour": len(scene_art.COLOURS) + 1, "size": l
 @dataclass(frozen=True)
 class Batch:
     """``pixels`` uint8 [scene, row, column, 3]; ``patches`` by head, int64 [scene, visual]; ``long`` and ``short`` tokens
-    with labels, int64 [scene, token] and [scene, question, token]: labels are IGNORED but on answers."""
+    with labels, int64 [scene, token] and [scene, question, token]: labels are IGNORED but on answers. ``read`` and its
+    labels, int64 [page, token], are conversations without a picture."""
 
     pixels: Tensor
     patches: dict[str, Tensor]
@@ -43,6 +46,8 @@ class Batch:
     long_labels: Tensor
     short: Tensor
     short_labels: Tensor
+    read: Tensor | None = None
+    read_labels: Tensor | None = None
 
 
 def held_out(kind: str, number: int) -> scenes.Scene:
@@ -110,6 +115,21 @@ class Writer:
         return [self.conversation(one, place == first) for place, one in enumerate(every)]
 
 
+    def page(self, every: Sequence[Exchange]) -> tuple[list[int], list[int]]:
+        """One conversation about a picture that nobody sees: the first answer says what is looked at, the later ones lean
+        on it. Labels are on answers' last sentences alone, which can be known from what stands there."""
+        tokens: list[int] = []
+        labels: list[int] = []
+        for place, one in enumerate(every):
+            asked, known = self.conversation(replace(one, looked="") if place else one, False)
+            if not place and one.looked:
+                begun = known.index(next(label for label in known if label != IGNORED))
+                known[begun : begun + _BEGINNING] = [IGNORED] * _BEGINNING
+            tokens += [self.user, *asked, self.end]
+            labels += [IGNORED, *known, IGNORED]
+        return tokens, labels
+
+
 def patches_of(scene: scenes.Scene, grid: int) -> dict[str, np.ndarray]:
     """What the middle of every patch shows, by head, int64 [visual]."""
     found = {name: np.zeros((grid, grid), dtype=np.int64) for name in HEADS}
@@ -146,11 +166,34 @@ def batch_of(chosen: Sequence[scenes.Scene], writer: Writer, grid: int, question
     )
 
 
-def batches(writer: Writer, grid: int, size: int, part: int, questions: int, start: int) -> Iterator[list[Batch]]:
-    """Endless updates of ``size`` scenes in parts of ``part``, alike in length; scene numbers from ``start`` on."""
+def pages(chosen: Sequence[scenes.Scene], writer: Writer, questions: int) -> tuple[Tensor, Tensor]:
+    """Conversations about scenes that nobody draws, tokens and labels, int64 [page, token]."""
+    said = []
+    for scene in chosen:
+        speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
+        asked = sorted(speaker.questions(questions, READING), key=lambda one: not one.looked)
+        said.append(writer.page(asked))
+    return _padded([tokens for tokens, _ in said], writer.end), _padded([labels for _, labels in said], IGNORED)
+
+
+def batches(
+    writer: Writer, grid: int, size: int, part: int, questions: int, start: int, reading: int = 0
+) -> Iterator[list[Batch]]:
+    """Endless updates of ``size`` scenes in parts of ``part``, alike in length; scene numbers from ``start`` on.
+
+    ``reading`` is how many pages are read for each scene that is seen; they tell of other scenes.
+    """
     seed = start
     while True:
         chosen = [scenes.compose(seed + place) for place in range(size)]
         seed += size
         chosen.sort(key=lambda scene: len(scene.things))
-        yield [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]
+        made = [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]
+        if reading:
+            unseen = [scenes.compose(_UNSEEN_FROM + reading * (seed - size) + place) for place in range(reading * size)]
+            unseen.sort(key=lambda scene: len(scene.things))
+            cut = -(-len(unseen) // len(made))
+            for place, batch in enumerate(made):
+                read, labels = pages(unseen[place * cut : (place + 1) * cut], writer, questions)
+                made[place] = replace(batch, read=read, read_labels=labels)
+        yield made

@@ -31,6 +31,8 @@ MIXED = (3, 3, 2, 2, 2, 2, 0.7, 1.3)
 side, next to what, the largest, is there."""
 LESSONS = (1, 4, 2, 1, 5, 4, 0.5, 1)
 """The same while it learns: most of what is hardest."""
+READING = (1, 4, 3, 0, 4, 4, 0, 2)
+"""The same where there is no picture, only what was said about it."""
 _LOOKED = {"where", "count", "side", "next"}
 """Kinds of questions whose answer begins with a look at everything."""
 _SIDE_BY_SIDE = 14

@@ -8,7 +8,7 @@ Some combinations and some drawings are kept out of training: see :func:`held_ou
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -140,6 +140,15 @@ def _thing(chance: np.random.Generator, kind: tuple[str, str], region: int) -> T
     ]
     drawing = -1 if kind[1] else int(chance.integers(scene_art.DRAWINGS))
     return Thing(kind[0], size, pixels, middle[0], middle[1], kind[1], drawing)
+
+
+def snapped(scene: Scene) -> Scene:
+    """The scene with every thing in the middle of its region: what can be asked about it follows from the regions."""
+    things = tuple(
+        replace(thing, x=REGION * (thing.region % 3 + 0.5), y=REGION * (thing.region // 3 + 0.5))
+        for thing in scene.things
+    )
+    return replace(scene, things=things)
 
 
 def gap(one: Thing, other: Thing) -> float:

@@ -30,6 +30,9 @@ from specviz.training.scene_batches import HEADS, IGNORED, KINDS, Batch
 PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
 _EMPTY = 0.15
 """What a patch with nothing in it counts, of one that shows something."""
+LONG, SHORT, READ = 0.25, 0.5, 0.5
+"""What descriptions, answers about pictures and answers read off words count. Much of a description is choice of words,
+which nobody can learn and which drowns the rest."""
 _NAMED = 0.5
 """What naming a patch by the language model's own table of words counts, of the dense teacher."""
 
@@ -143,12 +146,25 @@ class Learner(nn.Module):
         return F.cross_entropy(self.model.lm_head(states).float(), words[named])
 
     def word_loss(self, visual: Tensor, batch: Batch) -> Tensor:
-        """Mean cross-entropy over the descriptions' tokens, and over those of the short answers: both count the same,
-        although a description is as long as ten answers."""
+        """Mean cross-entropies over the descriptions' tokens, over those of the short answers, and over those of answers
+        without a picture, each with its own weight: a description is as long as ten answers."""
         hidden = self.read(visual, batch)
         cut = batch.long.shape[1]
-        halves = (hidden[:, :cut], batch.long_labels), (hidden[:, cut:], batch.short_labels.flatten(1))
-        return sum((self._cross_entropy(*half) for half in halves), torch.zeros((), device=visual.device)) / 2
+        total = LONG * self._cross_entropy(hidden[:, :cut], batch.long_labels)
+        total = total + SHORT * self._cross_entropy(hidden[:, cut:], batch.short_labels.flatten(1))
+        if batch.read is None or batch.read_labels is None:
+            return total
+        return total + READ * self._cross_entropy(self.read_pages(batch.read), batch.read_labels)
+
+    def read_pages(self, pages: Tensor) -> Tensor:
+        """Last hidden states [page, token, hidden] of conversations [page, token] without a picture."""
+        rows = self.model.model.text_model.embed_tokens(pages)
+        places = torch.arange(pages.shape[1], device=pages.device)[None].expand(len(pages), -1)
+        with layout(Layout(pages.shape[1], 0, 0)):
+            passed = self.model.model.text_model(
+                inputs_embeds=rows, position_ids=places, use_cache=False, attention_mask=rows.new_zeros(1, 1, 1, 1)
+            )
+        return passed.last_hidden_state
 
     def _cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """Mean over the tokens that have a label; a batch without one counts nothing."""
@@ -208,6 +224,8 @@ def packed_attention(
     query = query * scaling
     (q0, q1, q2), (k0, k1, k2), (v0, v1, v2) = (part.split([*cut, rest], dim=2) for part in (query, key, value))
     prefix = _masked(q0 @ k0.transpose(2, 3)).softmax(-1) @ v0
+    if cut == (query.shape[2], 0):
+        return prefix.transpose(1, 2).contiguous(), None
     far = torch.cat((q1, q2), dim=2) @ k0.transpose(2, 3)
     weights = torch.cat((far[:, :, : how.long], _masked(q1 @ k1.transpose(2, 3))), dim=-1).softmax(-1)
     long = weights[..., : how.prefix] @ v0 + weights[..., how.prefix :] @ v1

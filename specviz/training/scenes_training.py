@@ -35,17 +35,19 @@ class Settings:
     """What may be changed from run to run.
 
     ``minutes`` of training time, ``seeing`` of it (a share) with the dense teacher alone. An update reads ``batch`` scenes,
-    ``part`` at a time on each of ``workers`` cores, with ``questions`` questions each. ``teacher`` is the dense teacher's
+    ``part`` at a time on each of ``workers`` cores, with ``questions`` questions each, and for each of them
+    ``reading`` pages about scenes that are told of and not shown. ``teacher`` is the dense teacher's
     weight while language is learned, ``slower`` what the rate of all that sees is then multiplied by: what language asks of
     it at first is mostly noise. On a processor minutes are those its cores have really worked for this.
     """
 
     minutes: float = 32.0
     seeing: float = 0.25
-    batch: int = 12
+    batch: int = 8
     seeing_batch: int = 32
-    part: int = 12
+    part: int = 8
     questions: int = 6
+    reading: int = 3
     teacher: float = 0.25
     slower: float = 0.25
     peak: float = 0.004
@@ -149,7 +151,8 @@ def _stream(bench: Bench, settings: Settings, progress: trainer.Progress) -> Any
     """Scenes never shown before: their seeds go on from how many there were (``progress.tokens`` counts scenes)."""
     size, questions = (settings.seeing_batch, 1) if bench.stage == SEEING else (settings.batch, settings.questions)
     start = (settings.seed << 32) + progress.tokens
-    return batches(Writer(bench.tokenizer), bench.learner.shape.grid, size, settings.part, questions, start)
+    reading = 0 if bench.stage == SEEING else settings.reading
+    return batches(Writer(bench.tokenizer), bench.learner.shape.grid, size, settings.part, questions, start, reading)
 
 
 def _milestone(bench: Bench, checkpoint: Path, progress: trainer.Progress, loss: float, report: trainer.Report) -> None:
