@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,11 +23,15 @@ from specviz.training.scene_batches import (
     Batch,
     Writer,
     batch_of,
+    batches,
     exchanges,
+    pages,
     patches_of,
     train_tokenizer,
 )
-from specviz.training.scenes_model import Learner, Shape, training_attention
+from specviz.training.scene_names import own_names
+from specviz.training.scene_words import Speaker
+from specviz.training.scenes_model import LONG, READ, SHORT, Learner, Shape, training_attention
 from specviz.training.scenes_training import SEEING, SPEAKING, Bench, Settings
 
 TINY = Shape(width=32, layers=2, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
@@ -82,16 +88,64 @@ def alone_in_the_row(learner: Learner, visual: torch.Tensor, tokens: torch.Tenso
     return text(inputs_embeds=rows, use_cache=False).last_hidden_state[0, 1 + len(visual) :]
 
 
-def test_short_answers_weigh_as_much_as_the_description(tokenizer: Any) -> None:
+def test_descriptions_answers_and_pages_have_their_weights(tokenizer: Any) -> None:
     learner, batch = opened(tokenizer), some(tokenizer)
+    read, read_labels = pages([scenes.compose(seed) for seed in range(3)], Writer(tokenizer), 4)
     cut = batch.long.shape[1]
     with torch.no_grad(), training_attention(learner.model):
         visual = learner.see(batch.pixels)
         hidden = learner.read(visual, batch)
-        found = learner.word_loss(visual, batch)
-    halves = (hidden[:, :cut], batch.long_labels), (hidden[:, cut:], batch.short_labels.flatten(1))
-    own = [F.cross_entropy(learner.model.lm_head(h[y != -100]), y[y != -100]) for h, y in halves]
-    assert torch.allclose(found, sum(own) / 2, atol=1e-5)
+        without = learner.word_loss(visual, batch)
+        found = learner.word_loss(visual, replace(batch, read=read, read_labels=read_labels))
+        told = learner.read_pages(read)
+    parts = (
+        (hidden[:, :cut], batch.long_labels), (hidden[:, cut:], batch.short_labels.flatten(1)), (told, read_labels),
+    )  # fmt: skip
+    own = [F.cross_entropy(learner.model.lm_head(h[y != -100]), y[y != -100]) for h, y in parts]
+    assert torch.allclose(without, LONG * own[0] + SHORT * own[1], atol=1e-5)
+    assert torch.allclose(found, without + READ * own[2], atol=1e-5)
+
+
+def test_a_page_is_read_in_order_and_teaches_last_sentences(tokenizer: Any) -> None:
+    learner, writer = opened(tokenizer), Writer(tokenizer)
+    read, labels = pages([scenes.compose(seed) for seed in range(12)], writer, 4)
+    with torch.no_grad():
+        with training_attention(learner.model):
+            found = learner.read_pages(read)
+        text = learner.model.model.text_model
+        alone = text(inputs_embeds=text.embed_tokens(read), use_cache=False).last_hidden_state
+    assert torch.allclose(found, alone, atol=2e-4)
+    for tokens, known in zip(read.tolist(), labels.tolist(), strict=True):
+        taught = [place for place, label in enumerate(known) if label != -100]
+        assert all(known[place] in (tokens[place + 1], writer.end) for place in taught)
+        answers = "".join(tokenizer.decode([known[place]]) for place in taught).split("<|end|>")[:-1]
+        assert len(answers) >= 2 and all(answer.endswith(".") and answer.count(".") == 1 for answer in answers)
+    looks = [row.index(next(label for label in row if label != -100)) for row in labels.tolist()]
+    assert max(looks) > 30  # the look itself is given
+
+
+def test_what_is_asked_of_a_page_can_be_read_off_it() -> None:
+    sides = 0
+    for seed in range(60):
+        scene = scenes.snapped(scenes.compose(seed))
+        assert [thing.region for thing in scene.things] == [thing.region for thing in scenes.compose(seed).things]
+        place = {name: divmod(thing.region, 3) for name, thing in zip(own_names(scene), scene.things, strict=True)}
+        for one in Speaker(scene, np.random.default_rng(seed)).questions(6, (0, 0, 0, 0, 1, 0, 0, 0)):
+            found = re.match(r"The (.+) (?:is|are) (left of|right of|above|below) the (.+)\.", one.answer)
+            assert found is not None
+            mine, word, other = place[found[1]], found[2], place[found[3]]
+            true = {"left of": mine[1] < other[1], "right of": mine[1] > other[1], "above": mine[0] < other[0]}
+            assert true.get(word, mine[0] > other[0])
+            sides += 1
+    assert sides > 50
+
+
+def test_pages_come_with_the_scenes_and_tell_of_others(tokenizer: Any) -> None:
+    parts = next(batches(Writer(tokenizer), TINY.grid, 4, 2, 3, 7, reading=2))
+    assert [tuple(part.read.shape[:1]) for part in parts] == [(4,), (4,)]
+    again = next(batches(Writer(tokenizer), TINY.grid, 4, 2, 3, 7, reading=2))
+    assert all(torch.equal(one.read, other.read) for one, other in zip(parts, again, strict=True))
+    assert next(batches(Writer(tokenizer), TINY.grid, 4, 2, 3, 7))[0].read is None
 
 
 def test_patches_learn_the_words_for_what_they_show(tokenizer: Any) -> None:
