@@ -7,7 +7,7 @@ Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,7 +55,7 @@ def held_out(kind: str, number: int) -> scenes.Scene:
     return scenes.compose(_HELD_OUT_FROM + number, combinations=kind == COMBINATIONS, drawings=kind == DRAWINGS)
 
 
-def exchanges(scene: scenes.Scene, count: int, weights: Sequence[float] = MIXED) -> list[Exchange]:
+def exchanges(scene: scenes.Scene, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
     """The description and up to ``count`` questions of kinds as frequent as ``weights``, worded by the scene's own seed."""
     speaker = Speaker(scene, np.random.default_rng([scene.seed, 11]))
     return [speaker.describe(), *speaker.questions(count, weights)]

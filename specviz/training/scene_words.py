@@ -6,7 +6,7 @@ ask only about things whose name is theirs alone in the scene.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -26,12 +26,11 @@ from specviz.training.scene_names import (
 )
 from specviz.training.scenes import Scene, Thing, overlapping
 
-MIXED = (3, 3, 2, 2, 2, 2, 0.7, 1.3)
-"""How often each kind of question is asked, in the order of ``Speaker.questions``: what, where, how many, which colour, which
-side, next to what, the largest, is there."""
-LESSONS = (1, 4, 2, 1, 5, 4, 0.5, 1)
+MIXED = {"what": 3, "where": 3, "count": 2, "colour": 2, "side": 2, "next": 2, "largest": 0.7, "there": 1.3}
+"""How often each kind of question is asked."""
+LESSONS = {"what": 1, "where": 4, "count": 2, "colour": 1, "side": 5, "next": 4, "largest": 0.5, "there": 1}
 """The same while it learns: most of what is hardest."""
-READING = (1, 4, 3, 0, 4, 4, 0, 2)
+READING = {"what": 1, "where": 4, "count": 3, "side": 4, "next": 4, "there": 2}
 """The same where there is no picture, only what was said about it."""
 _LOOKED = {"where", "count", "side", "next"}
 """Kinds of questions whose answer begins with a look at everything."""
@@ -125,17 +124,20 @@ class Speaker:
         first, second = (self.scene.things[place] for place in order[:2])
         return order[0] if first.size != second.size and self.names[order[0]] else None
 
-    def questions(self, count: int, weights: Sequence[float] = MIXED) -> list[Exchange]:
-        """Up to ``count`` different questions, of mixed kinds."""
-        makers: list[Callable[[], Exchange | None]] = [
-            self.what, self.where, self.count, self.colour, self.side, self.next_to, self.largest_thing, self.is_there,
-        ]  # fmt: skip
-        share = np.array(weights) / sum(weights)
+    def questions(self, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
+        """Up to ``count`` different questions, of kinds as frequent as ``weights``."""
+        makers: dict[str, Callable[[], Exchange | None]] = {
+            "what": self.what, "where": self.where, "count": self.count, "colour": self.colour, "side": self.side,
+            "next": self.next_to, "largest": self.largest_thing, "there": self.is_there,
+        }  # fmt: skip
+        kinds = list(makers)
+        share = np.array([weights.get(kind, 0.0) for kind in kinds])
+        share /= share.sum()
         found: dict[str, Exchange] = {}
         for _ in range(4 * count):
             if len(found) == count:
                 break
-            made = makers[int(self.chance.choice(len(makers), p=share))]()
+            made = makers[kinds[int(self.chance.choice(len(kinds), p=share))]]()
             if made is not None:
                 looked = self.looked() if made.kind in _LOOKED else ""
                 found.setdefault(made.question, replace(made, looked=looked))

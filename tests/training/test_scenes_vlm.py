@@ -130,7 +130,7 @@ def test_what_is_asked_of_a_page_can_be_read_off_it() -> None:
         scene = scenes.snapped(scenes.compose(seed))
         assert [thing.region for thing in scene.things] == [thing.region for thing in scenes.compose(seed).things]
         place = {name: divmod(thing.region, 3) for name, thing in zip(own_names(scene), scene.things, strict=True)}
-        for one in Speaker(scene, np.random.default_rng(seed)).questions(6, (0, 0, 0, 0, 1, 0, 0, 0)):
+        for one in Speaker(scene, np.random.default_rng(seed)).questions(6, {"side": 1}):
             found = re.match(r"The (.+) (?:is|are) (left of|right of|above|below) the (.+)\.", one.answer)
             assert found is not None
             mine, word, other = place[found[1]], found[2], place[found[3]]
