@@ -8,6 +8,7 @@ Axis names: ``token``, ``hidden``, ``row``, ``column``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -50,6 +51,7 @@ class CrossDrafter(FeatureDrafter):
         self._embeddings: Tensor | None = None
         self._map: Mapping[str, Any] | None = None
         self._rows: list[tuple[tuple[int, ...], Tensor]] = []
+        self._aside: AbstractContextManager[None] = nullcontext()
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         if prefill is None:
@@ -57,8 +59,11 @@ class CrossDrafter(FeatureDrafter):
         self._kept = self._chosen(prefill.hidden)
         kept = frozenset(self._kept)
         view = self._view = View(self._layout.length, [one for one in self._layout.visual if one not in kept])
-        self._map = self._looking.story(prefill.hidden) if context.story else None
-        self._stepper = self._shared.watching() if context.story else self._shared
+        self._aside, self._map = context.aside, None
+        if context.story:
+            with context.aside:
+                self._map = self._looking.story(prefill.hidden)
+        self._stepper = self._shared.watching(context.aside) if context.story else self._shared
         self._stepper.reach(len(context.ids) + context.room + 2)
         prefill = view.prefill(prefill)
         self._embeddings = prefill.hidden[EMBEDDINGS]
@@ -81,7 +86,8 @@ class CrossDrafter(FeatureDrafter):
         """As the feature drafter's, on the shortened prompt."""
         assert self._view is not None
         found = super().logits(self._view.context(context), tokens, parents, nodes)
-        self._take(tokens, parents, nodes)
+        with context.aside:
+            self._take(tokens, parents, nodes)
         return found
 
     def _take(self, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> None:
@@ -117,7 +123,8 @@ class CrossDrafter(FeatureDrafter):
         return None if self._embeddings is None else self._embeddings[first : first + len(tokens)]
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        told: dict[str, Any] = {"looks": [self._look(path, row) for path, row in self._rows[:ROWS]]}
+        with self._aside:
+            told: dict[str, Any] = {"looks": [self._look(path, row) for path, row in self._rows[:ROWS]]}
         self._rows = []
         if self._map is not None:
             told, self._map = {**self._map, **told}, None
@@ -129,11 +136,10 @@ class CrossDrafter(FeatureDrafter):
         Column c holds the thought about the view's token c - 1.
         """
         assert self._view is not None
-        kept = self._view.kept
-        at = {place: row[1 + index] for index, place in enumerate(kept) if place in frozenset(self._kept)}
-        values = torch.stack(list(at.values())) if at else row[:0]
+        pictured = frozenset(self._kept)
+        columns = {place: 1 + index for index, place in enumerate(self._view.kept) if place in pictured}
+        values, places = row[list(columns.values())], list(columns)
         best = values.topk(min(ARCS, len(values)))
-        places = list(at)
         looks = [
             [places[index], round(weight, 4)]
             for index, weight in zip(best.indices.tolist(), best.values.tolist(), strict=True)

@@ -9,6 +9,7 @@ Axis names: ``row``, ``hidden``, ``kv`` (heads of keys), ``size`` (of a head), `
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -52,6 +53,7 @@ class CrossStepper:
         self.config: CrossConfig = net.config
         self.draft_ids = net.draft_ids
         self.watched: list[Tensor] | None = None
+        self._aside: AbstractContextManager[None] = nullcontext()
         self._net, self._layout = net, layout
         self._embedding, self._rotary = net.embedding, net.rotary
         self._first, self._last = (_folded(layer, layout, 1.0, 1.0) for layer in (net.first, net.last))
@@ -67,11 +69,11 @@ class CrossStepper:
         """The same drafter with its gates shut."""
         return CrossStepper(self._net, self._layout, open_gates=False)
 
-    def watching(self) -> CrossStepper:
-        """A twin for one run that keeps what its rows look at."""
+    def watching(self, aside: AbstractContextManager[None]) -> CrossStepper:
+        """A twin for one run that keeps what its rows look at, in time that is counted ``aside``."""
         twin = object.__new__(CrossStepper)
         twin.__dict__.update(self.__dict__)
-        twin.watched = []
+        twin.watched, twin._aside = [], aside
         return twin
 
     def open(self, capacity: int) -> CrossCache:
@@ -140,7 +142,8 @@ class CrossStepper:
         fresh = self._unit(mixed[:, : config.kv_heads]) * self._k_norm
         keys, values = cache.put(column, fresh, mixed[:, config.kv_heads :])
         if self.watched is not None:
-            self.watched.append(self._looks(queries, keys, mask))
+            with self._aside:
+                self.watched.append(self._looks(queries, keys, mask))
         return self._finish(self._reading, x, attend(queries, keys, values, mask))
 
     def _looks(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:

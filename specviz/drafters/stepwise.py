@@ -94,16 +94,22 @@ class Comparing(StepwiseDrafter):
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        self._bare.begin(context, prefill)
+        with context.aside:
+            self._bare.begin(context, prefill)
 
     def observe(self, finished: Round) -> None:
+        with finished.context.aside:
+            self._compare(finished)
+        super().observe(finished)
+        with finished.context.aside:
+            self._bare.observe(finished)
+
+    def _compare(self, finished: Round) -> None:
         emitted = list(finished.emitted[:DEPTHS])
         for right, drafter in zip(self._right, (self, self._bare), strict=True):
             for depth, guess in enumerate(drafter.guesses(finished.context, emitted)):
                 right[depth] += guess == emitted[depth]
                 self._asked[depth] += drafter is self
-        super().observe(finished)
-        self._bare.observe(finished)
 
     def close(self) -> None:
         super().close()

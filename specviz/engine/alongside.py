@@ -1,6 +1,7 @@
 """A controller that drafts with one drafter and, where somebody looks, lets the target score another one's tree as well.
 
-The second tree never reaches the output. It is scored in a session of its own, which costs about one more round.
+The second tree never reaches the output. It is scored in a session of its own, which costs about one more round: time
+aside, which is not the step's.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ class Alongside:
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._main.begin(context, prefill)
         if context.story:
-            self._other.begin(context, prefill)
-            capacity = min(self._target.context_length, len(context.ids) + context.room)
-            self._session = self._target.open(capacity)
+            with context.aside:
+                self._other.begin(context, prefill)
+                capacity = min(self._target.context_length, len(context.ids) + context.room)
+                self._session = self._target.open(capacity)
 
     def draft(self, context: Context) -> Draft:
         draft = self._main.draft(context)
-        self.latest = None if self._session is None else self._second(self._session, context)
+        if self._session is not None:
+            with context.aside:
+                self.latest = self._second(self._session, context)
         return draft
 
     def _second(self, session: Session, context: Context) -> tuple[Draft, TargetPass]:
@@ -42,7 +46,8 @@ class Alongside:
     def observe(self, finished: Round) -> None:
         self._main.observe(finished)
         if self._session is not None:
-            self._other.observe(finished)
+            with finished.context.aside:
+                self._other.observe(finished)
 
     def close(self) -> None:
         session, self._session = self._session, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from types import TracebackType
 
 import torch
 
@@ -12,21 +13,56 @@ from specviz.trace.schema import Nanoseconds
 _PHASES = ("draft", "verify", "judge", "commit")
 
 
+class Aside:
+    """Time that a run spends only because somebody looks: on what another drafter would have said, say.
+
+    It is no part of the method, and so not of the steps; they tell it apart. On a GPU the work inside is waited for.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._since = 0
+        self.spent = 0
+
+    def __enter__(self) -> None:
+        self._since = self._now()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.spent += self._now() - self._since
+
+    def _now(self) -> int:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        return time.perf_counter_ns()
+
+
 @dataclass
 class Stopwatch:
-    """Marks the end of each phase of one step. A phase may be marked more than once; its parts add up."""
+    """Marks the end of each phase of one step. A phase may be marked more than once; its parts add up.
+
+    What ``aside`` has spent meanwhile belongs to no phase.
+    """
 
     device: torch.device
+    aside: Aside | None = None
     _started: int = 0
-    _marks: list[tuple[str, int | torch.cuda.Event]] = field(default_factory=list)
+    _marks: list[tuple[str, int | torch.cuda.Event, int]] = field(default_factory=list)
     _first: int | torch.cuda.Event = 0
     _ended: int = 0
+    _before: int = 0
+    _after: int = 0
 
     def start(self, carried: int = 0) -> None:
         """A new step begins. ``carried`` nanoseconds of host work since the last one are counted to it."""
         self._marks = []
         self._started = time.perf_counter_ns() - carried
+        self._before = self._aside()
         self._first = self._now()
+
+    def _aside(self) -> int:
+        return 0 if self.aside is None else self.aside.spent
 
     def _now(self) -> int | torch.cuda.Event:
         if self.device.type != "cuda":
@@ -37,21 +73,22 @@ class Stopwatch:
 
     def mark(self, phase: str) -> None:
         """``phase`` ("draft", "verify", "judge", "commit") ends here, having begun at the mark before."""
-        self._marks.append((phase, self._now()))
+        self._marks.append((phase, self._now(), self._aside()))
 
     def stop(self) -> None:
         """The step ends: the wall time since :meth:`start` is its length."""
-        self._ended = time.perf_counter_ns()
+        self._ended, self._after = time.perf_counter_ns(), self._aside()
 
     def read(self) -> Nanoseconds:
         """The phases, and as ``host`` the rest of the wall time. On CUDA the events must have passed."""
         spent = dict.fromkeys(_PHASES, 0)
-        before = self._first
-        for phase, mark in self._marks:
-            spent[phase] += self._between(before, mark)
-            before = mark
-        wall = self._ended - self._started
-        return Nanoseconds(**spent, host=max(0, wall - sum(spent.values())))
+        before, told = self._first, self._before
+        for phase, mark, aside in self._marks:
+            spent[phase] += max(0, self._between(before, mark) - (aside - told))
+            before, told = mark, aside
+        aside = self._after - self._before
+        wall = self._ended - self._started - aside
+        return Nanoseconds(**spent, host=max(0, wall - sum(spent.values())), aside=aside)
 
     @staticmethod
     def _between(before: int | torch.cuda.Event, after: int | torch.cuda.Event) -> int:

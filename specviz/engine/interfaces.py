@@ -6,6 +6,7 @@ Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -99,6 +100,8 @@ class Context:
     """Deepest node that the context window still has a place for."""
     story: bool = True
     """Whether anybody will look: notes that cost time are made only then."""
+    aside: AbstractContextManager[None] = field(default_factory=nullcontext)
+    """What is done inside is only for those who look: its time is not the method's."""
 
     @property
     def position(self) -> int:

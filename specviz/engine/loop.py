@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from specviz.engine.clock import Stopwatch
+from specviz.engine.clock import Aside, Stopwatch
 from specviz.engine.interfaces import Composition, Context, Draft, Round, Session, Target, TargetPass, Verdict
 from specviz.engine.recorder import Pending, Recorder
 from specviz.engine.sampling import Noise, Warp
@@ -71,6 +71,7 @@ class Decoding:
         self.ids = list(self.prompt)
         self._round = 0
         self._recording_ns = 0
+        self._aside = Aside(self.target.device)
         self._waiting: Pending | None = None
 
     def steps(self) -> Iterator[Step]:
@@ -133,6 +134,7 @@ class Decoding:
             device=self.target.device,
             room=self.target.context_length - len(self.ids),
             story=self.recorder.story,
+            aside=self._aside,
         )
 
     def _prefill(self, session: Session) -> None:
@@ -143,14 +145,14 @@ class Decoding:
         self.composition.controller.begin(self._context(), found)
         if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
-        self.outcome.prefill_ns = time.perf_counter_ns() - started
+        self.outcome.prefill_ns = time.perf_counter_ns() - started - self._aside.spent
 
     def _rounds(self, session: Session) -> Iterator[Step]:
         """Rounds until done. On CUDA a step is made while the next pass runs, so it is yielded one round later."""
         deferred = self.target.device.type == "cuda"
         stop: str | None = None
         while stop is None and not self.cancel.is_set():
-            clock = Stopwatch(self.target.device)
+            clock = Stopwatch(self.target.device, self._aside)
             clock.start(self._recording_ns)
             context = self._context()
             draft, scored = self._propose(session, context, clock)

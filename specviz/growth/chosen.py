@@ -7,6 +7,7 @@ did not draft, so the choice has full information. A chooser that is not informe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Protocol
@@ -86,9 +87,10 @@ class Chosen:
         settled: list[list[float]] = []
         judged: list[Judged] = []
         if self.chooser.informed or context.story:
-            laws = self._laws(finished)
-            judged = [arm.drafter.judged(context, emitted, laws) for arm in self.arms]
-            settled = self._settle(context.position + 1, len(emitted), judged)
+            with nullcontext() if self.chooser.informed else context.aside:
+                laws = self._laws(finished)
+                judged = [arm.drafter.judged(context, emitted, laws) for arm in self.arms]
+                settled = self._settle(context.position + 1, len(emitted), judged)
         for losses in settled:
             self.chooser.learn(losses)
         for arm in self.arms:

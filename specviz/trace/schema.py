@@ -85,13 +85,15 @@ class Bonus:
 
 @dataclass(frozen=True, slots=True)
 class Nanoseconds:
-    """Where the time of one step went, in nanoseconds. ``host`` is the rest of the step's wall time."""
+    """Where the time of one step went, in nanoseconds. ``host`` is the rest of the step's wall time but for ``aside``:
+    that went into what is only shown, and is in no total."""
 
     draft: int = 0
     verify: int = 0
     judge: int = 0
     commit: int = 0
     host: int = 0
+    aside: int = 0
 
     @property
     def total(self) -> int:

@@ -128,7 +128,7 @@ def _step(step: Step) -> dict[str, Any]:
         "emitted": step.emitted,
         "pieces": step.pieces,
         "rule": step.rule,
-        "time": [getattr(step.time, phase) for phase in PHASES],
+        "time": [*(getattr(step.time, phase) for phase in PHASES), *([step.time.aside] if step.time.aside else [])],
         "draft_calls": step.draft_calls,
         "verified": step.verified,
         "padded": step.padded,

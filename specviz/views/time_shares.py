@@ -29,6 +29,9 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
         if steps
         else "no finished steps yet"
     )
+    aside = sum(step.time.aside for step in trace.steps) / steps if steps else 0.0
+    if aside:
+        subtitle += f"; what is only shown took {duration(aside)} more, which is not counted"
     made = figure(look, "Where the time of a step goes", subtitle, width=720, height=330, bargap=0.38)
     made.add_bar(
         orientation="h",

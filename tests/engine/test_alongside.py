@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from tests.tiny import Decoded, decode, tiny_target
 
@@ -11,7 +13,7 @@ from specviz.drafters.prompt_copy import PromptCopy
 from specviz.drafters.silent import Silent
 from specviz.engine.alongside import Alongside
 from specviz.engine.controller import Steady
-from specviz.engine.interfaces import Composition
+from specviz.engine.interfaces import Composition, Context, Round, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.growth.copied import Copied
 from specviz.growth.root import RootOnly
@@ -70,3 +72,22 @@ def test_the_text_is_that_of_the_run_alone(warp: Warp) -> None:
 def test_nobody_looking_means_no_second_session() -> None:
     assert compared(copying(), Warp(), level="off")[1] == [1, 0]
     assert compared(copying(), Warp())[1] == [2, 0], "and what was opened is closed again"
+
+
+class Slow(Silent):
+    """Says nothing, and takes its time over it."""
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        time.sleep(0.05)
+
+    def observe(self, finished: Round) -> None:
+        time.sleep(0.03)
+
+
+def test_what_is_only_shown_is_told_apart_from_the_step() -> None:
+    run, _ = compared(Steady(Slow(), RootOnly()), Warp())
+    assert all(step.time.aside > 30_000_000 for step in run.steps)
+    typical = sorted(step.time.total for step in run.steps)[len(run.steps) // 2]
+    assert typical < 30_000_000, "the second drafter's sleep is in no phase"
+    alone = decode(tiny_target(), Composition(copying(), Match()), PROMPT, 60, Warp())
+    assert all(step.time.aside == 0 for step in alone.steps)

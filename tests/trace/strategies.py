@@ -26,7 +26,7 @@ NUMBER_SMALL = st.floats(-1e6, 1e6).map(wire.rounded)
 DATA = st.dictionaries(TEXT.filter(lambda key: key != "type"), FREE, max_size=3)
 NOTE = st.builds(Note, st.text("abc_", min_size=1, max_size=8), DATA)
 PARAMETERS = st.dictionaries(TEXT, st.booleans() | st.integers(0, 99) | TEXT, max_size=3)
-TIME = st.builds(Nanoseconds, NS, NS, NS, NS, NS)
+TIME = st.builds(Nanoseconds, NS, NS, NS, NS, NS, NS)
 RUN = st.builds(
     Run, modality=st.sampled_from(MODALITIES), target=TEXT, method=st.text("abc_", min_size=1, max_size=9), title=TEXT,
     exactness=st.sampled_from(EXACTNESS), parameters=PARAMETERS,
