@@ -27,6 +27,8 @@ _BEGINNING = 3
 FRESH, COMBINATIONS, DRAWINGS = "fresh", "combinations", "drawings"
 _HELD_OUT_FROM = 1 << 40
 """Seeds from here on are never trained on."""
+_DRILLS = 0.7
+"""Of the pages, those that are drills."""
 _UNSEEN_FROM = 1 << 39
 """Seeds from here on are of scenes that are told of while training, and never drawn."""
 KINDS = (*scene_art.NAMES, *scene_art.SHAPES)
@@ -130,6 +132,20 @@ class Writer:
         return tokens, labels
 
 
+    def drill(self, look: str, every: Sequence[tuple[str, str]]) -> tuple[list[int], list[int]]:
+        """A look, then questions and answers in a few words; labels are on the answers."""
+        tokens = [self.user, self.assistant, *self._ids(look)]
+        labels = [IGNORED] * len(tokens)
+        for question, answer in every:
+            asked, known = self._ids(question), self._ids(answer)
+            tokens += [*asked, *known]
+            labels += [*[IGNORED] * (len(asked) - 1), *known, IGNORED]
+        return tokens, labels
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.backend.encode(text, add_special_tokens=False).ids)
+
+
 def patches_of(scene: scenes.Scene, grid: int) -> dict[str, np.ndarray]:
     """What the middle of every patch shows, by head, int64 [visual]."""
     found = {name: np.zeros((grid, grid), dtype=np.int64) for name in HEADS}
@@ -167,10 +183,13 @@ def batch_of(chosen: Sequence[scenes.Scene], writer: Writer, grid: int, question
 
 
 def pages(chosen: Sequence[scenes.Scene], writer: Writer, questions: int) -> tuple[Tensor, Tensor]:
-    """Conversations about scenes that nobody draws, tokens and labels, int64 [page, token]."""
+    """Drills and conversations about scenes that nobody draws, tokens and labels, int64 [page, token]."""
     said = []
     for scene in chosen:
         speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
+        if speaker.chance.random() < _DRILLS:
+            said.append(writer.drill(speaker.looked(), speaker.drill(4 * questions)))
+            continue
         asked = sorted(speaker.questions(questions, READING), key=lambda one: not one.looked)
         said.append(writer.page(asked))
     return _padded([tokens for tokens, _ in said], writer.end), _padded([labels for _, labels in said], IGNORED)

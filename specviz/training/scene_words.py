@@ -34,6 +34,7 @@ READING = {"what": 1, "where": 4, "count": 3, "side": 4, "next": 4, "there": 2}
 """The same where there is no picture, only what was said about it."""
 _LOOKED = {"where", "count", "side", "next"}
 """Kinds of questions whose answer begins with a look at everything."""
+_SIDES = ("left of", "right of", "above", "below")
 _SIDE_BY_SIDE = 14
 """Pixels that one thing must be further left, or higher, for the words to be said."""
 
@@ -152,10 +153,47 @@ class Speaker:
     def looked(self) -> str:
         """Every thing with its place, in reading order: what most answers begin with.
 
-        The place stands behind the name: what followed a word earlier is what attention finds most easily.
+        The place stands before the name, so that what stands at the name can know it.
         """
-        listed = [f"{a(named(thing))} {at(thing.region)}" for thing in self.scene.things]
+        listed = [f"{at(thing.region)} {a(named(thing))}" for thing in self.scene.things]
         return cap(_and(listed)) + "."
+
+    def drill(self, count: int) -> list[tuple[str, str]]:
+        """Up to ``count`` shortest questions with their answers, to be read off one look: where, how many, whether, which
+        side. None comes twice: its answer would stand there already.
+
+        A sentence asks once in twenty tokens for what a drill asks for in four. Names are found by looking for the same
+        word, and that is learned only from very many cases.
+        """
+        makers = (self._drill_where, self._drill_count, self._drill_there, self._drill_side)
+        found: dict[str, str] = {}
+        for _ in range(2 * count):
+            made = makers[int(self.chance.choice(len(makers), p=(0.35, 0.2, 0.2, 0.25)))]()
+            if made is not None and len(found) < count:
+                found.setdefault(*made)
+        return list(found.items())
+
+    def _drill_where(self) -> tuple[str, str] | None:
+        place = self._one()
+        return None if place is None else (f" {self.names[place]}", f" {at(self.scene.things[place].region)}.")
+
+    def _drill_count(self) -> tuple[str, str]:
+        name = self._some_name(0.3)
+        return f" {plural(name, 2)}", f" {NUMBERS[sum(thing.name == name for thing in self.scene.things)]}."
+
+    def _drill_there(self) -> tuple[str, str]:
+        name = self._some_name(0.5)
+        return f" {name}?", f" {'Yes' if any(thing.name == name for thing in self.scene.things) else 'No'}."
+
+    def _drill_side(self) -> tuple[str, str] | None:
+        made = self.side()
+        if made is None:
+            return None
+        first, word, second = made.answer.partition(next(word for word in _SIDES if f" {word} the " in made.answer))
+        first = first.removeprefix("The ").removesuffix(" is ").removesuffix(" are ")
+        second = second.removeprefix(" the ").removesuffix(".")
+        level = "level" if word in ("left of", "right of") else "height"
+        return f" {first}, {second}, {level}:", f" {word}."
 
     def what(self) -> Exchange | None:
         """What is in a region; sometimes one with nothing in it."""

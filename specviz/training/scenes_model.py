@@ -30,7 +30,7 @@ from specviz.training.scene_batches import HEADS, IGNORED, KINDS, Batch
 PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
 _EMPTY = 0.15
 """What a patch with nothing in it counts, of one that shows something."""
-LONG, SHORT, READ = 0.25, 0.5, 0.5
+LONG, SHORT, READ = 0.25, 0.5, 0.75
 """What descriptions, answers about pictures and answers read off words count. Much of a description is choice of words,
 which nobody can learn and which drowns the rest."""
 _NAMED = 0.5

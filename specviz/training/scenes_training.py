@@ -43,11 +43,11 @@ class Settings:
 
     minutes: float = 32.0
     seeing: float = 0.25
-    batch: int = 8
+    batch: int = 6
     seeing_batch: int = 32
-    part: int = 8
+    part: int = 6
     questions: int = 6
-    reading: int = 3
+    reading: int = 4
     teacher: float = 0.25
     slower: float = 0.25
     peak: float = 0.004
