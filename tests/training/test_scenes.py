@@ -121,9 +121,39 @@ def test_answers_that_compare_or_find_begin_with_a_look_at_everything() -> None:
             if one.looked:
                 looked += 1
                 words = one.looked.lower()
-                places = [words.find(f"{a(named(thing))} {at(thing.region)}") for thing in scene.things]
+                places = [words.find(f"{at(thing.region)} {a(named(thing))}") for thing in scene.things]
                 assert -1 not in places and places == sorted(places) and words.count(".") == 1
     assert looked > 60
+
+
+def test_a_drill_asks_once_for_what_can_be_read_off_a_look() -> None:
+    kinds = set()
+    for seed in range(80):
+        scene = scenes.snapped(scenes.compose(seed))
+        speaker = Speaker(scene, np.random.default_rng(seed))
+        found = speaker.drill(16)
+        look = speaker.looked().lower()
+        assert len({question for question, _ in found}) == len(found) and found
+        for question, answer in found:
+            if question.endswith("?"):
+                kinds.add("there")
+                assert (answer == " Yes.") == any(thing.name == question[1:-1] for thing in scene.things)
+            elif question.endswith(":"):
+                kinds.add("side")
+                first, second, axis = question[1:-1].split(", ")
+                place = {name: divmod(thing.region, 3) for name, thing in zip(speaker.names, scene.things, strict=True)}
+                mine, other = (place[one][axis == "level"] for one in (first, second))
+                assert answer[1:-1] == {"level": ("left of", "right of"), "height": ("above", "below")}[axis][mine > other]
+            elif answer[1:-1] in NUMBERS:
+                kinds.add("count")
+                counted = [thing for thing in scene.things if plural(thing.name, 2) == question[1:]]
+                assert NUMBERS[len(counted)] == answer[1:-1]
+            else:
+                kinds.add("where")
+                place = look.find(answer[1:-1] + " a")
+                place = place if place >= 0 else look.find(answer[1:-1] + " some")
+                assert place >= 0 and question[1:] in look[place:]
+    assert kinds == {"there", "side", "count", "where"}
 
 
 def test_what_was_looked_at_is_not_what_was_asked() -> None:
