@@ -23,7 +23,7 @@ from specviz.training.material import Material, material
 from specviz.training.registry import WEIGHTS, Job
 from specviz.training.small_draft import cores
 
-MEASURED = (60, 1000)
+MEASURED = (240, 4000)
 """Held-out greedy dialogues, and steps at most."""
 PLACES = 32
 SAMPLED = (12, 9)
