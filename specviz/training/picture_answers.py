@@ -95,7 +95,7 @@ class Answered:
     @property
     def right(self) -> bool:
         said = _plain(self.said)
-        last = said if self.asked.kind == "describe" else said.rstrip(".").rsplit(". ", 1)[-1] + "."
+        last = said if self.asked.kind == "describe" else re.split("[.?] ", said.rstrip("."))[-1] + "."
         return last == _plain(self.asked.answer)
 
 

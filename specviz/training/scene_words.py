@@ -160,15 +160,15 @@ class Speaker:
 
     def drill(self, count: int) -> list[tuple[str, str]]:
         """Up to ``count`` shortest questions with their answers, to be read off one look: where, how many, whether, which
-        side. None comes twice: its answer would stand there already.
+        side, next to what. None comes twice: its answer would stand there already.
 
         A sentence asks once in twenty tokens for what a drill asks for in four. Names are found by looking for the same
         word, and that is learned only from very many cases.
         """
-        makers = (self._drill_where, self._drill_count, self._drill_there, self._drill_side)
+        makers = (self._drill_where, self._drill_count, self._drill_there, self._drill_side, self._drill_next)
         found: dict[str, str] = {}
         for _ in range(2 * count):
-            made = makers[int(self.chance.choice(len(makers), p=(0.35, 0.2, 0.2, 0.25)))]()
+            made = makers[int(self.chance.choice(len(makers), p=(0.2, 0.15, 0.15, 0.2, 0.3)))]()
             if made is not None and len(found) < count:
                 found.setdefault(*made)
         return list(found.items())
@@ -184,6 +184,11 @@ class Speaker:
     def _drill_there(self) -> tuple[str, str]:
         name = self._some_name(0.5)
         return f" {name}?", f" {'Yes' if any(thing.name == name for thing in self.scene.things) else 'No'}."
+
+    def _drill_next(self) -> tuple[str, str] | None:
+        place = self._one()
+        nearest = None if place is None else self._nearest(place)
+        return None if place is None or nearest is None else (f" {self.names[place]}, next:", f" {a(named(nearest))}.")
 
     def _drill_side(self) -> tuple[str, str] | None:
         made = self.side()
@@ -238,7 +243,8 @@ class Speaker:
             f"How many {plural(word, 2)} are in the picture?",
         )  # fmt: skip
         verb = "is" if many == 1 else "are"
-        return Exchange("count", question, f"There {verb} {NUMBERS[many]} {plural(word, many)}.")
+        answer = f"There {verb} {NUMBERS[many]} {plural(word, many)}."
+        return Exchange("count", question, answer, again=f"{cap(plural(word, 2))}?")
 
     def _some_name(self, absent: float) -> str:
         """The name of something in the scene, or with this chance of something that may not be there."""
@@ -279,17 +285,20 @@ class Speaker:
     def next_to(self) -> Exchange | None:
         """The nearest other thing, where one is plainly the nearest."""
         place = self._one()
-        if place is None or len(self.scene.things) < 2:
+        nearest = None if place is None else self._nearest(place)
+        if place is None or nearest is None:
             return None
+        name = self.names[place]
+        question = self.pick(f"What is next to the {name}?", f"Which thing is nearest to the {name}?")
+        return Exchange("next", question, f"Next to the {name} there {is_are(nearest.name)} {a(named(nearest))}.")
+
+    def _nearest(self, place: int) -> Thing | None:
+        """The other thing that is plainly the nearest, if any is."""
         mine = self.scene.things[place]
         others = [one for at_place, one in enumerate(self.scene.things) if at_place != place]
         others.sort(key=lambda one: (one.x - mine.x) ** 2 + (one.y - mine.y) ** 2)
         far = [((one.x - mine.x) ** 2 + (one.y - mine.y) ** 2) ** 0.5 for one in others]
-        if len(far) > 1 and far[1] - far[0] < 10:
-            return None
-        name = self.names[place]
-        question = self.pick(f"What is next to the {name}?", f"Which thing is nearest to the {name}?")
-        return Exchange("next", question, f"Next to the {name} there {is_are(others[0].name)} {a(named(others[0]))}.")
+        return None if not others or (len(far) > 1 and far[1] - far[0] < 10) else others[0]
 
     def largest_thing(self) -> Exchange | None:
         """The largest thing."""
@@ -304,6 +313,5 @@ class Speaker:
         name = self._some_name(0.5)
         there = any(thing.name == name for thing in self.scene.things)
         question = f"{cap(is_are(name))} there {a(name).replace('some', 'any')} in the picture?"
-        return Exchange(
-            "count", question, f"{'Yes' if there else 'No'}, there {is_are(name)} {a(name) if there else 'no ' + name}."
-        )
+        answer = f"{'Yes' if there else 'No'}, there {is_are(name)} {a(name) if there else 'no ' + name}."
+        return Exchange("count", question, answer, again=f"{cap(a(name))}?")

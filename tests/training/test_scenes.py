@@ -117,7 +117,8 @@ def test_answers_that_compare_or_find_begin_with_a_look_at_everything() -> None:
         scene = scenes.compose(seed)
         for one in exchanges(scene, 6):
             assert bool(one.looked) == (one.kind in {"where", "count", "side", "next"})
-            assert one.spoken.endswith(one.answer)
+            assert one.spoken.endswith(f"{one.again} {one.answer}" if one.again else one.answer)
+            assert one.again.endswith("?") == (one.kind == "count")
             if one.looked:
                 looked += 1
                 words = one.looked.lower()
@@ -138,6 +139,12 @@ def test_a_drill_asks_once_for_what_can_be_read_off_a_look() -> None:
             if question.endswith("?"):
                 kinds.add("there")
                 assert (answer == " Yes.") == any(thing.name == question[1:-1] for thing in scene.things)
+            elif question.endswith(", next:"):
+                kinds.add("next")
+                mine = scene.things[speaker.names.index(question[1 : -len(", next:")])]
+                others = [thing for thing in scene.things if thing != mine]
+                far = [(thing.x - mine.x) ** 2 + (thing.y - mine.y) ** 2 for thing in others]
+                assert answer[1:-1] == a(named(others[far.index(min(far))]))
             elif question.endswith(":"):
                 kinds.add("side")
                 first, second, axis = question[1:-1].split(", ")
@@ -153,7 +160,7 @@ def test_a_drill_asks_once_for_what_can_be_read_off_a_look() -> None:
                 place = look.find(answer[1:-1] + " a")
                 place = place if place >= 0 else look.find(answer[1:-1] + " some")
                 assert place >= 0 and question[1:] in look[place:]
-    assert kinds == {"there", "side", "count", "where"}
+    assert kinds == {"there", "side", "count", "where", "next"}
 
 
 def test_what_was_looked_at_is_not_what_was_asked() -> None:

@@ -251,7 +251,8 @@ def test_a_look_is_learned_once_a_scene_and_every_answer_each_time(tokenizer: An
     first = next(place for place, one in enumerate(every) if one.looked)
     for place, one in enumerate(every):
         tokens, labels = writer.conversations(every)[place]
-        answer = len(tokenizer(f" {one.answer}" if one.looked else one.answer)["input_ids"]) + 1
+        said = one.spoken.removeprefix(one.looked)
+        answer = len(tokenizer(said)["input_ids"]) + 1
         look = len(tokenizer(one.looked)["input_ids"]) if one.looked else 0
         assert learned[place] == answer + (look if place == first else min(look, 3))
         begin = tokens.index(writer.assistant)
