@@ -19,7 +19,8 @@ class Exchange:
 
     ``looked`` is what is said before the answer: where everything is. Names are easier found, counted and compared in
     words that stand there than in the picture itself. ``again`` is what was asked for, in a word: behind it stands the
-    answer, which otherwise would have to be known before the word is there to be looked for.
+    answer, which otherwise would have to be known before the word is there to be looked for. It has no capital: a word
+    that begins with one is another token.
     """
 
     kind: str

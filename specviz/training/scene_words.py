@@ -244,7 +244,7 @@ class Speaker:
         )  # fmt: skip
         verb = "is" if many == 1 else "are"
         answer = f"There {verb} {NUMBERS[many]} {plural(word, many)}."
-        return Exchange("count", question, answer, again=f"{cap(plural(word, 2))}?")
+        return Exchange("count", question, answer, again=f"And {plural(word, 2)}?")
 
     def _some_name(self, absent: float) -> str:
         """The name of something in the scene, or with this chance of something that may not be there."""
