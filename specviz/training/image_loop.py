@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from specviz.drafters.weights import read_weights
 from specviz.models.device import cpu_has_bfloat16
 from specviz.models.folders import cache_folder
 from specviz.training.optimizer import Optimizer
@@ -35,16 +36,18 @@ class Training:
     """Parameters by name, how they are updated, and where they are kept between two sittings."""
 
     def __init__(
-        self, name: str, parameters: Mapping[str, nn.Parameter], plan: Plan, resume: bool, kept: Mapping[str, Tensor]
-    ) -> None:
-        """``kept`` are further tensors that belong to the checkpoint and change in place."""
+        self, name: str, parameters: Mapping[str, nn.Parameter], plan: Plan, resume: bool, kept: Mapping[str, Tensor],
+        before: str = "",
+    ) -> None:  # fmt: skip
+        """``kept`` are further tensors that belong to the checkpoint and change in place. ``before`` says what was spent on
+        the weights that the parameters begin with."""
         self.plan, self.kept = plan, dict(kept)
         self.leaves = dict(parameters)
         flat = {key: _flat(value.data) for key, value in self.leaves.items()}
         inner = torch.bfloat16 if cpu_has_bfloat16() else None
         self.optimizer = Optimizer(flat, average=plan.average, rough=inner)
-        self.progress = Progress()
-        self.file = cache_folder() / "training" / f"{name}.safetensors"
+        self.progress = Progress(before=before)
+        self.file = checkpoint_of(name)
         if resume and self.file.exists():
             self._read()
 
@@ -102,6 +105,21 @@ class Training:
         print(time.strftime("%H:%M:%S"), "  ".join(f"{key} {value:.4g}" for key, value in facts.items()), flush=True)
 
 
+def checkpoint_of(name: str) -> Path:
+    """Where a training that was stopped goes on from."""
+    return cache_folder() / "training" / f"{name}.safetensors"
+
+
+def spent_before(name: str, weights: Path, resume: bool) -> str:
+    """What was spent on the ``weights`` that ship, if a training that goes on begins with them: where it has no checkpoint,
+    or its checkpoint says that it did. Empty otherwise."""
+    if not resume or not weights.is_file():
+        return ""
+    if checkpoint_of(name).is_file():
+        return read_checkpoint(checkpoint_of(name))[1].before
+    return read_weights(weights)[1].get("spent", "weights of unknown cost")
+
+
 def _flat(value: Tensor) -> Tensor:
     """Convolutions as matrices [out, in * place], so that they are updated as matrices are."""
     return value if value.ndim < 2 else value.view(len(value), -1)
@@ -119,11 +137,12 @@ def card(recipe: str, data: str, progress: Progress, metrics: Mapping[str, float
     """What travels inside a file of weights."""
     from specviz.training.commit import commit
 
+    now = f"{progress.seconds / 60:.1f} minutes, {progress.updates} updates"
     return {
         "recipe": f"python -m specviz train {recipe}",
         "data": data,
         "licence": "Apache-2.0; learned from Noto Emoji (Apache-2.0), Twemoji (CC-BY 4.0), Fluent Emoji (MIT)",
-        "spent": f"{progress.seconds / 60:.1f} minutes, {progress.updates} updates",
+        "spent": f"{progress.before}, then {now}" if progress.before else now,
         "metrics": "; ".join(f"{name} {value:.4g}" for name, value in metrics.items()),
         "commit": commit(),
         **more,

@@ -24,7 +24,7 @@ from specviz.models.image_score import load as load_score
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.training import emoji
 from specviz.training.image_codes import Batches, coded, misread, vq_model, word_prompts
-from specviz.training.image_loop import Plan, Training, card, weights_file
+from specviz.training.image_loop import Plan, Training, card, spent_before, weights_file
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image_sheets import asked, contact
 from specviz.training.registry import WEIGHTS, Job
@@ -46,11 +46,13 @@ def make(job: Job) -> None:
     device, grid = choose_device(job.device), GRIDS[name]
     prompts, data = word_prompts(), coded(grid)
     shape = replace(SHAPES[name], prompts=prompts.size)
-    parameters = _begun(name, shape, prompts.digest, data.codebook, device)
-    batches = Batches(data, prompts, device)
+    fits = _start(name, prompts.digest, data.codebook) is not None
+    before = spent_before(name, place_of(name), job.resume) if fits else ""
+    parameters = _begun(name, shape, prompts.digest, data.codebook, device, bool(before))
+    batches = Batches(data, prompts, device, 2 + before.count("updates"))
     net = ImageNet(parameters, shape)
     training = Training(
-        name, learned(parameters), Plan(job.minutes, peak=0.01, decay=0.02, average=0.995), job.resume, {}
+        name, learned(parameters), Plan(job.minutes, peak=0.01, decay=0.02, average=0.995), job.resume, {}, before
     )
     held_out = batches.kept_out(48)
     print(f"{len(batches.concepts)} concepts to learn, {len(data.part(held_out=True))} kept out; {shape}", flush=True)
@@ -78,12 +80,15 @@ def make(job: Job) -> None:
         _show(CALLED[name], job.device)
 
 
-def _begun(name: str, shape: TextShape, prompts: str, codebook: str, device: torch.device) -> dict[str, nn.Parameter]:
-    """New parameters, or those of the first smaller model that is there, grown."""
+def _begun(
+    name: str, shape: TextShape, prompts: str, codebook: str, device: torch.device, again: bool
+) -> dict[str, nn.Parameter]:
+    """New parameters, or those of the first smaller model that is there, grown; ``again`` the model's own."""
     net_vq, _ = vq_model()
     parameters = fresh(SHIPPED_VQ, shape, GRIDS[name], net_vq.quantize.embedding.weight)
-    for smaller in _BEFORE[name]:
+    for smaller in (name, *_BEFORE[name]) if again else _BEFORE[name]:
         if weights := _start(smaller, prompts, codebook):
+            print(f"starts from {place_of(smaller).name}", flush=True)
             stacked(weights, shape.layers, parameters)
             break
     return {key: nn.Parameter(value.data.to(device)) for key, value in parameters.items()}
@@ -118,7 +123,6 @@ def _start(name: str, prompts: str, codebook: str) -> dict[str, Tensor] | None:
     weights, facts = read_weights(path)
     if facts.get("codebook") != codebook or facts.get("digest_of_prompts") != prompts:
         return None
-    print(f"starts from {path.name}", flush=True)
     return weights
 
 

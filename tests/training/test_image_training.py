@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import JanusConfig, JanusForConditionalGeneration
 
+from specviz.drafters.weights import write_weights
 from specviz.models.image_score import ImageScore
 from specviz.models.image_shape import TextShape, VqShape, janus_config
 from specviz.training import emoji, image_loop
@@ -177,6 +178,23 @@ def test_a_training_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
     update(second, again, 3)
     torch.testing.assert_close(again, whole)
     torch.testing.assert_close(second.averaged()["w"], straight.averaged()["w"])
+
+
+def test_a_training_may_go_on_from_the_weights_that_ship(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(image_loop, "cache_folder", lambda: tmp_path)
+    shipped = tmp_path / "toy.safetensors"
+    assert image_loop.spent_before("toy", shipped, True) == ""
+    write_weights(shipped, {"w": torch.ones(2, 2)}, {"spent": "82.0 minutes, 5616 updates"})
+    assert image_loop.spent_before("toy", shipped, False) == ""
+    before = image_loop.spent_before("toy", shipped, True)
+    assert before == "82.0 minutes, 5616 updates"
+    training = Training("toy", {"w": nn.Parameter(torch.ones(2, 2))}, Plan(1.0, peak=0.1), True, {}, before)
+    training.write()
+    assert image_loop.spent_before("toy", shipped, True) == before, "its checkpoint says so"
+    told = image_loop.card("toy", "", training.progress, {})["spent"]
+    assert told == f"{before}, then 0.0 minutes, 0 updates"
+    Training("toy", {"w": nn.Parameter(torch.ones(2, 2))}, Plan(1.0, peak=0.1), False, {}).write()
+    assert image_loop.spent_before("toy", shipped, True) == "", "a checkpoint of a training from nothing goes first"
 
 
 def test_norms_are_not_learned(parameters) -> None:
