@@ -188,8 +188,8 @@ _ENTRIES = (
         roles=(TARGET,),
         source=ShippedFile(
             "assets/weights/scenes_vlm.safetensors",
-            5_116_472,
-            "c2f4f86ae9d73913608f7f5009aa9fe884061ee5f58b155adb56a4cf6b1bee8c",
+            5_116_536,
+            "61f8a8014cfaf435a3ddcc5aab3c837532ae895bcb84130b13f47cdfe2b4434f",
         ),
         family="scenes-vlm",
         parameters=4_961_600,
