@@ -50,7 +50,7 @@ class TinyBench:
         if method == self.lacking:
             raise ModelUnavailable(f"make it with train {method}")
         values = build(card.parameters, parameters, method)
-        ready = SimpleNamespace(parts=parts, loaded=None, target=parts.target)
+        ready = SimpleNamespace(parts=parts, loaded=None, target=parts.target, prompt_ids=list(HERE.prompt))
         ready.compose = lambda: card.compose(values, ready.parts)
         ready.decoding = lambda composed, seed, record, cancel: Decoding(
             HERE.target, composed, HERE.prompt, parts.warp, Noise(seed), self.tokens, Recorder(Letters(), record)
@@ -71,6 +71,13 @@ def asked(many: int = 2) -> list[Asked]:
 def arms(bench: TinyBench, methods: tuple[str, ...] = (), heat: float = 0.0) -> tuple[Report, dict[str, Any]]:
     report = Report("test", {})
     return report, dict(vision.arms(report, bench, asked(), methods, heat))  # type: ignore[arg-type]
+
+
+def test_the_drafters_layer_is_measured_against_a_target_pass() -> None:
+    row = vision.layer(TinyBench(), asked(1)[0], 20)  # type: ignore[arg-type]
+    assert row.value is not None and 0 < row.value < 10 and row.at_most and row.goal == 0.1
+    lacking = vision.layer(TinyBench(lacking="hivis"), asked(1)[0])  # type: ignore[arg-type]
+    assert lacking.value is None and "train hivis" in lacking.detail
 
 
 @pytest.mark.parametrize("heat", vision.HEATS)
