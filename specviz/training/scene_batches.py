@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specviz.models.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
 from specviz.training import scene_art, scenes
+from specviz.training.scene_drills import drill
 from specviz.training.scene_names import DESCRIBE, Exchange
 from specviz.training.scene_words import LESSONS, MIXED, READING, Speaker
 
@@ -188,7 +189,7 @@ def pages(chosen: Sequence[scenes.Scene], writer: Writer, questions: int) -> tup
     for scene in chosen:
         speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
         if speaker.chance.random() < _DRILLS:
-            said.append(writer.drill(speaker.looked(), speaker.drill(4 * questions)))
+            said.append(writer.drill(speaker.looked(), drill(speaker, 4 * questions)))
             continue
         asked = sorted(speaker.questions(questions, READING), key=lambda one: not one.looked)
         said.append(writer.page(asked))

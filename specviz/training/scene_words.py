@@ -34,7 +34,6 @@ READING = {"what": 1, "where": 4, "count": 3, "side": 4, "next": 4, "there": 2}
 """The same where there is no picture, only what was said about it."""
 _LOOKED = {"where", "count", "side", "next"}
 """Kinds of questions whose answer begins with a look at everything."""
-_SIDES = ("left of", "right of", "above", "below")
 _SIDE_BY_SIDE = 14
 """Pixels that one thing must be further left, or higher, for the words to be said."""
 
@@ -158,48 +157,6 @@ class Speaker:
         listed = [f"{at(thing.region)} {a(named(thing))}" for thing in self.scene.things]
         return cap(_and(listed)) + "."
 
-    def drill(self, count: int) -> list[tuple[str, str]]:
-        """Up to ``count`` shortest questions with their answers, to be read off one look: where, how many, whether, which
-        side, next to what. None comes twice: its answer would stand there already.
-
-        A sentence asks once in twenty tokens for what a drill asks for in four. Names are found by looking for the same
-        word, and that is learned only from very many cases.
-        """
-        makers = (self._drill_where, self._drill_count, self._drill_there, self._drill_side, self._drill_next)
-        found: dict[str, str] = {}
-        for _ in range(2 * count):
-            made = makers[int(self.chance.choice(len(makers), p=(0.2, 0.15, 0.15, 0.2, 0.3)))]()
-            if made is not None and len(found) < count:
-                found.setdefault(*made)
-        return list(found.items())
-
-    def _drill_where(self) -> tuple[str, str] | None:
-        place = self._one()
-        return None if place is None else (f" {self.names[place]}", f" {at(self.scene.things[place].region)}.")
-
-    def _drill_count(self) -> tuple[str, str]:
-        name = self._some_name(0.3)
-        return f" {plural(name, 2)}", f" {NUMBERS[sum(thing.name == name for thing in self.scene.things)]}."
-
-    def _drill_there(self) -> tuple[str, str]:
-        name = self._some_name(0.5)
-        return f" {name}?", f" {'Yes' if any(thing.name == name for thing in self.scene.things) else 'No'}."
-
-    def _drill_next(self) -> tuple[str, str] | None:
-        place = self._one()
-        nearest = None if place is None else self._nearest(place)
-        return None if place is None or nearest is None else (f" {self.names[place]}, next:", f" {a(named(nearest))}.")
-
-    def _drill_side(self) -> tuple[str, str] | None:
-        made = self.side()
-        if made is None:
-            return None
-        first, word, second = made.answer.partition(next(word for word in _SIDES if f" {word} the " in made.answer))
-        first = first.removeprefix("The ").removesuffix(" is ").removesuffix(" are ")
-        second = second.removeprefix(" the ").removesuffix(".")
-        level = "level" if word in ("left of", "right of") else "height"
-        return f" {first}, {second}, {level}:", f" {word}."
-
     def what(self) -> Exchange | None:
         """What is in a region; sometimes one with nothing in it."""
         region = int(self.chance.integers(9))
@@ -213,12 +170,13 @@ class Speaker:
             return Exchange("what", question, f"There is nothing {at(region)}.")
         return Exchange("what", question, f"There {is_are(here[0].name)} {a(named(here[0]))} {at(region)}.")
 
-    def _one(self) -> int | None:
+    def one(self) -> int | None:
+        """One of the things that have a name of their own."""
         return int(self.chance.choice(self.known)) if self.known else None
 
     def where(self) -> Exchange | None:
         """Where a thing is."""
-        place = self._one()
+        place = self.one()
         if place is None:
             return None
         name, verb = self.names[place], is_are(self.scene.things[place].name)
@@ -236,7 +194,7 @@ class Speaker:
         elif draw < 0.35:
             many, word = sum(thing.is_shape for thing in things), "shape"
         else:
-            word = self._some_name(0.25)
+            word = self.some_name(0.25)
             many = sum(thing.name == word for thing in things)
         question = self.pick(
             f"How many {plural(word, 2)} are there?", f"How many {plural(word, 2)} can you see?",
@@ -246,7 +204,7 @@ class Speaker:
         answer = f"There {verb} {NUMBERS[many]} {plural(word, many)}."
         return Exchange("count", question, answer, again=f"And {plural(word, 2)}?")
 
-    def _some_name(self, absent: float) -> str:
+    def some_name(self, absent: float) -> str:
         """The name of something in the scene, or with this chance of something that may not be there."""
         if self.chance.random() < absent:
             every = (*scene_art.NAMES, *scene_art.SHAPES)
@@ -284,15 +242,15 @@ class Speaker:
 
     def next_to(self) -> Exchange | None:
         """The nearest other thing, where one is plainly the nearest."""
-        place = self._one()
-        nearest = None if place is None else self._nearest(place)
+        place = self.one()
+        nearest = None if place is None else self.nearest(place)
         if place is None or nearest is None:
             return None
         name = self.names[place]
         question = self.pick(f"What is next to the {name}?", f"Which thing is nearest to the {name}?")
         return Exchange("next", question, f"Next to the {name} there {is_are(nearest.name)} {a(named(nearest))}.")
 
-    def _nearest(self, place: int) -> Thing | None:
+    def nearest(self, place: int) -> Thing | None:
         """The other thing that is plainly the nearest, if any is."""
         mine = self.scene.things[place]
         others = [one for at_place, one in enumerate(self.scene.things) if at_place != place]
@@ -310,7 +268,7 @@ class Speaker:
 
     def is_there(self) -> Exchange:
         """Whether there is one of a kind."""
-        name = self._some_name(0.5)
+        name = self.some_name(0.5)
         there = any(thing.name == name for thing in self.scene.things)
         question = f"{cap(is_are(name))} there {a(name).replace('some', 'any')} in the picture?"
         answer = f"{'Yes' if there else 'No'}, there {is_are(name)} {a(name) if there else 'no ' + name}."

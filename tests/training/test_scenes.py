@@ -10,6 +10,7 @@ import pytest
 from specviz.training import scenes
 from specviz.training.picture_answers import Answered, figures, said_things
 from specviz.training.scene_batches import COMBINATIONS, DRAWINGS, FRESH, exchanges, held_out
+from specviz.training.scene_drills import drill
 from specviz.training.scene_names import NUMBERS, Exchange, a, at, named, plural
 from specviz.training.scene_words import Speaker
 
@@ -132,7 +133,7 @@ def test_a_drill_asks_once_for_what_can_be_read_off_a_look() -> None:
     for seed in range(80):
         scene = scenes.snapped(scenes.compose(seed))
         speaker = Speaker(scene, np.random.default_rng(seed))
-        found = speaker.drill(16)
+        found = drill(speaker, 16)
         look = speaker.looked().lower()
         assert len({question for question, _ in found}) == len(found) and found
         for question, answer in found:
