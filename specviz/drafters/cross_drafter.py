@@ -86,8 +86,9 @@ class CrossDrafter(FeatureDrafter):
         """As the feature drafter's, on the shortened prompt."""
         assert self._view is not None
         found = super().logits(self._view.context(context), tokens, parents, nodes)
-        with context.aside:
-            self._take(tokens, parents, nodes)
+        if self._stepper.watched is not None:
+            with context.aside:
+                self._take(tokens, parents, nodes)
         return found
 
     def _take(self, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> None:

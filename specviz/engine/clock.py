@@ -16,21 +16,27 @@ _PHASES = ("draft", "verify", "judge", "commit")
 class Aside:
     """Time that a run spends only because somebody looks: on what another drafter would have said, say.
 
-    It is no part of the method, and so not of the steps; they tell it apart. On a GPU the work inside is waited for.
+    It is no part of the method, and so not of the steps; they tell it apart. On a GPU the work inside is waited for. What is
+    aside within aside counts once.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._since = 0
+        self._depth = 0
         self.spent = 0
 
     def __enter__(self) -> None:
-        self._since = self._now()
+        if not self._depth:
+            self._since = self._now()
+        self._depth += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.spent += self._now() - self._since
+        self._depth -= 1
+        if not self._depth:
+            self.spent += self._now() - self._since
 
     def _now(self) -> int:
         if self._device.type == "cuda":

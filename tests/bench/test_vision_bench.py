@@ -73,6 +73,13 @@ def arms(bench: TinyBench, methods: tuple[str, ...] = (), heat: float = 0.0) -> 
     return report, dict(vision.arms(report, bench, asked(), methods, heat))  # type: ignore[arg-type]
 
 
+def test_nothing_goes_aside_where_nobody_looks() -> None:
+    bench = TinyBench()
+    ready = bench.prepared("dream", asked(1)[0], 0.0, parameters=vision.TREE)
+    assert all(step.time.aside == 0 for step in bench.once(ready, record="off").steps)
+    assert all(step.time.aside > 0 for step in bench.once(ready, record="tree").steps)
+
+
 def test_the_drafters_layer_is_measured_against_a_target_pass() -> None:
     row = vision.layer(TinyBench(), asked(1)[0], 20)  # type: ignore[arg-type]
     assert row.value is not None and 0 < row.value < 10 and row.at_most and row.goal == 0.1
