@@ -7,6 +7,7 @@ time; where the new model stands just above the drafter, that time can be kept, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from specviz.engine.cost import CostCurve
@@ -19,8 +20,8 @@ DEEPEST = 32
 class Insertion:
     """Milliseconds a pass of the target as it verifies without (``above``) and with the model (``above_new``), of the model
     itself (``new``) and of a drafter forward (``drafter``); tokens a pass of the target alone with the drafter (``without``),
-    with the model between (``with_it``), and a pass of the model (``below``); drafter forwards a pass without the model
-    (``calls``) and with it (``calls_new``).
+    with the model between (``with_it``), and those that stay of a pass of the model (``below``); drafter forwards a pass
+    without the model (``calls``) and with it (``calls_new``).
     """
 
     above: float
@@ -78,10 +79,17 @@ def kept_of(chance: float, block: float) -> float:
     return 1 + chance * (1 - chance**block) / (1 - chance)
 
 
+def passes_for(size: int, below: float) -> float:
+    """Mean passes of ``below`` tokens each until at least ``size`` are there: the last one overshoots by half of what a pass
+    gives beyond its first token.
+    """
+    return max(1.0, (size + (below - 1) / 2) / below)
+
+
 @dataclass(frozen=True)
 class Lengths:
     """What a chain's levels accept, found by decoding: ``chance`` that the target keeps one token of the middle model;
-    ``below`` tokens a pass of the middle model and ``calls`` drafter forwards for it.
+    ``below`` tokens a pass of the middle model, kept or not, and ``calls`` drafter forwards for it.
     """
 
     chance: float
@@ -108,14 +116,17 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
     new = costs.new.at(1 + costs.nodes)
 
     def made(size: int) -> Insertion:
+        passes = passes_for(size, chain.below)
+        gathered = passes * chain.below
+        with_it = kept_of(chain.chance, gathered)
         return Insertion(
             above=costs.above.at(1 + costs.nodes),
-            above_new=costs.above.at(1 + size),
+            above_new=costs.above.at(1 + math.ceil(gathered)),
             new=new,
             drafter=costs.drafter,
             without=alone.below,
-            with_it=kept_of(chain.chance, size),
-            below=chain.below,
+            with_it=with_it,
+            below=with_it / passes,
             calls=alone.calls,
             calls_new=chain.calls,
         )

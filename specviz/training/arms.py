@@ -105,7 +105,7 @@ def loss(model: SmallLM, rows: Sequence[data.Row], place: Tensor) -> Tensor:
     labels = torch.where(counts, place[tokens[:, 1:]], IGNORED)
     wanted = labels != IGNORED
     ids = tokens[:, :-1]
-    with torch.autocast(device.type, torch.bfloat16):
+    with trainer.arithmetic(device):
         features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[wanted]
         logits = F.linear(features, model.head(), model.bias)
     return F.cross_entropy(logits.float(), labels[wanted])

@@ -19,7 +19,7 @@ from specviz.models.folders import cache_folder, made
 from specviz.models.image import weights_of
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.prompts import SPECIAL, WordPrompts
-from specviz.training import emoji
+from specviz.training import emoji, trainer
 
 VOCABULARY = 2048
 PREFIX = "model.vqmodel."
@@ -40,7 +40,7 @@ def vq_model() -> tuple[JanusVQVAE, str]:
 @torch.inference_mode()
 def encode(net: JanusVQVAE, pixels: Tensor) -> Tensor:
     """Pixels [picture, rgb, row, column] to codes [picture, place]."""
-    with torch.autocast(pixels.device.type, torch.bfloat16):
+    with trainer.arithmetic(pixels.device):
         found = net.quant_conv(net.encoder(pixels))
     rows = F.normalize(found.float(), dim=1).permute(0, 2, 3, 1).flatten(0, 2)
     return (rows @ net.quantize.embedding.weight.T).argmax(-1).view(len(pixels), -1)

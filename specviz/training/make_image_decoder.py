@@ -12,7 +12,7 @@ from torch import Tensor
 from specviz.drafters.weights import read_weights, write_weights
 from specviz.models.device import choose_device
 from specviz.models.image import weights_of
-from specviz.training import emoji
+from specviz.training import emoji, trainer
 from specviz.training.fast_norm import quicken
 from specviz.training.image_codes import PREFIX, encode, vq_model
 from specviz.training.image_loop import Plan, Training, card, named, weights_file
@@ -37,7 +37,7 @@ class Redrawing:
         side = pixels.shape[-1] // 4
         codes = encode(self.net, pixels).clone()
         vectors = self.net.quantize.embedding.weight.detach()[codes].view(len(pixels), side, side, -1)
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with trainer.arithmetic(self.device):
             return self.net.decoder(self.net.post_quant_conv(vectors.permute(0, 3, 1, 2))).float()
 
     @torch.no_grad()

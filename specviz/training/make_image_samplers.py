@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specviz.drafters.latent_samplers import LatentSamplers, SamplerConfig, save
 from specviz.models.device import choose_device
-from specviz.training import emoji
+from specviz.training import emoji, trainer
 from specviz.training.fast_norm import quicken
 from specviz.training.image_codes import Coded, coded, vq_model
 from specviz.training.image_loop import Plan, Training, card, weights_file
@@ -65,7 +65,7 @@ def make(job: Job) -> None:
     training = Training("image_samplers", dict(net.named_parameters()), Plan(job.minutes, peak=0.006), job.resume, {})
 
     def drawn(vectors: Tensor) -> Tensor:
-        with torch.autocast(device.type, torch.bfloat16):
+        with trainer.arithmetic(device):
             return vq.decoder(vq.post_quant_conv(vectors)).float()
 
     def step(share: float) -> dict[str, float]:

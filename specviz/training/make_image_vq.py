@@ -19,7 +19,7 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 from specviz.drafters.weights import write_weights
 from specviz.models.device import choose_device
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
-from specviz.training import emoji
+from specviz.training import emoji, trainer
 from specviz.training.codebook import Codebook
 from specviz.training.fast_norm import quicken
 from specviz.training.image_loop import Plan, Training, card, named, weights_file
@@ -50,13 +50,13 @@ class Tokenizer:
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Pixels [batch, rgb, row, column] to unit vectors [batch, dim, row, column], float32."""
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with trainer.arithmetic(self.device):
             found = self.net.quant_conv(self.net.encoder(pixels))
         return F.normalize(found.float(), dim=1)
 
     def decode(self, vectors: Tensor) -> Tensor:
         """And back."""
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with trainer.arithmetic(self.device):
             return self.net.decoder(self.net.post_quant_conv(vectors)).float()
 
     def quantised(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:

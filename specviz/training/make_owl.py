@@ -20,6 +20,7 @@ from specviz.training.feature_job import Stuff, checkpoint_of, file_digest, gath
 from specviz.training.optimizer import Optimizer
 from specviz.training.owl_start import start
 from specviz.training.registry import WEIGHTS, Job
+from specviz.training.small_draft import cores
 
 DEPTH = 5
 MEASURED = 40
@@ -29,8 +30,8 @@ FITTED = 240
 
 @dataclass(frozen=True)
 class Settings:
-    """``minutes`` in all, of which the ``probing`` share teaches the probe. An update learns from ``batch`` windows, of
-    which ``fresh`` are read by the target for the first time; it remembers the last ``kept``."""
+    """``minutes`` of every core, of which the ``probing`` share teaches the probe. An update learns from ``batch``
+    windows, of which ``fresh`` are read by the target for the first time; it remembers the last ``kept``."""
 
     minutes: float = 12.0
     probing: float = 0.15
@@ -101,7 +102,7 @@ def train(bench: Bench, checkpoint: Path) -> trainer.Progress:
     """The probe first, then the network, until the minutes are spent; averaged weights end up in the network."""
     settings = bench.settings
     progress = _resume(bench, checkpoint) if settings.resume and checkpoint.is_file() else trainer.Progress()
-    clock = trainer.Clock(progress, settings.minutes, 1 if bench.stuff.device.type == "cpu" else None)
+    clock = trainer.Clock(progress, settings.minutes, cores() if bench.stuff.device.type == "cpu" else None)
     chance = np.random.default_rng([settings.seed, progress.updates])
     stream = owl.windows(bench.stuff.store.dialogues, bench.stuff.material.markers, bench.stuff.training, chance)
     recent: list[float] = []
@@ -152,7 +153,7 @@ def _teach(bench: Bench, stream: Any, chance: np.random.Generator, share: float)
     sums: list[Tensor] = []
     value = 0.0
     for one in batch:
-        with torch.autocast(bench.stuff.device.type, torch.bfloat16):
+        with trainer.arithmetic(bench.stuff.device):
             found = owl.loss(net, one, generator) / len(batch)
         parts = torch.autograd.grad(found, [bench.optimizer.parameters[name] for name in names])
         sums = [a + b for a, b in zip(sums, parts, strict=True)] if sums else list(parts)

@@ -38,7 +38,7 @@ class Settings:
 
 
 class HalfOptimizer(Optimizer):
-    """Orthogonalises in bfloat16 under autocast, and reads all that is no matrix of a layer as a vector."""
+    """Orthogonalises in bfloat16 where the device is made for it, and reads all that is no matrix of a layer as a vector."""
 
     def __init__(self, model: Any) -> None:
         self.device = next(model.parameters()).device
@@ -50,7 +50,7 @@ class HalfOptimizer(Optimizer):
         super().__init__(parts)
 
     def _muon(self, name: str, gradient: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16):
+        with trainer.arithmetic(self.device):
             return super()._muon(name, gradient).float()
 
 
@@ -88,7 +88,7 @@ def imitation_loss(model: Any, teacher: Any) -> Loss:
 
 def _logits(model: Any, tokens: Tensor) -> Tensor:
     """tokens [batch, token + 1] to float32 logits [batch, token, vocab] of the next token."""
-    with torch.autocast(tokens.device.type, torch.bfloat16):
+    with trainer.arithmetic(tokens.device):
         hidden = hidden_states(model, tokens[:, :-1])
         return F.linear(hidden, model.get_output_embeddings().weight).float()
 

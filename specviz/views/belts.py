@@ -28,7 +28,8 @@ class Pass(NamedTuple):
 
 
 class Balance(NamedTuple):
-    """Tokens a target pass without the model and with it, tokens a pass of the model, and its cost in target passes."""
+    """Tokens a target pass without the model and with it, those that stay of a pass of the model, and its cost in target
+    passes."""
 
     without: float
     with_it: float
@@ -84,10 +85,12 @@ def _measured(note: Story) -> Balance | None:
     if part is None or forecast is None or so_far is None or part.number("target") <= 0:
         return None
     rounds, passes = so_far.whole("rounds") - 1, so_far.whole("passes")
-    if rounds < 1 or passes < 1:
+    judged = passes - len(_passes(note))
+    if rounds < 1 or judged < 1:
         return None
     cost = so_far.number("verifying") / passes / part.number("target")
-    return Balance(forecast.without, 1 + so_far.whole("kept") / rounds, so_far.whole("buffered") / passes, cost)
+    stayed = rounds + so_far.whole("kept")
+    return Balance(forecast.without, stayed / rounds, stayed / judged, cost)
 
 
 def _headline(step: Step, note: Story, passes: list[Pass], balance: Balance | None) -> tuple[str, str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from specviz.bench.chain import Counted, Grouped
 from specviz.bench.measure import Timed
 from specviz.engine.cost import CostCurve
-from specviz.engine.insertion import Costs, Insertion, Lengths, forecast, kept_of, told
+from specviz.engine.insertion import Costs, Insertion, Lengths, forecast, kept_of, passes_for, told
 from specviz.errors import ModelUnavailable
 from specviz.growth.chain_lengths import ChainLengths, weighed
 from tests.views.chain_notes import CHAINS
@@ -29,6 +30,26 @@ def test_tokens_a_pass_follow_the_capped_geometric() -> None:
     for chance in (0.0, 0.3, 0.9, 1.0):
         counted = 1 + sum(chance**place for place in range(1, 7))
         assert kept_of(chance, 6) == pytest.approx(counted)
+
+
+def test_a_buffer_takes_as_many_passes_as_a_drawn_chain_of_them_does() -> None:
+    chance = np.random.default_rng(0)
+    for size, most in ((1, 4), (6, 3), (19, 4)):
+        drawn = chance.integers(1, most + 1, (40_000, size)).cumsum(1)
+        counted = float((drawn < size).sum(1).mean() + 1)
+        assert passes_for(size, (1 + most) / 2) == pytest.approx(counted, rel=0.12), (size, most)
+    assert passes_for(4, 1.0) == 4
+
+
+def test_what_the_target_throws_away_was_paid_for() -> None:
+    """Counted by hand: rounds of 19 gathered tokens, each kept with chance 0.9 while all before it were."""
+    size, below = 19, 1.5
+    _, found = forecast(costs(0.6), ALONE, Lengths(0.9, below, 2.0), size)
+    passes = passes_for(size, below)
+    kept = kept_of(0.9, passes * below)
+    round_time = found.above_new + passes * (found.new + 2.0 * found.drafter)
+    assert found.after == pytest.approx(round_time / kept)
+    assert found.below < 0.8 * below, "the published form would count every token of a pass as one that stays"
 
 
 def test_the_condition_is_the_papers_and_the_exact_form_counts_the_drafter_too() -> None:

@@ -39,7 +39,7 @@ def test_the_buffer_fills_pass_by_pass_and_then_the_target_judges(node: Evaluate
 
 def test_the_break_even_curve_has_forecast_and_measured_point(node: Evaluate) -> None:
     text, classes = at(node, "belts", "target")
-    assert "costs 0.40 of a target pass and may cost 0.65: it pays here." in text
+    assert "costs 0.40 of a target pass and may cost 0.54: it pays here." in text
     assert [one for one in classes if "sv-balance" in one] == [
         "sv-balance sv-pays sv-forecast", "sv-balance sv-pays sv-measured",
     ]  # fmt: skip

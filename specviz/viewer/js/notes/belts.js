@@ -25,18 +25,20 @@ const belts = (() => {
     return { passes, wanted, length, before, slots: Math.max(wanted, length, 1) };
   }
 
-  /** Tokens a target pass without and with the model, tokens a pass of it, its cost in target passes; or null. */
+  /** Tokens a target pass without and with the model, those that stay of a pass of it, its cost in target passes; or null. */
   function balances(note) {
     const told = note.forecast,
       seen = note.so_far;
     if (!told || !(told.without > 0) || !(told.with > 0) || !(told.below > 0)) return null;
     const forecast = { name: "forecast", at: told.with, below: told.below, ratio: positive(told.ratio) };
     const rounds = seen ? positive(seen.rounds) - 1 : 0;
-    if (!(rounds >= 1) || !(seen.passes > 0) || !(told.target > 0)) return { without: told.without, points: [forecast] };
+    const judged = seen ? positive(seen.passes) - study.list(note.passes).length : 0;
+    if (!(rounds >= 1) || !(judged > 0) || !(told.target > 0)) return { without: told.without, points: [forecast] };
+    const stayed = rounds + positive(seen.kept);
     const measured = {
       name: "measured",
-      at: 1 + positive(seen.kept) / rounds,
-      below: positive(seen.buffered) / seen.passes,
+      at: stayed / rounds,
+      below: stayed / judged,
       ratio: positive(seen.verifying) / seen.passes / told.target,
     };
     return { without: told.without, points: [forecast, measured] };
