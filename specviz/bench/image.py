@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 
 from specviz.bench.image_prompts import prompts
+from specviz.bench.layer import layer
 from specviz.bench.measure import Bencher, Timed
 from specviz.bench.report import Report, Row
 from specviz.errors import ModelUnavailable
@@ -78,6 +79,8 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     points = [Point("autoregressive", "autoregressive", 1.0, found, away)]
     rows: list[tuple[str, list[np.ndarray]]] = [("autoregressive", alone.pictures)]
     gains = []
+    if not methods or {"eagle", "eagle2", "lantern", "lantern_pp"}.intersection(methods):
+        report.add(layer(lambda: bench.prepared("eagle", asked[0], 1.0), "eagle"))
     for setting in settings:
         drawn = _draw(bench, setting, asked)
         gains.append(_speed(report, setting, drawn, alone))

@@ -12,18 +12,18 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
 
 from specviz.bench.falcon import Arm
+from specviz.bench.layer import layer
 from specviz.bench.measure import Asked, Bencher, paired, spread
 from specviz.bench.report import Report, Row
-from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, SpecvizError
 from specviz.models.catalog import DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET
 from specviz.models.vision_drafts import plain_crossed
@@ -88,7 +88,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         for row in [*compared(found, heat), *by_depth(found, heat)]:
             report.add(row)
     if not methods or "hivis" in methods:
-        report.add(layer(bench, asked[0]))
+        report.add(layer(partial(_ready, bench, asked[0], "hivis", {}, 0.0), "hivis"))
     for row in [*prefills(bench, asked[0], methods), *speeds(bench, asked[: 2 if quick else 6], methods)]:
         report.add(row)
 
@@ -165,54 +165,6 @@ def prefills(bench: Bencher, asked: Asked, methods: Sequence[str]) -> Iterator[R
         text = len(ready.parts.picture.of_text) if ready.parts.picture else 0
         detail = f"{told['drafter']} of the target's {told['target']} tokens; {text} of them are text"
         yield Row(f"drafter prefill of {name}", told["drafter"] / told["target"], detail=detail)
-
-
-def layer(bench: Bencher, asked: Asked, times: int = 60) -> Row:
-    """What the drafter's one layer costs over a row, of what the target's pass over a token does: the target must be deep
-    enough for speculation to pay."""
-    try:
-        ready = _ready(bench, asked, "hivis", {}, 0.0)
-    except SpecvizError as problem:
-        return Row("one row through the drafter's layer, of a target pass", None, detail=str(problem))
-    network, _ = ready.parts.heads("hivis")
-    ids, device = ready.prompt_ids, ready.target.device
-    root = DraftTree.of([ids[-1]], [-1], device)
-    cache, width = network.open(len(ids) + 1), network.config.hidden
-    network.reach(len(ids) + 1)
-
-    def drafted(tokens: Sequence[int], start: int) -> None:
-        features = torch.zeros(len(tokens), width, device=device)
-        places = torch.arange(start, start + len(tokens), device=device)
-        network(torch.tensor(tokens, device=device), features, places, cache, start, None)
-
-    def verified() -> None:
-        session.score(root)
-        session.rewind(session.length)
-
-    session = ready.target.open(len(ids) + 1)
-    try:
-        session.prefill(ids[:-1])
-        with torch.inference_mode():
-            drafted(ids[:-1], 0)
-            ours = _median(lambda: drafted(ids[-1:], len(ids) - 1), times, device)
-            whole = _median(verified, times, device)
-    finally:
-        session.close()
-    detail = f"{ours * 1e3:.2f} and {whole * 1e3:.2f} ms, medians over {times}"
-    return Row("one row through the drafter's layer, of a target pass", ours / whole, "×", 0.1, True, detail)
-
-
-def _median(work: Callable[[], None], times: int, device: torch.device) -> float:
-    """Seconds that ``work`` takes; a tenth of the times goes before, uncounted."""
-    found = []
-    for number in range(times + times // 10):
-        started = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        if number >= times // 10:
-            found.append(time.perf_counter() - started)
-    return statistics.median(found)
 
 
 def speeds(bench: Bencher, asked: Sequence[Asked], methods: Sequence[str]) -> Iterator[Row]:

@@ -39,6 +39,8 @@ def test_the_suite_measures_speed_and_quality_of_every_setting(tmp_path: Path, m
     assert rows["mulo_sd tau=0.1: latent distance to the strict picture"].value > 0
     assert rows["eagle2 nodes=8: passes"].value == pytest.approx(rows["eagle2 nodes=8: τ"].value, rel=0.2)
     assert rows["fewer target passes, best setting"].goal == 2.5
+    cost = rows["one row through the drafter's layer, of a target pass"]
+    assert cost.value is not None and 0 < cost.value < 10 and (cost.goal, cost.at_most) == (0.1, True), cost.detail
     sheet = Image.open(tmp_path / "bench" / "image-quick.png")
     page = tmp_path / "bench" / "image-quick-curve.html"
     assert str(page) in rows["quality against speed"].detail

@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 
 from specviz.bench import runner, vision
+from specviz.bench.layer import layer
 from specviz.bench.measure import Asked, Timed
-from specviz.bench.report import Report
+from specviz.bench.report import Report, Row
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
@@ -81,9 +82,12 @@ def test_nothing_goes_aside_where_nobody_looks() -> None:
 
 
 def test_the_drafters_layer_is_measured_against_a_target_pass() -> None:
-    row = vision.layer(TinyBench(), asked(1)[0], 20)  # type: ignore[arg-type]
+    def row_of(bench: TinyBench) -> Row:
+        return layer(lambda: bench.prepared("hivis", asked(1)[0], 0.0, parameters={}), "hivis", 20)
+
+    row = row_of(TinyBench())
     assert row.value is not None and 0 < row.value < 10 and row.at_most and row.goal == 0.1
-    lacking = vision.layer(TinyBench(lacking="hivis"), asked(1)[0])  # type: ignore[arg-type]
+    lacking = row_of(TinyBench(lacking="hivis"))
     assert lacking.value is None and "train hivis" in lacking.detail
 
 
