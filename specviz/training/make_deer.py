@@ -43,7 +43,7 @@ def make(job: Job) -> None:
     spent = work.learned(SECOND, "deer", 1 - stages.first)
     whole = trainer.Progress(begun.updates + spent.updates, begun.seconds + spent.seconds, begun.tokens + spent.tokens)
     work.told("deer", whole)
-    work.change.factors = work.arms["first_stage"]
+    work.change.factors = {name: value.clone() for name, value in work.arms["first_stage"].items()}
     work.learned(FIRST, "deer_control", 1 - stages.first)
     work.told("control", whole)
 
@@ -77,7 +77,7 @@ class Work:
     def told(self, arm: str, progress: trainer.Progress) -> None:
         """Measure an arm; once there is something to ship, write it with every figure there is."""
         path = WEIGHTS / f"{self.job.recipe.name}.safetensors"
-        self.arms[arm] = dict(self.change.factors)
+        self.arms[arm] = {name: value.clone() for name, value in self.change.factors.items()}  # the next stage moves them
         self.found[arm] = judged(path, self.change, self.arms[arm], self.model, self.dialogues, self.stuff)
         if "deer" in self.arms:
             card = finished(self.job, self.file, self.stuff, progress, self.settings, self.stages, self.found)

@@ -41,6 +41,22 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     torch.set_num_threads(threads)
 
 
+def test_the_control_begins_where_the_first_stage_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both arms go on from one place: what the second stage moves must not be the first stage's own tensors."""
+    begun: dict[str, dict[str, torch.Tensor]] = {}
+    learned = make_deer.Work.learned
+
+    def watched(work: make_deer.Work, stage: str, name: str, share: float) -> object:
+        begun[name] = {key: value.clone() for key, value in work.change.factors.items()}
+        return learned(work, stage, name, share)
+
+    monkeypatch.setattr(make_deer.Work, "learned", watched)
+    make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, str(folder / "d.npz")))
+    for name, value in begun["deer"].items():
+        torch.testing.assert_close(begun["deer_control"][name], value, rtol=0, atol=0)
+    assert any((begun["deer"][name] != value).any() for name, value in begun["deer_first"].items())
+
+
 def test_what_is_shipped_is_a_change_to_the_base_and_its_card_compares_the_arms(folder: Path) -> None:
     make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, str(folder / "d.npz")))
     factors, card = read_weights(folder / "deer.safetensors")
