@@ -36,7 +36,7 @@ def layer(prepare: Callable[[], Prepared], drafter: str, times: int = 60) -> Row
     network.reach(len(ids) + 1)
 
     def drafted(tokens: Sequence[int], start: int) -> None:
-        features = torch.zeros(rows * len(tokens), width, device=device)
+        features = torch.zeros(rows * len(tokens), width, dtype=ready.target.dtype, device=device)
         said = torch.tensor(tokens, device=device).repeat_interleave(rows)
         places = torch.arange(start, start + len(tokens), device=device).repeat_interleave(rows)
         cache.reserve(rows * (start + len(tokens)))
