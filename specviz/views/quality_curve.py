@@ -19,7 +19,7 @@ _WIDTH, _HEIGHT = 960, 700
 
 class Point(NamedTuple):
     """One setting: its method, how it is called, own one-by-one time over its time, mean ``score`` of its pictures for
-    their prompts (None where nothing scores them), and mean ``distance`` to the strict picture of the same seed."""
+    their prompts (None where nothing scores them), and mean ``distance`` of codes to the target's own choice in their place."""
 
     method: str
     label: str
@@ -32,7 +32,7 @@ def quality_curve(points: Sequence[Point], theme: str = "light") -> go.Figure:
     """Two drawings over one axis of speed: the score above, the latent distance below. Settings of a method are joined in
     the order given."""
     look = theme_of(theme)
-    told = "right is faster, 1 being the one-by-one run; above, higher is better, below, 0 is the strict picture"
+    told = "right is faster, 1 being the one-by-one run; above, higher is better, below, 0 is the target's own choice"
     made = figure(look, "Quality against speed", told, width=_WIDTH, height=_HEIGHT, key=True)
     for place, method in enumerate(dict.fromkeys(point.method for point in points)):
         own = [point for point in points if point.method == method]

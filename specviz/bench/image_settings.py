@@ -1,0 +1,50 @@
+"""The settings of the image suite: exact ones, relaxed ones, and the few of a short run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of the curve of quality against speed."""
+
+    method: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """How a row calls it."""
+        return " ".join([self.method, *(f"{name}={value}" for name, value in self.parameters.items())])
+
+
+PLAIN = Setting("autoregressive", {})
+DYNAMIC = Setting("eagle2", {"nodes": 25, "rule": "match"})
+STATIC = Setting("eagle", {"tree": "published", "rule": "match"})
+REJECTED = (
+    Setting("eagle", {"tree": "published", "rule": "without_replacement"}),
+    Setting("eagle2", {"nodes": 25, "rule": "rejection"}),
+)
+LANTERN = Setting("lantern", {"delta": 0.1, "nodes": 25})
+LANTERN_PP = Setting("lantern_pp", {"factor": 2.0})
+
+ORDER = (LANTERN_PP, LANTERN, DYNAMIC)
+"""Each should beat the next. All draft 25 nodes."""
+TREES = ((STATIC, DYNAMIC), REJECTED)
+"""A static tree and a dynamic one, 25 nodes both, judged by one and the same rule."""
+SWEPT = (("lantern", "delta"), ("lantern_pp", "factor"))
+"""Bounds; a larger one should never accept less."""
+
+STRICT = (STATIC, DYNAMIC, *REJECTED, Setting("speculative_jacobi", {}))
+RELAXED = tuple(
+    [Setting("lantern", {"delta": delta, "nodes": 25}) for delta in (0.05, 0.1, 0.3)]
+    + [Setting("lantern_pp", {"factor": factor}) for factor in (1.5, 2.0, 5.0)]
+    + [Setting("lantern_pp", {"factor": 2.0, "tree": tree}) for tree in ("12", "57", "chain")]
+    + [Setting("mulo_sd", {"tau": tau}) for tau in (0.02, 0.05, 0.1, 0.2)]
+    + [Setting("mulo_sd", {"tau": 0.05, "pool": pool}) for pool in (4, 64)]
+    + [Setting("mulo_sd", {"tau": 0.05, "radius": radius}) for radius in (0, 2)]
+    + [Setting("mulo_sd", {"tau": 0.05, "cache": "stale"})]
+)
+QUICK = (STATIC, DYNAMIC, LANTERN, LANTERN_PP, Setting("mulo_sd", {}))
