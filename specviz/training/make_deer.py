@@ -66,6 +66,8 @@ class Work:
     def learned(self, stage: str, name: str, share: float) -> trainer.Progress:
         """Train one stage for its share of the time, on top of what the change holds."""
         own = replace(self.settings, minutes=self.settings.minutes * share)
+        if stage == SECOND:
+            own = replace(own, peak=own.peak * self.stages.calm, batch=self.stages.texts)
         bench = deer.prepare(
             self.model, self.dialogues, self.stuff.markers, self.change, stage, self.stages, own
         )  # fmt: skip
