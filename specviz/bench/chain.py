@@ -16,10 +16,10 @@ from typing import Any
 from specviz.bench.measure import Bencher, Timed, apart, paired, spread
 from specviz.bench.prompts import CALIBRATION, KINDS
 from specviz.bench.report import Report, Row
+from specviz.drafters.forward_cost import forward_cost
 from specviz.engine.insertion import Costs, Insertion, Lengths, forecast
 from specviz.errors import SpecvizError
 from specviz.growth.chain_lengths import ChainLengths
-from specviz.growth.dynamic import FORWARD
 from specviz.methods.parts import TREES
 from specviz.methods.polybasic import MIDDLES
 from specviz.run import Prepared
@@ -28,6 +28,9 @@ from specviz.trace.schema import Step
 SAME = {"depth": 2, "width": 3, "nodes": 3}
 """The drafter's tree, alone under the target and under every middle model."""
 ALONE = ("eagle3", {"depth": 2, "width": 3, "nodes": 3})
+COPIED = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
+"""The drafter alone where a named model stands in the middle: text copied as far as K levels."""
+LENGTHS = TREES / "polybasic.json"
 QUICK = 2
 TOKENS = 64
 LONG = 192
@@ -82,23 +85,32 @@ def counted(bench: Bencher, prompts: Sequence[str], method: str, parameters: Map
     return found
 
 
-def calibrate(target: str, tokens: int = TOKENS, report: Callable[[str], None] = print) -> Path:
-    """Count what every middle model's chain accepts on the calibration prompts; writes ``assets/trees/polybasic.json``."""
-    bench, prompts = Bencher(target, tokens), CALIBRATION
-    alone = counted(bench, prompts, *ALONE).alone
+def calibrate(
+    target: str, tokens: int = TOKENS, report: Callable[[str], None] = print, draft: str = "", out: Path = LENGTHS
+) -> Path:
+    """Count what every middle model's chain accepts on the calibration prompts, with EAGLE-3 below; or, where a ``draft`` is
+    named, what the chain with that model in the middle and copied text below accepts. Writes it into ``out`` beside what is
+    known of other targets.
+    """
+    bench, prompts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), CALIBRATION, "eagle3"
+    kinds, without = dict.fromkeys(MIDDLES, ""), ALONE
+    if draft:
+        below, kinds, without = "copy", {"draft": draft}, COPIED
+    alone = counted(bench, prompts, *without).alone
     report(f"target and drafter: {alone.below:.2f} tokens a pass")
     middles = {}
-    for kind in MIDDLES:
+    for kind, name in kinds.items():
         try:
             found = counted(bench, prompts, "polybasic", {"middle": kind, "gathered": 8, **SAME}).between
         except SpecvizError as problem:
+            if draft:
+                raise
             report(f"{kind}: {problem}")
             continue
-        middles[kind] = found
-        report(f"{kind}: the target keeps {found.chance:.3f} of its tokens; {found.below:.2f} tokens a pass of it")
-    out = TREES / "polybasic.json"
+        middles[name or kind] = found
+        report(f"{name or kind}: the target keeps {found.chance:.3f} of its tokens; {found.below:.2f} tokens a pass of it")
     source = f"{len(prompts)} greedy answers of {tokens} tokens, trees of {SAME['nodes']} nodes"
-    ChainLengths(target, "eagle3", source, alone, middles).save(out)
+    ChainLengths(target, below, source, alone, middles).save(out)
     return out
 
 
@@ -156,7 +168,7 @@ def _candidate(
     ready = bench.prepared("polybasic", prompts[0], parameters=chosen)
     above, middle = ready.parts.cost_curve(), ready.parts.middle(kind)
     nodes = SAME["nodes"] if middle.branches else SAME["depth"]
-    costs = Costs(above, middle.cost(), FORWARD * above.at(1), nodes)
+    costs = Costs(above, middle.cost(), forward_cost(ready.parts.heads(ALONE[0]), SAME["width"]), nodes)
     size, found = forecast(costs, alone, lengths)
     ratios = []
     for prompt in prompts:

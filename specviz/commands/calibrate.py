@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 
 from specviz.commands.console import tell
+from specviz.errors import BadInput
 from specviz.models.catalog import DEFAULT_TEXT_TARGET
 
 HELP = "find a method's draft tree from decoded text"
@@ -14,6 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the user may say."""
     parser.add_argument("name", metavar="METHOD", help="a method whose tree is found from data, such as stand")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
+    parser.add_argument("--draft", metavar="D", help="for polybasic: the model in the middle of the chain")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -21,5 +24,9 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.bench import calibrate, calibrate_drafted
 
     drafted = calibrate_drafted.RUNS.get(options.name)
-    print(drafted(options.target, report=tell) if drafted else calibrate.run(options.name, options.target, report=tell))
+    if options.draft and options.name != "polybasic":
+        raise BadInput(f"{options.name} is calibrated without another model: leave --draft out.")
+    more = {"draft": options.draft} if options.draft else {}
+    run = partial(calibrate.run, options.name) if drafted is None else drafted
+    print(run(options.target, report=tell, **more))
     return 0

@@ -68,6 +68,11 @@ class FeatureStepper:
         self._down = layout(mlp.down_proj.weight)
         self._head = layout(net.head * net.norm.weight if net.config.wide else net.head)
 
+    @property
+    def embedding(self) -> Tensor:
+        """The target's own, [vocab, hidden]: every state has its device and its kind of numbers."""
+        return self._embedding
+
     def open(self, capacity: int) -> FeatureCache:
         """An empty cache with room for ``capacity`` inputs at first."""
         return FeatureCache(self.config, capacity, self._embedding)

@@ -136,7 +136,7 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
 
 
 def told(found: Insertion) -> dict[str, float]:
-    """A forecast for the screen."""
+    """A forecast for the screen; ``before`` are milliseconds a token without the model."""
     return {
         "target": found.above,
         "target_block": found.above_new,
@@ -148,5 +148,6 @@ def told(found: Insertion) -> dict[str, float]:
         "ratio": found.ratio,
         "bound": found.bound,
         "margin": found.margin,
+        "before": found.before,
         "gain": found.gain,
     }

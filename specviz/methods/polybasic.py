@@ -54,7 +54,7 @@ class Parameters:
         "trained for minutes, adds half a token a pass, where the paper's adds two. Most of the gain is the copy's."
     ),
     paper=Paper("Polybasic Speculative Decoding Through a Theoretical Perspective", "Wang et al.", 2025, "2510.26527"),
-    look_at="The middle belt: the buffer fills to μ before the target moves once. Does its dot lie below the break-even curve?",
+    look_at="The middle belt: the buffer fills to μ before the target moves once. Does the model in it pay, all times counted?",
     parameters=Parameters,
     weights=("eagle3",),
     needs_draft=True,
@@ -63,24 +63,27 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafters.forward_cost import forward_cost
     from specviz.drafters.prompt_copy import PromptCopy
     from specviz.engine.insertion import told
     from specviz.engine.interfaces import Composition
     from specviz.growth.chained import Chained
     from specviz.growth.copied import Copied
-    from specviz.growth.dynamic import FORWARD, Dynamic, Paying
+    from specviz.growth.dynamic import Dynamic, Paying
 
-    best, below = _best(parameters, parts), _below(parameters, parts)
-    taps, growth, drafter = (), Copied(), PromptCopy(3, 2, parameters.depth, True, True)
+    below = _below(parameters, parts)
+    taps, growth, drafter, forward = (), Copied(), PromptCopy(3, 2, parameters.depth, True, True), 0.0
     if below != "copy":
         network = parts.heads(below)
-        drafter, taps = FeatureDrafter(network), network.config.taps
-        forward = FORWARD * parts.cost_curve().at(1)
-        pays = None if parameters.nodes else Paying.on(best.middle.cost(), forward=forward / best.middle.cost().at(1))
+        drafter, taps, forward = FeatureDrafter(network), network.config.taps, forward_cost(network, parameters.width)
+    best, warning = _best(parameters, parts, below, forward)
+    if below != "copy":
+        cost = best.middle.cost()
+        pays = None if parameters.nodes else Paying.on(cost, forward=forward / cost.at(1))
         growth = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
     facts = told(best.forecast) if best.forecast else None
     controller = Chained(best.middle, drafter, growth, Match(), best.block, taps, facts, parts.target.eos_ids)
-    warnings = tuple(word for word in (*best.middle.warnings, best.warning()) if word)
+    warnings = tuple(word for word in (*best.middle.warnings, warning) if word)
     return Composition(controller, Rejection(), tuple(taps), f"{best.middle.title}, {below} below it", warnings)
 
 
@@ -90,16 +93,16 @@ def _below(parameters: Parameters, parts: Parts) -> str:
     return "copy" if parts.draft_name or parameters.middle == "draft" else "eagle3"
 
 
-def _best(parameters: Parameters, parts: Parts) -> Weighed:
-    """The middle model that should pay most among those this machine can make, or the one that was asked for."""
-    from specviz.growth.chain_lengths import ChainLengths, weighed
-    from specviz.growth.dynamic import FORWARD
+def _best(parameters: Parameters, parts: Parts, below: str, forward: float) -> tuple[Weighed, str]:
+    """The middle model that should pay most among those this machine can make, or the one that was asked for, and what the
+    user should know of it. ``forward`` is a drafter forward in milliseconds.
+    """
+    from specviz.growth.chain_lengths import ChainLengths, warning, weighed
 
     kinds: tuple[str, ...] = (parameters.middle,)
     if parameters.middle == "auto":
         kinds = ("draft",) if parts.draft_name else AUTO
-    known = ChainLengths.load(parts.tree_file("polybasic"))
-    fits = known if (known.target, known.drafter) == (parts.target.name, _below(parameters, parts)) else None
+    known = ChainLengths.find(parts.tree_file("polybasic"), parts.target.name, below)
     found, refused = [], []
     for kind in kinds:
         try:
@@ -108,7 +111,16 @@ def _best(parameters: Parameters, parts: Parts) -> Weighed:
             refused.append(problem)
             continue
         nodes = parameters.nodes or parameters.depth
-        found.append(weighed(middle, parts.cost_curve(), FORWARD, fits, nodes, parameters.gathered, UNKNOWN))
+        found.append(weighed(middle, parts.cost_curve(), forward, known, nodes, parameters.gathered, UNKNOWN))
     if not found:
         raise refused[0]
-    return max(found, key=lambda one: one.gain)
+    best = max(found, key=lambda one: one.gain)
+    return best, warning(best, found, _recipe(kinds, parts, below))
+
+
+def _recipe(kinds: tuple[str, ...], parts: Parts, below: str) -> str:
+    """The command that finds out what such a chain accepts, or nothing for a pair that it does not run."""
+    command = f"python -m specviz calibrate polybasic --target {parts.target.name}"
+    if kinds == ("draft",):
+        return f"{command} --draft {parts.draft_name}" if below == "copy" else ""
+    return command if below == "eagle3" and not parts.draft_name else ""

@@ -96,7 +96,7 @@ def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: 
             return _kept(model, "cost", lambda: measure(model, WIDTHS))
 
     return Middle(
-        "draft",
+        model.name,
         model.name,
         model.context_length,
         target.device,

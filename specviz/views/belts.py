@@ -28,21 +28,27 @@ class Pass(NamedTuple):
 
 
 class Balance(NamedTuple):
-    """Tokens a target pass without the model and with it, those that stay of a pass of the model, and its cost in target
-    passes."""
+    """Tokens a target pass without the model and with it, those that stay of a pass of the model, its cost in target passes,
+    and the gain by the exact form: how much faster the chain of three is than the chain of two, all times counted."""
 
     without: float
     with_it: float
     below: float
     ratio: float
+    gain: float
 
     def bound(self, with_it: float) -> float:
-        """What the model may cost where the target keeps so many tokens a pass."""
+        """What the model may cost by the published condition where the target keeps so many tokens a pass."""
         return self.below * (1 / self.without - 1 / with_it)
+
+    @property
+    def pays(self) -> bool:
+        """Whether the exact form says so."""
+        return self.gain > 1
 
 
 def belts(trace: Trace, index: int, theme: str = "light") -> go.Figure:
-    """Left the round in time, right the break-even curve with the forecast and what was measured up to this round."""
+    """Left the round in time, right the published condition with the forecast and what was measured up to this round."""
     step, note = story(trace, index, "belts")
     look = theme_of(theme)
     passes, forecast, measured = _passes(note), _forecast(note), _measured(note)
@@ -76,13 +82,18 @@ def _forecast(note: Story) -> Balance | None:
     part = note.part("forecast")
     if part is None or part.number("without") <= 0 or part.number("with") <= 0:
         return None
-    return Balance(part.number("without"), part.number("with"), part.number("below"), part.number("ratio"))
+    found = (part.number(name) for name in ("without", "with", "below", "ratio", "gain"))
+    return Balance(*found)
 
 
 def _measured(note: Story) -> Balance | None:
-    """The same from the rounds before this one, and this one's passes; the target alone is only known by the forecast."""
+    """The same from the rounds before this one, and this one's passes; a pass of the target, and what it does without the
+    model, are only known by the forecast."""
     part, forecast, so_far = note.part("forecast"), _forecast(note), note.part("so_far")
     if part is None or forecast is None or so_far is None or part.number("target") <= 0:
+        return None
+    before = part.maybe_number("before")  # older recordings lack it
+    if before is None:
         return None
     rounds, passes = so_far.whole("rounds") - 1, so_far.whole("passes")
     judged = passes - len(_passes(note))
@@ -90,7 +101,10 @@ def _measured(note: Story) -> Balance | None:
         return None
     cost = so_far.number("verifying") / passes / part.number("target")
     stayed = rounds + so_far.whole("kept")
-    return Balance(forecast.without, stayed / rounds, stayed / judged, cost)
+    with_it, below = stayed / rounds, stayed / judged
+    below_target = (so_far.number("verifying") + so_far.number("drafting")) / passes
+    after = part.number("target_block") / with_it + below_target / below
+    return Balance(forecast.without, with_it, below, cost, before / after if after > 0 else 0.0)
 
 
 def _headline(step: Step, note: Story, passes: list[Pass], balance: Balance | None) -> tuple[str, str]:
@@ -103,10 +117,11 @@ def _headline(step: Step, note: Story, passes: list[Pass], balance: Balance | No
     if balance is None:
         return title, f"{said}; what the target alone would do here was never measured"
     margin = balance.bound(balance.with_it) - balance.ratio
-    verdict = "below the curve: it pays" if margin > 0 else "above the curve: it does not pay"
+    verdict = "it pays" if balance.pays else "it does not pay"
     return (
         title,
-        f"{said}; a pass of it costs {number(balance.ratio)} of the target's, {verdict} (margin {margin:+.2f})",
+        f"{said}; with all times counted the chain runs at {balance.gain:.2f} times the one without it: {verdict} (a pass of it "
+        f"costs {number(balance.ratio)} of the target's; margin to the published condition {margin:+.2f})",
     )
 
 
@@ -147,26 +162,26 @@ def _clock(made: go.Figure, look: Theme, step: Step, passes: list[Pass], wanted:
 
 
 def _curve(made: go.Figure, look: Theme, forecast: Balance, measured: Balance | None) -> None:
-    """What the model may cost by how many tokens the target keeps with it; points below the curve pay."""
+    """What the model may cost by how many tokens the target keeps with it, by the published condition, which leaves out the
+    drafter's time and the target's wider pass; a point's color follows the exact form."""
     now = measured or forecast
     most = max(now.with_it, forecast.with_it, 2 * now.without) * 1.15
     low = now.without
     xs = [low + (most - low) * place / _POINTS for place in range(_POINTS + 1)]
     second = {"xaxis": "x2", "yaxis": "y2"}
     made.add_scatter(
-        x=[round(one, 3) for one in xs], y=[round(now.bound(one), 4) for one in xs], mode="lines", name="break-even",
+        x=[round(one, 3) for one in xs], y=[round(now.bound(one), 4) for one in xs], mode="lines", name="published condition",
         line={"color": look.ink, "width": 2}, fill="tozeroy", fillcolor=look.tints["accepted"], hoverinfo="skip", **second,
     )  # fmt: skip
     for one, name, symbol in ((forecast, "forecast", "diamond-open"), (measured, "measured", "circle")):
         if one is None:
             continue
-        pays = one.ratio < one.bound(one.with_it)
-        color = look.accepted if pays else look.rejected
+        color = look.accepted if one.pays else look.rejected
         made.add_scatter(
             x=[round(one.with_it, 3)], y=[round(one.ratio, 4)], mode="markers", name=name,
             marker={"symbol": symbol, "size": 13, "color": color, "line": {"width": 2, "color": color}},
-            hovertext=[f"{name}: {one.with_it:.2f} tokens a target pass, {one.ratio:.2f} of its cost"], hoverinfo="text",
-            **second,
+            hovertext=[f"{name}: {one.with_it:.2f} tokens a target pass, {one.ratio:.2f} of its cost; gain {one.gain:.2f}"],
+            hoverinfo="text", **second,
         )  # fmt: skip
     top = max(1.05, *(one.ratio * 1.15 for one in (forecast, measured) if one))
     made.update_layout(

@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from specviz.bench import chain
 from specviz.bench.chain import Counted, Grouped
-from specviz.bench.measure import Timed
+from specviz.bench.measure import Bencher, Timed
 from specviz.engine.cost import CostCurve
 from specviz.engine.insertion import Costs, Insertion, Lengths, forecast, kept_of, passes_for, told
 from specviz.errors import ModelUnavailable
-from specviz.growth.chain_lengths import ChainLengths, weighed
+from specviz.growth.chain_lengths import ChainLengths, Weighed, warning, weighed
+from specviz.methods.polybasic import MIDDLES
 from tests.views.chain_notes import CHAINS
 from tests.views.made import SILENT, TREE, with_note
 
@@ -89,25 +91,84 @@ class Middle:
 KNOWN = ChainLengths("t", "eagle3", "made up", ALONE, {"good": GOOD, "dear": GOOD})
 
 
-def test_where_none_pays_the_app_says_so_with_the_margin() -> None:
-    fine = weighed(Middle("good", 0.3), TARGET, 0.07, KNOWN, 3, 0, 8)
-    assert fine.warning() == "" and fine.gain > 1 and fine.block > 1
-    dear = weighed(Middle("dear", 0.95), TARGET, 0.07, KNOWN, 3, 0, 8)
-    assert "No model in the middle is expected to pay on this machine. The best is the dear model" in dear.warning()
-    assert dear.forecast is not None and f"margin {dear.forecast.margin:+.2f}" in dear.warning()
-    strange = weighed(Middle("strange", 0.3), TARGET, 0.07, KNOWN, 3, 0, 8)
+def made(block: int = 0, **named: float) -> Weighed:
+    ((name, share),) = named.items()
+    return weighed(Middle(name, share), TARGET, 2.8, KNOWN, 3, block, 8)
+
+
+def test_a_chosen_model_is_judged_by_itself_and_all_that_were_weighed_are_told() -> None:
+    fine, dear = made(good=0.3), made(dear=0.95)
+    assert fine.gain > 1 and fine.block > 1
+    assert warning(fine, [dear, fine]) == ""
+    alone = warning(dear, [dear])
+    assert dear.forecast is not None and f"margin {dear.forecast.margin:+.2f}" in alone
+    assert "This model in the middle is not expected to pay on this machine. The dear model:" in alone
+    assert "No other was weighed" in alone and "None of" not in alone
+    worse = made(good=1.2)
+    both = warning(dear, [worse, dear])
+    assert "None of the 2 models weighed for the middle is expected to pay" in both
+    for one in (worse, dear):
+        assert one.forecast is not None
+        assert f"{one.middle.title}: {one.gain:.2f} times" in both.replace("The good", "the good")
+        assert f"margin {one.forecast.margin:+.2f}" in both
+    assert made(good=0.3, block=5).block == 5, "what the user says counts"
+
+
+def test_a_model_nobody_calibrated_says_how_to_find_out() -> None:
+    strange = made(strange=0.3)
     assert (strange.block, strange.forecast, strange.gain) == (8, None, 1.0)
-    assert "never calibrated" in strange.warning()
-    assert weighed(Middle("good", 0.3), TARGET, 0.07, KNOWN, 3, 5, 8).block == 5, "what the user says counts"
+    assert warning(strange, [strange]).endswith("never calibrated, so whether it pays is unknown.")
+    assert "`do this` finds out" in warning(strange, [strange], "do this")
+    both = warning(made(dear=0.95), [made(dear=0.95), strange])
+    assert "the strange model: never calibrated" in both
 
 
-def test_lengths_come_back_from_their_file_and_a_damaged_one_says_what_to_do(tmp_path: Path) -> None:
+def test_a_slower_drafter_moves_the_forecast() -> None:
+    quick, slow = (weighed(Middle("good", 0.3), TARGET, forward, KNOWN, 3, 8, 8) for forward in (0.5, 20.0))
+    assert quick.gain > slow.gain
+
+
+def test_lengths_of_several_targets_live_in_one_file(tmp_path: Path) -> None:
     path = tmp_path / "polybasic.json"
     KNOWN.save(path)
-    assert ChainLengths.load(path) == KNOWN
-    path.write_text('{"target": 3}', encoding="utf-8")
+    assert ChainLengths.load(path) == (KNOWN,)
+    other = replace(KNOWN, target="large", drafter="copy", middles={"small": GOOD})
+    other.save(path)
+    again = replace(KNOWN, source="once more", middles={"good": Lengths(0.5, 1.0, 1.0)})
+    again.save(path)
+    assert ChainLengths.find(path, "large", "copy") == other
+    assert ChainLengths.find(path, "t", "eagle3") == replace(again, middles={"dear": GOOD, **again.middles})
+    assert ChainLengths.find(path, "t", "copy") is None
+    path.write_text('{"chains": [{"target": 3}]}', encoding="utf-8")
     with pytest.raises(ModelUnavailable, match="python -m specviz calibrate polybasic"):
         ChainLengths.load(path)
+
+
+@pytest.mark.parametrize(("draft", "below", "names"), [("", "eagle3", set(MIDDLES)), ("small", "copy", {"small"})])
+def test_calibrating_a_pair_keeps_what_is_known_of_another(
+    draft: str, below: str, names: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, dict[str, object]]] = []
+
+    def counted(bench: Bencher, prompts: object, method: str, parameters: dict[str, object]) -> Counted:
+        assert (bench.target, bench.settings) == ("large", {"draft": draft} if draft else {})
+        asked.append((method, parameters))
+        return Counted(2, 6, 4, 3, 6, 4, 3)
+
+    monkeypatch.setattr(chain, "counted", counted)
+    path = tmp_path / "polybasic.json"
+    KNOWN.save(path)
+    chain.calibrate("large", report=lambda line: None, draft=draft, out=path)
+    found = ChainLengths.find(path, "large", below)
+    assert found is not None and set(found.middles) == names
+    assert found.middles.popitem()[1] == Lengths(0.75, 2.0, 4 / 3)
+    assert ChainLengths.find(path, "t", "eagle3") == KNOWN
+    assert asked[0][0] == ("prompt_lookup" if draft else "eagle3")
+    assert [values["middle"] for _, values in asked[1:]] == (["draft"] if draft else list(MIDDLES))
+
+
+def test_the_lengths_that_ship_are_the_default_targets() -> None:
+    assert ChainLengths.find(chain.LENGTHS, "smollm2-135m-instruct", "eagle3") is not None
 
 
 def test_counting_leaves_out_steps_that_were_cut() -> None:

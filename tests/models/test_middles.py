@@ -162,7 +162,9 @@ def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair: tuple[str, st
     copied = parameters.get("middle") == "plain_copy"
     above = "the target in its own numbers, run with fewer operations" if copied else small
     assert chain.run.draft == f"{above}, copy below it"
-    assert any("never calibrated" in warning for warning in chain.run.warnings)
+    warning = next(warning for warning in chain.run.warnings if "never calibrated" in warning)
+    recipe = f"calibrate polybasic --target {large} --draft {small}"
+    assert (recipe in warning) != copied, "the command is for a named model in the middle"
     warm = specviz.run(method="polybasic", draft=small, parameters=parameters, temperature=0.9, **asked)
     assert warm.end is not None and warm.end.reason in ("eos", "budget")
 

@@ -39,13 +39,21 @@ def test_the_buffer_fills_pass_by_pass_and_then_the_target_judges(node: Evaluate
 
 def test_the_break_even_curve_has_forecast_and_measured_point(node: Evaluate) -> None:
     text, classes = at(node, "belts", "target")
-    assert "costs 0.40 of a target pass and may cost 0.54: it pays here." in text
+    assert "costs 0.40 of a target pass and may cost 0.54 by the published condition" in text
+    assert "the chain runs at 1.12 times the one without it: it pays here." in text
     assert [one for one in classes if "sv-balance" in one] == [
         "sv-balance sv-pays sv-forecast", "sv-balance sv-pays sv-measured",
     ]  # fmt: skip
     slow = CHAINS["belts"]["so_far"] | {"verifying": 324.0}
     text, classes = at(node, "belts", "target", so_far=slow)
     assert "it does not pay here" in text and "sv-balance sv-costs sv-measured" in classes
+    drafter = CHAINS["belts"]["so_far"] | {"drafting": 108.0}
+    text, classes = at(node, "belts", "target", so_far=drafter)
+    assert "may cost 0.54 by the published condition" in text and "it does not pay here" in text
+    assert "sv-balance sv-costs sv-measured" in classes, "the exact form decides, whatever the published condition says"
+    forecast = CHAINS["belts"]["forecast"] | {"gain": 0.97}
+    text, classes = at(node, "belts", "target", so_far=None, forecast=forecast)
+    assert "0.97 times the one without it: it does not pay here" in text and "sv-balance sv-costs sv-forecast" in classes
     text, classes = at(node, "belts", "target", forecast=None)
     assert "no break-even curve" in text and "sv-breakeven" not in classes
 

@@ -16,7 +16,7 @@ CHAINS: dict[str, dict[str, Any]] = {
         "so_far": {"rounds": 3, "kept": 8, "buffered": 18, "passes": 9, "calls": 18, "drafting": 39.0, "verifying": 144.0},
         "forecast": {
             "target": 40.0, "target_block": 46.0, "middle": 15.0, "drafter": 2.8, "without": 1.9, "with": 5.5, "below": 1.8,
-            "ratio": 0.375, "bound": 0.62, "margin": 0.245, "gain": 1.3,
+            "ratio": 0.375, "bound": 0.62, "margin": 0.245, "before": 24.0, "gain": 1.21,
         },
     },
     "layers": {

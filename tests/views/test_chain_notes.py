@@ -31,7 +31,9 @@ def test_belts_tell_what_gathered_and_whether_the_model_pays() -> None:
     assert "Step 1 · 6 tokens gathered in 3 passes, 2 kept" in told
     assert "the drafter proposed 9 tokens, the middle model took 3" in told
     # Measured: 144 / 9 ms of 40; the two rounds before kept 8 and added 2 by 6 passes: 0.40 against 10/6 (1/1.9 - 1/5) = 0.54.
-    assert "costs 0.40 of the target's, below the curve: it pays (margin +0.14)" in told
+    # All times: 24 ms a token without it; with it two target passes of 46 and six of (144 + 39) / 9 for ten tokens, 21.4 ms.
+    assert "the chain runs at 1.12 times the one without it: it pays" in told
+    assert "costs 0.40 of the target's; margin to the published condition +0.14)" in told
 
 
 def test_belts_put_the_buffer_on_the_clock() -> None:
@@ -42,21 +44,41 @@ def test_belts_put_the_buffer_on_the_clock() -> None:
     assert (buffer.x[-1], buffer.y[-1]) == (60, pytest.approx(3 + 6 * 0.14))
     points = {one.name: (one.x[0], one.y[0]) for one in figure.data if one.name in ("forecast", "measured")}
     assert points == {"forecast": (5.5, 0.375), "measured": (5.0, 0.4)}
-    curve = next(one for one in figure.data if one.name == "break-even")
+    curve = next(one for one in figure.data if one.name == "published condition")
     assert curve.y[0] == pytest.approx(0, abs=1e-6), "with no more tokens a pass nothing may be spent"
-    assert any("5.00 tokens a target pass" in hover for hover in hovers(figure))
+    assert any("5.00 tokens a target pass, 0.40 of its cost; gain 1.12" in hover for hover in hovers(figure))
 
 
-def test_a_model_above_the_curve_does_not_pay_and_the_margin_says_by_how_much() -> None:
+def test_a_model_that_is_too_dear_does_not_pay_and_the_words_say_by_how_much() -> None:
     slow = CHAINS["belts"]["so_far"] | {"verifying": 9 * 36.0}
     told = said("belts", CHAINS["belts"] | {"so_far": slow})
-    assert "costs 0.90 of the target's, above the curve: it does not pay (margin -0.36)" in told
+    assert "at 0.72 times the one without it: it does not pay" in told
+    assert "costs 0.90 of the target's; margin to the published condition -0.36)" in told
+
+
+def test_verdict_and_color_follow_the_exact_form_where_the_published_condition_says_otherwise() -> None:
+    slow_drafter = CHAINS["belts"]["so_far"] | {"drafting": 9 * 12.0}
+    data = CHAINS["belts"] | {"so_far": slow_drafter}
+    told = said("belts", data)
+    assert "it does not pay" in told and "margin to the published condition +0.14" in told
+    drawn = views.belts(noted("belts", data), 0).data
+    points = {one.name: one.marker.color for one in drawn if one.name in ("forecast", "measured")}
+    assert points["forecast"] != points["measured"]
+    dear = CHAINS["belts"] | {"so_far": None, "forecast": CHAINS["belts"]["forecast"] | {"gain": 0.97}}
+    assert "at 0.97 times the one without it: it does not pay" in said("belts", dear)
+
+
+def test_a_run_recorded_without_the_time_alone_shows_its_forecast_only() -> None:
+    forecast = {name: value for name, value in CHAINS["belts"]["forecast"].items() if name != "before"}
+    data = CHAINS["belts"] | {"forecast": forecast}
+    assert "at 1.21 times the one without it: it pays" in said("belts", data)
+    assert "measured" not in [one.name for one in views.belts(noted("belts", data), 0).data]
 
 
 def test_without_calibration_there_is_no_curve_and_the_words_say_so() -> None:
     data = CHAINS["belts"] | {"forecast": None}
     assert "never measured" in said("belts", data)
-    assert not any(one.name == "break-even" for one in views.belts(noted("belts", data), 0).data)
+    assert not any(one.name == "published condition" for one in views.belts(noted("belts", data), 0).data)
     first = CHAINS["belts"] | {"so_far": CHAINS["belts"]["so_far"] | {"rounds": 1, "kept": 0}}
     names = [one.name for one in views.belts(noted("belts", first), 0).data]
     assert "forecast" in names and "measured" not in names, "nothing was kept or lost before the first round"

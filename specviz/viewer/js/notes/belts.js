@@ -25,21 +25,28 @@ const belts = (() => {
     return { passes, wanted, length, before, slots: Math.max(wanted, length, 1) };
   }
 
-  /** Tokens a target pass without and with the model, those that stay of a pass of it, its cost in target passes; or null. */
+  /**
+   * Tokens a target pass without and with the model, those that stay of a pass of it, its cost in target passes, and the gain
+   * by the exact form, all times counted; or null.
+   */
   function balances(note) {
     const told = note.forecast,
       seen = note.so_far;
     if (!told || !(told.without > 0) || !(told.with > 0) || !(told.below > 0)) return null;
-    const forecast = { name: "forecast", at: told.with, below: told.below, ratio: positive(told.ratio) };
+    const forecast = { name: "forecast", at: told.with, below: told.below, ratio: positive(told.ratio), gain: positive(told.gain) };
     const rounds = seen ? positive(seen.rounds) - 1 : 0;
     const judged = seen ? positive(seen.passes) - study.list(note.passes).length : 0;
-    if (!(rounds >= 1) || !(judged > 0) || !(told.target > 0)) return { without: told.without, points: [forecast] };
+    if (!(rounds >= 1) || !(judged > 0) || !(told.target > 0) || !(told.before > 0))
+      return { without: told.without, points: [forecast] };
     const stayed = rounds + positive(seen.kept);
+    const belowTarget = (positive(seen.verifying) + positive(seen.drafting)) / seen.passes;
+    const after = (positive(told.target_block) * rounds + belowTarget * judged) / stayed;
     const measured = {
       name: "measured",
       at: stayed / rounds,
       below: stayed / judged,
       ratio: positive(seen.verifying) / seen.passes / told.target,
+      gain: after > 0 ? told.before / after : 0,
     };
     return { without: told.without, points: [forecast, measured] };
   }
@@ -143,7 +150,10 @@ const belts = (() => {
     ];
   }
 
-  /** What a pass of the model may cost, by how many tokens the target keeps with it; below the curve it pays. */
+  /**
+   * What a pass of the model may cost by the published condition, by how many tokens the target keeps with it. It leaves out
+   * the drafter's time and the target's wider pass; the verdict and a point's color follow the exact form.
+   */
   function curve(balance, stage) {
     const { u } = stage;
     const now = balance.points[balance.points.length - 1];
@@ -156,7 +166,7 @@ const belts = (() => {
     const path = places.map((one) => `${sketch.round(x(one))} ${sketch.round(y(bound(balance.without, now, one)))}`);
     const area = `M${sketch.round(x(balance.without))} ${at.floor}L${path.join("L")}L${sketch.round(x(most))} ${at.floor}Z`;
     const points = balance.points.map((one) => {
-      const pays = one.ratio < bound(balance.without, one, one.at);
+      const pays = one.gain > 1;
       const place = [x(Math.max(balance.without, one.at)), y(one.ratio)];
       return [
         disc(place[0], place[1], 5.5 * u, `sv-balance ${pays ? "sv-pays" : "sv-costs"} sv-${one.name}`),
@@ -166,7 +176,8 @@ const belts = (() => {
     const margin = bound(balance.without, now, now.at) - now.ratio;
     const told =
       `A pass of the middle model costs ${words.chance(now.ratio)} of a target pass and may cost ` +
-      `${words.chance(Math.max(0, now.ratio + margin))}: it ${margin > 0 ? "pays" : "does not pay"} here.`;
+      `${words.chance(Math.max(0, now.ratio + margin))} by the published condition, the curve. With all times counted the chain ` +
+      `runs at ${now.gain.toFixed(2)} times the one without it: it ${now.gain > 1 ? "pays" : "does not pay"} here.`;
     const drawn = [
       dom.s("path", { d: area, class: "sv-region" }),
       dom.s("path", { d: `M${path.join("L")}`, class: "sv-breakeven" }),
