@@ -6,9 +6,11 @@ tokens, against the arm that would have been best for the whole stream, and agai
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from specviz.bench.measure import Bencher, Timed
@@ -35,17 +37,23 @@ CHOOSERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "not_a_bandit, as published": ("not_a_bandit", {"keep": 1.0, "debt": 1000.0}),
     "bandit_ucb": ("bandit_ucb", {}),
     "bandit_exp3": ("bandit_exp3", {}),
+    "bandit_ucb, forgetting": ("bandit_ucb", {"keep": 0.98}),
+    "bandit_exp3, forgetting": ("bandit_exp3", {"keep": 0.98}),
 }
+"""Those of full information, which here forget; the bandits as published, and forgetting as well."""
+AS_PUBLISHED = "not_a_bandit, as published"
 TOKENS = 64
 
 
 @dataclass
 class Stream:
-    """One method's way through the stream: passes and tokens by subject, and how soon a change was seen, in rounds."""
+    """One method's way through the stream: passes and tokens by subject, and how soon a change was seen, in rounds; of
+    stretches where it never was, how long they are."""
 
     passes: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     noticed: list[int] = field(default_factory=list)
+    unseen: list[int] = field(default_factory=list)
 
     def add(self, subject: str, timed: Timed) -> None:
         """One more prompt."""
@@ -82,19 +90,21 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 def flown(bench: Bencher, method: str, values: dict[str, Any], few: int, heat: float) -> Stream:
     """The method through the stream, with one memory for all of it."""
     memory, made = Memory(), Stream()
+    watched = method == "not_a_bandit" and "arm" not in values
     for lap in range(2):
         for subject, texts in STREAM.items():
             rounds, seen = 0, False
             for text in texts[lap * few : (lap + 1) * few]:
                 ready = bench.prepared(method, text, heat, memory, parameters=values)
-                timed = bench.once(ready, seed=lap, record="tree" if method == "not_a_bandit" else "off")
+                timed = bench.once(ready, seed=lap, record="tree" if watched else "off")
                 made.add(subject, timed)
                 for step in timed.steps:
                     rounds += 1
                     for note in step.notes:
-                        if note.type == "arms" and "arm" not in values and not seen:
+                        if note.type == "arms" and not seen:
                             seen = _sees(note.data, subject)
                             made.noticed += [rounds] if seen else []
+            made.unseen += [rounds] if watched and not seen else []
     return made
 
 
@@ -115,18 +125,23 @@ def rows(fixed: Mapping[str, Stream], chosen: Mapping[str, Stream], heat: float)
             f"against always {best}; against the best arm of each subject {_against_each(chosen[label], fixed):.1f}"
         )
         made.append(Row(f"{label}: regret{where}", value, "passes for 100 tokens", detail=detail))
-    for bandit in ("bandit_ucb", "bandit_exp3"):
-        if bandit in regret and "not_a_bandit" in regret:
-            saved = regret[bandit] - regret["not_a_bandit"]
-            made.append(
-                Row(f"not_a_bandit regrets less than {bandit}{where}", saved, "passes for 100 tokens", goal=0.0)
-            )
-    ours = chosen.get("not_a_bandit")
-    if ours is not None and ours.noticed:
-        detail = f"the subject's own arm became the likeliest one in {len(ours.noticed)} of {2 * len(STREAM)} stretches"
-        made.append(Row(f"not_a_bandit: rounds until a change is seen{where}", statistics.median(ours.noticed), "rounds",
-                        detail=detail))  # fmt: skip
+    for ours, bandit in product(("not_a_bandit", AS_PUBLISHED), regret):
+        if ours in regret and bandit.startswith("bandit_"):
+            saved = regret[bandit] - regret[ours]
+            made.append(Row(f"{ours} regrets less than {bandit}{where}", saved, "passes for 100 tokens", goal=0.0))
+    made += [_noticing(label, one, where) for label, one in chosen.items() if one.noticed or one.unseen]
     return made
+
+
+def _noticing(label: str, one: Stream, where: str) -> Row:
+    """Median rounds until a change is seen. A stretch where it never was counts as later than any round that is known."""
+    median = statistics.median([*one.noticed, *(math.inf for _ in one.unseen)])
+    detail = f"the subject's own arm became the likeliest one; seen in {len(one.noticed)} of {len(one.noticed) + len(one.unseen)}"
+    detail += " stretches"
+    if math.isinf(median):
+        detail += f": in half of them or more not within their {min(one.unseen)} to {max(one.unseen)} rounds"
+    value = None if math.isinf(median) else median
+    return Row(f"{label}: rounds until a change is seen{where}", value, "rounds", detail=detail)
 
 
 def _by_subject(one: Stream) -> str:

@@ -26,15 +26,20 @@ EVERY = 8
 """Rounds between two sweeps of a batch's cache, unless somebody says otherwise."""
 
 
-def assembled(ready: Sequence[Prepared], every: int = EVERY, record: str | None = None) -> InStep:
+def assembled(
+    ready: Sequence[Prepared], every: int = EVERY, record: str | None = None, cancel: threading.Event | None = None
+) -> InStep:
     """The prepared requests as one batch on the first one's target, each with its own method, seed and budget.
 
     ``record`` overrules how much of a run is recorded. A tree that is sized by what a pass costs is sized by its row's
-    share of a pass over all rows. Raises BadInput when the requests name different targets.
+    share of a pass over all rows. ``cancel`` ends all of them after the round. Raises BadInput when the requests name
+    different targets, or one whose rows cannot share a cache.
     """
     if len({(one.target.name, one.target.dtype, one.target.device) for one in ready}) != 1:
         raise BadInput("The runs of a batch share one target; ask for the same target in each of them.")
-    target, cancel = ready[0].target, threading.Event()
+    if ready[0].modality != "text":
+        raise BadInput(f"{ready[0].loaded.name} is asked about pictures, which rows cannot share: run the prompts one by one.")
+    target, cancel = ready[0].target, cancel or threading.Event()
     rows, compositions = [], []
     for one in ready:
         composition = _composed(one, len(ready))
@@ -53,15 +58,24 @@ def _composed(ready: Prepared, rows: int) -> Composition:
     return ready.method.compose(ready.parameters, parts)
 
 
-def traces(ready: Sequence[Prepared], every: int = EVERY) -> list[Trace]:
-    """Decode the requests in step: a trace for each, whose steps tell of the shared cache as well."""
-    batch = assembled(ready, every)
+def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> list[Trace]:
+    """Decode the requests in step: a trace for each, whose steps tell of the shared cache as well.
+
+    What was written until ``cancel`` was set, or an interrupt came, is kept: those traces end as cancelled.
+    """
+    batch = assembled(ready, every, cancel=cancel)
     rows = list(batch.running)
     records = [run_record(one, row.composition) for one, row in zip(ready, rows, strict=True)]
     steps: list[list[Step]] = [[] for _ in rows]
-    for found in batch.rounds():
-        for number, step in found:
-            steps[number].append(step)
+    rounds = batch.rounds()
+    try:
+        for found in rounds:
+            for number, step in found:
+                steps[number].append(step)
+    except KeyboardInterrupt:  # in the middle of a round: its steps are nobody's
+        rounds.close()
+    for row, told in zip(rows, steps, strict=True):
+        row.outcome.output_ids = [token for step in told for token in step.emitted]
     return [
         Trace(record, tuple(told), end_record(one, row, told))
         for record, told, one, row in zip(records, steps, ready, rows, strict=True)

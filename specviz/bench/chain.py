@@ -56,13 +56,13 @@ class Counted:
                 continue
             self.rounds += 1
             self.emitted += len(step.emitted)
-            self.calls += step.draft_calls
+            belts = [note.data for note in step.notes if note.type == "belts"]
+            self.calls += sum(one["calls"] for data in belts for one in data["passes"]) if belts else step.draft_calls
             self.kept += len(step.path)
             self.judged += len(step.path) + (len(step.path) < step.verified)
-            for note in step.notes:
-                if note.type == "belts":
-                    self.passes += len(note.data["passes"])
-                    self.buffered += note.data["length"]
+            for data in belts:
+                self.passes += len(data["passes"])
+                self.buffered += data["length"]
 
     @property
     def alone(self) -> Lengths:

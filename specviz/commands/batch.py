@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
-from specviz.commands.console import ProgressLine
+from specviz.commands.console import ProgressLine, tell
+from specviz.commands.run import BROKEN, OUT_OF_MEMORY, STOPPED
+from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.models.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Memory, Request
 from specviz.trace import store
+from specviz.trace.schema import End
 from specviz.views.theme import count, number
 
 HELP = "decode several prompts in step, a trace for each"
@@ -60,15 +64,30 @@ def execute(options: argparse.Namespace) -> int:
         for row, prompt in enumerate(prompts)
     ]
     progress.close()
-    for row, trace in enumerate(traces(ready, options.every), start=1):
+    with Stopping() as stopping:
+        stopping.started = True
+        found = traces(ready, options.every, stopping.event)
+    for row, trace in enumerate(found, start=1):
         path = options.out / f"row-{row}{store.SUFFIX}"
         store.write(trace, path)
         assert trace.end is not None
-        tokens = count(len(trace.end.output_ids), "token")
-        print(
-            f"{path}: {tokens} in {len(trace.steps)} passes, τ {number(trace.end.metrics['tau'])}, {trace.end.reason}"
-        )
-    return 0
+        tokens, tau = count(len(trace.end.output_ids), "token"), trace.end.metrics["tau"]
+        accepted = "" if tau is None else f", τ {number(tau)}"
+        print(f"{path}: {tokens} in {len(trace.steps)} passes{accepted}, {trace.end.reason}")
+    if stopping.asked:
+        tell("Stopped; what there is so far is kept.")
+        return STOPPED
+    return _broken([trace.end for trace in found if trace.end is not None])
+
+
+def _broken(ends: Sequence[End]) -> int:
+    """Say once what went wrong, and with which status the command ends."""
+    broken = [end for end in ends if end.reason in ("error", "out_of_memory")]
+    for said in dict.fromkeys(end.message or f"A row ended early: {end.reason.replace('_', ' ')}." for end in broken):
+        tell(said)
+    if any(end.reason == "out_of_memory" for end in broken):
+        return OUT_OF_MEMORY
+    return BROKEN if broken else 0
 
 
 def read(path: Path) -> list[str]:

@@ -27,11 +27,12 @@ class JudgedModel(LanguageModelDrafter):
     def __init__(self, open_model: Callable[[int], SmallModel], context_length: int, ahead: int) -> None:
         super().__init__(open_model, context_length)
         self._ahead = ahead
+        self._looked = 0
         self._shares: dict[int, Share] = {}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        self._shares = {}
+        self._shares, self._looked = {}, 0
 
     @torch.inference_mode()
     def judged(self, context: Context, emitted: Sequence[int], laws: Tensor | None) -> Judged:
@@ -49,13 +50,21 @@ class JudgedModel(LanguageModelDrafter):
     def _along(self, text: list[int], start: int) -> Tensor:
         """Logits [token, support] after each token from ``start`` on; the cache then holds all of ``text``."""
         assert isinstance(self._model, SmallModel)
+        drafting = self._calls
         if len(self._fed) < start:  # an arm that slept through some rounds
             self._feed(text[:start])
         if len(self._fed) > start:
             self._model.rewind(start)
         rows = self._model.extend_all(text[start:])
         self._fed, self._agreed = text, len(text)
+        self._looked += 1 + self._calls - drafting
+        self._calls = drafting
         return rows
+
+    def looked(self) -> int:
+        """Forwards in hindsight since the last call of this."""
+        made, self._looked = self._looked, 0
+        return made
 
     def _compared(self, rows: Tensor, emitted: Sequence[int], laws: Tensor | None) -> list[Share]:
         assert self._model is not None and self._model.support is not None
@@ -77,12 +86,13 @@ class JudgedCopy(PromptCopy):
 
     def __init__(self, longest: int, shortest: int, ahead: int) -> None:
         super().__init__(longest, shortest, ahead, latest=True, partial=True)
+        self._looked = 0
         self._chains: dict[int, list[int]] = {}
         self._shares: dict[tuple[int, int], Share] = {}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        self._chains, self._shares = {}, {}
+        self._chains, self._shares, self._looked = {}, {}, 0
 
     def judged(self, context: Context, emitted: Sequence[int], laws: Tensor | None) -> Judged:
         first = len(context.ids)
@@ -93,6 +103,7 @@ class JudgedCopy(PromptCopy):
             self._index(text[:place])
             known = replace(context, ids=text[:place], room=context.room - (place - first))
             self._chains[place] = list(self.continuation(known)[0])
+            self._looked += 1
             for start, chain in self._chains.items():
                 if place - start < len(chain):
                     guess = chain[place - start]
@@ -100,3 +111,8 @@ class JudgedCopy(PromptCopy):
                     shared = right if laws is None else float(laws[place - first, guess])
                     self._shares[start, place] = shared, right
         return lambda start, place: self._shares.get((start, place), NOTHING)
+
+    def looked(self) -> int:
+        """Look-ups in hindsight since the last call of this."""
+        made, self._looked = self._looked, 0
+        return made

@@ -110,6 +110,11 @@ class InStep:
             raise BadInput(f"A sweep every {every} rounds is not possible; give 0 (never) or more.")
         if not rows or len(rows) != len(batch.cache):
             raise BadInput(f"{len(rows)} runs cannot share a batch of {len(batch.cache)} rows; give each run its row.")
+        if any(row.composition.probe is not None for row in rows):
+            raise BadInput(
+                "A pass shared by several rows has no room for the [SPEC] token that this method lets stand behind every token: "
+                "give the parameter probe=false, or run the prompts one after another."
+            )
         self.batch = batch
         self.every = every
         self.running = list(rows)

@@ -190,7 +190,8 @@ class Chained:
                 sure[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
         self._count(buffer, len(tokens))
         notes = (self._note(buffer, len(tokens)),) if context.story else ()
-        calls = sum(one.calls for one in buffer.passes)
+        # All that drafts for the target counts: the drafter's forwards, and the middle model's passes over them.
+        calls = sum(one.calls for one in buffer.passes) + len(buffer.passes)
         return Draft(tree, proposals, sure, calls, notes=notes)
 
     def _count(self, buffer: _Buffer, length: int) -> None:

@@ -32,6 +32,9 @@ class Judging(Drafter, Protocol):
         """Of the tokens ``emitted`` after ``context.ids``; ``laws`` [emitted, vocab] are the target's warped laws, None where
         it is greedy. Answers for any start not further back than a chain is long."""
 
+    def looked(self) -> int:
+        """Forwards and look-ups in hindsight since the last call of this."""
+
 
 @dataclass(frozen=True)
 class Arm:
@@ -51,10 +54,12 @@ class Chosen:
         self.ahead = ahead
         self.queue = DelayQueue(len(arms), ahead, loss)
         self._playing = 0
+        self._looked = 0
         self._told: dict[str, Any] = {}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self.queue.clear()
+        self._looked = 0
         for arm in self.arms:
             arm.drafter.begin(context, prefill)
 
@@ -64,6 +69,8 @@ class Chosen:
         self._playing = next((arm for arm, sum_ in enumerate(accumulate(chances)) if coin < sum_), _last(chances))
         arm = self.arms[self._playing]
         found = arm.growth.grow(arm.drafter, context)
+        # The last round was judged after its draft was told: what that took is this one's, and chose its arm.
+        found, self._looked = replace(found, calls=found.calls + self._looked), 0
         if not context.story:
             return found
         # What the round brings for the others is written into the note once it is known: before the step is recorded.
@@ -91,6 +98,8 @@ class Chosen:
                 laws = self._laws(finished)
                 judged = [arm.drafter.judged(context, emitted, laws) for arm in self.arms]
                 settled = self._settle(context.position + 1, len(emitted), judged)
+            looked = sum(arm.drafter.looked() for arm in self.arms)
+            self._looked = looked if self.chooser.informed else 0  # a bandit's are for the screen alone
         for losses in settled:
             self.chooser.learn(losses)
         for arm in self.arms:

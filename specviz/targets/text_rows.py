@@ -25,6 +25,11 @@ class TextRows:
     """
 
     def __init__(self, target: TextTarget, capacities: Sequence[int], taps: Sequence[int] = ()) -> None:
+        if not isinstance(target, TextTarget):
+            raise BadInput(
+                f"{target.name} carries a state from token to token, which rows of a batch cannot share: run the prompts one "
+                "after another, or choose a target of attention layers alone, such as smollm2-135m-instruct."
+            )
         if not 1 <= len(capacities) <= MOST_ROWS:
             raise BadInput(f"A batch of {len(capacities)} rows is not possible; give 1 to {MOST_ROWS} prompts.")
         if max(capacities) > target.context_length:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import specviz
 from specviz import views
 from specviz.bench import batch
+from specviz.engine.row_loop import InStep
 from specviz.errors import BadInput
 from specviz.request import Memory, Request
 from specviz.run import prepare
@@ -41,3 +44,35 @@ def test_runs_on_different_targets_are_no_batch() -> None:
     ]
     with pytest.raises(BadInput, match="share one target"):
         batch.assembled(ready)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"method": "reader", "max_new_tokens": 14, "dtype": "float64", "parameters": {"nodes": 12, "drafter": "none"}}
+    ready = [prepare(Request(prompt=prompt, **asked), Memory()) for prompt in PROMPTS[:2]]
+    cancel, played, play = threading.Event(), [0], InStep._play
+
+    def interrupted(self: InStep) -> object:
+        played[0] += 1
+        found = play(self)
+        if played[0] == 3 and hard:
+            raise KeyboardInterrupt
+        if played[0] == 2 and not hard:
+            cancel.set()
+        return found
+
+    monkeypatch.setattr(InStep, "_play", interrupted)
+    found = batch.traces(ready, 2, cancel)
+    assert [(len(trace.steps), trace.end.reason) for trace in found if trace.end] == [(2, "cancelled")] * 2
+    for trace in found:
+        store.validate(store.text(trace).encode())
+
+
+@pytest.mark.model
+def test_a_probe_is_no_row_and_a_state_is_no_row() -> None:
+    asked = {"prompt": "Hello", "max_new_tokens": 4}
+    for given, said in (({"method": "owl"}, "probe=false"), ({"method": "reader", "target": "hybrid-small"}, "state")):
+        ready = [prepare(Request(**given, **asked), Memory()) for _ in range(2)]
+        with pytest.raises(BadInput, match=said):
+            batch.assembled(ready)

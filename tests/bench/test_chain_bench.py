@@ -176,8 +176,10 @@ def test_counting_leaves_out_steps_that_were_cut() -> None:
     found = Counted()
     found.add([step, replace(step, cut="budget")])
     assert (found.rounds, found.emitted, found.passes, found.buffered) == (1, 3, 3, 6)
-    assert found.between == Lengths(2 / 3, 2.0, 1 / 3)
-    assert found.alone == Lengths(0.0, 3.0, 1.0)
+    assert found.between == Lengths(2 / 3, 2.0, 2.0), "forwards of the drafter, without the passes of the middle model"
+    alone = Counted()
+    alone.add([TREE])
+    assert alone.alone == Lengths(0.0, 3.0, 1.0)
 
 
 def test_grouped_runs_count_acceptance_stages_and_the_second_half() -> None:

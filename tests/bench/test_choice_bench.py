@@ -13,8 +13,8 @@ from specviz.trace.schema import Note
 from specviz.training.domains import DOMAINS, prompts
 
 
-def stream(noticed: tuple[int, ...] = (), **taus: float) -> Stream:
-    made = Stream(noticed=list(noticed))
+def stream(noticed: tuple[int, ...] = (), unseen: tuple[int, ...] = (), **taus: float) -> Stream:
+    made = Stream(noticed=list(noticed), unseen=list(unseen))
     for subject, tau in taus.items():
         made.tokens[subject], made.passes[subject] = 100, round(100 / tau)
     return made
@@ -36,6 +36,30 @@ def test_regret_is_passes_for_a_hundred_tokens_against_the_best_arm_in_hindsight
     assert found["not_a_bandit: rounds until a change is seen, T = 0"].value == 3
 
 
+def test_a_change_that_was_never_seen_counts_as_later_than_any_that_was() -> None:
+    fixed = {"code": stream(code=4.0)}
+    for unseen, median in (((), 3), ((20,), 6), ((20, 24), 9)):
+        found = {row.name: row for row in arms.rows(fixed, {"not_a_bandit": stream((2, 3, 9), unseen, code=2.5)}, 0.0)}
+        row = found["not_a_bandit: rounds until a change is seen, T = 0"]
+        assert row.value == median
+        assert f"seen in 3 of {3 + len(unseen)} stretches" in row.detail
+    found = {row.name: row for row in arms.rows(fixed, {"not_a_bandit": stream((2,), (20, 24), code=2.5)}, 0.0)}
+    row = found["not_a_bandit: rounds until a change is seen, T = 0"]
+    assert row.value is None and "in half of them or more not within their 20 to 24 rounds" in row.detail
+
+
+def test_bandits_that_forget_stand_beside_those_that_do_not() -> None:
+    """Both forms of full information are compared with both forms of each bandit."""
+    chosen = {label: stream(code=2.0) for label in arms.CHOOSERS}
+    found = [row.name for row in arms.rows({"code": stream(code=4.0)}, chosen, 0.0)]
+    for ours in ("not_a_bandit", "not_a_bandit, as published"):
+        for bandit in ("bandit_ucb", "bandit_exp3"):
+            for way in ("", ", forgetting"):
+                assert f"{ours} regrets less than {bandit}{way}, T = 0" in found
+    forgetting = [values for label, (_, values) in arms.CHOOSERS.items() if label.endswith("forgetting")]
+    assert forgetting == [{"keep": 0.98}] * 2
+
+
 def test_a_stream_counts_rounds_until_the_subjects_own_arm_is_likeliest() -> None:
     """Every prompt is answered in three rounds; the code arm leads after the second, the story arm never does."""
     asked: list[tuple[str, object]] = []
@@ -54,7 +78,11 @@ def test_a_stream_counts_rounds_until_the_subjects_own_arm_is_likeliest() -> Non
 
     made = arms.flown(Bench(), "not_a_bandit", {}, 1, 0.0)
     assert made.noticed == [2, 1, 2, 1], "code after two rounds, maths after one, each twice; the others never"
+    assert made.unseen == [3, 3, 3, 3], "those two, in all their rounds"
     assert made.tau == 3 and made.passes["code"] == 6
+    assert not arms.flown(Bench(), "bandit_ucb", {}, 1, 0.0).unseen, "where nobody looks nothing is missed"
+    asked.clear()
+    arms.flown(Bench(), "not_a_bandit", {}, 1, 0.0)
     assert len({id(memory) for _, memory in asked}) == 1 and len({text for text, _ in asked}) == 8
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +14,7 @@ import pytest
 
 from specviz.__main__ import main
 from specviz.trace import store
+from specviz.trace.schema import Trace
 from tests.samples import sample_trace
 
 
@@ -19,7 +23,7 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(
 ) -> None:
     asked: list[Any] = []
 
-    def traces(ready: list[Any], every: int) -> list[Any]:
+    def traces(ready: list[Any], every: int, cancel: Any) -> list[Any]:
         asked.append(every)
         return [sample_trace(3) for _ in ready]
 
@@ -51,6 +55,43 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(
     assert len(store.read(out / written[0]).steps) == 3
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 2 and "passes, τ" in said[0]
+
+
+def broken_off(
+    traces: Callable[..., list[Trace]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, list[str]]:
+    """The status of a batch of two whose engine does this, and how the rows that were kept ended."""
+    monkeypatch.setitem(sys.modules, "specviz.bench.batch", SimpleNamespace(traces=traces))
+    monkeypatch.setitem(sys.modules, "specviz.run", SimpleNamespace(prepare=lambda request, memory, progress: request))
+    prompts, out = tmp_path / "prompts.txt", tmp_path / "made"
+    prompts.write_text("One.\nTwo.\n", encoding="utf-8")
+    status = main(["batch", "--prompts", str(prompts), "--out", str(out)])
+    kept = [store.read(path).end for path in sorted(out.iterdir())]
+    return status, [end.reason for end in kept if end is not None]
+
+
+def test_an_interrupt_keeps_what_every_row_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def traces(ready: list[Any], every: int, cancel: Any) -> list[Trace]:
+        signal.raise_signal(signal.SIGINT)
+        assert cancel.is_set()
+        return [sample_trace(2, reason="cancelled", baseline=False) for _ in ready]
+
+    before = signal.getsignal(signal.SIGINT)
+    assert broken_off(traces, tmp_path, monkeypatch) == (130, ["cancelled"] * 2)
+    assert "Stopped; what there is so far is kept." in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(("reason", "status"), [("error", 1), ("out_of_memory", 2)])
+def test_a_batch_that_the_engine_gave_up_says_why_once_and_keeps_its_traces(
+    reason: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = sample_trace(3, reason=reason, baseline=False)
+    trace = replace(trace, end=replace(trace.end, message="The cache needs 3 GB more; take fewer rows."))
+    assert broken_off(lambda ready, every, cancel: [trace, trace], tmp_path, monkeypatch) == (status, [reason] * 2)
+    assert capsys.readouterr().err.count("The cache needs 3 GB more; take fewer rows.\n") == 1
 
 
 @pytest.mark.parametrize(("text", "said"), [("", "holds 0 prompts"), ("x\n" * 9, "holds 9 prompts; give 1 to 8")])

@@ -17,8 +17,10 @@ from specviz.errors import BadInput, ContextFull
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step
+from tests.exactness.test_last_state import compose as last_state
 from tests.exactness.test_retrieval_methods import compose as composed
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM
+from tests import tiny_hybrid
 from tests.tiny import Letters, decode, tiny_target
 
 PROMPTS = [PROMPT, [7, 7, 1], [9], PROMPT[4:9] * 3, [2, 3, 2, 3, 2, 3, 2], [11, 40], PROMPT[::-1], [1] * 20]
@@ -202,6 +204,25 @@ def test_what_a_batch_cannot_be_is_said() -> None:
         InStep([row], TextRows(target, [8, 8]))
     with pytest.raises(BadInput, match="sweep every -1 rounds"):
         InStep([row], TextRows(target, [8]), -1)
+
+
+@pytest.mark.parametrize("name", ["owl", "howl"])
+def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(name: str) -> None:
+    target, tree = tiny_target(), {"depth": 3, "width": 6, "nodes": 12}
+    with pytest.raises(BadInput, match="give the parameter probe=false"):
+        batch_of(target, [last_state(name, tree, target, WARM) for _ in range(2)], WARM, [30, 30])
+    without = {**tree, "probe": False}
+    batch = batch_of(target, [last_state(name, without, target, WARM) for _ in range(3)], WARM, [30, 40, 20])
+    for number, (steps, budget) in enumerate(zip(steps_by_row(batch), [30, 40, 20], strict=True)):
+        alone = decode(target, last_state(name, without, target, WARM), PROMPTS[number], budget, WARM, number)
+        assert written(steps) == alone.ids
+        assert [step.path for step in steps] == [step.path for step in alone.steps]
+        assert steps[0].notes[0].data["probed"] is False
+
+
+def test_a_target_that_carries_a_state_is_refused() -> None:
+    with pytest.raises(BadInput, match="carries a state from token to token"):
+        TextRows(tiny_hybrid.target(tiny_hybrid.pure()), [8, 8])
 
 
 def test_a_node_of_a_shared_pass_costs_as_many_nodes_as_there_are_rows() -> None:

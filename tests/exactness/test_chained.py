@@ -91,6 +91,15 @@ def test_greedy_runs_equal_one_by_one(case: str, tier: str) -> None:
         assert any(one["kept"] for one in passes), "the drafter below was never right, so its filtering was not tested"
 
 
+def test_passes_of_the_middle_model_count_as_drafting_beside_the_drafters_forwards() -> None:
+    target = tiny_target()
+    run = decode(target, compose("in 8 bits", target, GREEDY), PROMPT, 60, GREEDY)
+    for step in run.steps:
+        passes = step.notes[0].data["passes"]
+        assert step.draft_calls == len(passes) + sum(one["calls"] for one in passes)
+    assert sum(step.draft_calls for step in run.steps) > 10
+
+
 def test_a_copy_of_the_target_is_kept_whole() -> None:
     target = tiny_target()
     for warp in (GREEDY, WARPS["warm"]):

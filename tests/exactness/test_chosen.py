@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -190,6 +191,20 @@ def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(warp: Warp) -
     decode(target, made, PROMPT, 60, warp, 3)
     if not warp.greedy:
         assert len(seen) > 20 and all(one == pytest.approx(two, abs=1e-9) for one, two in seen)
+
+
+def test_what_hindsight_costs_is_counted_by_the_next_draft() -> None:
+    """Four networks run once along what was written, one store is asked at each of its places; a bandit judges nobody."""
+    target = tiny_target()
+    run = decode(target, compose("not_a_bandit", {"gamma": 4, "arm": "all"}, target, GREEDY), PROMPT, 60, GREEDY)
+    names = run.steps[0].notes[0].data["names"]
+    for before, step in itertools.pairwise(run.steps):
+        drafted = names[step.notes[0].data["drafted"]]
+        own = min(1, step.verified) if drafted == "copy" else step.draft_calls - 4 - len(before.emitted)
+        assert step.draft_calls == own + 4 + len(before.emitted)
+        assert own <= 4 and (drafted == "copy" or own >= step.verified)
+    alone = decode(target, compose("bandit_ucb", {"gamma": 4}, target, GREEDY), PROMPT, 60, GREEDY)
+    assert max(step.draft_calls for step in alone.steps) <= 4, "judged for the screen alone"
 
 
 def test_hindsight_at_temperature_zero_counts_the_matching_tokens() -> None:
