@@ -64,3 +64,19 @@ def test_calibrate_and_train_hand_over_their_choices(
     monkeypatch.setitem(sys.modules, "specviz.training", training)
     assert main(["train", "small_draft", "--device", "cpu", "--minutes", "1.5", "--resume"]) == 0
     assert asked == [("stand", "T"), ("small_draft", "cpu", 1.5, True, None)]
+
+
+def test_calibrating_a_chain_hands_over_the_model_in_the_middle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from specviz.bench import calibrate_drafted
+
+    asked: list[Any] = []
+    fake = lambda target, report, **more: asked.append((target, more)) or "trees/polybasic.json"  # noqa: E731
+    monkeypatch.setitem(calibrate_drafted.RUNS, "polybasic", fake)
+    assert main(["calibrate", "polybasic", "--target", "T", "--draft", "D"]) == 0
+    assert main(["calibrate", "polybasic", "--target", "T"]) == 0
+    assert asked == [("T", {"draft": "D"}), ("T", {})]
+    assert capsys.readouterr().out == "trees/polybasic.json\n" * 2
+    assert main(["calibrate", "stand", "--draft", "D"]) == 2
+    assert "leave --draft out" in capsys.readouterr().err
