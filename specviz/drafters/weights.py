@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +17,10 @@ _SCALE = ".row_scale"
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, str]) -> None:
-    """Write ``tensors`` by name: float matrices as int8 [row, column] with a scale a row, integers as int32."""
+    """Write ``tensors`` by name: float matrices as int8 [row, column] with a scale a row, integers as int32.
+
+    The file is written whole or not at all: whoever is stopped in the middle keeps the one before.
+    """
     stored: dict[str, Tensor] = {}
     for name, value in tensors.items():
         value = value.detach().cpu()
@@ -28,7 +32,12 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, 
             stored[name + _SCALE] = scale
         else:
             stored[name] = value.half()
-    save_file({name: value.contiguous() for name, value in stored.items()}, path, metadata=dict(card))
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        save_file({name: value.contiguous() for name, value in stored.items()}, fresh, metadata=dict(card))
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -115,7 +115,7 @@ def train(
     domain: Domain, markers: data.Markers, settings: Settings, checkpoint: Path, resume: bool
 ) -> trainer.Progress:
     """Learn the domain's change until its seconds are spent; the averaged change ends up in ``domain.change.factors``."""
-    progress = _resume(domain, checkpoint) if resume and checkpoint.is_file() else trainer.Progress()
+    progress = _resume(domain, checkpoint) if trainer.goes_on(resume, checkpoint) else trainer.Progress()
     clock = trainer.Clock(progress, settings.seconds / 60, 1)
     chance = np.random.default_rng([settings.seed, progress.updates])
     stream = data.rows(domain.dialogues, domain.training, markers, settings.length, chance)

@@ -102,6 +102,13 @@ def checkpoint_of(job: Job) -> Path:
     return cache_folder() / "training" / f"{job.recipe.name}.safetensors"
 
 
+def at_rest_of(name: str) -> Path:
+    """Where rounded weights lie while they are measured: what ships stays whole until the figures are there."""
+    path = cache_folder() / "training" / f"{name}_at_rest.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
 def show(entry: Mapping[str, float]) -> None:
     """One line of the log."""
     print(time.strftime("%H:%M:%S"), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
@@ -152,7 +159,7 @@ def finish(
     card = {
         "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
         "data": f"{stuff.file.name} sha256 {file_digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; "
-        f"{sum(stuff.store.has(number) for number in stuff.training)} dialogues read",
+        f"{sum(stuff.store.known(number) for number in stuff.training)} dialogues read",
         "licence": "Apache-2.0, as the target's",
         "spent": progress.spent(stuff.device.type),
         "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),

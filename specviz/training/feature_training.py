@@ -118,7 +118,7 @@ def train(
 
     ``before`` says what was spent on the weights the network comes with, where it does not start fresh.
     """
-    again = settings.resume and checkpoint.is_file()
+    again = trainer.goes_on(settings.resume, checkpoint, before)
     progress = resume(bench, checkpoint) if again else trainer.Progress(before=before)
     clock = trainer.Clock(progress, settings.minutes, settings.workers if bench.store.keeps else None)
     stream = batches(bench.store, bench.training, settings, progress.updates)
@@ -153,7 +153,7 @@ def _milestone(
     use_average(bench)
     found = bench.measure(bench.held_out[: settings.measured])
     _put(bench, own)
-    read = sum(bench.store.has(number) for number in bench.training)
+    read = sum(bench.store.known(number) for number in bench.training)
     entry = {"updates": progress.updates, "minutes": progress.seconds / 60, "tokens": progress.tokens, "read": read}
     progress.history.append({**entry, "loss": loss, **found})
     trainer.write_checkpoint(checkpoint, state(bench), progress)

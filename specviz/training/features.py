@@ -62,6 +62,7 @@ class FeatureStore:
         self.device = model.device
         self.hidden = int(model.config.get_text_config().hidden_size)
         self._model = model
+        self._given: set[int] = set()
         self._shelf = None if folder is None else _Shelf(folder, len(self.taps) * self.hidden, chunk_tokens)
 
     @property
@@ -77,12 +78,17 @@ class FeatureStore:
         """Whether this dialogue need not be computed any more."""
         return self._shelf is not None and _key(self.ids(number)) in self._shelf.places
 
+    def known(self, number: int) -> bool:
+        """Whether the target has read this dialogue: it was given out in this sitting, or it lies on the shelf."""
+        return number in self._given or self.has(number)
+
     def get(self, numbers: Sequence[int]) -> list[Seen]:
         """The dialogues with their features, on the target's device; what is missing is computed first."""
         found: dict[int, Tensor] = {}
         missing = sorted({number for number in numbers if not self.has(number)}, key=lambda one: len(self.ids(one)))
         for bucket in _buckets(missing, [len(self.ids(number)) for number in missing]):
             found |= self._compute(bucket)
+        self._given.update(numbers)
         prefix = len(self.markers.prefix)
         return [
             Seen(

@@ -117,7 +117,7 @@ def reward_arm(
     bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report
 ) -> tuple[trainer.Progress, list[float]]:
     """Train with the reward until the minutes are spent; how far it got, and the rate of every update."""
-    goes_on = settings.resume and checkpoint.is_file()
+    goes_on = trainer.goes_on(settings.resume, checkpoint)
     progress, rates = _resumed(bench, checkpoint) if goes_on else (trainer.Progress(), [])
     clock = trainer.Clock(progress, settings.minutes)
     recent, tally = [], Tally()

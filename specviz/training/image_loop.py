@@ -14,7 +14,7 @@ from specviz.drafters.weights import read_weights
 from specviz.models.device import cpu_has_bfloat16
 from specviz.models.folders import cache_folder
 from specviz.training.optimizer import Optimizer
-from specviz.training.trainer import Clock, Progress, rate, read_checkpoint, write_checkpoint
+from specviz.training.trainer import Clock, Progress, goes_on, rate, read_checkpoint, write_checkpoint
 
 Step = Callable[[float], Mapping[str, float]]
 """Told the share of time gone; leaves gradients on the parameters, gives what to log."""
@@ -48,7 +48,7 @@ class Training:
         self.optimizer = Optimizer(flat, average=plan.average, rough=inner)
         self.progress = Progress(before=before)
         self.file = checkpoint_of(name)
-        if resume and self.file.exists():
+        if goes_on(resume, self.file, before):
             self._read()
 
     def run(self, step: Step, look: Callable[[], Mapping[str, float]], export: Callable[[], None]) -> Progress:

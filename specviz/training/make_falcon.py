@@ -16,7 +16,7 @@ from specviz.training.block_foresight import chains, levels
 from specviz.training.block_start import block_shape, start
 from specviz.training.commit import commit
 from specviz.training.falcon import Teaching
-from specviz.training.feature_job import Stuff
+from specviz.training.feature_job import Stuff, at_rest_of
 from specviz.training.feature_training import Bench, Settings, learned, places_in, train
 from specviz.training.foresight import greedy_only
 from specviz.training.optimizer import Optimizer
@@ -73,18 +73,18 @@ def bench_of(stuff: Stuff, teaching: Teaching) -> Bench:
 
 
 def finish(job: Job, stuff: Stuff, net: BlockNet, settings: Settings, progress: trainer.Progress) -> None:
-    """Write the weights, measure what the rounding left of them on held-out answers, and write the card with the figures."""
+    """Measure what the rounding leaves of the weights on held-out answers, then write them with their card and figures."""
     chosen = greedy_only(stuff.store, stuff.held_out)[: feature_job.MEASURED_DIALOGUES]
     feature_job.read_all(stuff.store, chosen, settings.workers)
     path = plain_file() if job.recipe.name == PLAIN else WEIGHTS / f"{job.recipe.name}.safetensors"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(net, path, {})
-    rounded = load(
-        path, net.embedding, stuff.material.target.model.get_output_embeddings().weight, net.head.dtype, stuff.device
-    )
+    aside = at_rest_of(job.recipe.name)
+    save(net, aside, {})
+    head = stuff.material.target.model.get_output_embeddings().weight
+    rounded = load(aside, net.embedding, head, net.head.dtype, stuff.device)
     found = {**levels(rounded, stuff.store, chosen), **_named(chains(rounded, stuff.store, chosen, FORWARDS, STEPS))}
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in found.items()), flush=True)
     card = card_of(job, stuff, settings, progress, found)
+    path.parent.mkdir(parents=True, exist_ok=True)
     save(net, path, card)
     print(card_line(path, card), flush=True)
 
@@ -97,7 +97,7 @@ def card_of(
     job: Job, stuff: Stuff, settings: Settings, progress: trainer.Progress, found: dict[str, float]
 ) -> dict[str, str]:
     """The model card that travels inside the file."""
-    read = sum(stuff.store.has(number) for number in stuff.training)
+    read = sum(stuff.store.known(number) for number in stuff.training)
     return {
         "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
         "data": f"{stuff.file.name} sha256 {digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; {read} dialogues read",

@@ -16,7 +16,7 @@ from specviz.models.heads import load_heads
 from specviz.targets.text import TextTarget
 from specviz.training import data, gto_arms, trainer
 from specviz.training.commit import commit
-from specviz.training.feature_job import checkpoint_of, read_all, show
+from specviz.training.feature_job import at_rest_of, checkpoint_of, read_all, show
 from specviz.training.feature_training import places_in
 from specviz.training.features import store_for
 from specviz.training.foresight import greedy_only
@@ -45,7 +45,7 @@ def make(job: Job) -> None:
     arms = {
         "start": gto_arms.unlearned(bench.change),
         "control": at_rest(control_file(), control_of(bench, settings, rates)),
-        "gto": at_rest(path, learned),
+        "gto": at_rest(at_rest_of(job.recipe.name), learned),
     }
     found = gto_arms.measured(bench, arms, held_out, settings.groups.size, lambda line: print(line, flush=True))
     card = card_of(job.recipe.name, file, device, progress, found, settings)

@@ -70,7 +70,7 @@ def finish(
     job: Job, stuff: feature_job.Stuff, net: ParallelNet, settings: Settings, progress: trainer.Progress
 ) -> None:
     """Fit the tree on answers that were learned from, measure on others, and write both files."""
-    known = [number for number in greedy_only(stuff.store, stuff.training) if stuff.store.has(number)]
+    known = [number for number in greedy_only(stuff.store, stuff.training) if stuff.store.known(number)]
     name = stuff.material.target.name
     learnt = medusa.ranks(net, stuff.store, known[:CALIBRATED_DIALOGUES])
     tree = medusa.calibrated(
@@ -102,7 +102,7 @@ def card_of(
     return {
         "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
         "data": f"{stuff.file.name} sha256 {digest}, one in {data.HELD_OUT_EVERY} kept out; "
-        f"{sum(stuff.store.has(number) for number in stuff.training)} dialogues read",
+        f"{sum(stuff.store.known(number) for number in stuff.training)} dialogues read",
         "licence": "Apache-2.0, as the target's",
         "spent": progress.spent(stuff.device.type),
         "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),

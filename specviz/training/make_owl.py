@@ -101,7 +101,7 @@ def prepare(stuff: Stuff, settings: Settings) -> Bench:
 def train(bench: Bench, checkpoint: Path) -> trainer.Progress:
     """The probe first, then the network, until the minutes are spent; averaged weights end up in the network."""
     settings = bench.settings
-    progress = _resume(bench, checkpoint) if settings.resume and checkpoint.is_file() else trainer.Progress()
+    progress = _resume(bench, checkpoint) if trainer.goes_on(settings.resume, checkpoint) else trainer.Progress()
     clock = trainer.Clock(progress, settings.minutes, cores() if bench.stuff.device.type == "cpu" else None)
     chance = np.random.default_rng([settings.seed, progress.updates])
     stream = owl.windows(bench.stuff.store.dialogues, bench.stuff.material.markers, bench.stuff.training, chance)

@@ -98,7 +98,7 @@ def update(bench: Bench, batch: Sequence[Masked], rate: float, settings: Setting
 def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> trainer.Progress:
     """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the network."""
     progress = trainer.Progress()
-    if settings.resume and checkpoint.is_file():
+    if trainer.goes_on(settings.resume, checkpoint):
         progress = _resume(bench, checkpoint)
     clock = trainer.Clock(progress, settings.minutes, settings.workers)
     lessons = bench.lessons(progress.updates)

@@ -118,7 +118,7 @@ def train(
 
     ``before`` says what was spent on a model that speaks already.
     """
-    again = settings.resume and checkpoint.is_file()
+    again = trainer.goes_on(settings.resume, checkpoint, before)
     progress = resume(bench, checkpoint) if again else trainer.Progress(before=before)
     if progress.before and bench.stage == SEEING:
         bench.begin(SPEAKING)

@@ -108,9 +108,8 @@ def update(bench: Bench, batch: Sequence[data.Row], rate: float, settings: Setti
         part = slice(start, start + settings.part)
         wanted = labels[part] != IGNORED
         previous, ids = _inputs(tokens[part])
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            features = bench.model.features(previous, ids)[wanted]
-            logits = F.linear(features, head, bench.model.bias)
+        features = bench.model.features(previous, ids)[wanted]
+        logits = F.linear(features, head, bench.model.bias)
         return F.cross_entropy(logits.float(), labels[part][wanted], reduction="sum") * scale
 
     starts = range(0, len(batch), settings.part)
@@ -130,7 +129,7 @@ def _inputs(tokens: Tensor) -> tuple[Tensor, Tensor]:
 def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> trainer.Progress:
     """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the model."""
     progress = trainer.Progress()
-    if settings.resume and checkpoint.is_file():
+    if trainer.goes_on(settings.resume, checkpoint):
         progress = _resume(bench, checkpoint)
     clock = trainer.Clock(progress, settings.minutes)
     stream = _stream(bench, settings, progress.updates)

@@ -115,7 +115,7 @@ def update(bench: Bench, batch: Sequence[np.ndarray], rate: float, settings: Set
 def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> trainer.Progress:
     """Train until the minutes of work are spent; the averaged weights end up in the model."""
     progress = trainer.Progress()
-    if settings.resume and checkpoint.is_file():
+    if trainer.goes_on(settings.resume, checkpoint):
         progress = _resume(bench, checkpoint)
     clock = trainer.Clock(progress, settings.minutes, settings.workers if bench.device.type == "cpu" else None)
     stream = rows(bench.corpus.training, settings.length, np.random.default_rng([settings.seed, progress.updates]))

@@ -116,6 +116,15 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], progress: Progre
     os.replace(fresh, path)
 
 
+def goes_on(resume: bool, checkpoint: Path, before: str = "") -> bool:
+    """Whether a training goes on from ``checkpoint``. One that was to, finds none and has no other weights to begin with
+    (``before`` says what was spent on those) starts anew, and says so."""
+    found = checkpoint.is_file()
+    if resume and not found and not before:
+        print(f"There is no checkpoint {checkpoint.name} to go on from: starting anew.", flush=True)
+    return resume and found
+
+
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Progress]:
     """Tensors and progress of a checkpoint."""
     with safe_open(path, framework="pt") as file:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
+from specviz.drafters import weights
 from specviz.drafters.weights import read_weights, write_weights
 
 
@@ -25,3 +27,19 @@ def test_vectors_ids_and_the_card_come_back(tmp_path: Path) -> None:
     assert set(found) == {"bias", "ids"}
     assert found["bias"].tolist() == [0.5, -2.0] and found["ids"].tolist() == [3, 49151]
     assert card == {"licence": "Apache-2.0"}
+
+
+def test_a_write_that_breaks_off_leaves_the_file_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "w.safetensors"
+    write_weights(file, {"bias": torch.tensor([1.0])}, {"tokenizer_hash": "abc"})
+
+    def half(tensors: object, path: Path, metadata: object) -> None:
+        Path(path).write_bytes(b"half a file")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(weights, "save_file", half)
+    with pytest.raises(OSError, match="disk full"):
+        write_weights(file, {"bias": torch.tensor([2.0])}, {})
+    assert read_weights(file)[1] == {"tokenizer_hash": "abc"} and list(tmp_path.iterdir()) == [file]

@@ -282,6 +282,24 @@ def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
         )
 
 
+def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_falcon, "WEIGHTS", tmp_path)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+
+    def stopped(*asked: object) -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(make_falcon, "levels", stopped)
+    shipped = tmp_path / "falcon.safetensors"
+    shipped.write_bytes(b"what ships")
+    given = stuff()
+    with pytest.raises(KeyboardInterrupt):
+        make_falcon.finish(Job(recipes()["falcon"], "cpu", 1.0, False), given, fresh(given), SETTINGS, Progress())
+    assert shipped.read_bytes() == b"what ships"
+
+
 def test_the_control_is_asked_for_by_name_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     with pytest.raises(ModelUnavailable, match="train falcon_plain"):

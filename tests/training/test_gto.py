@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ import torch
 from tests.training.tiny_forest import arena, drafter, store, target
 
 from specviz.drafters.low_rank import TALL, WIDE, add_change
-from specviz.training import gto, gto_arms, trainer
+from specviz.training import gto, gto_arms, make_gto, trainer
 from specviz.training.gto import Arena, Groups, LowRank
 from specviz.training.gto_arms import Bench, Settings
+from specviz.training.registry import Job, recipes
 from specviz.training.tree_reward import Size, grown
 from specviz.training.unrolling import unroll
 
@@ -193,6 +195,32 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again.updates == progress.updates and same == pytest.approx(rates), "its time was over"
     for name, value in second.optimizer.averaged().items():
         torch.testing.assert_close(value, first.optimizer.averaged()[name])
+
+
+def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_gto, "WEIGHTS", tmp_path)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    made, threads = bench(), torch.get_num_threads()
+    stuff = SimpleNamespace(target=SimpleNamespace(device=torch.device("cpu"), tokenizer_hash="abc"))
+    for name, found in (("material", stuff), ("prepare", (made, [20])), ("control_of", made.change.factors)):
+        monkeypatch.setattr(make_gto, name, lambda *asked, found=found: found)
+    monkeypatch.setattr(make_gto.data, "find", lambda asked: tmp_path / "d.npz")
+    monkeypatch.setattr(make_gto.data, "read", lambda file: store().dialogues)
+    monkeypatch.setattr(gto_arms, "reward_arm", lambda *asked: (trainer.Progress(), []))
+
+    def stopped(bench: Bench, arms: dict[str, object], *asked: object) -> None:
+        assert list(arms) == ["start", "control", "gto"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gto_arms, "measured", stopped)
+    for name in ("gto", "eagle3"):
+        (tmp_path / f"{name}.safetensors").write_bytes(b"what ships")
+    with pytest.raises(KeyboardInterrupt):
+        make_gto.make(Job(recipes()["gto"], "cpu", 1.0, False))
+    torch.set_num_threads(threads)
+    assert (tmp_path / "gto.safetensors").read_bytes() == b"what ships"
 
 
 def test_tau_counts_hops_along_the_greedy_answer() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +15,14 @@ from tests.training.tiny_training import MARKERS, dialogues
 
 from specviz.drafters.parallel_net import ParallelConfig, ParallelNet
 from specviz.growth.calibrated import CalibratedTree
-from specviz.training import medusa
+from specviz.drafters.weights import read_weights
+from specviz.training import data, make_medusa, medusa
+from specviz.training.feature_job import Stuff
 from specviz.training.feature_training import Bench, Settings, learned, places_in, update, use_average
 from specviz.training.features import FeatureStore
 from specviz.training.optimizer import Optimizer
+from specviz.training.registry import Job, recipes
+from specviz.training.trainer import Progress
 
 HEADS = 3
 
@@ -151,3 +157,25 @@ def test_the_tree_holds_the_paths_that_were_right_most_often(tmp_path: Path) -> 
     assert medusa.tau(found, tree.paths) == pytest.approx(1 + 10 / 6)
     tree.save(tmp_path / "heads.json")
     assert CalibratedTree.load(tmp_path / "heads.json").paths == tree.paths
+
+
+def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a graphics card: what was learned from is what the store gave out in this sitting."""
+    monkeypatch.setattr(make_medusa, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(make_medusa, "TREES", tmp_path / "trees")
+    kept, made = store(), dialogues()
+    model = tiny_llama(dtype=torch.float32)
+    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
+    material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
+    training, held_out = data.split(made)
+    stuff = Stuff(material, Path(__file__), kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
+    read = training[:12]
+    medusa.start(net := network(), kept, read)
+    settings = Settings(workers=1)
+    make_medusa.finish(Job(recipes()["medusa"], "cpu", 1.0, False), stuff, net, settings, Progress(3, 60.0, 99))
+    card = read_weights(tmp_path / "medusa.safetensors")[1]
+    assert f"{len(read)} dialogues read" in card["data"] and "tau_8" in json.loads(card["metrics"])
+    greedy = sum(made.temperature[number] == 0 for number in read)
+    assert CalibratedTree.load(tmp_path / "trees" / "medusa.json").source.startswith(f"{greedy} greedy answers of tiny")

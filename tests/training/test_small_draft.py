@@ -57,6 +57,18 @@ def test_it_learns_to_foresee_answers_it_never_saw(learned: small_draft.Bench) -
     )["held_out"]  # fmt: skip
 
 
+def test_it_learns_in_bfloat16_where_the_processor_is_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trainer, "cpu_has_bfloat16", lambda: True)
+    made, seen = bench(), []
+    linear = small_draft.F.linear
+    monkeypatch.setattr(
+        small_draft.F, "linear", lambda *given: seen.append(torch.is_autocast_enabled("cpu")) or linear(*given)
+    )
+    batch = list(islice(data.rows(made.dialogues, made.training, MARKERS, 64, np.random.default_rng(0)), 4))
+    losses = [small_draft.update(made, batch, 0.02, SETTINGS) for _ in range(12)]
+    assert losses[-1] < losses[0] and any(seen)
+
+
 def test_chains_get_long(learned: small_draft.Bench) -> None:
     found = small_draft.measure(learned, dialogues=6, depth=3, runs=40)
     assert found.tau > 2.5 and found.steps > 0

@@ -49,6 +49,16 @@ def test_a_checkpoint_comes_back_and_replaces_the_one_before(tmp_path: Path) -> 
     assert [file.name for file in path.parent.iterdir()] == ["c.safetensors"]
 
 
+def test_going_on_from_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "medusa.safetensors"
+    assert not trainer.goes_on(True, file)
+    assert "no checkpoint medusa.safetensors" in capsys.readouterr().out
+    assert not trainer.goes_on(True, file, before="20 minutes on cpu") and not trainer.goes_on(False, file)
+    trainer.write_checkpoint(file, {"weight": torch.zeros(1)}, trainer.Progress())
+    assert trainer.goes_on(True, file) and not trainer.goes_on(False, file)
+    assert not capsys.readouterr().out
+
+
 def test_the_clock_counts_training_time_alone() -> None:
     progress = trainer.Progress(seconds=30.0)
     clock = trainer.Clock(progress, minutes=1.0)
