@@ -25,6 +25,9 @@ from specviz.trace.schema import Step
 BEARABLE = 0.005
 """The share of emitted tokens that a threshold may cost. Nodes not drafted deeper are spent elsewhere, so it costs less."""
 
+DRAFTER = "eagle3"
+"""Whose beams the threshold of Dynamic Depth is calibrated on."""
+
 CANDIDATES = tuple(numpy.round(numpy.arange(-6.0, 0.0001, 0.05), 2).tolist())
 
 
@@ -66,7 +69,7 @@ def ranks(step: Step) -> tuple[int, ...]:
 def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
     """Draft to full depth on greedy answers, note what each level's beam held; writes ``assets/trees/ddd.json``."""
     seen: list[Seen] = []
-    never = {"threshold": "own", "log_mass": -12.0, "levels": "published"}
+    never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published"}
     for number, steps in enumerate(_decoded("ddd", never, target, tokens), start=1):
         seen += [one for step in steps if step.cut is None for one in _seen(step)]
         report(f"prompt {number} of {len(CALIBRATION)}: {len(seen)} rounds")
@@ -75,7 +78,7 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
     out = TREES / "ddd.json"
     early = sum(stopped(one, threshold) < len(one.mass) for one in seen) / max(1, len(seen))
     source = f"{len(CALIBRATION)} prompts, {len(seen)} rounds, {target}; {100 * early:.0f} % of them stop early"
-    CalibratedDepth(threshold, quantiles(seen), source).save(out)
+    CalibratedDepth(threshold, quantiles(seen), DRAFTER, target, source).save(out)
     return out
 
 

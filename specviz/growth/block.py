@@ -1,8 +1,9 @@
 """Trees out of a drafter that fills several levels a forward: a fixed shape filled by rank, and the story of the blocks.
 
-Falcon's decoding tree (Gao et al., arXiv 2412.12639). The drafter's laws inside a block are marginal ones, so every parent
-on a level is offered the same list, and each node that ends a block and has children is the seed of a next forward. Which
-forward gave a node follows from its depth alone: forward i fills the levels from i * k + 1 to (i + 1) * k.
+Falcon's decoding tree (Gao et al., arXiv 2412.12639). The drafter's laws inside a block are marginal ones, so the nodes
+of a level inside it that stand below the same seed are all offered the same list. Each node that ends a block and has
+children is the seed of a next forward. Which forward gave a node follows from its depth alone: forward i fills the levels
+from i * k + 1 to (i + 1) * k.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy
+
 from specviz.errors import BadInput
 from specviz.trace.schema import Note
 
@@ -28,10 +30,14 @@ def log_mass(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class BeamMass:
-    """Stops at a level in ``levels`` (at any when empty) whose beam holds less than exp(``threshold``)."""
+    """Stops at a level in ``levels`` (at any when empty) whose beam holds less than exp(``threshold``).
+
+    ``below`` is the threshold as a quantile, level 1 first: the share of beams that held less when it was calibrated.
+    """
 
     threshold: float
     levels: tuple[int, ...] = PUBLISHED_LEVELS
+    below: tuple[float, ...] = ()
 
     def tests(self, level: int) -> bool:
         """Whether this level's mass is looked at."""
@@ -50,26 +56,35 @@ class BeamMass:
             "stopped": len(beams) if stopped else None,
             "limit": limit,
         }
-        return Note("mass", data)
+        return Note("mass", data | ({"below": list(self.below)} if self.below else {}))
 
 
 @dataclass(frozen=True)
 class CalibratedDepth:
     """What a drafter's beams hold, measured: ``quantiles`` are the deciles of H by level, from the least to the most.
 
-    ``threshold`` is the one that was found to cost next to no accepted tokens; ``source`` says on what.
+    ``threshold`` is the one that was found to cost next to no accepted tokens with ``drafter`` on ``target``; ``source``
+    says on what.
     """
 
     threshold: float
     quantiles: dict[int, tuple[float, ...]]
+    drafter: str
+    target: str
     source: str = ""
+
+    def below(self) -> tuple[float, ...]:
+        """The threshold as a quantile of H at each level, level 1 first: the share of rounds in which the beam held less."""
+        deepest = max(self.quantiles, default=0)
+        return tuple(_share_below(self.quantiles[level], self.threshold) for level in range(1, deepest + 1))
 
     def save(self, path: Path) -> None:
         """As JSON, one level a line."""
         rows = [f'"{level}": {json.dumps([round(x, 4) for x in row])}' for level, row in sorted(self.quantiles.items())]
         body = ",\n".join(rows)
-        head = f'"source": {json.dumps(self.source)}, "threshold": {round(self.threshold, 4)}'
-        path.write_text(f'{{{head}, "quantiles": {{\n{body}\n}}}}\n', encoding="utf-8")
+        facts = {"source": self.source, "drafter": self.drafter, "target": self.target}
+        head = f'{json.dumps(facts)[:-1]}, "threshold": {round(self.threshold, 4)}'
+        path.write_text(f'{head}, "quantiles": {{\n{body}\n}}}}\n', encoding="utf-8")
 
     @staticmethod
     def load(path: Path) -> CalibratedDepth:
@@ -77,8 +92,15 @@ class CalibratedDepth:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             rows = {int(level): tuple(map(float, row)) for level, row in found["quantiles"].items()}
-            return CalibratedDepth(float(found["threshold"]), rows, str(found.get("source", "")))
+            made_for = str(found["drafter"]), str(found["target"])
+            return CalibratedDepth(float(found["threshold"]), rows, *made_for, str(found.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
-                f"{path.name} is no calibrated depth ({error}); make it with: python -m specviz calibrate."
+                f"{path.name} is no calibrated depth ({error}); make it with: python -m specviz calibrate ddd."
             ) from error
+
+
+def _share_below(quantiles: Sequence[float], value: float) -> float:
+    """Where ``value`` stands among evenly spaced quantiles, the least one first: 0 to 1, straight lines between them."""
+    share = numpy.interp(value, quantiles, numpy.linspace(0, 1, len(quantiles)), left=0.0, right=1.0)
+    return round(float(share), 3)

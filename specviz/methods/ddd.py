@@ -10,6 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
+    from specviz.growth.depth import BeamMass
     from specviz.methods.parts import Parts
 
 
@@ -20,13 +21,15 @@ class Parameters:
     threshold: str = choice(
         "calibrated",
         ("calibrated", "paper", "own"),
-        "Least log-probability of the beam to go on: found for this drafter, the paper's -0.3, or log_mass below.",
+        "Least log-probability of the beam to go on: calibrated on the EAGLE-3 heads that ship (for others the paper's is "
+        "taken, and said), the paper's -0.3, or log_mass below.",
     )
     log_mass: float = number(-1.5, -12.0, 0.0, "The threshold when it is your own; -0.3 is 74 % of the mass.", step=0.05)
     levels: str = choice(
-        "every",
-        ("every", "published"),
-        "Where the mass is tested. The paper tests at 5, 7 and 9, as a test made its GPU wait; here it costs nothing.",
+        "matching",
+        ("matching", "every", "published"),
+        "Where the mass is tested: with the paper's threshold at its levels 5, 7 and 9, as a test made its GPU wait, and "
+        "with another one at every level, as here it costs nothing; or always at every level; or always at those three.",
     )
     depth: int = number(8, 1, 12, "Deepest level a round may reach; the paper's value is 11.", "levels")
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
@@ -58,23 +61,33 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.drafters.feature_drafter import FeatureDrafter
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.depth import PUBLISHED_LEVELS, BeamMass
     from specviz.growth.dynamic import Dynamic, Paying
 
     network = parts.heads(parameters.drafter)
-    levels = PUBLISHED_LEVELS if parameters.levels == "published" else ()
-    stop = BeamMass(_threshold(parameters, parts), levels)
+    stop, warnings = _stop(parameters, parts)
     pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays)
     controller = Steady(FeatureDrafter(network), growth)
-    return Composition(controller, Match(), network.config.taps, draft_name=parameters.drafter)
+    return Composition(controller, Match(), network.config.taps, parameters.drafter, warnings)
 
 
-def _threshold(parameters: Parameters, parts: Parts) -> float:
-    from specviz.growth.depth import PUBLISHED_THRESHOLD, CalibratedDepth
+def _stop(parameters: Parameters, parts: Parts) -> tuple[BeamMass, tuple[str, ...]]:
+    """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
+    from specviz.growth.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
 
-    if parameters.threshold == "own":
-        return parameters.log_mass
-    if parameters.threshold == "paper":
-        return PUBLISHED_THRESHOLD
-    return CalibratedDepth.load(parts.tree_file("ddd")).threshold
+    threshold, below, warnings = PUBLISHED_THRESHOLD, (), ()
+    if parameters.threshold == "calibrated":
+        found = CalibratedDepth.load(parts.tree_file("ddd"))
+        if parts.own_heads and found.drafter == parameters.drafter:
+            threshold, below = found.threshold, found.below()
+        else:
+            heads = parameters.drafter if parts.own_heads else parts.draft_name
+            warnings = (
+                f"The threshold was calibrated on {found.drafter} for {found.target}, and this run drafts with {heads}: it "
+                f"takes the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set one.",
+            )
+    elif parameters.threshold == "own":
+        threshold = parameters.log_mass
+    as_published = bool(warnings) or parameters.threshold == "paper"
+    three = parameters.levels == "published" or (parameters.levels == "matching" and as_published)
+    return BeamMass(threshold, PUBLISHED_LEVELS if three else (), below), warnings

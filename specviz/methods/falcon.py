@@ -58,7 +58,7 @@ class Parameters:
         "Falcon: Faster and Parallel Inference of Large Language Models through Enhanced Semi-Autoregressive Drafting and "
         "Custom-Designed Decoding Tree", "Gao et al.", 2024, "2412.12639", "AAAI 2025"
     ),
-    look_at="Levels light up in pairs, a pair a forward: within a pair every parent is offered the same list of children.",
+    look_at="Levels light up in pairs, a pair a forward: a pair's second level hangs from one list below each seed.",
     parameters=Parameters,
     weights=("falcon",),
 )

@@ -29,7 +29,7 @@ class Parameters:
     tree: str = choice(
         "fitted",
         ("published", "fitted"),
-        "The published 63 paths, or those that were right most often with these heads.",
+        "The published 63 paths, or those that were right most often with the heads that ship here. Other heads get the 63.",
     )
     nodes: int = number(0, 0, 80, "Size of the fitted tree; 0 takes what pays most on this machine.", "nodes")
     rule: str = choice(
@@ -82,7 +82,13 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     network = parts.heads("medusa")
     acceptance = Match() if parameters.rule == "match" else Typical(parameters.epsilon, parameters.delta)
     controller = Steady(ParallelDrafter(network), Product(_paths(parameters, parts)))
-    return Composition(controller, acceptance, (network.config.tap,), draft_name="medusa")
+    return Composition(controller, acceptance, (network.config.tap,), "medusa", _told(parameters, parts))
+
+
+def _told(parameters: Parameters, parts: Parts) -> tuple[str, ...]:
+    if parts.own_heads or parameters.tree == "published":
+        return ()
+    return (f"The fitted tree is for the heads that ship, so {parts.draft_name} drafts the published 63 paths.",)
 
 
 def _paths(parameters: Parameters, parts: Parts) -> tuple[RankPath, ...]:
@@ -91,7 +97,7 @@ def _paths(parameters: Parameters, parts: Parts) -> tuple[RankPath, ...]:
     from specviz.growth.dynamic import Paying
     from specviz.growth.product import paths_of
 
-    if parameters.tree == "published":
+    if parameters.tree == "published" or not parts.own_heads:
         return paths_of(shape_from_counts(PUBLISHED))
     tree = CalibratedTree.load(parts.tree_file("medusa"))
     if parameters.nodes:

@@ -54,6 +54,7 @@ class Parts:
     ``coarse()`` is the model that draws the same picture on half the grid.
     ``middle(kind)`` is a model that stands between the target and a drafter, ``grouped(kind, group)`` a
     draft model up to ``group`` of whose layers attend side by side. ``draft_name`` is the draft model the user named, if any.
+    ``own_heads`` is False where ``heads`` gives networks that others published: what was measured on ours says nothing there.
     """
 
     target: Target
@@ -71,6 +72,7 @@ class Parts:
     middle: Callable[[str], Middle] = _no_heads
     grouped: Callable[[str, int], GroupedModel] = _no_groups
     draft_name: str = ""
+    own_heads: bool = True
 
     def tree_file(self, name: str) -> Path:
         """Where the calibrated tree called ``name`` lives."""

@@ -62,7 +62,7 @@ def load_heads(
     published, of a kind whose layout is known. Raises ModelUnavailable when there is none, or when it was trained for
     another target.
     """
-    if draft and draft not in {*_READERS, *CHANGED, "arms"}:
+    if draft and not ours(draft):
         return kept(target, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
     path = shipped(kind, loaded)
     return kept(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
@@ -82,6 +82,11 @@ def drafting_heads(
     if not isinstance(network, FeatureNet):
         return network
     return kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
+
+
+def ours(draft: str | None) -> bool:
+    """Whether a run with this ``draft`` drafts with the networks that ship, and not with heads that others published."""
+    return not draft or draft in {*_READERS, *CHANGED, "arms"}
 
 
 def shipped(kind: str, loaded: LoadedText) -> Path:

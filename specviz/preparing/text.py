@@ -10,7 +10,7 @@ from specviz.methods.parameters import build
 from specviz.methods.parts import Parts
 from specviz.models.drafts import draft_model
 from specviz.models.grouped import grouped_model
-from specviz.models.heads import drafting_heads
+from specviz.models.heads import drafting_heads, ours
 from specviz.models.load import load_causal_lm
 from specviz.models.middles import middle_model
 from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
@@ -47,6 +47,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
         middle=lambda kind: middle_model(kind, request.draft, loaded, target, progress),
         grouped=lambda kind, group: grouped_model(kind, group, request.draft, loaded, target, progress),
         draft_name=request.draft or "",
+        own_heads=ours(request.draft),
     )
     template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
     return Prepared(request, method, parameters, loaded, target, text, ids, parts, facts=template)

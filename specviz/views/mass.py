@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from specviz.trace.schema import Step, Trace
 from specviz.views.notes import Story, story
-from specviz.views.theme import Theme, axis, count, figure, number, theme_of, wrapped
+from specviz.views.theme import Theme, axis, count, figure, number, percent, theme_of, wrapped
 
 _WIDTH, _HEIGHT = 860, 400
 _MOST = 64
@@ -23,6 +23,7 @@ class _Told(NamedTuple):
     threshold: float
     stopped: int | None
     limit: int
+    below: list[float]
 
 
 def mass(trace: Trace, index: int, theme: str = "light") -> go.Figure:
@@ -54,7 +55,8 @@ def _read(note: Story) -> _Told:
     held = [min(1.0, math.exp(min(0.0, value))) for value in note.finite("mass")][:_MOST]
     limit = min(_MOST, max(1, len(held), note.whole("limit")))
     threshold = math.exp(min(0.0, note.number("threshold")))
-    return _Told(held, set(note.wholes("tested")), threshold, note.maybe_whole("stopped"), limit)
+    stopped, below = note.maybe_whole("stopped"), note.finite("below") if "below" in note.data else []
+    return _Told(held, set(note.wholes("tested")), threshold, stopped, limit, below)
 
 
 def _headline(step: Step, told: _Told) -> tuple[str, str]:
@@ -68,6 +70,8 @@ def _headline(step: Step, told: _Told) -> tuple[str, str]:
         f"the beam then held {number(last)} of the drafter's probability, less than {number(told.threshold)}: a deeper "
         "guess would hardly be right"
     )
+    if 0 < told.stopped <= len(told.below):
+        said += f"; in the calibration {percent(told.below[told.stopped - 1])} of the beams at this level held less"
     return title, said
 
 

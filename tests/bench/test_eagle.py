@@ -96,7 +96,7 @@ def rows_of(found: Samples, heat: float = 0.0) -> dict[str, Any]:
 
 def test_the_rows_say_who_beat_whom() -> None:
     better, worse = [sample(lengths=[3, 3])], [sample(lengths=[2, 2])]
-    found = Samples({"eagle, 25 nodes": worse, "eagle2, 25 nodes": better, "eagle3, 25 nodes": worse})
+    found = Samples({"eagle": worse, "eagle2, 25 nodes": better, "eagle3, 25 nodes": worse})
     made = rows_of(found)
     up = made["τ: a tree that follows confidence over a fixed one, same drafter, T = 0"]
     down = made["τ: EAGLE-3's drafter over EAGLE's, same kind of tree, T = 0"]
@@ -146,6 +146,20 @@ def test_fixed_depth_is_the_dynamic_ones_own_tree() -> None:
 def test_tokens_a_forward_are_compared() -> None:
     found = samples(eagle=[sample(forwards=12)], falcon=[sample(forwards=6)])
     assert rows_of(found)["tokens a drafter forward, falcon over EAGLE"].value == pytest.approx(2.0)
+
+
+def test_falcon_and_the_dynamic_trees_are_held_against_eagles_own_25_nodes() -> None:
+    from specviz.engine.tree import shape_from_counts
+    from specviz.methods.eagle import PUBLISHED, Parameters
+
+    assert Parameters().tree == "published" and Arm("eagle", "eagle") in eagle.arms_at(0.0)
+    shape = shape_from_counts(PUBLISHED)
+    assert eagle.TREE["nodes"] == len(shape.parents) - 1 and eagle.TREE["depth"] == max(shape.depths)
+
+
+def test_traversal_runs_at_both_temperatures() -> None:
+    for heat in (0.0, 1.0):
+        assert "traversal" in [arm.label for arm in eagle.arms_at(heat)]
 
 
 def test_every_arm_is_a_method_with_parameters_it_has() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.acceptance.traversal import Traversal
-from specviz.bench.traversal import Both, cut, downwards, rows, upwards
-from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass
+from specviz.bench.prompts import KINDS
+from specviz.bench.traversal import Both, compare, cut, downwards, rows, upwards
+from specviz.engine.interfaces import Composition, Context, Draft, Proposal, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain, shape_from_counts
 from specviz.growth.sampled import Sampled
@@ -74,14 +78,48 @@ def test_the_chains_of_a_real_law_gain_more_the_deeper_they_are() -> None:
         draft = Draft(DraftTree.of([0, *tokens], chain(4).parents), dict.fromkeys(range(4), Proposal(q)))
         both.judge(draft, TargetPass(p.log().expand(5, -1)), context(number))
     made = rows("chain", both.pairs, 1.0)
-    gains = [row.value for row in made[:-1]]
+    gains = [row.value for row in made[:-2]]
     assert gains[0] == 1.0
     assert gains == sorted(gains)
     assert gains[1] == pytest.approx(1.1, abs=0.05)  # 11/9 against 10/9
     assert all(row.reached for row in made)
-    assert made[-1].detail.startswith("rising: +0.00 %")
+    assert "least rise" in made[-2].name and made[-2].value > 1
+    assert made[-1].detail.startswith("+0.00 %")
 
 
 def test_a_gain_that_is_none_is_told_as_not_reached() -> None:
     made = rows("chain", {1: [(1.0, 1.0)], 2: [(1.0, 1.2), (1.1, 1.2)]}, 1.0)
-    assert [row.reached for row in made] == [True, False, False]
+    assert [row.reached for row in made] == [True, False, False, False]
+
+
+def test_below_the_first_depth_no_gain_is_not_enough() -> None:
+    made = rows("chain", {depth: [(1.0, 1.0), (1.2, 1.2)] for depth in (1, 2, 3)}, 1.0)
+    depths, rise, whole = made[:3], made[3], made[4]
+    assert [row.reached for row in depths] == [True, False, False]
+    assert rise.reached, "it does not fall"
+    assert not whole.reached
+
+
+def test_a_gain_that_falls_between_two_depths_is_told() -> None:
+    made = rows("chain", {1: [(1.0, 1.0)], 2: [(1.2, 1.0)], 3: [(1.1, 1.0)], 4: [(1.3, 1.0)]}, 1.0)
+    rise = made[-2]
+    assert rise.value == pytest.approx(1.1 / 1.2) and rise.reached is False and made[-1].reached
+
+
+class _Asked:
+    """A bench that counts the prompts it is asked to decode."""
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+
+    def prepared(self, method: str, prompt: str, heat: float, **more: Any) -> SimpleNamespace:
+        self.prompts.append(prompt)
+        nothing = SimpleNamespace(steps=lambda: iter(()))
+        return SimpleNamespace(compose=lambda: Composition(None, None), decoding=lambda *asked: nothing)  # type: ignore[arg-type]
+
+
+def test_every_prompt_of_the_suite_is_decoded() -> None:
+    bench = _Asked()
+    compare(bench, KINDS, {"shape": "chain", "depth": 4})  # type: ignore[arg-type]
+    assert bench.prompts == [text for texts in KINDS.values() for text in texts]
+    assert all(len(texts) >= 10 for texts in KINDS.values())

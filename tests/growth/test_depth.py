@@ -54,7 +54,7 @@ def test_log_mass_survives_tiny_values() -> None:
 
 
 def test_a_calibration_can_be_read_again(tmp_path: Path) -> None:
-    made = CalibratedDepth(-1.25, {5: (-3.0, -1.0, -0.1), 2: (-2.0, -0.5, 0.0)}, "a test")
+    made = CalibratedDepth(-1.25, {2: (-3.0, -1.0, -0.1), 1: (-2.0, -0.5, 0.0)}, "eagle3", "tiny", "a test")
     made.save(tmp_path / "depth.json")
     assert CalibratedDepth.load(tmp_path / "depth.json") == made
 
@@ -66,6 +66,21 @@ def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) ->
         CalibratedDepth.load(tmp_path / "depth.json")
     with pytest.raises(BadInput):
         CalibratedDepth.load(tmp_path / "missing.json")
+
+
+def test_a_calibration_that_does_not_say_whose_it_is_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "depth.json").write_text('{"threshold": -1.0, "quantiles": {"1": [-1.0, 0.0]}}')
+    with pytest.raises(BadInput, match="calibrate ddd"):
+        CalibratedDepth.load(tmp_path / "depth.json")
+
+
+def test_the_threshold_is_told_as_the_quantile_that_it_is() -> None:
+    deciles = tuple(-3.0 + 0.3 * place for place in range(11))
+    made = CalibratedDepth(-2.25, {1: tuple(one / 2 for one in deciles), 2: deciles, 3: (-9.0, -3.0)}, "eagle3", "tiny")
+    assert made.below() == (0.0, 0.25, 1.0)
+    story = Dynamic(6, 3, 8, BeamMass(-2.25, (), made.below())).grow(Fancy(1), context()).notes[-1].data
+    assert story["below"] == [0.0, 0.25, 1.0]
+    assert "below" not in Dynamic(6, 3, 8, BeamMass(-2.25)).grow(Fancy(1), context()).notes[-1].data
 
 
 def test_stopping_early_keeps_what_was_found() -> None:

@@ -58,6 +58,9 @@ const heads = (() => {
       "g",
       { class: look, "data-id": node ? node.id : null, "data-at": `${place} ${rank}` },
       box(left - 4 * at.u, high, width + 8 * at.u, at.pitch - 3 * at.u, "sv-cellbox", 4),
+      node && node.status === "relaxed"
+        ? box(left - 1.4 * at.u, high + 2.6 * at.u, width + 2.8 * at.u, at.pitch - 8.2 * at.u, "sv-inner", 3)
+        : null,
       box(left, high + at.pitch - 7 * at.u, Math.max(1, width * share), 2.4 * at.u, "sv-q", 1),
       text(stage, left, high + at.pitch * 0.52, words.token(head.texts[rank] || `#${token}`, most), {
         kind: "sv-word",
@@ -91,15 +94,23 @@ const heads = (() => {
     const drawn = sketch.picks(sketch.frame(at.width, at.height, spoken, parts), stage, (id) =>
       Tip.about(step, step.nodes[id]),
     );
-    const sample = (status) => dom.s("g", { class: `sv-cell sv-is-${status}` }, box(-7, -5, 14, 10, "sv-cellbox", 3));
+    const sample = (status) =>
+      dom.s(
+        "g",
+        { class: `sv-cell sv-is-${status}` },
+        box(-7, -5, 14, 10, "sv-cellbox", 3),
+        status === "relaxed" ? box(-4.6, -2.6, 9.2, 5.2, "sv-inner", 2) : null,
+      );
+    const relaxed = step.nodes.some((node) => node.status === "relaxed");
     const caption =
       "Head d guesses the token at depth d from one and the same hidden state, blind to what the other heads choose: " +
       "so every branch gets the same list.";
     const key = [
       [sample("accepted"), "accepted"],
+      relaxed ? [sample("relaxed"), "relaxed: the strict rule would have rejected it"] : null,
       [sample("rejected"), "rejected"],
       [sample("skipped"), "in the tree"],
-    ];
+    ].filter(Boolean);
     return dom.h("div", {}, sketch.caption(caption), drawn, sketch.key(...key));
   }
 

@@ -10,21 +10,26 @@ const mass = (() => {
       .map((value) => Math.min(1, Math.exp(study.number(value) ?? -Infinity)));
     const threshold = Math.min(1, Math.exp(study.number(note.threshold) ?? -Infinity));
     const limit = Math.min(MOST, Math.max(held.length, study.number(note.limit) || 0));
-    return { held, threshold, limit, tested: new Set(study.list(note.tested)), stopped: study.number(note.stopped) };
+    const below = study.list(note.below).map(study.number);
+    const tested = new Set(study.list(note.tested));
+    return { held, threshold, limit, tested, below, stopped: study.number(note.stopped) };
   }
 
   function sentence(told) {
-    const { held, threshold, stopped, limit } = told;
+    const { held, threshold, stopped, limit, below } = told;
     const bar = words.chance(threshold);
     if (stopped === null) {
       const why = told.tested.size ? `At every tested level the beam held at least ${bar}` : "No level was tested";
       return `${why}, so the drafter grew all ${words.count(held.length, "level")}.`;
     }
     const saved = limit - stopped;
+    const rare = below[stopped - 1] ?? null;
+    const quantile =
+      rare === null ? "" : ` In the calibration ${Math.round(100 * rare)} % of the beams at this level held less.`;
     const spared = saved > 0 ? ` ${words.count(saved, "drafter forward")} of ${limit} saved.` : "";
     return (
       `After level ${stopped} the beam holds ${words.chance(held[stopped - 1])} of the drafter's probability, less than ` +
-      `${bar}: a deeper guess would hardly be right, so growing stops.${spared}`
+      `${bar}: a deeper guess would hardly be right, so growing stops.${quantile}${spared}`
     );
   }
 
