@@ -10,7 +10,9 @@ import torch
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
+from specviz.growth.depth import CalibratedDepth
 from specviz.methods.parameters import build
+from specviz.methods.parts import TREES
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
 from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
@@ -141,6 +143,52 @@ def test_trees_that_follow_confidence_tell_how_they_grew() -> None:
         assert told["growth"]["kept"] == step.verified + 1
         assert len(told["growth"]["value"]) == len(step.nodes)
         assert len(told["mass"]["mass"]) == step.draft_calls or step.draft_calls > len(told["mass"]["mass"])
+
+
+CALIBRATED = CalibratedDepth.load(TREES / "ddd.json")
+
+
+@pytest.mark.parametrize(
+    ("values", "threshold", "levels"),
+    [
+        ({}, CALIBRATED.threshold, ()),
+        ({"levels": "published"}, CALIBRATED.threshold, (5, 7, 9)),
+        ({"threshold": "paper"}, -0.3, (5, 7, 9)),
+        ({"threshold": "paper", "levels": "every"}, -0.3, ()),
+        ({"threshold": "paper", "drafter": "eagle"}, -0.3, (5, 7, 9)),
+        ({"threshold": "own", "log_mass": -2.0, "drafter": "eagle"}, -2.0, ()),
+    ],
+)
+def test_each_choice_of_threshold_brings_its_levels(values: Values, threshold: float, levels: tuple[int, ...]) -> None:
+    target = tiny_target()
+    made = compose("ddd", {**TREE, **values}, target, GREEDY)
+    stop = made.controller.growth.stop  # type: ignore[attr-defined]
+    assert (stop.threshold, stop.levels, made.warnings) == (threshold, levels, ())
+    assert stop.below == (CALIBRATED.below() if threshold == CALIBRATED.threshold else ())
+
+
+@pytest.mark.parametrize(("drafter", "own"), [("eagle", True), ("eagle3", False)])
+def test_a_threshold_of_other_heads_is_not_taken_and_that_is_said(drafter: str, own: bool) -> None:
+    target = tiny_target()
+    method = all_methods()["ddd"]
+    parts = replace(
+        parts_for(target, GREEDY), heads=lambda kind: FeatureStepper(tiny_net(target.model, kind == "eagle3")),
+        own_heads=own, draft_name="" if own else "some/heads",
+    )  # fmt: skip
+    made = method.compose(build(method.parameters, {**TREE, "drafter": drafter}, "ddd"), parts)
+    stop = made.controller.growth.stop  # type: ignore[attr-defined]
+    assert (stop.threshold, stop.levels, stop.below) == (-0.3, (5, 7, 9), ())
+    (said,) = made.warnings
+    assert f"calibrated on eagle3 for {CALIBRATED.target}" in said
+    assert f"drafts with {'eagle' if own else 'some/heads'}" in said
+
+
+def test_eagle_drafts_its_published_tree_unless_asked_otherwise() -> None:
+    target = tiny_target()
+    run = decode(target, compose("eagle", {}, target, WARM), PROMPT, 30, WARM)
+    assert {step.verified for step in run.steps[:4]} == {25}
+    fitted = decode(target, compose("eagle", {"tree": "fitted"}, target, WARM), PROMPT, 30, WARM)
+    assert {step.verified for step in fitted.steps[:4]} != {25}
 
 
 def test_a_threshold_ends_some_rounds_early_and_others_not() -> None:

@@ -73,6 +73,20 @@ def test_the_budget_may_end_anywhere(values: dict[str, object], budget: int) -> 
 
 
 @pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
+def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(values: dict[str, object]) -> None:
+    whole = run(values, GREEDY, 160)
+    drafted, place = [], 0
+    for step in whole.steps:
+        drafted += range(place, place + len(step.path))
+        place += len(step.emitted)
+    ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
+    target = tiny_target(eos=[ending])
+    found = decode(target, compose(values, target, GREEDY), PROMPT, 160, GREEDY, 7)
+    assert found.ids == whole.ids[: whole.ids.index(ending) + 1]
+    assert (found.outcome.reason, found.steps[-1].bonus) == ("eos", None)
+
+
+@pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
 def test_a_full_context_ends_the_run_with_the_same_text(values: dict[str, object]) -> None:
     target = tiny_target(context=64)
     found, alone = decode(target, compose(values, target, GREEDY), PROMPT, 500, GREEDY), plain(target, GREEDY, 500)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, one_by_one
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, _Audit, compose, one_by_one
 from tests.tiny import Decoded, decode, tiny_llama, tiny_target
 
 from specviz.acceptance.match import Match
@@ -99,3 +99,37 @@ def test_a_full_context_ends_the_run_with_the_same_text() -> None:
     assert found.outcome.reason == "context"
     assert len(PROMPT) + len(found.ids) == 64
     assert found.ids == one_by_one("eager", torch.float64, GREEDY)[: len(found.ids)]
+
+
+def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
+    whole = run(Match(), GREEDY, budget=160)
+    drafted, place = [], 0
+    for step in whole.steps:
+        drafted += range(place, place + len(step.path))
+        place += len(step.emitted)
+    ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
+    for rule in (Match(), Typical()):
+        found = run(rule, GREEDY, tiny_target(eos=[ending]), budget=160)
+        assert found.ids == whole.ids[: whole.ids.index(ending) + 1]
+        assert (found.outcome.reason, found.steps[-1].cut, found.steps[-1].bonus) == ("eos", "eos", None)
+
+
+@pytest.mark.parametrize("prompt", [[5], [5, 6]])
+def test_shortest_prompts(prompt: list[int]) -> None:
+    target = tiny_target()
+    found = decode(target, heads(Match()), prompt, 30, WARM)
+    assert found.ids == decode(target, compose("autoregressive", {}, target, WARM), prompt, 30, WARM).ids
+
+
+@pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "warm"), ("graph", "warm")])
+@pytest.mark.parametrize("rule", [Match(), Typical()], ids=["match", "typical"])
+def test_the_cache_equals_a_fresh_prefill_after_every_step(
+    rule: Acceptance, tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tiny_target(tier)
+    audit = _Audit(target)
+    monkeypatch.setattr(target, "open", audit.open)
+    found = run(rule, WARPS[warped], target, budget=60)
+    assert any(step.path for step in found.steps)
+    assert audit.checked == len(found.steps)
+    assert audit.worst < 1e-9

@@ -50,3 +50,13 @@ def test_leaves_first_is_true_to_the_target_at_temperature_zero() -> None:
     assert same_text(trace)
     assert trace.end is not None
     assert trace.end.metrics["tau"] > 1.5
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("heat", [0.0, 1.0])
+def test_two_levels_a_forward_write_the_targets_own_text_in_fewer_passes(heat: float) -> None:
+    trace = decoded("falcon", heat)
+    assert same_text(trace)
+    assert trace.end is not None
+    assert trace.end.metrics["tau"] > (1.2 if heat == 0 else 1.05)
+    assert any(len(step.path) > 1 for step in trace.steps), "no second level was ever right"

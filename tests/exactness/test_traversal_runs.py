@@ -1,15 +1,16 @@
-"""The method as it is composed: whole runs on tiny models, at temperature 0 equal to one token at a time."""
+"""The method as it is composed: whole runs on tiny models, at temperature 0 equal to one token at a time, wherever they
+end."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, one_by_one
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, plain
 from tests.exactness.test_text_methods import _Audit as Audit
 from tests.feature_worlds import tiny_net
 from tests.tiny import decode, parts_for, perturbed, tiny_target
-from torch import float64
+from torch import dtype, float32, float64
 
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
@@ -36,12 +37,64 @@ def composed(values: dict[str, object], target: TextTarget, warp: Warp, noise: f
     return method.compose(build(method.parameters, values, "traversal"), parts)
 
 
+@pytest.mark.parametrize(("tier", "dtype"), [("eager", float64), ("eager", float32), ("graph", float64)])
 @pytest.mark.parametrize("values", SHAPES, ids=NAMES)
-def test_at_temperature_zero_the_text_is_the_targets_own(values: dict[str, object]) -> None:
-    target = tiny_target()
-    found = decode(target, composed(values, target, GREEDY), PROMPT, 120, GREEDY)
-    assert found.ids == one_by_one("eager", float64, GREEDY)[:120]
+def test_at_temperature_zero_the_text_is_the_targets_own(values: dict[str, object], tier: str, dtype: dtype) -> None:
+    target = tiny_target(tier, dtype)
+    found = decode(target, composed(values, target, GREEDY), PROMPT, 220, GREEDY)
+    assert found.ids == one_by_one(tier, dtype, GREEDY)
     assert any(step.path for step in found.steps)
+
+
+def test_a_hopeless_draft_still_writes_the_targets_text() -> None:
+    target = tiny_target()
+    found = decode(target, composed(SHAPES[3], target, GREEDY, noise=3.0), PROMPT, 60, GREEDY)
+    assert found.ids == one_by_one("eager", float64, GREEDY)[:60]
+    assert sum(len(step.path) for step in found.steps) < 30
+
+
+@pytest.mark.parametrize("budget", range(1, 12))
+def test_the_budget_may_end_inside_a_path(budget: int) -> None:
+    target = tiny_target()
+    found = decode(target, composed(SHAPES[3], target, GREEDY, noise=0.0), PROMPT, budget, GREEDY)
+    assert found.ids == one_by_one("eager", float64, GREEDY)[:budget]
+    assert (found.outcome.reason, found.steps[-1].cut) == ("budget", None if budget % 5 == 0 else "budget")
+
+
+@pytest.mark.parametrize("budget", range(1, 12))
+@pytest.mark.parametrize("warp", [WARM, NUCLEUS], ids=["warm", "nucleus"])
+def test_as_many_tokens_are_drawn_as_there_is_room_for(warp: Warp, budget: int) -> None:
+    target = tiny_target()
+    found = decode(target, composed(SHAPES[3], target, warp, noise=0.0), PROMPT, budget, warp)
+    assert (len(found.ids), found.outcome.reason) == (budget, "budget")
+    assert (found.steps[-1].cut, len(found.steps)) == (None if budget % 5 == 0 else "budget", -(-budget // 5))
+
+
+def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
+    greedy = one_by_one("eager", float64, GREEDY)[:40]
+    inside = [place for place in range(8, 40) if place % 5 < 4]  # a round of a perfect draft of 4 emits 5 tokens
+    ending = next(greedy[place] for place in inside if greedy[place] not in greedy[:place])
+    target = tiny_target(eos=[ending])
+    found = decode(target, composed(SHAPES[3], target, GREEDY, noise=0.0), PROMPT, 40, GREEDY)
+    assert found.ids == greedy[: greedy.index(ending) + 1]
+    assert (found.outcome.reason, found.steps[-1].cut, found.steps[-1].bonus) == ("eos", "eos", None)
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize("values", SHAPES, ids=NAMES)
+def test_a_full_context_ends_the_run_with_the_same_text(values: dict[str, object], tier: str) -> None:
+    target = tiny_target(tier, context=64)
+    found, alone = decode(target, composed(values, target, GREEDY), PROMPT, 500, GREEDY), plain(target, GREEDY, 500)
+    assert found.outcome.reason == alone.outcome.reason == "context"
+    assert found.ids == alone.ids
+
+
+@pytest.mark.parametrize("prompt", [[5], [5, 6]])
+@pytest.mark.parametrize("values", SHAPES, ids=NAMES)
+def test_shortest_prompts(values: dict[str, object], prompt: list[int]) -> None:
+    target = tiny_target()
+    found = decode(target, composed(values, target, GREEDY), prompt, 30, GREEDY)
+    assert found.ids == decode(target, compose("autoregressive", {}, target, GREEDY), prompt, 30, GREEDY).ids
 
 
 @pytest.mark.parametrize("values", SHAPES, ids=NAMES)

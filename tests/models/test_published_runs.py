@@ -18,14 +18,17 @@ from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.models.heads import drafting_heads
+from specviz.models.heads import drafting_heads, ours
 from specviz.targets.text import TextTarget
 
 
 def composed(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
     method = all_methods()[name]
     loaded: Any = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
-    parts = replace(parts_for(target, warp), heads=lambda kind: drafting_heads(kind, str(folder), loaded, target))
+    parts = replace(
+        parts_for(target, warp), heads=lambda kind: drafting_heads(kind, str(folder), loaded, target),
+        own_heads=ours(str(folder)), draft_name=str(folder),
+    )  # fmt: skip
     return method.compose(build(method.parameters, values, name), parts)
 
 
@@ -42,10 +45,18 @@ def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
     folder, target = saved(tmp_path, parallel_tensors(4), None), tiny_target()
-    values = {"tree": "published", "rule": "match"}
-    found = decode(target, composed("medusa", values, target, warp, folder), PROMPT, 80, warp, 7)
+    composition = composed("medusa", {"rule": "match"}, target, warp, folder)
+    (said,) = composition.warnings
+    assert "published 63 paths" in said and str(folder) in said
+    found = decode(target, composition, PROMPT, 80, warp, 7)
+    assert {step.verified for step in found.steps[:4]} == {63}, "nobody counted which paths of these heads are right"
     assert found.ids == one_by_one("eager", float64, warp)[:80]
     assert any(step.path for step in found.steps)
+
+
+def test_asking_for_the_published_tree_is_no_warning(tmp_path: Path) -> None:
+    folder = saved(tmp_path, parallel_tensors(4), None)
+    assert not composed("medusa", {"tree": "published"}, tiny_target(), GREEDY, folder).warnings
 
 
 def test_the_same_heads_are_read_once(tmp_path: Path) -> None:

@@ -57,6 +57,13 @@ def test_mass_names_the_level_where_growing_stopped() -> None:
     assert "growing stopped" in notes_of(figure) and "threshold 0.61" in notes_of(figure)
 
 
+def test_mass_tells_how_rare_so_light_a_beam_was_in_the_calibration() -> None:
+    figure = views.mass(noted("mass", DATA["mass"] | {"below": [0.02, 0.217, 0.7, 0.9]}), 0)
+    said = figure.layout.title.subtitle.text.replace("<br>", " ")
+    assert "in the calibration 22 % of the beams at this level held less" in said
+    assert "calibration" not in views.mass(noted("mass"), 0).layout.title.subtitle.text
+
+
 def test_mass_without_a_stop_has_no_stop() -> None:
     figure = views.mass(noted("mass", DATA["mass"] | {"stopped": None, "limit": 2}), 0)
     assert "without a stop" in figure.layout.title.text

@@ -1,0 +1,42 @@
+"""The panels of trained drafters, under a page without a browser: what their words and their keys say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.viewer import cases
+from tests.viewer.conftest import Evaluate
+from tests.viewer.test_lookup_notes import PAGE, drawn
+
+HEADS = {
+    "heads": [
+        {"head": 1, "tokens": [2, 3], "texts": [" sky", " sea"], "probability": [0.6, 0.2]},
+        {"head": 2, "tokens": [4, 5], "texts": [" is", " was"], "probability": [0.5, 0.1]},
+    ]
+}
+MASS = {"mass": [-0.1, -0.9], "tested": [1, 2], "threshold": -0.5, "stopped": 2, "limit": 4}
+
+
+def relaxed_step() -> dict[str, Any]:
+    nodes = [
+        cases.node(-1, " the", "root"), cases.node(0, " sky", "relaxed", 0.8, 0.2, 0.09),
+        cases.node(0, " sea", "rejected", 0.1, 0.01, 0.09),
+    ]  # fmt: skip
+    for place, token in enumerate((1, 2, 3)):
+        nodes[place][1] = token
+    note = {"type": "heads", **HEADS}
+    return cases.step(0, nodes, [1], [1, 8, " blue", 0.5, "target"], rule="typical", notes=[note])
+
+
+def test_tokens_kept_by_a_relaxed_rule_stand_in_the_key(node: Evaluate) -> None:
+    text, classes = node(PAGE + "return [said(pane), classes];", {"step": relaxed_step()})
+    assert "relaxed: the strict rule would have rejected it" in text
+    assert classes.count("sv-cell sv-is-relaxed") == 2 == classes.count("sv-inner"), "the token, and its sample in the key"
+    text, classes = drawn(node, "heads", HEADS)
+    assert "relaxed" not in text and "sv-inner" not in classes
+
+
+def test_a_light_beam_is_told_as_the_quantile_that_it_was(node: Evaluate) -> None:
+    text, _ = drawn(node, "mass", MASS | {"below": [0.02, 0.217, 0.7]})
+    assert "In the calibration 22 % of the beams at this level held less." in text
+    assert "calibration" not in drawn(node, "mass", MASS)[0], "older traces do not say"
