@@ -24,7 +24,7 @@ class Parameters:
     tree: str = choice(
         "published",
         ("published", "fitted"),
-        "The published 25 nodes, or, for text, as many of those most often accepted as pay on this machine.",
+        "The published 25 nodes, or as many of those most often accepted as pay on this machine; pictures always get the 25.",
     )
     rule: str = choice(
         "without_replacement",
