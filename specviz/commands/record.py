@@ -3,6 +3,10 @@
 An entry of ``index.json`` says under ``request`` what to run (the fields of :class:`specviz.request.Request`) and under
 ``rehearsals`` how often to run it before, so that a method with a memory has something to remember. Every run is decoded
 several times, and the one with the median speed-up is kept: neither the luckiest nor one that something else held up.
+
+Under ``beside`` an entry may name prompts that are decoded in step with its own, their cache swept every ``every`` rounds: then
+the trace is that of its own row. What a row waits for is the whole round's work, so it is not held against a run alone, and of
+several the one with the median time is kept.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +47,7 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.run import run as decode
 
     for entry in wanted:
-        trace = _median(decode, entry, options.times)
+        trace = _median(_row if "beside" in entry else partial(_once, decode), entry, options.times)
         store.write(trace, options.folder / entry["file"])
         print(f"{entry['name']}: {_told(trace)}", flush=True)
     return 0
@@ -62,17 +67,36 @@ def _wanted(folder: Path, names: list[str]) -> list[dict[str, Any]]:
         strange = sorted(set(entry["request"]) - KNOWN)
         if strange or Path(entry["file"]).name != entry["file"]:
             raise BadInput(f"The index entry {name} asks for {', '.join(strange) or 'a file elsewhere'}; mend it.")
+        if "beside" in entry and not (_prompts(entry["beside"]) and isinstance(entry.get("every"), int)):
+            raise BadInput(f"The index entry {name} needs a list of prompts beside it and every how many rounds to sweep.")
     return [entry for name, entry in known.items() if not names or name in names]
 
 
-def _median(decode: Decode, entry: Mapping[str, Any], times: int) -> Trace:
-    """The run with the median speed-up, each decoded with a memory of its own."""
+def _prompts(beside: Any) -> bool:
+    return isinstance(beside, list) and bool(beside) and all(isinstance(one, str) for one in beside)
+
+
+def _median(made: Callable[[Mapping[str, Any]], Trace], entry: Mapping[str, Any], times: int) -> Trace:
+    """The run with the median speed-up, or of those without one the median time, each with a memory of its own."""
     found = []
     for turn in range(times):
         tell(f"{entry['name']}: {turn + 1} of {times}")
-        found.append(_once(decode, entry))
-    found.sort(key=lambda trace: (trace.end.metrics.get("speedup") if trace.end else None) or 0.0)
+        found.append(_whole(made(entry), entry["name"]))
+    found.sort(key=_speed)
     return found[(len(found) - 1) // 2]
+
+
+def _speed(trace: Trace) -> float:
+    gain = trace.end.metrics.get("speedup") if trace.end else None
+    return gain or -float(sum(step.time.total for step in trace.steps))
+
+
+def _whole(trace: Trace, name: str) -> Trace:
+    """The same trace. Raises BadInput where the run broke off."""
+    if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
+        why = trace.end.message or trace.end.reason if trace.end else "it has no end"
+        raise BadInput(f"The run {name} did not end as it should: {why}.")
+    return trace
 
 
 def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:
@@ -81,15 +105,26 @@ def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:
         decode(memory=memory, progress=progress, **entry["request"])
     trace = decode(memory=memory, progress=progress, **{"baseline": True, **entry["request"]})
     progress.close()
-    if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
-        why = trace.end.message or trace.end.reason if trace.end else "it has no end"
-        raise BadInput(f"The run {entry['name']} did not end as it should: {why}.")
     return trace
+
+
+def _row(entry: Mapping[str, Any]) -> Trace:
+    """The entry's own row of a batch, decoded in step with the prompts beside it; each row's seed follows the last one's."""
+    from specviz.bench.batch import traces
+    from specviz.run import prepare
+
+    memory, progress, asked = Memory(), ProgressLine(), entry["request"]
+    ready = []
+    for row, prompt in enumerate((asked["prompt"], *entry["beside"])):
+        ready.append(prepare(Request(**{**asked, "prompt": prompt, "seed": asked.get("seed", 0) + row}), memory, progress))
+    progress.close()
+    return traces(ready, entry["every"])[0]
 
 
 def _told(trace: Trace) -> str:
     assert trace.end is not None
     found = trace.end.metrics
     same = trace.end.baseline is not None and trace.end.baseline.equal
-    speed = f"{number(found.get('speedup'))}× measured, {number(found.get('predicted_speedup'))}× predicted"
+    gain = found.get("speedup")
+    speed = f"{number(gain)}× measured, {number(found.get('predicted_speedup'))}× predicted" if gain else "in step with others"
     return f"τ {number(found['tau'])} over {found['steps']} passes, {speed}{', the same text one by one' if same else ''}"

@@ -5,8 +5,9 @@ where there is none of that name, ``method`` takes the first recording of a meth
 "ask", "reveal"}. ``at`` says which step: "first", "last", "longest", "none_kept", "first_rejection" or {"step": 4}, counted
 from 0, so that a lesson survives a new recording. ``veiled`` hides the verdict of that step until it is revealed. ``ask`` is
 {"about": "kept"} or {"about": "bonus"}, whose choices and answer come from the step itself, or {"question", "choices",
-"answer"} with the answer counted from 0. ``panel`` opens the method's own panel beside the tree. In every text, {tau} and
-the other names of :func:`facts` stand for the run's own numbers, **x** is bold and `x` is code.
+"answer"} with the answer counted from 0. ``panel`` opens the method's own panel beside the tree, or, where a step has several
+stories, the one of that note type: "rows". In every text, {tau} and the other names of :func:`facts` stand for the run's own
+numbers, **x** is bold and `x` is code.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from specviz.views.theme import markup, visible
 
 PLACES = ("first", "last", "longest", "none_kept", "first_rejection")
 MOST_CHOICES = 6
-VERDICTS = frozenset({"traversal", "typical", "reward", "arms", "relaxed", "islands", "canvas"})
+VERDICTS = frozenset({"traversal", "typical", "reward", "arms", "relaxed", "islands", "canvas", "rows"})
 """Notes that tell how a step was judged, which a veiled step must not."""
 
 
@@ -48,7 +49,7 @@ class Page:
     veiled: bool
     ask: Question | None
     reveal: str
-    panel: bool = False
+    panel: bool | str = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ def _check(page: Mapping[str, Any], number: int) -> None:
     at = page.get("at")
     if not page["text"] or not (at is None or at in PLACES or isinstance(at, dict)):
         raise ValueError(f"page {number} needs a text, and an at that is one of {', '.join(PLACES)} or a step")
+    if not isinstance(page.get("panel", False), bool | str):
+        raise ValueError(f"page {number} opens the panel {page['panel']!r}; say true or the type of a note")
     ask = page.get("ask") or {"about": "kept"}
     if "about" in ask:
         if ask["about"] not in ("kept", "bonus") or (page.get("ask") and at is None):
@@ -104,7 +107,7 @@ def page(lesson: Lesson, number: int, trace: Trace) -> Page:
         bool(raw.get("veiled")),
         _question(raw.get("ask"), trace, at, known),
         filled(raw.get("reveal", ""), known),
-        bool(raw.get("panel")),
+        raw.get("panel", False),
     )
 
 

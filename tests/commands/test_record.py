@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from specviz.__main__ import main
-from specviz.request import Memory
+from specviz.request import Memory, Request
 from specviz.trace import store
-from specviz.trace.schema import Trace
+from specviz.trace.schema import Nanoseconds, Trace
 from tests.samples import sample_trace
 
 ENTRY = {"name": "sky", "file": "sky.spectrace.jsonl", "title": "Sky", "request": {"method": "stand", "prompt": "Why?"}}
@@ -68,12 +68,41 @@ def test_rehearsals_fill_the_memory_of_the_run_that_is_kept(monkeypatch: pytest.
     assert len({id(memory) for memory in engine.memories}) == 1
 
 
+def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], index: Path
+) -> None:
+    batch = {**ENTRY, "request": {**ENTRY["request"], "seed": 5}, "beside": ["When?", "Where?"], "every": 3}
+    (index / "index.json").write_text(json.dumps({"traces": [batch]}), encoding="utf-8")
+    asked: list[Any] = []
+    slow = iter((9, 1, 4))
+
+    def prepare(request: Request, memory: Memory, progress: Any) -> Request:
+        asked.append((request.prompt, request.seed, request.baseline))
+        return request
+
+    def traces(ready: list[Request], every: int) -> list[Trace]:
+        asked.append(every)
+        row, times = sample_trace(4, reason="budget", baseline=False), next(slow)
+        own = replace(row, steps=tuple(replace(step, time=Nanoseconds(verify=times)) for step in row.steps))
+        return [own, *(sample_trace(9) for _ in ready[1:])]
+
+    monkeypatch.setitem(sys.modules, "specviz.run", types.SimpleNamespace(prepare=prepare, run=None))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "specviz.bench.batch", types.SimpleNamespace(traces=traces))  # type: ignore[arg-type]
+    assert main(["record", "sky", "--folder", str(index)]) == 0
+    assert asked == [("Why?", 5, False), ("When?", 6, False), ("Where?", 7, False), 3] * 3
+    kept = store.read(index / ENTRY["file"])
+    assert len(kept.steps) == 4 and {step.time.verify for step in kept.steps} == {4}, "its own row, the median time"
+    assert "in step with others" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("entry", "given", "said"),
     [
         (ENTRY, ["sea"], "asks for no run 'sea'; it asks for sky"),
         ({**ENTRY, "request": {**ENTRY["request"], "spell": 1}}, [], "asks for spell"),
         ({**ENTRY, "file": "../sky.spectrace.jsonl"}, [], "a file elsewhere"),
+        ({**ENTRY, "beside": ["When?"]}, [], "every how many rounds"),
+        ({**ENTRY, "beside": "When?", "every": 4}, [], "a list of prompts beside it"),
         (ENTRY, ["--times", "0"], "from 1"),
         (7, [], "no index of recorded runs"),
     ],

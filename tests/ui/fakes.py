@@ -80,8 +80,8 @@ def stopped(steps: tuple[Step, ...]) -> End:
     return End("cancelled", output, text, 1, metrics.summarise(steps, "cancelled", 1))
 
 
-CHAINS = {"polybasic": "speculative_sampling", "easyspec": "speculative_sampling"}
-"""Methods whose rounds look like another's: a drawn chain, judged by ratio."""
+ALIKE = {"polybasic": "speculative_sampling", "easyspec": "speculative_sampling", "reader": "token_recycling"}
+"""Methods whose rounds look like another's: a drawn chain judged by ratio, a bushy tree judged by match."""
 
 
 def recorded(method: str, steps: int, seed: int = 0) -> Trace:
@@ -92,7 +92,8 @@ def recorded(method: str, steps: int, seed: int = 0) -> Trace:
         return vision_trace(method, steps, seed)
     if method in TELLERS:
         return story_trace(method, steps, seed)
-    return sample_trace(steps, seed, method=CHAINS.get(method, method))
+    made = sample_trace(steps, seed, method=ALIKE.get(method, method))
+    return replace(made, run=replace(made.run, method=method))
 
 
 def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:

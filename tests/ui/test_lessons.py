@@ -12,6 +12,7 @@ from specviz.errors import BadInput
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
 from specviz.ui import learn_tab, lessons
+from specviz.ui.gallery import Gallery
 from specviz.ui.lessons import Lesson, Question
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
@@ -79,7 +80,8 @@ def test_a_veiled_step_gives_nothing_away_but_the_draft() -> None:
     assert all(node.p is None and node.threshold is None and node.draw is None for node in hidden.nodes[1:])
     assert not hidden.path and not hidden.emitted and not hidden.rows and hidden.bonus is None
     assert {node.status for node in hidden.nodes} <= {"root", "skipped", "pruned"}
-    told = replace(whole, notes=(Note("growth", {}), Note("traversal", {}), Note("typical", {}), Note("reward", {})))
+    tell = ("growth", "traversal", "typical", "reward", "rows")
+    told = replace(whole, notes=tuple(Note(kind, {}) for kind in tell))
     assert lessons.veiled(replace(trace, steps=(told,)), 0).steps[0].notes == (Note("growth", {}),)
     assert lessons.veiled(trace, 4).steps[:4] == trace.steps[:4] and len(lessons.veiled(trace, 4).steps) == 5
 
@@ -100,6 +102,7 @@ def test_token_text_cannot_become_markup() -> None:
         ({"text": ["a"], "at": "first", "ask": {"about": "luck"}}, "'luck'"),
         ({"text": ["a"], "ask": {"question": "?", "choices": ["a"], "answer": 1}}, "no choice number 1"),
         ({"at": "first"}, "text"),
+        ({"text": ["a"], "panel": 3}, "opens the panel 3"),
     ],
 )
 def test_a_teacher_s_mistake_is_named(tmp_path: Path, page: dict[str, object], said: str) -> None:
@@ -124,6 +127,26 @@ def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path: Path) -> None:
 
 def recording(folder: Path, name: str) -> Trace:
     return store.read(folder / "traces" / f"{name}.spectrace.jsonl")
+
+
+def test_a_page_may_open_one_of_several_stories(tmp_path: Path) -> None:
+    shared = app(tmp_path)
+    asked = [learn_tab.view(shared, lesson(at="first", panel=panel), 0).at for panel in (True, "rows", False)]
+    assert [json.loads(one) for one in asked] == [{"step": 0, "panel": panel} for panel in (True, "rows", False)]
+
+
+def test_the_lesson_about_a_batch_shows_holes_and_a_sweep() -> None:
+    """What its pages say about two steps is so in the recording that ships."""
+    one = SHIPPED["20-four-rows-one-cache"]
+    trace = Gallery(Settings().traces).get(one.trace).trace
+    steps = [lessons.page(one, number, trace).step for number in (2, 3)]
+    told = [next(note.data for note in trace.steps[at or 0].notes if note.type == "rows") for at in steps]
+    assert [note["swept"] for note in told] == [False, True] and {note["every"] for note in told} == {4}
+    for note in told:
+        holes = [row["holes"] for row in note["rows"]]
+        assert len(holes) > 1 and len(set(holes)) > 1 and max(holes) > 3
+    rows = [len(note.data["rows"]) for step in trace.steps for note in step.notes if note.type == "rows"]
+    assert rows[0] == 4 > rows[-1], "rows that are done leave"
 
 
 def test_lessons_without_a_recording_are_not_offered(tmp_path: Path) -> None:
