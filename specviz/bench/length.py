@@ -9,11 +9,12 @@ length is known to about 3 %: the least of four equal ones then lies some 5 % be
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from specviz.bench.measure import Bencher, Timed
 from specviz.bench.report import Report, Row
 from specviz.errors import SpecvizError
+from specviz.trace.lengths import Curve, LengthCurves
 
 LENGTHS = (64, 256, 1024, 4096)
 TREE = {"depth": 4, "width": 6, "nodes": 16}
@@ -82,8 +83,11 @@ def prompt(question: str, length: int, count: Callable[[str], int]) -> str:
     return whole
 
 
-def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """τ of every method by length, on answers of their own and on copies; then what the papers say of them."""
+def run(
+    report: Report, target: str, methods: Sequence[str], quick: bool = False, keep: bool = False
+) -> None:
+    """τ of every method by length, on answers of their own and on copies; then what the papers say of them. ``keep`` writes
+    the curves to where the app draws them from."""
     bench = Bencher(target, tokens=TOKENS)
     chosen = [name for name in METHODS if not methods or name in methods]
     found: dict[tuple[str, str], dict[int, float]] = {}
@@ -100,6 +104,19 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
             report.add(Row(f"{name}, {kind}: τ at {LENGTHS[-1]} over τ at {LENGTHS[0]}", kept(curve), detail=detail))
     for row in proofs(found):
         report.add(row)
+    if keep:
+        loaded = bench.prepared("autoregressive", QUESTIONS[0]).loaded.name
+        report.say(f"Wrote {curves(found, loaded, report.where['date']).save()}.")
+
+
+def curves(found: Mapping[tuple[str, str], Mapping[int, float]], target: str, date: str) -> LengthCurves:
+    """What was measured, as the app draws it."""
+    tree = f"trees of depth {TREE['depth']}, width {TREE['width']} and {TREE['nodes']} nodes"
+    source = f"{len(QUESTIONS)} questions and {len(COPIES)} copies behind a diary, {TOKENS} greedy tokens each, {tree}"
+    made = tuple(
+        Curve(name, kind, tuple(round(curve[length], 3) for length in LENGTHS)) for (kind, name), curve in found.items()
+    )
+    return LengthCurves(target, source, date, LENGTHS, made)
 
 
 def kept(curve: dict[int, float]) -> float:

@@ -46,21 +46,31 @@ SHORT: dict[str, Suite] = {
 """The same on fewer prompts, where a suite takes hours."""
 
 
+KEEPING: dict[str, Suite] = {"length": partial(length.run, keep=True)}
+"""Suites whose measurement the app draws, and which keep it where the app looks."""
+
+
 def run_suite(
     name: str,
     methods: Sequence[str] = (),
     target: str = "smollm2-135m-instruct",
     report: Callable[[str], None] = print,
     short: bool = False,
+    save: bool = False,
 ) -> Report:
-    """Measure the suite called ``name``; ``report`` hears each row as it is known. Raises BadInput for unknown names."""
+    """Measure the suite called ``name``; ``report`` hears each row as it is known. With ``save`` the app's copy of it is
+    written anew. Raises BadInput for unknown names, and where there is nothing whole to save."""
     if name not in SUITES:
         raise BadInput(f"There is no suite {name!r}; there are: {', '.join(SUITES)}.")
     unknown = sorted(set(methods) - set(all_methods()) - {"recording", "live"})
     if unknown:
         raise BadInput(f"There is no method {unknown[0]!r}; there are: {', '.join(all_methods())}.")
+    if save and name not in KEEPING:
+        raise BadInput(f"The app draws nothing of the suite {name}; --save goes with {', '.join(KEEPING)}.")
+    if save and (short or methods):
+        raise BadInput("--save keeps a whole measurement; leave out --quick and --methods.")
     made = Report(name, where(target), say=report)
-    (SHORT if short else SUITES).get(name, SUITES[name])(made, target, methods)
+    (KEEPING if save else SHORT if short else SUITES).get(name, SUITES[name])(made, target, methods)
     return made
 
 

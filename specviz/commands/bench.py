@@ -16,6 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", default="", metavar="A,B,C", help="only these methods, with commas between them")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
     parser.add_argument("--quick", action="store_true", help="fewer prompts, where the suite has many")
+    parser.add_argument("--save", action="store_true", help="keep what was measured where the app draws it from (length)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 
@@ -24,6 +25,6 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.bench.runner import run_suite
 
     methods = tuple(name.strip() for name in options.methods.split(",") if name.strip())
-    found = run_suite(options.suite, methods, options.target, tell, options.quick)
+    found = run_suite(options.suite, methods, options.target, tell, options.quick, options.save)
     print(found.as_json() if options.json else found.as_table())
     return 0

@@ -60,6 +60,8 @@ class Either:
         if not context.story:
             return drafted.notes
         score = None if looked is None or not looked.notes else looked.notes[0].data.get("score")
+        if score is not None and self.threshold is None:
+            score = expected(looked)  # what was weighed: near the end there is room for a part of the guess only
         data = {
             "half": half,
             "length": len(context.ids),

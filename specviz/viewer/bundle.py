@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+
+from specviz.trace.lengths import LengthCurves, measured
+from specviz.trace.replay import embedded
 
 HERE = Path(__file__).parent
 ORDER = (
     "words", "dom", "study", "codes", "labels", "chain", "layout", "reasons", "rules", "feed",
     "player", "keys", "tip", "header", "strip", "picture", "draw", "roving", "table", "tree",
-    "notebook", "sketch", "sight", "reel", "inspector", "lanes", "overview", "transport", "stage", "mount",
+    "notebook", "sketch", "curves", "sight", "reel", "inspector", "lanes", "overview", "transport", "stage", "mount",
 )  # fmt: skip
 # Later ones win where two rules are equally particular.
 STYLES = (
@@ -45,6 +50,12 @@ def style() -> str:
 @cache
 def script() -> str:
     """One script that defines ``SpecvizViewer``, its stylesheet inside. Safe to inline: it holds no ``</script``."""
+    return written(measured())
+
+
+def written(lengths: Sequence[LengthCurves]) -> str:
+    """The same with these curves of tokens a pass by length inside."""
     body = "".join(_slim(path.read_text(encoding="utf-8")) for path in _sources())
     css = json.dumps(style(), ensure_ascii=False)
-    return f'(() => {{\n"use strict";\n{body}SpecvizViewer.css = {css};\n}})();\n'
+    known = embedded(json.dumps([asdict(one) for one in lengths], ensure_ascii=False))
+    return f'(() => {{\n"use strict";\nconst measured = {known};\n{body}SpecvizViewer.css = {css};\n}})();\n'

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
+from specviz.trace.lengths import measured_on
 from specviz.trace.schema import Step, Trace
+from specviz.views.length_curves import beside
 from specviz.views.notes import Story, story
 from specviz.views.theme import axis, count, figure, number, theme_of
 
@@ -17,7 +19,8 @@ _AROUND = 12
 
 def last_state(trace: Trace, index: int, theme: str = "light") -> go.Figure:
     """A mark a step: how long the text was and how many tokens the pass brought; discs are trees of the network, diamonds
-    copies. The line is a running mean; this step is ringed."""
+    copies. The line is a running mean; this step is ringed. At the right, where the length suite has measured this target:
+    every method's tokens a pass from short texts to long ones, for what this step's half is made for."""
     step, note = story(trace, index, "last_state")
     look = theme_of(theme)
     found = _all(trace, index)
@@ -48,6 +51,11 @@ def last_state(trace: Trace, index: int, theme: str = "light") -> go.Figure:
     )  # fmt: skip
     made.update_xaxes(axis(look, "tokens of text before the draft", grid=False))
     made.update_yaxes(axis(look, "tokens a pass", rangemode="tozero"))
+    curves, half = measured_on(trace.run.target), note.word("half", HALVES)
+    if curves is not None:
+        here = next((tau for (length, _, _), tau in zip(found, mean, strict=True) if length == note.whole("length")), None)
+        point = (note.whole("length"), len(step.emitted) if here is None else here)
+        beside(made, look, curves, "copies" if half == "suffix" else "answers", point)
     return made
 
 
@@ -72,5 +80,7 @@ def _headline(step: Step, note: Story) -> tuple[str, str]:
         return name, said
     if score is None:
         return name, f"{said}; the memories are asked first"
+    if half == "tree" and score >= threshold:
+        return name, f"the memories know nothing to draft here; {said}"
     word = "enough" if half == "suffix" else "too little"
     return name, f"the memories expected {number(score)} right tokens, {word} beside the threshold of {number(threshold)}"

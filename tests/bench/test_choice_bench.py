@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from specviz.bench import arms, length
+from specviz.bench import arms, length, runner
 from specviz.bench.arms import Stream
 from specviz.bench.prompts import CALIBRATION, KINDS
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.trace import lengths
 from specviz.trace.schema import Note
 from specviz.training.domains import DOMAINS, prompts
 
@@ -109,6 +114,41 @@ def test_what_is_left_leaves_the_free_token_out() -> None:
     assert found["HOWL over owl on long copies, τ"].value == pytest.approx((5 / 1.9 + 6 / 1.95) / 2)
     worse = length.proofs({("answers", "owl"): falling})
     assert [row.reached for row in worse] == [False]
+
+
+def test_the_length_suite_keeps_its_curves_where_the_app_draws_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Bench:
+        def prepared(self, *_: Any, **__: Any) -> Any:
+            return SimpleNamespace(loaded=SimpleNamespace(name="tiny"))
+
+    def by_length(bench: Any, method: str, questions: Sequence[str]) -> dict[int, float]:
+        if method == "suffix_decoding":
+            raise ModelUnavailable("It is not here.")
+        return {place: 1.5 + 0.25 * number for number, place in enumerate(length.LENGTHS)}
+
+    monkeypatch.setattr(length, "Bencher", lambda target, tokens: Bench())
+    monkeypatch.setattr(length, "by_length", by_length)
+    monkeypatch.setattr(lengths, "FOLDER", tmp_path / "lengths")
+    said: list[str] = []
+    runner.run_suite("length", target="T", report=said.append)
+    assert not (tmp_path / "lengths").exists(), "only who asks for it writes it"
+    runner.run_suite("length", target="T", report=said.append, save=True)
+    found = lengths.measured_on("tiny")
+    assert found is not None and found.lengths == length.LENGTHS and "12 questions and 2 copies" in found.source
+    assert {(curve.method, curve.kind) for curve in found.curves} == {
+        (method, kind) for method in length.METHODS[:-1] for kind in lengths.KINDS
+    }
+    assert found.curves[0].tau == (1.5, 1.75, 2.0, 2.25) and said[-1].startswith("Wrote ") and "tiny.json" in said[-1]
+
+
+@pytest.mark.parametrize("given", [{"short": True}, {"methods": ["owl"]}])
+def test_only_a_whole_measurement_is_kept(given: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="whole measurement"):
+        runner.run_suite("length", save=True, **given)
+    with pytest.raises(BadInput, match="draws nothing of the suite quick"):
+        runner.run_suite("quick", save=True)
 
 
 def test_no_prompt_that_is_reported_on_was_trained_on() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
+from specviz.viewer import bundle
+from tests.length_curves import MADE_UP
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 from tests.views.choice_notes import CHOICE
@@ -56,6 +59,63 @@ def test_length_has_a_badge_and_a_mark_for_every_step(node: Evaluate) -> None:
     assert classes.count("sv-heat") == 2, "the step and the key"
     alone, _ = drawn(node, "last_state", CHOICE["last_state"] | {"score": None, "threshold": None, "probed": False})
     assert "Of 13 tokens of text the network sees the last one's state: nothing grows with the text." in alone
+
+
+def test_where_nothing_is_known_the_sentence_does_not_compare_nought_with_nought(node: Evaluate) -> None:
+    text, _ = drawn(node, "last_state", CHOICE["last_state"] | {"score": 0.0, "threshold": 0.0})
+    assert "The memories know nothing to draft here, so the network drafts." in text and "less than" not in text
+
+
+def test_every_step_has_the_badge_of_the_half_that_drafted_it(node: Evaluate) -> None:
+    halves = ["tree", "suffix", "suffix", "tree"]
+    notes = [CHOICE["last_state"] | {"half": half, "length": 13 + at} for at, half in enumerate(halves)]
+    body = """
+    const steps = given.steps.map((one) => study.step(one));
+    return steps.map((one, at) => {
+      const there = { ...stageOf(one), trace: { steps }, cursor: at };
+      notebook.draw(pane, there);
+      const marks = all(pane).filter((part) => part.attributes["data-step"] !== undefined);
+      const badges = all(pane).filter((part) => /sv-badge/.test(part.attributes.class || ""));
+      return [badges.map((part) => [part.attributes.class, said(part)]), marks.map((part) => part.attributes.class)];
+    });
+    """
+    steps = [step("last_state", note) for note in notes]
+    found: Any = node(PAGE + body, {"step": steps[0], "steps": steps})
+    badge = {"tree": ["sv-badge sv-half-tree", "the network's tree"], "suffix": ["sv-badge sv-half-suffix", "copied from memory"]}
+    mark = {"tree": "sv-keptmark", "suffix": "sv-heat"}
+    assert found == [[[badge[half]], [mark[one] for one in halves]] for half in halves]
+
+
+def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate) -> None:
+    body = """
+    const there = (target) => ({ ...stageOf(step), trace: { steps: [step], run: { target } }, cursor: 0 });
+    const drawn = (target) => {
+      notebook.draw(pane, there(target));
+      const paths = all(pane).filter((one) => one.tag === "path" && /^M.*L/.test(one.attributes.d || ""));
+      return [said(pane), paths.filter((one) => /sv-curve/.test(one.attributes.class)).map((one) => one.attributes)];
+    };
+    const before = drawn("tiny")[0];
+    SpecvizViewer.parts.measured.splice(0, Infinity, given.curves);
+    return [before, drawn("tiny"), drawn("another")[0]];
+    """
+    given = {"curves": asdict(MADE_UP)}
+    tree, copied = (
+        node(PAGE + body, {"step": step("last_state", CHOICE["last_state"] | {"half": half}), **given})
+        for half in ("tree", "suffix")
+    )
+    before, (text, paths), other = tree
+    assert "Measured" not in before + other, "nothing is drawn that nobody measured"
+    assert "τ answering behind a text of so many tokens; the ring is this run" in text and "4096" in text
+    assert "Measured 2026-01-02: two questions and a <copy>." in text
+    lines = [one for one in paths if one["d"].count("L") == 3]
+    assert [one["class"] for one in lines] == ["sv-curve sv-curve-0", "sv-curve sv-curve-1"]
+    assert "copying from" in copied[1][0] and "howl" in copied[1][0] and "eagle3" not in copied[1][0]
+
+
+def test_measured_curves_travel_with_the_script_and_are_safe_there() -> None:
+    script = bundle.written([MADE_UP])
+    assert '"target": "tiny"' in script and "a \\u003ccopy>" in script
+    assert "const measured = [];" in bundle.written([])
 
 
 def test_a_click_on_a_mark_goes_to_its_step(node: Evaluate) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from specviz import views
 from specviz.errors import BadTrace
+from specviz.trace import lengths
 from specviz.trace.schema import Trace
 from tests.drafters.tiny_arms import compose
 from tests.exactness.test_last_state import TREE as SMALL
 from tests.exactness.test_last_state import compose as compose_last
 from tests.exactness.test_text_methods import GREEDY, PROMPT
+from tests.length_curves import MADE_UP
 from tests.tiny import Letters, decode, tiny_target
 from tests.views.choice_notes import CHOICE
 from tests.views.made import SILENT, TREE, hovers, trace, with_note
@@ -89,6 +92,30 @@ def test_length_without_a_memory_says_what_the_network_sees() -> None:
     )
     plain = views.last_state(noted("last_state", score=None, threshold=None, probed=False), 0)
     assert "[SPEC]" not in plain.layout.title.subtitle.text
+
+
+def test_length_without_anything_to_copy_says_so() -> None:
+    said = views.last_state(noted("last_state", score=0.0, threshold=0.0), 0).layout.title.subtitle.text
+    assert said.startswith("the memories know nothing to draft here; of 13 tokens of text"), said
+
+
+def test_length_stands_among_the_curves_of_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = with_note(TREE, "last_state", CHOICE["last_state"] | {"half": "suffix", "length": 300})
+    made = trace(with_note(TREE, "last_state", CHOICE["last_state"]), copied)
+    made = replace(made, run=replace(made.run, target="tiny"))
+    monkeypatch.setattr(lengths, "FOLDER", tmp_path)
+    bare = views.last_state(made, 0)
+    assert "this run here" not in {one.name for one in bare.data}, "nothing is drawn that nobody measured"
+    MADE_UP.save(tmp_path)
+    seen = {one.name: one for one in views.last_state(made, 0).data if one.xaxis == "x2"}
+    assert set(seen) == {"owl", "eagle3", "this run here"}
+    assert list(seen["eagle3"].x) == [64, 256, 1024, 4096] and list(seen["eagle3"].y) == [2.5, 2.0, 1.5, 1.2]
+    assert seen["owl"].line.dash != seen["eagle3"].line.dash
+    assert (list(seen["this run here"].x), list(seen["this run here"].y)) == ([13], [3])
+    copies = {one.name for one in views.last_state(made, 1).data if one.xaxis == "x2"}
+    assert copies == {"howl", "this run here"}, "a copied step stands among copies"
+    other = replace(made, run=replace(made.run, target="another"))
+    assert views.last_state(other, 0) == bare
 
 
 @pytest.mark.parametrize("change", [{"half": "both"}, {"length": -1}, {"score": "x"}, {"threshold": []}])

@@ -44,6 +44,6 @@ const SpecvizViewer = (() => {
     return handle;
   }
 
-  return { mount, attach, css: "", parts: { words, study, layout, chain, rules, labels, codes, distortion, relaxed, Feed, Player, notebook } };
+  return { mount, attach, css: "", parts: { words, study, layout, chain, rules, labels, codes, distortion, relaxed, Feed, Player, notebook, measured } };
 })();
 globalThis.SpecvizViewer = SpecvizViewer;

@@ -17,6 +17,7 @@ const lastState = (() => {
     const bar = words.chance(threshold);
     if (note.half === "suffix")
       return `The memories expect ${words.chance(score)} right tokens, at least ${bar}, so they draft and the network rests.`;
+    if (score >= threshold) return `The memories know nothing to draft here, so the network drafts. ${seen}`;
     return `The memories expect only ${words.chance(score)} right tokens, less than ${bar}, so the network drafts. ${seen}`;
   }
 
@@ -76,11 +77,13 @@ const lastState = (() => {
       const mark = event.target.closest("[data-step]");
       if (mark && stage.go) stage.go(Number(mark.dataset.step));
     });
-    return { made, found };
+    const at = Math.max(0, found.indexOf(here));
+    const near = found.slice(Math.max(0, at - AROUND), at + AROUND + 1);
+    return { made, found, here: { length: here.length, tokens: near.reduce((sum, one) => sum + one.tokens, 0) / near.length } };
   }
 
   function draw(note, step, stage) {
-    const { made, found } = chart(note, step, stage);
+    const { made, found, here } = chart(note, step, stage);
     const badge = dom.h("b", { class: `sv-badge sv-half-${note.half === "suffix" ? "suffix" : "tree"}` }, HALF[note.half] || "?");
     const counts = Object.keys(HALF)
       .map((half) => [half, found.filter((one) => one.half === half)])
@@ -94,7 +97,9 @@ const lastState = (() => {
       ...(counts.some(([half]) => half === "suffix") ? [[rhombus(0, 0, 6, "sv-heat"), "memory"]] : []),
       [line(-7, 0, 7, 0, "sv-meanline"), "running mean"],
     );
-    return dom.h("div", {}, badge, sketch.caption(sentence(note, step)), made, key, dom.h("p", { class: "sv-mute" }, told.join("; ") + "."));
+    const said = dom.h("p", { class: "sv-mute" }, told.join("; ") + ".");
+    const beside = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", here);
+    return dom.h("div", {}, badge, sketch.caption(sentence(note, step)), made, key, said, beside);
   }
 
   return { draw };

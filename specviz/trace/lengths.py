@@ -1,0 +1,98 @@
+"""Tokens a pass by length of the text: what the length suite measured and kept in ``assets/lengths``, for whoever draws it.
+
+A file holds one target: {"target", "source", "date", "lengths": [64, ...], "curves": [{"method", "kind", "tau": [...]}]}.
+``kind`` is "answers", what the target writes by itself behind a text of that length, or "copies", what it writes out of it.
+No speeds are kept, only counts of tokens, which do not hang on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from specviz.errors import BadInput
+
+FOLDER = Path(__file__).resolve().parents[2] / "assets" / "lengths"
+KINDS = ("answers", "copies")
+REMAKE = "measure it again with `python -m specviz bench --suite length --save`"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One method's tokens a pass, bonus included, at each of the lengths."""
+
+    method: str
+    kind: str
+    tau: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LengthCurves:
+    """``lengths`` are tokens of text before the first draft, ascending; ``source`` says what was decoded, ``date`` when."""
+
+    target: str
+    source: str
+    date: str
+    lengths: tuple[int, ...]
+    curves: tuple[Curve, ...]
+
+    def of(self, kind: str) -> list[Curve]:
+        """The curves of this kind, in the order they were measured."""
+        return [curve for curve in self.curves if curve.kind == kind]
+
+    @staticmethod
+    def load(path: Path) -> LengthCurves:
+        """Read a file. Raises BadInput, with the way out, where it is damaged."""
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            lengths = tuple(found["lengths"])
+            curves = tuple(Curve(one["method"], one["kind"], tuple(one["tau"])) for one in found["curves"])
+            made = LengthCurves(found["target"], found["source"], found["date"], lengths, curves)
+            _check(made)
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise BadInput(f"The lengths in {path.name} cannot be read ({problem}): {REMAKE}.") from problem
+        return made
+
+    def save(self, folder: Path | None = None) -> Path:
+        """Write it as its target's file; the path of that. Raises BadInput when there is nothing to draw."""
+        try:
+            _check(self)
+        except ValueError as problem:
+            raise BadInput(f"These lengths are not kept: {problem}.") from problem
+        folder = folder or FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / (re.sub(r"[^A-Za-z0-9._-]+", "-", Path(self.target).name).strip(".-") + ".json")
+        path.write_text(json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return path
+
+
+def _check(made: LengthCurves) -> None:
+    if not all(isinstance(text, str) and text for text in (made.target, made.source, made.date)):
+        raise ValueError("target, source and date are texts")
+    if len(made.lengths) < 2 or not all(type(one) is int and one > 0 for one in made.lengths):
+        raise ValueError("lengths are two or more whole numbers above 0")
+    if list(made.lengths) != sorted(set(made.lengths)):
+        raise ValueError("lengths ascend")
+    if not made.curves:
+        raise ValueError("there is no curve")
+    for curve in made.curves:
+        if curve.kind not in KINDS or len(curve.tau) != len(made.lengths) or not all(map(_tau, curve.tau)):
+            raise ValueError(f"the curve of {curve.method} for {curve.kind} has no τ for each length")
+
+
+def _tau(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 1
+
+
+def measured(folder: Path | None = None) -> list[LengthCurves]:
+    """Every target's curves, none where nobody has measured any. Raises BadInput where a file is damaged."""
+    return [LengthCurves.load(path) for path in sorted((folder or FOLDER).glob("*.json"))]
+
+
+def measured_on(target: str, folder: Path | None = None) -> LengthCurves | None:
+    """This target's curves, None where nobody has measured them."""
+    return next((one for one in measured(folder) if one.target == target), None)

@@ -1,0 +1,57 @@
+"""Curves of tokens a pass by length: kept as measured, missing where nobody measured, refused where damaged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import BadInput
+from specviz.trace.lengths import Curve, LengthCurves, measured, measured_on
+from tests.length_curves import MADE_UP
+
+
+def test_curves_come_back_from_their_target_s_file(tmp_path: Path) -> None:
+    assert measured(tmp_path / "none") == [] and measured_on("tiny", tmp_path) is None
+    other = replace(MADE_UP, target="a/folder of mine")
+    assert MADE_UP.save(tmp_path) == tmp_path / "tiny.json"
+    assert other.save(tmp_path).name == "folder-of-mine.json"
+    assert measured_on("tiny", tmp_path) == MADE_UP and measured_on("a/folder of mine", tmp_path) == other
+    assert measured_on("folder of mine", tmp_path) is None
+    assert [curve.method for curve in MADE_UP.of("answers")] == ["owl", "eagle3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"lengths": [64, 32, 1024, 4096]}, "ascend"),
+        ({"lengths": [64]}, "two or more"),
+        ({"lengths": ["a", "b"]}, "whole numbers"),
+        ({"curves": []}, "no curve"),
+        ({"curves": [{"method": "owl", "kind": "songs", "tau": [1, 1, 1, 1]}]}, "owl for songs"),
+        ({"curves": [{"method": "owl", "kind": "copies", "tau": [1, 1, 1]}]}, "no τ for each length"),
+        ({"curves": [{"method": "owl", "kind": "copies", "tau": [1, 1, 0.5, 1]}]}, "no τ for each length"),
+        ({"date": ""}, "texts"),
+        ({"curves": 3}, "cannot be read"),
+    ],
+)
+def test_a_damaged_file_says_how_to_make_it_again(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    path = MADE_UP.save(tmp_path)
+    path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **change}), encoding="utf-8")
+    with pytest.raises(BadInput, match="bench --suite length --save") as caught:
+        measured(tmp_path)
+    assert said in str(caught.value) and "tiny.json" in str(caught.value)
+
+
+def test_nothing_is_kept_that_could_not_be_drawn(tmp_path: Path) -> None:
+    for empty in (replace(MADE_UP, curves=()), replace(MADE_UP, curves=(Curve("owl", "answers", (1.0,)),))):
+        with pytest.raises(BadInput, match="not kept"):
+            empty.save(tmp_path / "here")
+    assert not (tmp_path / "here").exists()
+
+
+def test_what_ships_can_be_read() -> None:
+    """Whatever was measured so far: a file that is there is whole."""
+    assert all(isinstance(one, LengthCurves) for one in measured())
