@@ -35,6 +35,7 @@ QUICK = 2
 TOKENS = 64
 LONG = 192
 SIZES = (1, 2, 3, 4, 5)
+SIDE_BY_SIDE = "Layers side by side; in brackets against one layer at a time"
 
 
 @dataclass
@@ -184,21 +185,40 @@ def _per_token(bench: Bencher, ready: Prepared) -> Callable[[], float]:
 
 @dataclass
 class Grouped:
-    """Runs of one group size: tokens a pass, share of judged drafts that were kept, milliseconds a drafted token."""
+    """Runs of one group size: tokens a pass, drafts that were kept of those judged, milliseconds of drafting and of all."""
 
     tau: list[float] = field(default_factory=list)
     kept: int = 0
     judged: int = 0
     drafting: float = 0.0
     drafted: int = 0
+    whole: float = 0.0
+    written: int = 0
     stages: int = 0
     late: list[float] = field(default_factory=list)
     """τ of the second half of each run, where errors that nobody repairs have had time to pile up."""
+
+    @property
+    def acceptance(self) -> float:
+        """Share of the judged drafts that were kept."""
+        return self.kept / max(1, self.judged)
+
+    @property
+    def drafting_each(self) -> float:
+        """Milliseconds of drafting a drafted token."""
+        return self.drafting / max(1, self.drafted)
+
+    @property
+    def each(self) -> float:
+        """Milliseconds of the whole run a written token."""
+        return self.whole / max(1, self.written)
 
     def add(self, timed: Timed, told: Timed) -> None:
         """A run for its times, and the same one recorded for its notes."""
         steps = [step for step in timed.steps if step.cut is None]
         self.tau.append(timed.tau)
+        self.whole += 1000 * timed.seconds
+        self.written += len(timed.ids)
         self.kept += sum(len(step.path) for step in steps)
         self.judged += sum(len(step.path) + (len(step.path) < step.verified) for step in steps)
         self.drafting += sum(step.time.draft for step in steps) / 1e6
@@ -221,22 +241,29 @@ def side_by_side(report: Report, bench: Bencher, prompts: Sequence[str]) -> None
                 report.add(Row(f"easyspec, {drafter}, N = {size}", None, detail=str(problem)))
                 break
             plain = plain or found
-            share = found.kept / max(1, found.judged)
-            whole = plain.kept / max(1, plain.judged)
-            each = found.drafting / max(1, found.drafted)
-            detail = (
-                f"τ {statistics.mean(found.tau):.2f}, second half {statistics.mean(found.late):.2f}; acceptance {share:.3f} "
-                f"({100 * (share / whole - 1) if whole else 0:+.0f} %); {found.stages} attention stages; {each:.2f} ms a drafted "
-                f"token, {plain.drafting / max(1, plain.drafted) / each if each else 0:.2f}× as fast as one layer at a time"
-            )
-            name = "repaired each round" if calibrated else "never repaired"
-            report.add(
-                Row(
-                    f"easyspec, {drafter}, N = {size}, {name}: critical path ÷ N = 1",
-                    found.stages / plain.stages,
-                    detail=detail,
-                )
-            )
+            report.add(grouped_row(drafter, size, calibrated, found, plain))
+
+
+def grouped_row(drafter: str, size: int, calibrated: bool, found: Grouped, plain: Grouped) -> Row:
+    """One group size, beside ``plain``, the same draft model one layer at a time."""
+    cache = "repaired each round" if calibrated else "never repaired"
+    lost = f"{100 * (found.acceptance / plain.acceptance - 1):+.0f} %" if plain.acceptance else "–"
+    drafting = plain.drafting_each / found.drafting_each if found.drafting_each else 0.0
+    whole = plain.each / found.each if found.each else 0.0
+    cells = {
+        "draft model": drafter,
+        "cache": cache,
+        "N": str(size),
+        "acceptance": f"{found.acceptance:.3f} ({lost})",
+        "attention stages": str(found.stages),
+        "ms a drafted token": f"{found.drafting_each:.2f} ({drafting:.2f}×)",
+        "ms a written token": f"{found.each:.1f} ({whole:.2f}×)",
+        "τ": f"{statistics.mean(found.tau):.2f}",
+        "τ, second half": f"{statistics.mean(found.late):.2f}",
+    }
+    detail = ", ".join(f"{column} {cell}" for column, cell in list(cells.items())[3:])
+    name = f"easyspec, {drafter}, N = {size}, {cache}: critical path ÷ N = 1"
+    return Row(name, found.stages / plain.stages, detail=detail, cells=cells, table=SIDE_BY_SIDE)
 
 
 def _arms() -> Iterator[tuple[bool, int]]:

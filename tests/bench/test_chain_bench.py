@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from specviz.bench import chain
-from specviz.bench.chain import Counted, Grouped
+from specviz.bench.chain import Counted, Grouped, side_by_side
 from specviz.bench.measure import Bencher, Timed
+from specviz.bench.report import Report
 from specviz.engine.cost import CostCurve
 from specviz.engine.insertion import Costs, Insertion, Lengths, forecast, kept_of, passes_for, told
 from specviz.errors import ModelUnavailable
@@ -189,6 +191,25 @@ def test_grouped_runs_count_acceptance_stages_and_the_second_half() -> None:
     found.add(timed, timed)
     assert (found.kept, found.judged, found.drafted, found.stages) == (2, 3, 5, 3)
     assert found.late == [3.0] and found.drafting > 0
+    assert (found.whole, found.written, found.each) == (1000.0, 3, pytest.approx(1000 / 3))
+
+
+def test_every_group_size_is_a_row_of_acceptance_stages_and_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    def grouped(bench: Any, prompts: Any, parameters: Any) -> Grouped:
+        size, repaired = parameters["group"], parameters["calibrated"]
+        kept = 100 - 4 * size * (1 if repaired else 2)
+        return Grouped([2.0], kept, 100, 600.0 / size, 100, 3000.0, 100, 30 // size, [1.5])
+
+    monkeypatch.setattr(chain, "_grouped", grouped)
+    report = Report("chain", {})
+    side_by_side(report, None, [])  # type: ignore[arg-type]
+    assert len(report.rows) == 2 * (5 + 4)
+    table = report.as_table()
+    assert "| draft model | cache | N | acceptance | attention stages | ms a drafted token | ms a written token |" in table
+    assert "| small_draft | repaired each round | 1 | 0.960 (+0 %) | 30 | 6.00 (1.00×) | 30.0 (1.00×) | 2.00 | 1.50 |" in table
+    assert "| copy | repaired each round | 5 | 0.800 (-17 %) | 6 | 1.20 (5.00×) | 30.0 (1.00×) | 2.00 | 1.50 |" in table
+    assert "| copy | never repaired | 5 | 0.600 (-38 %) | 6 | 1.20 (5.00×) | 30.0 (1.00×) | 2.00 | 1.50 |" in table
+    assert report.rows[4].value == pytest.approx(6 / 30), "the critical path against one layer at a time"
 
 
 def test_a_forecast_on_the_screen_has_all_its_numbers() -> None:

@@ -159,6 +159,11 @@ def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage
     visitor.button("Reveal").click()
     expect(visitor.page.locator(".sp-reveal")).to_contain_text("Answer:")
     visitor.until(f"{visitor.stage('#sp-lesson')}.step.bonus")
+    shown = "(panel) => window.specvizPage.go('#sp-lesson', { step: 2, panel })"
+    for panel, told in (("rows", ["method", "rows"]), (True, ["method", None]), (False, ["verdict", None])):
+        visitor.page.evaluate(shown, panel)
+        stage = visitor.stage("#sp-lesson")
+        assert visitor.page.evaluate(f"[{stage}.tab, {stage}.told]") == told
 
 
 def test_two_runs_move_in_step(visitor: AppPage) -> None:

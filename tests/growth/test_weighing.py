@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from specviz.engine.interfaces import Draft, Round
+from specviz.engine.interfaces import Context, Draft, Round
+from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
+from specviz.growth.either import Either
+from specviz.growth.retrieved import Retrieved
 from specviz.growth.weighing import TREE, Weighing, expected, followed
+from specviz.trace.schema import Note
 
 
 def guess(tokens: list[int], parents: list[int], shares: list[float]) -> Draft:
@@ -78,3 +83,16 @@ def test_a_long_run_of_failures_leaves_a_bar_that_can_be_drawn() -> None:
     for _ in range(30_000):
         weighing.learn(finished(7), None, False)
     assert 0 < weighing.bar() < 0.2
+
+
+@pytest.mark.parametrize(("room", "half", "score"), [(9, "suffix", 6.0), (1, "tree", 0.0)])
+def test_the_score_that_is_told_is_the_one_that_was_weighed(room: int, half: str, score: float) -> None:
+    """Near the end only a part of a guess has room, and what was left out is not held against the network."""
+    guessed = SimpleNamespace(tokens=[1, 2, 3, 4, 5, 6], parents=[0, 1, 2, 3, 4, 5], share=lambda node: 1.0)
+    memory: Any = SimpleNamespace(guess=lambda context: (guessed, Note("suffix", {"score": 6.0})))
+    nobody: Any = None
+    network: Any = SimpleNamespace(grow=lambda drafter, context: guess([], [], []))
+    context = Context([9], 1, 0, Warp(), Noise(0), torch.device("cpu"), room)
+    told = Either(nobody, network, memory, Retrieved()).draft(context).notes[0]
+    assert (told.data["half"], told.data["score"]) == (half, score)
+    assert (half == "suffix") == (told.data["score"] >= told.data["threshold"])
