@@ -120,3 +120,14 @@ def test_the_app_s_own_index_can_be_recorded() -> None:
     from specviz.commands.record import FOLDER, _wanted
 
     assert {entry["name"] for entry in _wanted(FOLDER, [])} >= {"autoregressive", "prompt_lookup", "stand"}
+
+
+def test_the_halves_are_recorded_behind_a_text_that_repeats_itself() -> None:
+    """No rehearsal: with its answer remembered from before, the memory would draft nearly everything."""
+    from specviz.commands.record import FOLDER, _wanted
+
+    (entry,) = _wanted(FOLDER, ["howl"])
+    diary, _, question = entry["request"]["prompt"].rpartition("\n\n")
+    days = diary.splitlines()
+    assert "rehearsals" not in entry and len(days) == 14 and days[:7] == days[7:] and len(set(days)) == 7
+    assert "in your own words" in question and "quote" in question
