@@ -10,6 +10,8 @@ lambda by at most lambda - 1. With delta 0, k 0 or lambda 1 the rule is rejectio
 
 from __future__ import annotations
 
+import base64
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +29,7 @@ FORMS = ("exact", "aggregated", "repository")
 LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Sizes of a neighbourhood whose mass is noted, so that another limit can be tried on the recorded step."""
 SHOWN = 10
+"""Look-alikes whose own mass is noted, nearest first; the others only by id, as a map needs them."""
 _ROUNDING = 1e-12
 
 
@@ -194,7 +197,7 @@ class _Walk:
                 "limit": self.rule.limit.of(p),
                 "count": len(taken),
                 "moved": float(law[taken].sum()),
-                "near": self._near(code)[:SHOWN].tolist(),
+                "near": packed(self._near(code).tolist()),
                 "mass": law[self._near(code)[:SHOWN]].tolist(),
                 "sums": [[size, total] for size, total in zip(steps, _at(sums, steps), strict=True)],
             }
@@ -210,6 +213,11 @@ def _spread(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
 
 def _at(sums: Tensor, sizes: Sequence[int]) -> list[float]:
     return sums[[size - 1 for size in sizes]].tolist() if sizes else []
+
+
+def packed(codes: Sequence[int]) -> str:
+    """Ids below 65 536 as base64 of little-endian 16-bit numbers, so that a hundred of them stay short in a trace."""
+    return base64.b64encode(struct.pack(f"<{len(codes)}H", *codes)).decode()
 
 
 def look_alikes(codebook: Tensor, most: int = 1025) -> Tensor:

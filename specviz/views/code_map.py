@@ -13,6 +13,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from specviz.trace.schema import Codebook, Run
+from specviz.views.notes import Story
 from specviz.views.theme import Theme
 
 WHOLE = 65535
@@ -46,6 +47,18 @@ def _read(book: Codebook) -> Codes:
     flat = struct.unpack(f"<{2 * size}H", places[: 4 * size])
     spots = tuple((round(flat[2 * at] / WHOLE, 4), round(flat[2 * at + 1] / WHOLE, 4)) for at in range(size))
     return Codes(spots, tuple(f"rgb({paints[3 * at]},{paints[3 * at + 1]},{paints[3 * at + 2]})" for at in range(size)))
+
+
+def look_alikes_of(row: Story) -> list[int]:
+    """All look-alikes that were considered for a judged code, nearest first; in older traces only the ten nearest."""
+    near = row.data.get("near")
+    if not isinstance(near, str):
+        return row.wholes("near")
+    try:
+        raw = base64.b64decode(near, validate=True)
+        return list(struct.unpack(f"<{len(raw) // 2}H", raw))
+    except (binascii.Error, ValueError, struct.error):
+        raise row.wrong("near", "base64 of 16-bit numbers") from None
 
 
 def squares(

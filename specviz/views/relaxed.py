@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import plotly.graph_objects as go
 
 from specviz.trace.schema import ACCEPTED, RELAXED, Step, Trace
-from specviz.views.code_map import Codes, codes_of
+from specviz.views.code_map import Codes, codes_of, look_alikes_of
 from specviz.views.notes import Story, node_of, story
 from specviz.views.theme import Theme, axis, count, figure, theme_of
 
@@ -41,31 +43,49 @@ def _headline(step: Step, note: Story, rows: list[Story]) -> tuple[str, str]:
 
 
 def _map(made: go.Figure, look: Theme, step: Step, row: Story, book: Codes) -> None:
+    """Every code faintly, the look-alikes that were considered in rings, and those the code may stand for tied to it."""
     if not book.places:
         return
     every = max(1, len(book.places) // _DOTS)
-    near = [code for code in row.wholes("near")[: row.whole("count")] if code < len(book.places)]
+    considered, taken = look_alikes_of(row), row.whole("count")
+    near = [code for code in considered[:taken] if code < len(book.places)]
+    others = [code for code in considered[taken:] if code < len(book.places)]
     own = step.nodes[node_of(step, row)].token
-    shown = range(0, len(book.places), every)
-    made.add_scatter(
-        x=[book.places[code][0] for code in shown], y=[book.places[code][1] for code in shown], mode="markers",
-        marker={"symbol": "square", "size": 6, "color": [book.colour(code) for code in shown], "opacity": 0.5},
-        hoverinfo="skip", showlegend=False,
-    )  # fmt: skip
+    _dots(made, book, range(0, len(book.places), every), 6, opacity=0.35)
+    if others:
+        _dots(made, book, others, 8, name="look-alikes beyond the limit", opacity=0.7, edge=look.quiet)
     if own >= len(book.places):
         return
     x, y = book.places[own]
-    for code in near:
-        across, up = book.places[code]
-        made.add_scatter(
-            x=[x, across], y=[y, up], mode="lines", line={"color": look.relaxed, "width": 1.5}, hoverinfo="skip",
-            showlegend=False,
-        )  # fmt: skip
+    spokes = [(x, y, *book.places[code]) for code in near]
     made.add_scatter(
-        x=[x, *(book.places[code][0] for code in near)], y=[y, *(book.places[code][1] for code in near)], mode="markers",
-        marker={"symbol": "square", "size": [13, *[10] * len(near)], "color": [book.colour(code) for code in (own, *near)],
-                "line": {"width": 1.5, "color": [look.ink, *[look.relaxed] * len(near)]}},
-        hovertext=[f"#{own}, drafted", *(f"#{code}" for code in near)], hoverinfo="text", showlegend=False,
+        x=[value for left, _, right, _ in spokes for value in (left, right, None)],
+        y=[value for _, low, _, high in spokes for value in (low, high, None)],
+        mode="lines", line={"color": look.relaxed, "width": 1}, hoverinfo="skip", showlegend=False,
+    )  # fmt: skip
+    if near:
+        told = [f"#{code}" for code in near]
+        _dots(made, book, near, 10, name=_region(row, near), edge=look.relaxed, told=told)
+    _dots(made, book, [own], 13, edge=look.ink, told=[f"#{own}, drafted"])
+
+
+def _region(row: Story, near: list[int]) -> str:
+    """What the key calls the codes that are tied; a trace that knows only some of them says so."""
+    taken = row.whole("count")
+    if len(near) == taken:
+        return f"the {count(taken, 'look-alike')} it stands for"
+    return f"{len(near)} of the {count(taken, 'look-alike')} it stands for"
+
+
+def _dots(
+    made: go.Figure, book: Codes, codes: Sequence[int], size: float, *, name: str = "", opacity: float = 1.0,
+    edge: str = "", told: Sequence[str] = (),
+) -> None:  # fmt: skip
+    outline = {"line": {"width": 1.5, "color": edge}} if edge else {}
+    made.add_scatter(
+        x=[book.places[code][0] for code in codes], y=[book.places[code][1] for code in codes], mode="markers", name=name,
+        marker={"symbol": "square", "size": size, "color": [book.colour(code) for code in codes], "opacity": opacity, **outline},
+        hovertext=list(told) or None, hoverinfo="text" if told else "skip", showlegend=bool(name),
     )  # fmt: skip
 
 

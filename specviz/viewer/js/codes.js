@@ -21,6 +21,14 @@ const codes = (() => {
     };
   }
 
+  /** Ids packed as 16-bit numbers, or as they stand in an older trace. Throws on a damaged text. */
+  function list(packed) {
+    if (typeof packed !== "string") return study.list(packed);
+    const raw = bytes(packed);
+    const view = new DataView(raw.buffer);
+    return Array.from({ length: raw.length >> 1 }, (_, at) => view.getUint16(2 * at, true));
+  }
+
   /** The book of a run, or null where it has none or a damaged one. */
   function of(run) {
     if (!run || !run.codebook) return null;
@@ -60,5 +68,5 @@ const codes = (() => {
     }
   }
 
-  return { of, has, colour, ink, tint };
+  return { of, list, has, colour, ink, tint };
 })();

@@ -17,7 +17,7 @@ const relaxed = (() => {
         limit: number(row.limit) || 0,
         moved: number(row.moved) || 0,
         count: number(row.count) || 0,
-        near: study.list(row.near),
+        near: codes.list(row.near),
         mass: study.list(row.mass),
         sums: study.list(row.sums),
       };
@@ -27,12 +27,24 @@ const relaxed = (() => {
   const kept = (row) => row.status === "accepted" || row.status === "relaxed";
   const setting = (note) => (typeof note.delta === "number" ? ["δ", note.delta] : ["λ", number(note.factor) || 1]);
 
+  /** How many look-alikes the map shades; an older trace knows the ids of ten at most, and says so. */
+  function shading(row, shaded) {
+    const all = words.count(row.count, "look-alike");
+    return shaded === row.count ? `${all} shaded` : `${shaded} of ${all} shaded`;
+  }
+
+  /** The codes a judged one may stand for, and the others that were considered, as far as the map has them. */
+  function region(row, book) {
+    const known = (list) => list.filter((code) => codes.has(book, code));
+    return { inside: new Set(known(row.near.slice(0, row.count))), beyond: new Set(known(row.near.slice(row.count))) };
+  }
+
   /** The code's neighbourhood on the map: every code a dot in its own colour, those it stands for tied to it. */
   function map(row, book, stage, width, height) {
     const pad = 8;
     const x = (code) => pad + book.x(code) * (width - 2 * pad);
     const y = (code) => pad + (1 - book.y(code)) * (height - 2 * pad);
-    const inside = new Set(row.near.slice(0, row.count).filter((code) => codes.has(book, code)));
+    const { inside, beyond } = region(row, book);
     const parts = [];
     const own = codes.has(book, row.code) ? row.code : null;
     if (own !== null && inside.size) {
@@ -44,14 +56,17 @@ const relaxed = (() => {
     const every = Math.max(1, Math.ceil(book.size / 2500));
     for (let code = 0; code < book.size; code += 1) {
       const here = code === own || inside.has(code);
-      if (!here && code % every) continue;
-      const size = here ? 9 : 5;
-      const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, `sv-dot${here ? "" : " sv-far"}`, 1.5);
+      const near = beyond.has(code);
+      if (!here && !near && code % every) continue;
+      const size = here ? 9 : near ? 7 : 5;
+      const kind = here ? "" : near ? " sv-near" : " sv-far";
+      const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, `sv-dot${kind}`, 1.5);
       dot.setAttribute("fill", codes.colour(book, code));
       if (code === own) dot.classList.add("sv-self");
       parts.push(dot);
     }
-    const spoken = `Map of ${book.size} codes; ${words.count(inside.size, "look-alike")} shaded around the drafted code.`;
+    const more = beyond.size ? `, ${beyond.size} more were considered` : "";
+    const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
     return dom.s("svg", { class: "sv-sketch sv-codemap", width, height, role: "img", "aria-label": spoken }, parts);
   }
 
@@ -122,54 +137,97 @@ const relaxed = (() => {
     return mass;
   }
 
-  /** Walk the recorded judgements again. `unsure` says that the walk left what was recorded. */
+  /** Walk the recorded judgements again. `unsure`: the walk came to where not every child had been judged. */
   function again(note, step, name, value) {
     const rows = new Map(read(note, step).map((row) => [row.node, row]));
-    let at = step.nodes[0],
-      count = 0;
+    const path = [];
+    let at = step.nodes[0];
     for (;;) {
-      const judged = at.children.map((id) => rows.get(id)).filter(Boolean);
-      if (at.children.length && !judged.length) return { count, unsure: true };
+      const asked = study.sent(step, at);
+      const judged = asked.map((id) => rows.get(id)).filter(Boolean);
       const found = judged.find((row) => row.draw !== null && row.draw < (row.p + taken(row, name, value)) / row.q);
-      if (!found) return { count, unsure: false };
-      count += 1;
+      if (!found) return { path, count: path.length, unsure: judged.length < asked.length };
+      path.push(found.node);
       at = step.nodes[found.node];
     }
   }
+
+  /** What another limit would change about the kept path of a step. */
+  function turned(note, step, name, value) {
+    const { path } = again(note, step, name, value);
+    return { kept: path.filter((id) => !step.path.includes(id)), lost: step.path.filter((id) => !path.includes(id)) };
+  }
+
+  /** The limit that the reader tries; it holds for this run and this parameter only. */
+  function tried(stage, name) {
+    const { limit } = stage.moments;
+    return limit && limit.run === stage.trace.run && limit.name === name ? limit.value : null;
+  }
+
+  /** What the whole run would have kept: [now, recorded, whether some step is unsure]. */
+  function overall(stage, name, value) {
+    let all = 0,
+      before = 0,
+      open = false;
+    for (const one of stage.trace.steps) {
+      const told = one.notes.find((found) => found.type === "relaxed");
+      if (!told) continue;
+      const found = again(told, one, name, value);
+      all += found.count;
+      before += one.path.length;
+      open = open || found.unsure;
+    }
+    return [all, before, open];
+  }
+
+  const WHY =
+    "Approximate: judged again from the recording, so later drafts would have differed, and a sibling's p is what the region " +
+    "taken before it had left. “Or more”: the walk came to codes that were never judged. In the tree: + would be kept, × would be lost.";
 
   function slider(note, step, stage) {
     const rows = read(note, step);
     if (!rows.some((row) => row.draw !== null)) return null;
     const [name, value] = setting(note);
     const range = name === "δ" ? { min: 0, max: 1, step: 0.01 } : { min: 1, max: Math.max(10, 2 * value), step: 0.1 };
-    const chosen = stage.moments.limit === undefined ? value : stage.moments.limit;
-    const input = dom.h("input", { type: "range", ...range, value: chosen, "aria-label": `another ${name}` });
+    const chosen = tried(stage, name);
+    const input = dom.h("input", { type: "range", ...range, value: chosen === null ? value : chosen, "aria-label": `another ${name}` });
     const said = dom.h("span", {});
     const tell = () => {
       const other = Number(input.value);
-      stage.moments.limit = other;
       const here = again(note, step, name, other);
-      let all = 0,
-        before = 0,
-        open = 0;
-      for (const one of stage.trace.steps) {
-        const told = one.notes.find((found) => found.type === "relaxed");
-        if (!told) continue;
-        const found = again(told, one, name, other);
-        all += found.count;
-        before += one.path.length;
-        open += Number(found.unsure);
-      }
-      const mark = (found) => (found.unsure ? `${found.count} or more` : String(found.count));
+      const [all, before, open] = overall(stage, name, other);
+      const mark = (count, unsure) => (unsure ? `${count} or more` : String(count));
       dom.say(
         said,
-        `${name} = ${other}: this step would keep ${mark(here)} (it kept ${step.path.length}); all steps ${all}${open ? " or more" : ""} (${before}).`,
+        `${name} = ${other}: this step would keep ${mark(here.count, here.unsure)} (it kept ${step.path.length}); all steps ${mark(all, open)} (${before}).`,
       );
     };
-    input.addEventListener("input", tell);
+    input.addEventListener("input", () => {
+      stage.moments.limit = { run: stage.trace.run, name, value: Number(input.value) };
+      tell();
+      stage.touch("lens");
+    });
     tell();
-    const why = "Approximate: judged again from the recording; later drafts would have differed.";
-    return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, said, dom.h("small", { class: "sv-mute" }, why));
+    return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, said, dom.h("small", { class: "sv-mute" }, WHY));
+  }
+
+  /** In the main tree: which codes would be kept or lost under the limit that is tried. */
+  function lens(note, step, stage) {
+    const [name] = setting(note);
+    const value = tried(stage, name);
+    if (value === null) return null;
+    const { kept, lost } = turned(note, step, name, value);
+    const beside = (made, u, id, mark) => {
+      const item = made.items.get(id);
+      return item ? mark(item.x + item.w + 7 * u, item.y, 4 * u) : null;
+    };
+    return {
+      over: (made, u) => [
+        ...kept.map((id) => beside(made, u, id, (x, y, r) => line(x - r, y, x + r, y, "sv-wouldkeep"))),
+        ...kept.map((id) => beside(made, u, id, (x, y, r) => line(x, y - r, x, y + r, "sv-wouldkeep"))),
+        ...lost.map((id) => beside(made, u, id, (x, y, r) => sketch.cross(x, y, r, "sv-wouldlose"))),
+      ],
+    };
   }
 
   function draw(note, step, stage) {
@@ -195,7 +253,7 @@ const relaxed = (() => {
     return dom.h("div", {}, dom.h("div", { class: "sv-weighed" }, chooser, said), pieces);
   }
 
-  return { draw, again, read };
+  return { draw, again, turned, tried, lens, read, region, shading };
 })();
 
-notebook.register("relaxed", { title: "Look-alikes", roomy: true, draw: relaxed.draw });
+notebook.register("relaxed", { title: "Look-alikes", roomy: true, draw: relaxed.draw, lens: relaxed.lens });
