@@ -122,6 +122,8 @@ class _Waves:
         self.wave_of: dict[int, int] = {}
         self.passes = 1
         self.stale: set[int] = set()
+        """Nodes whose cache entries are to be made anew."""
+        self.outdated: set[int] = set()
         """Nodes whose cache entries were made before something at or in front of them changed."""
 
     def verdict(self) -> Verdict:
@@ -142,6 +144,8 @@ class _Waves:
             "islands": [[cell - self.shift for cell in island] for island in found],
             "waves": [self.wave_of.get(node, 0) for node in range(1, len(self.tokens))],
             "passes": self.passes,
+            # The last code has no entry yet: it is the next round's root.
+            "stale": sorted(self.outdated - {self.last}),
         }
         return replace(
             self.judged,
@@ -171,6 +175,7 @@ class _Waves:
         self.wave_of[node] = wave
         if code != self.tokens[node]:
             self.tokens[node] = code
+            self.outdated |= set(range(node, self.last + 1))
             self.stale |= set(range(node, self.last + 1)) if self.rule.rewrite else {node}
 
     def _laws(self, asked: list[int]) -> Tensor:
@@ -185,4 +190,5 @@ class _Waves:
     def _pass(self, nodes: Sequence[int]) -> None:
         self.passes += 1
         self.stale -= set(nodes)
+        self.outdated -= set(nodes)
         self.logits[list(nodes)] = self.session.rewrite(self.tokens, list(nodes)).logits

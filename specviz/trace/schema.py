@@ -151,6 +151,13 @@ class Step:
         kept = self.path[: len(self.emitted)]
         return sum(self.nodes[number].status != RESAMPLED for number in kept)
 
+    @property
+    def overruled(self) -> bool:
+        """Whether the bonus replaces rejected guesses: where the walk ended, drafted children were judged and failed."""
+        failed = (REJECTED, RESAMPLED)
+        at = None if self.bonus is None else self.bonus.parent
+        return at is not None and any(node.parent == at and node.status in failed for node in self.nodes)
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

@@ -45,7 +45,7 @@ def _cells(trace: Trace, index: int) -> list[tuple[tuple[int, int], int, str]]:
     for step in trace.steps[: index + 1]:
         kept = [(step.nodes[node].grid, step.nodes[node].status) for node in step.path]
         if step.bonus is not None:
-            kept.append((step.bonus.grid, RESAMPLED if step.bonus.source == "residual" else BONUS))
+            kept.append((step.bonus.grid, RESAMPLED if step.overruled else BONUS))
         for (grid, kind), token in zip(kept, step.emitted, strict=False):
             if grid is not None:
                 found.append((grid, token, kind))

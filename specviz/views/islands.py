@@ -29,6 +29,7 @@ def islands(trace: Trace, index: int, theme: str = "light") -> go.Figure:
     ]
     squares(made, look, cells, [_heat(look, one, tau) for one in mass], size, told=told)
     _marks(made, look, cells, failed, waves, size)
+    _stale(made, look, cells, note, size)
     board(made, (top, bottom), columns)
     return made
 
@@ -37,9 +38,17 @@ def _headline(step: Step, note: Story, cells: list[tuple[int, int]], waves: list
     failed, again = len(note.wholes("failed", len(step.nodes))), sum(wave > 0 for wave in waves)
     title = f"Step {step.index + 1} · {failed} of {count(len(cells), 'cell')} failed, {again} drawn again"
     parts = count(len(note.levels("islands", len(step.nodes))), "island")
-    kept = "renewed" if note.data.get("rewritten") is not False else "left stale: an approximation"
     passes = note.whole("passes")
-    return title, f"{parts}, {passes} pass{'' if passes == 1 else 'es'} of the target; cache entries {kept}"
+    return title, f"{parts}, {passes} pass{'' if passes == 1 else 'es'} of the target; {_entries(step, note)}"
+
+
+def _entries(step: Step, note: Story) -> str:
+    if note.data.get("rewritten") is not False:
+        return "cache entries renewed"
+    if "stale" not in note.data:  # an older trace
+        return "cache entries left stale: an approximation"
+    left = len(note.wholes("stale", len(step.nodes)))
+    return f"{left} cache entr{'y' if left == 1 else 'ies'} left stale: an approximation" if left else "no cache entry is stale"
 
 
 def _heat(look: Theme, mass: float, tau: float) -> str:
@@ -61,3 +70,13 @@ def _marks(
         x=[column for (_, column), _ in again], y=[row for (row, _), _ in again], mode="text", name="wave",
         text=[str(wave) for _, wave in again], textfont={"size": 13, "color": look.ink}, hoverinfo="skip",
     )  # fmt: skip
+
+
+def _stale(made: go.Figure, look: Theme, cells: list[tuple[int, int]], note: Story, size: float) -> None:
+    """A stroke over every cell whose cache entry was left as it was although something in front of it changed."""
+    left = [cells[node - 1] for node in note.wholes("stale", len(cells) + 1) if node] if "stale" in note.data else []
+    if left:
+        made.add_scatter(
+            x=[column for _, column in left], y=[row for row, _ in left], mode="markers", name="cache entry not renewed",
+            marker={"symbol": "line-ne", "size": size * 0.8, "line": {"width": 1, "color": look.mute}}, hoverinfo="skip",
+        )  # fmt: skip

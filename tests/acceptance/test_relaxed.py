@@ -5,6 +5,8 @@ The law of one step is put together from the rule's own thresholds and what it l
 
 from __future__ import annotations
 
+import base64
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -212,3 +214,17 @@ def test_the_note_lets_another_limit_be_tried() -> None:
     assert (one["p"], one["q"]) == pytest.approx((p[5], q[5]))
     assert one["moved"] == pytest.approx(sums[one["count"] - 1] if one["count"] else 0.0)
     assert told["factor"] == 2.0 and told["k"] == 20
+
+
+@pytest.mark.parametrize("most", [1.0, 0.3])
+def test_the_note_names_every_look_alike_that_was_considered_not_only_the_nearest(most: float) -> None:
+    near, p, _ = next(worlds(1, 96))
+    tree = DraftTree.of([0, 5], [-1, 0])
+    logits = torch.from_numpy(numpy.log(p))[None].repeat(2, 1)
+    context = Context([0], 1, 0, Warp(1.0), Noise(1), torch.device("cpu"), 9)
+    verdict = Relaxed(near, Limit(delta=most), 60).judge(Draft(tree), TargetPass(logits), context)
+    one = verdict.notes[0].data["nodes"][0]
+    ids = struct.unpack("<60H", base64.b64decode(one["near"]))
+    assert list(ids) == near[5, :60].tolist() and len(one["near"]) == 160
+    assert one["count"] > relaxed.SHOWN
+    assert p[list(ids[: one["count"]])].sum() == pytest.approx(one["moved"])

@@ -8,8 +8,11 @@ import pytest
 import torch
 from tests.image_worlds import WARM, World
 
-from specviz.engine.sampling import Warp
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
+from specviz.preparing.image import CodeText
 from specviz.preparing.prepared import suited
 
 GREEDY = Warp()
@@ -89,6 +92,33 @@ def test_stale_entries_are_an_approximation_and_say_so() -> None:
     assert not world().compose("mulo_sd", values, WARM).warnings
     kept = [world().draw("mulo_sd", {**values, "cache": "stale"}, seed=seed).ids for seed in range(4)]
     assert kept != [world().draw("mulo_sd", values, seed=seed).ids for seed in range(4)]
+
+
+def test_entries_said_to_be_stale_differ_from_a_fresh_prefills_and_those_before_the_first_change_do_not() -> None:
+    small, opened = World(2.0, 8), []
+    plain = small.target.open
+    small.target.open = lambda *given: opened.append(plain(*given)) or opened[-1]
+    composition = small.compose("mulo_sd", {"tau": 0.1, "rows": 4, "pool": 2, "radius": 0, "cache": "stale"}, WARM)
+    recorder = Recorder(CodeText(small.loaded), "tree", (8, 8))
+    steps = Decoding(small.target, composition, small.prompt, WARM, Noise(7), 64, recorder).steps()
+    first = next(steps)
+    told = next(note.data for note in first.notes if note.type == "islands")
+    drafted = next(note.data["fine"] for note in first.notes if note.type == "coarse")
+    pairs = zip(drafted, first.emitted, strict=True)
+    changed = min(node for node, (was, now) in enumerate(pairs, start=1) if was != now)
+    used, fresh = opened[0], plain(80)
+    fresh.prefill([*small.prompt, *first.emitted][: used.length])
+    begin = len(small.prompt) - 1
+    other = {
+        place - begin
+        for ours, theirs in zip(used.tensors(), fresh.tensors(), strict=True)
+        for one, two in zip(ours, theirs, strict=True)
+        for place in range(used.length)
+        if not torch.allclose(one[..., place, :], two[..., place, :], atol=1e-9)
+    }
+    steps.close()
+    assert told["stale"] and set(told["stale"]) <= other
+    assert changed > 1 and min(other) > changed - 1
 
 
 def test_at_tau_zero_the_up_sampled_rows_stay_as_they_are() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from tests.image_runs import GRID, image_trace
+from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
 
 from specviz.trace import store
 
 READ = """
-const { codes, distortion, relaxed } = SpecvizViewer.parts;
+const { codes, distortion, islands, Picture, relaxed } = SpecvizViewer.parts;
 const taken = feed({});
 taken.accept(given.text);
 const trace = taken.trace;
@@ -95,3 +96,83 @@ def test_cells_drawn_again_are_not_counted_as_accepted(node: Evaluate) -> None:
     trace = image_trace("mulo_sd")
     counts = node(READ + "return trace.steps.map((step) => step.counts.kept);", told("mulo_sd"))
     assert counts == [step.accepted for step in trace.steps]
+
+
+@pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
+def test_the_map_shades_as_many_look_alikes_as_the_bar_counts_and_knows_all_that_were_considered(
+    node: Evaluate, method: str
+) -> None:
+    body = READ + """
+    const book = codes.of(trace.run);
+    return trace.steps.flatMap((step) => step.notes.filter((one) => one.type === "relaxed").flatMap((note) =>
+      relaxed.read(note, step).map((row) => {
+        const { inside, beyond } = relaxed.region(row, book);
+        return [row.count, inside.size, inside.size + beyond.size, relaxed.shading(row, inside.size)];
+      })));
+    """
+    found = node(body, told(method))
+    considered = {"lantern": 59, "lantern_pp": 10}[method]  # of 60 codes, all others where k is more
+    assert all(count == shaded and known == considered for count, shaded, known, _ in found)
+    assert max(count for count, *_ in found) > (10 if method == "lantern" else 3)
+    assert found[0][3] == f"{found[0][0]} look-alike{'' if found[0][0] == 1 else 's'} shaded"
+
+
+def test_an_older_note_with_ten_ids_says_how_many_of_the_region_it_can_shade(node: Evaluate) -> None:
+    body = "const { relaxed } = SpecvizViewer.parts; return relaxed.shading({ count: 37 }, 10);"
+    assert node(body) == "10 of 37 look-alikes shaded"
+
+
+SIBLINGS = [cases.node(-1, "a", "root"), cases.node(0, "b", "accepted", None, 0.3), cases.node(0, "c", "skipped")]
+NOTE = {"type": "relaxed", "delta": 0.4, "k": 2, "nodes": [{"node": 1, "p": 0.3, "q": 1.0, "sums": [[1, 0.3]], "near": []}]}
+
+
+def test_a_walk_that_needs_a_sibling_nobody_judged_is_unsure(node: Evaluate) -> None:
+    """Under a stricter limit the accepted child fails, and the next one was never asked about."""
+    step = cases.step(0, [[*one, None, None][:7] + [0.5] for one in SIBLINGS], [1], [1, 9, "d", 0.4, "target"], notes=[NOTE])
+    body = """
+    const { study, relaxed } = SpecvizViewer.parts;
+    const step = study.step(given);
+    return [0.4, 0].map((limit) => [
+      relaxed.again(step.notes[0], step, "δ", limit),
+      relaxed.turned(step.notes[0], step, "δ", limit),
+    ]);
+    """
+    recorded, stricter = node(body, step)
+    assert recorded == [{"path": [1], "count": 1, "unsure": False}, {"kept": [], "lost": []}]
+    assert stricter == [{"path": [], "count": 0, "unsure": True}, {"kept": [], "lost": [1]}]
+
+
+def test_a_limit_tried_on_one_run_is_forgotten_on_the_next_and_on_another_parameter(node: Evaluate) -> None:
+    body = """
+    const { relaxed } = SpecvizViewer.parts;
+    const [first, second] = [{}, {}];
+    const at = (run) => ({ trace: { run }, moments: { limit: { run: first, name: "λ", value: 8 } } });
+    return [relaxed.tried(at(first), "λ"), relaxed.tried(at(first), "δ"), relaxed.tried(at(second), "λ")];
+    """
+    assert node(body) == [8, None, None]
+
+
+@pytest.mark.parametrize("rule", ["match", "greedy", "relaxed"])
+def test_a_bonus_in_the_place_of_rejected_guesses_is_a_cell_drawn_again_whatever_the_rule(
+    node: Evaluate, rule: str
+) -> None:
+    tried = [cases.node(-1, "a", "root"), cases.node(0, "b", "accepted", None, 0.3), cases.node(1, "c", "rejected")]
+    steps = [
+        cases.step(0, tried, [1], [1, 9, "d", 0.4, "target"], rule=rule),
+        cases.step(1, tried[:2], [1], [1, 9, "d", 0.4, "target"], rule=rule),
+    ]
+    body = """
+    const { study, Picture } = SpecvizViewer.parts;
+    return given.map((raw) => { const step = study.step(raw); return step.origins.map((one) => Picture.kind(step, one)); });
+    """
+    assert node(body, steps) == [["accepted", "resampled"], ["accepted", "bonus"]]
+
+
+def test_only_cells_behind_the_first_change_have_a_stale_entry(node: Evaluate) -> None:
+    body = """
+    const { islands } = SpecvizViewer.parts;
+    const cells = [0, 0, 1, 0, 2, 0].map((wave, at) => ({ id: at + 1, wave }));
+    return [{ rewritten: false, stale: [6] }, { rewritten: false }, { rewritten: true, stale: [] }]
+      .map((note) => [...islands.stale(note, cells)]);
+    """
+    assert node(body) == [[6], [4, 6], []]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.image_runs import GRID, image_trace
+from tests.image_runs import GRID, image_trace, tiny_models
 
 from specviz import views
 from specviz.errors import BadInput
+from specviz.run import run
 from specviz.trace import metrics, validate
 from specviz.views.theme import THEMES
 
@@ -68,6 +69,46 @@ def test_the_picture_counts_every_cell_once_by_its_verdict() -> None:
     assert made.layout.title.text.endswith(f"code {GRID * GRID} of {GRID * GRID}")
     assert sum(len(one.x) for one in made.data) == GRID * GRID
     assert {"strict", "drawn again"} <= {one.name for one in made.data}
+
+
+@pytest.mark.parametrize(("method", "temperature"), [("eagle2", 1.0), ("eagle2", 0.0), ("lantern_pp", 0.0)])
+def test_a_code_in_the_place_of_rejected_guesses_is_drawn_again_also_where_the_target_chooses_first(
+    method: str, temperature: float
+) -> None:
+    with tiny_models(4):
+        trace = run(method=method, prompt="red", target="emoji-64", temperature=temperature)
+    assert {step.bonus.source for step in trace.steps if step.bonus} == {"target"}
+    again = sum(step.overruled for step in trace.steps)
+    kinds = {one.name: len(one.x) for one in views.drawn(trace, len(trace.steps) - 1).data}
+    assert again and kinds["drawn again"] == again
+    assert kinds.get("bonus", 0) == sum(step.bonus is not None and not step.overruled for step in trace.steps)
+
+
+def test_every_look_alike_is_on_the_map_and_the_key_counts_those_it_stands_for() -> None:
+    trace = image_trace("lantern")
+    counts = []
+    for index, step in enumerate(trace.steps):
+        note = next((one.data for one in step.notes if one.type == "relaxed"), None)
+        if note is None or not note["nodes"][:14][-1]["count"]:
+            continue
+        taken = note["nodes"][:14][-1]["count"]
+        made = {one.name: one for one in views.NOTES["relaxed"](trace, index).data}
+        assert len(made[f"the {taken} look-alike{'' if taken == 1 else 's'} it stands for"].x) == taken
+        assert len(made["look-alikes beyond the limit"].x) == 59 - taken if taken < 59 else True
+        counts.append(taken)
+    assert max(counts) > 10
+
+
+def test_a_damaged_list_of_look_alikes_is_refused() -> None:
+    from specviz.errors import BadTrace
+    from specviz.views.code_map import look_alikes_of
+    from specviz.views.notes import Story
+
+    assert look_alikes_of(Story({"near": "BQAGAA=="}, "here")) == [5, 6]
+    assert look_alikes_of(Story({"near": [5, 6]}, "here")) == [5, 6]
+    for damaged in ("***", "BQAG"[:4]):
+        with pytest.raises(BadTrace, match="near"):
+            look_alikes_of(Story({"near": damaged}, "here"))
 
 
 def test_islands_cross_the_failures_and_number_the_waves() -> None:

@@ -44,6 +44,7 @@ const SpecvizViewer = (() => {
     return handle;
   }
 
-  return { mount, attach, css: "", parts: { words, study, layout, chain, rules, labels, codes, distortion, relaxed, Feed, Player, notebook, measured } };
+  const parts = { words, study, layout, chain, rules, labels, codes, distortion, relaxed, islands, Picture, Feed, Player };
+  return { mount, attach, css: "", parts: { ...parts, notebook, measured } };
 })();
 globalThis.SpecvizViewer = SpecvizViewer;

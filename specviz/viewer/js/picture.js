@@ -60,13 +60,12 @@ class Picture {
     this.key.replaceChildren(...pairs);
   }
 
-  /** Note where each token of a step went; a bonus drawn from what rejection left is a cell drawn again. */
+  /** Note where each token of a step went; a bonus in the place of guesses that failed is a cell drawn again. */
   take(step) {
     step.origins.forEach((origin, place) => {
       const node = study.find(step, origin.id);
       if (!node || !node.grid) return;
-      const again = origin.kind === "bonus" && node.source === "residual";
-      const kind = again ? "resampled" : origin.kind;
+      const kind = Picture.kind(step, origin);
       this.cells[node.grid[0] * this.columns + node.grid[1]] = {
         index: this.read,
         id: origin.id,
@@ -78,6 +77,11 @@ class Picture {
     if (note && typeof note.png === "string") this.bands.set(this.read, { row: note.row, image: this.load(note.png), rows: note.rows });
     this.upto.push(this.cells.length);
     this.read += 1;
+  }
+
+  /** How a cell came to be: as its token did, but a bonus that overruled the draft is drawn again. */
+  static kind(step, origin) {
+    return origin.kind === "bonus" && step.overruled ? "resampled" : origin.kind;
   }
 
   load(png) {

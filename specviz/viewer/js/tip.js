@@ -44,7 +44,9 @@ class Tip {
       node.status === "bonus"
         ? node.source === "residual"
           ? "bonus, from what was left"
-          : "bonus"
+          : step.overruled
+            ? "bonus, instead of a rejected guess"
+            : "bonus"
         : labels.of(node.status);
     const numbers = [
       ["p", node.p],

@@ -25,6 +25,15 @@ const islands = (() => {
     return cells;
   }
 
+  /** Nodes whose cache entries were left as they were although something in front of them changed. */
+  function stale(note, cells) {
+    if (note.rewritten !== false) return new Set();
+    if (Array.isArray(note.stale)) return new Set(note.stale);
+    // An older trace does not list them: what was kept behind the first code drawn again.
+    const first = Math.min(...cells.filter((cell) => cell.wave).map((cell) => cell.id));
+    return new Set(cells.filter((cell) => !cell.wave && cell.id > first).map((cell) => cell.id));
+  }
+
   /** A cell's share of the bar, darker for less: what stands above the bar is white. */
   const heat = (mass, tau) => Math.max(0, Math.min(1, 1 - mass / Math.max(tau, 1e-9)));
 
@@ -47,6 +56,8 @@ const islands = (() => {
     const at = (cell) => ({ x: cell.column * size, y: (cell.row - top) * size, size });
     const book = codes.of(stage.trace.run);
     const parts = [];
+    const last = Math.max(0, ...cells.map((one) => one.wave));
+    const old = stale(note, cells);
     for (const cell of cells) {
       const { x, y } = at(cell);
       const done = cell.wave && cell.wave <= moment;
@@ -61,7 +72,7 @@ const islands = (() => {
         const word = text(stage, x + size / 2, y + size / 2 + 4, String(cell.wave), { anchor: "middle", kind: "sv-halo", size: 10 });
         parts.push(word);
       }
-      if (note.rewritten === false && !cell.wave && moment > 0) {
+      if (moment === last && old.has(cell.id)) {
         parts.push(dom.s("path", { d: `M${x} ${y + size}L${x + size} ${y}`, class: "sv-staleness" }));
       }
     }
@@ -100,7 +111,7 @@ const islands = (() => {
     return dom.h("div", {}, sketch.caption(sentence(cells, note)), story, sketch.key(...marks));
   }
 
-  return { draw, read };
+  return { draw, read, stale };
 })();
 
 notebook.register("islands", { title: "Islands", roomy: true, draw: islands.draw });
