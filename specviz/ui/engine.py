@@ -13,7 +13,8 @@ import gradio as gr
 from specviz.errors import SpecvizError
 from specviz.request import Memory, Request
 from specviz.trace.metrics import summarise
-from specviz.trace.schema import End, Run, Step
+from specviz.trace.schema import End, Run, Step, Trace
+from specviz.views.unfinished import unfinished
 
 Event = Run | Step | End
 Progress = Callable[[str, "float | None"], None]
@@ -21,6 +22,9 @@ Stream = Callable[[Request, Memory, threading.Event, Progress], Iterator[Event]]
 
 GPU_SECONDS = 60
 """Most seconds that one run may hold a borrowed GPU."""
+
+PUT_TOGETHER = "Its picture has the rows that were finished; codes behind them are squares of their mean colour."
+"""What a stopped picture is, where the GPU has gone with the model that decodes codes."""
 
 
 def local(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
@@ -68,25 +72,31 @@ def borrowed() -> Stream:
 
 def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
     """The events, and an end of our own making when the run is stopped, because a closed run writes none."""
+    run: Run | None = None
     steps: list[Step] = []
     for event in events:
         if isinstance(event, Refusal):
             raise SpecvizError(event.message)
+        if isinstance(event, Run):
+            run = event
         if isinstance(event, Step):
             steps.append(event)
         yield event
         if cancel.is_set():
             events.close()
-            if not isinstance(event, End):
-                yield _stopped(steps)
+            if run is not None and not isinstance(event, End):
+                yield _stopped(run, steps)
             return
 
 
-def _stopped(steps: list[Step]) -> End:
-    """The end of a run after these steps. How long its prefill took stayed behind with the GPU."""
+def _stopped(run: Run, steps: list[Step]) -> End:
+    """The end of a run after these steps. How long its prefill took stayed behind with the GPU, and so did the model that
+    could decode the codes: a picture is put together from the rows that came."""
     output = tuple(token for step in steps for token in step.emitted)
     text = "".join(piece for step in steps for piece in step.pieces)
-    return End("cancelled", output, text, 0, summarise(steps, "cancelled", 0))
+    picture = unfinished(Trace(run, tuple(steps)))
+    said = PUT_TOGETHER if picture else ""
+    return End("cancelled", output, text, 0, summarise(steps, "cancelled", 0), message=said, picture=picture)
 
 
 def choose(zero_gpu: bool) -> Stream:

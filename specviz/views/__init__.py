@@ -41,6 +41,7 @@ from specviz.views.time_shares import time_shares
 from specviz.views.traversal import traversal
 from specviz.views.tree_graph import tree_graph
 from specviz.views.typical import typical
+from specviz.views.unfinished import unfinished
 from specviz.views.visual_tokens import visual_tokens
 from specviz.views.window import window
 
@@ -120,6 +121,7 @@ __all__ = [
     "traversal",
     "tree_graph",
     "typical",
+    "unfinished",
     "visual_tokens",
     "window",
 ]

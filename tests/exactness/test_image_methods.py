@@ -98,9 +98,9 @@ def test_entries_said_to_be_stale_differ_from_a_fresh_prefills_and_those_before_
     small, opened = World(2.0, 8), []
     plain = small.target.open
     small.target.open = lambda *given: opened.append(plain(*given)) or opened[-1]
-    composition = small.compose("mulo_sd", {"tau": 0.1, "rows": 4, "pool": 2, "radius": 0, "cache": "stale"}, WARM)
+    composition = small.compose("mulo_sd", {"tau": 0.06, "rows": 4, "pool": 2, "radius": 0, "cache": "stale"}, WARM)
     recorder = Recorder(CodeText(small.loaded), "tree", (8, 8))
-    steps = Decoding(small.target, composition, small.prompt, WARM, Noise(7), 64, recorder).steps()
+    steps = Decoding(small.target, composition, small.prompt, WARM, Noise(0), 64, recorder).steps()
     first = next(steps)
     told = next(note.data for note in first.notes if note.type == "islands")
     drafted = next(note.data["fine"] for note in first.notes if note.type == "coarse")
@@ -118,7 +118,7 @@ def test_entries_said_to_be_stale_differ_from_a_fresh_prefills_and_those_before_
     }
     steps.close()
     assert told["stale"] and set(told["stale"]) <= other
-    assert changed > 1 and min(other) > changed - 1
+    assert changed == 3 and min(other) >= changed
 
 
 def test_at_tau_zero_the_up_sampled_rows_stay_as_they_are() -> None:

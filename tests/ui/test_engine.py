@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import sys
 import threading
 import types
@@ -10,12 +12,16 @@ from copy import deepcopy
 from typing import Any
 
 import gradio as gr
+import numpy as np
 import pytest
+from PIL import Image
+from tests.image_runs import GRID, image_trace
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.request import Memory, Request
 from specviz.trace.schema import End, Step
 from specviz.ui import engine
+from specviz.views.code_map import codes_of
 from tests.samples import sample_trace
 
 REQUEST = Request(method="stand", prompt="Say something.")
@@ -76,6 +82,39 @@ def test_a_stop_lets_the_gpu_go_and_ends_the_run(monkeypatch: pytest.MonkeyPatch
     end = found[-1]
     assert lender.closed and isinstance(end, End) and end.reason == "cancelled"
     assert end.output_ids == tuple(token for step in found[1:-1] for token in step.emitted) and len(found) == 6
+
+
+def draw(request: Request) -> Iterator[Any]:
+    trace = image_trace("autoregressive")
+    yield from (trace.run, *trace.steps, trace.end)
+
+
+def test_a_stopped_picture_is_kept_as_far_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model stayed with the GPU: finished rows come from the steps, the codes of the row begun are plain squares."""
+    cancel, found = threading.Event(), []
+    for event in events(lent(monkeypatch, Lender(), draw), cancel):
+        found.append(event)
+        if isinstance(event, Step) and event.index == 3 * GRID + 1:
+            cancel.set()
+    end, whole = found[-1], image_trace("autoregressive").end
+    assert end.reason == "cancelled" and len(end.output_ids) == 3 * GRID + 2 and "mean colour" in end.message
+    shown, target = (np.asarray(Image.open(io.BytesIO(base64.b64decode(one.picture))), int) for one in (end, whole))
+    side = target.shape[0] // GRID
+    assert shown.shape == target.shape
+    last = [note.data for event in found if isinstance(event, Step) for note in event.notes if note.type == "canvas"][-1]
+    band = Image.open(io.BytesIO(base64.b64decode(last["png"]))).convert("RGB")
+    assert (last["row"], last["rows"]) == (1, 2) and (shown[side : 3 * side] == np.asarray(band)).all()
+    assert (shown[3 * side : 4 * side, 2 * side :] == 238).all() and (shown[4 * side :] == 238).all()
+    assert not (shown[3 * side : 4 * side, : 2 * side] == 238).all()
+    book = codes_of(image_trace("autoregressive").run)
+    assert f"rgb({','.join(map(str, shown[3 * side, 0]))})" == book.colours[end.output_ids[3 * GRID]]
+
+
+def test_a_stopped_text_has_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    end = list(events(lent(monkeypatch, Lender(), replay), cancel))[-1]
+    assert (end.reason, end.picture, end.message) == ("cancelled", "", "")
 
 
 def test_a_refusal_keeps_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
