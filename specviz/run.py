@@ -40,6 +40,10 @@ _KINDS: dict[str, Callable[[Request, Memory, Progress], Prepared]] = {
 """Who makes a request ready, by what its target works on."""
 
 
+FAULTS = frozenset({"error", "out_of_memory"})
+"""Reasons of an end that something went wrong for."""
+
+
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:
     """Load and check, as the target's kind wants it. Raises a SpecvizError that says what to change."""
     progress = progress or (lambda message, fraction: None)
@@ -72,9 +76,9 @@ def stream(
     yield run_record(prepared, composition)
     decoding = prepared.decoding(composition, request.seed, request.record, cancel)
     steps: list[Step] = []
-    for step in decoding.steps():
-        steps.append(prepared.told(step, decoding.outcome.output_ids))
-        yield steps[-1]
+    for step in _told(prepared, decoding):
+        steps.append(step)
+        yield step
     end = end_record(prepared, decoding, steps)
     yield end
     if request.baseline and end.reason in {"eos", "budget", "context"}:
@@ -107,9 +111,34 @@ def _earlier_trajectories(prepared: Prepared, cancel: threading.Event) -> None:
             pass
 
 
+def _told(prepared: Prepared, decoding: Decoding) -> Iterator[Step]:
+    """The steps as they go into the trace. A fault in making one so, as of a picture's decoder, ends the run after the
+    plain step: the trace keeps what was decided, and its end says why."""
+    rounds = decoding.steps()
+    for step in rounds:
+        try:
+            told = prepared.told(step, decoding.outcome.output_ids)
+        except Exception as error:  # the steps so far must survive a fault in any part, ours included
+            rounds.close()
+            decoding.fail(error)
+            yield step
+            return
+        yield told
+
+
+def _closing(prepared: Prepared, decoding: Decoding) -> dict[str, Any]:
+    """What this kind of target adds to the end line: nothing where that fails, and then the fault is the reason."""
+    try:
+        return prepared.closing(decoding.outcome.output_ids)
+    except Exception as error:  # the run's end must be told whatever its picture does
+        if decoding.outcome.reason not in FAULTS:  # else the first fault is told already
+            decoding.fail(error)
+        return {}
+
+
 def end_record(prepared: Prepared, decoding: Decoding, steps: list[Step]) -> End:
     """How the run ended, for its trace."""
-    outcome = decoding.outcome
+    outcome, more = decoding.outcome, _closing(prepared, decoding)
     return End(
         reason=outcome.reason,
         output_ids=tuple(outcome.output_ids),
@@ -117,7 +146,7 @@ def end_record(prepared: Prepared, decoding: Decoding, steps: list[Step]) -> End
         prefill_ns=outcome.prefill_ns,
         metrics=summarise(steps, outcome.reason, outcome.prefill_ns),
         message=outcome.message,
-        **prepared.closing(outcome.output_ids),
+        **more,
     )
 
 
@@ -126,7 +155,7 @@ def _baseline(prepared: Prepared, output: list[int], cancel: threading.Event) ->
     decoding = prepared.decoding(prepared.compose("autoregressive"), prepared.request.seed, "off", cancel)
     taken = tuple(step.time.total for step in decoding.steps())
     ids = decoding.outcome.output_ids
-    if decoding.outcome.reason in {"cancelled", "error", "out_of_memory"}:
+    if decoding.outcome.reason in {"cancelled", *FAULTS}:
         return None
     place = next((at for at, (ours, alone) in enumerate(zip(output, ids, strict=False)) if ours != alone), None)
     if place is None and len(output) != len(ids):

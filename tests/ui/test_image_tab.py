@@ -12,6 +12,8 @@ from tests.image_runs import GRID, tiny_models
 
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
+from specviz.models.image import LoadedImage
+from specviz.trace import validate
 from specviz.ui import controls, image_asking, image_tab, settings, shared, text_run
 from specviz.ui.image_asking import Asked
 from specviz.ui.shared import Shared
@@ -117,3 +119,28 @@ def test_weights_that_are_missing_are_told_with_the_way_to_make_them(
     monkeypatch.setattr(image, "WEIGHTS", Path("nowhere"))
     said = [change.banner for change in run(page, asked()) if change.banner]
     assert said and "python -m specviz train" in said[-1]
+
+
+@pytest.mark.parametrize(("broken_at", "decided"), [(2 * GRID, 2 * GRID), (GRID * GRID, GRID * GRID), (1, GRID)])
+@pytest.mark.parametrize(
+    ("fault", "reason"), [(RuntimeError("the decoder broke"), "error"), (MemoryError(), "out_of_memory")]
+)
+def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
+    page: Shared, monkeypatch: pytest.MonkeyPatch, broken_at: int, decided: int, fault: Exception, reason: str
+) -> None:
+    """In the middle of a run, at the last row only, or from the first finished row on."""
+    decode = LoadedImage.picture
+
+    def broken(loaded: Any, codes: list[int]) -> Any:
+        if len(codes) >= broken_at:
+            raise fault
+        return decode(loaded, codes)
+
+    with tiny_models():
+        monkeypatch.setattr(LoadedImage, "picture", broken)
+        changes = run(page, asked(method="autoregressive"))
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert trace.end is not None and (trace.end.reason, trace.end.picture) == (reason, "")
+    assert trace.end.message and (reason != "error" or "the decoder broke" in trace.end.message)
+    assert len(trace.end.output_ids) == decided == sum(len(step.emitted) for step in trace.steps)
+    validate.check(trace)
