@@ -120,7 +120,7 @@ def _told(prepared: Prepared, decoding: Decoding) -> Iterator[Step]:
             told = prepared.told(step, decoding.outcome.output_ids)
         except Exception as error:  # the steps so far must survive a fault in any part, ours included
             rounds.close()
-            decoding.fail(error)
+            decoding.note_fault(error)
             yield step
             return
         yield told
@@ -132,7 +132,7 @@ def _closing(prepared: Prepared, decoding: Decoding) -> dict[str, Any]:
         return prepared.closing(decoding.outcome.output_ids)
     except Exception as error:  # the run's end must be told whatever its picture does
         if decoding.outcome.reason not in FAULTS:  # else the first fault is told already
-            decoding.fail(error)
+            decoding.note_fault(error)
         return {}
 
 

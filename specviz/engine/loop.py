@@ -83,7 +83,7 @@ class Decoding:
             self._prefill(session)
             yield from self._rounds(session)
         except Exception as error:  # the steps so far must survive a fault in any part, ours included
-            self.fail(error)
+            self.note_fault(error)
             last = self._rescue()
             if last is not None:
                 yield last
@@ -109,7 +109,7 @@ class Decoding:
             _LOG.warning("The last step before the fault is lost: %s", error)
             return None
 
-    def fail(self, error: Exception) -> None:
+    def note_fault(self, error: Exception) -> None:
         """Note in ``outcome`` that this ended the run: memory, a sentence for the user, or a fault of the program."""
         if is_out_of_memory(error):
             self.outcome.reason = "out_of_memory"

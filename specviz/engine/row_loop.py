@@ -95,7 +95,7 @@ class Row(Decoding):
 
     def fail(self, error: Exception) -> None:
         """The run is over because something went wrong."""
-        self._fail(error)
+        self.note_fault(error)
         self.composition.controller.close()
 
 

@@ -204,7 +204,8 @@ _ENTRIES = (
             "assets/weights/image_ar.safetensors", 6_045_720, "c9d27722ec868ad56896f0961ad6aeb39e80a9bbe0531322342494268c75b9ec"
         ),
         5_885_184,
-        "Meant for faces, animals, plants and food by name and art style; so far only its faces can be told.",
+        "Faces, hearts, animals, plants and food by name and art style. Faces, hearts, colours and rough shapes follow the "
+        "words; most animals and dishes have the right colours and not yet the right outline.",
     ),
     _drawing_model(
         "emoji-32",

@@ -31,6 +31,7 @@ from specviz.models.heads import layout_for
 from specviz.models.image import SHIPPED, LoadedImage, embedding_table, load_image_model
 from specviz.models.image_hub import load_hub_image
 from specviz.models.image_parts import image_drafter, image_samplers
+from specviz.models.image_words import warning
 from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
 from specviz.request import Memory, Request
 from specviz.targets.image import ImageTarget
@@ -129,8 +130,10 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
     )
     book = _kept(loaded, "map", lambda: codebook_map(loaded))
     facts = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
-    if unread:
-        facts["warnings"] = (f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}",)
+    said = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
+    if loaded.name in SHIPPED:
+        said.append(warning(loaded.name, request.prompt))
+    facts["warnings"] = tuple(word for word in said if word)
     text = CodeText(loaded)
     return PreparedImage(request, method, parameters, loaded, target, text, prompt, parts, "image", loaded.cells, facts)
 

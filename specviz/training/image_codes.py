@@ -18,6 +18,7 @@ from specviz.drafters.weights import read_weights
 from specviz.models.folders import cache_folder, made
 from specviz.models.image import weights_of
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
+from specviz.models.image_words import words_of
 from specviz.models.prompts import SPECIAL, WordPrompts
 from specviz.training import emoji, trainer
 
@@ -120,6 +121,13 @@ def word_prompts() -> WordPrompts:
     )
     tokenizer.train_from_iterator(texts, trainer)
     return WordPrompts(json.dumps(json.loads(tokenizer.to_str()), separators=(",", ":"), ensure_ascii=True))
+
+
+def learned_words() -> list[str]:
+    """Every word that :func:`said` may use for a picture that is learned from, sorted."""
+    texts = [f"{one.label} {' '.join(one.tags)}" for one in emoji.load().part(held_out=False) if drawable(one)]
+    texts += [f"{style} style" for style in emoji.STYLES] + [f"on {ground}" for ground in _COLOURS[1:]]
+    return sorted(set(words_of(" ".join(texts))))
 
 
 def prompt_of(concept: emoji.Concept, style: str, ground: str = "white") -> str:

@@ -22,8 +22,9 @@ from specviz.models.folders import cache_folder
 from specviz.models.image import SHIPPED, load_image_model, weights_of
 from specviz.models.image_score import load as load_score
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
+from specviz.models.image_words import WORDS
 from specviz.training import emoji
-from specviz.training.image_codes import Batches, coded, misread, vq_model, word_prompts
+from specviz.training.image_codes import Batches, coded, learned_words, misread, vq_model, word_prompts
 from specviz.training.image_loop import Plan, Training, card, spent_before, weights_file
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image_sheets import asked, contact
@@ -77,6 +78,7 @@ def make(job: Job) -> None:
 
     training.run(step, look, export)
     if name in CALLED:
+        WORDS.write_text("\n".join(learned_words()) + "\n", "utf-8")
         _show(CALLED[name], job.device)
 
 

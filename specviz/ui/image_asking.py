@@ -22,9 +22,12 @@ METHOD = "lantern_pp"
 EXAMPLES: Sequence[tuple[str, tuple[str, ...]]] = (
     (
         "Seen in training",
-        ("red apple, noto style", "fox, noto style", "rocket, twemoji style", "sunflower on blue, fluent style"),
+        ("red apple, noto style", "red heart, twemoji style", "fox, noto style", "sunflower, noto style, on blue"),
     ),
-    ("Things held out", ("mushroom, noto style", "tiger, twemoji style", "doughnut, fluent style", "violin, noto style")),
+    (
+        "Held out of training",
+        ("astonished face, fluent style", "tiger, twemoji style", "mushroom, noto style", "doughnut, fluent style"),
+    ),
     ("Odd ones", ("green apple with a crown", "zxqv blorp", "a cat that is also a cloud")),
 )
 
@@ -43,7 +46,13 @@ class Basics:
         "How hard the picture follows the prompt; 1 is not at all harder, 0 what the model was made for.",
         step=0.5,
     )
-    seed: int = number(0, 0, 2**31 - 1, "The same seed draws the same picture, whatever exact method draws it.")
+    seed: int = number(
+        0,
+        0,
+        2**31 - 1,
+        "The same seed and method draw the same picture again. A token-exact method draws that of the plain run; above "
+        "temperature 0 another exact one draws a different picture of the same law.",
+    )
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,11 @@ from tests.image_runs import GRID, tiny_models
 
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
+from specviz.models import image_words
+from specviz.models.folders import cache_folder
 from specviz.models.image import LoadedImage
 from specviz.trace import validate
+from specviz.training import emoji, image_codes
 from specviz.ui import controls, image_asking, image_tab, settings, shared, text_run
 from specviz.ui.image_asking import Asked
 from specviz.ui.shared import Shared
@@ -144,3 +147,64 @@ def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
     assert trace.end.message and (reason != "error" or "the decoder broke" in trace.end.message)
     assert len(trace.end.output_ids) == decided == sum(len(step.emitted) for step in trace.steps)
     validate.check(trace)
+
+
+# Label, code point and group of a concept, as the names that training reads have them.
+CONCEPTS = {
+    "red apple": ("1f34e", 4), "red heart": ("2764", 0), "fox": ("1f98a", 3), "sunflower": ("1f33b", 3),
+    "astonished face": ("1f632", 0), "tiger": ("1f405", 3), "mushroom": ("1f344", 3), "doughnut": ("1f369", 4),
+}  # fmt: skip
+
+
+def offered(title: str) -> list[list[str]]:
+    """The examples under a title, each split into its parts: label, style, ground."""
+    return [prompt.split(", ") for prompt in dict(image_asking.EXAMPLES)[title]]
+
+
+@pytest.mark.parametrize(("title", "held_out"), [("Seen in training", False), ("Held out of training", True)])
+def test_the_examples_are_what_they_are_said_to_be(title: str, held_out: bool) -> None:
+    for label, style, *ground in offered(title):
+        code, group = CONCEPTS[label]
+        concept = emoji.Concept(code, label, (), group, {})
+        assert image_codes.drawable(concept) and concept.held_out == held_out, label
+        assert style.removesuffix(" style") in emoji.STYLES
+        assert all(one.removeprefix("on ") in emoji.GROUNDS for one in ground)
+        assert held_out or not image_words.unlearned(label)
+
+
+def test_the_concepts_of_the_examples_are_those_that_training_reads() -> None:
+    if not (cache_folder() / "emoji" / emoji.digest() / "concepts.json").exists():
+        pytest.skip("the emoji packages are not on this machine")
+    known = {one.label: one for one in emoji.load().concepts}
+    assert {label: (known[label].code, known[label].group) for label in CONCEPTS} == CONCEPTS
+    assert image_words.WORDS.read_text("utf-8").split() == image_codes.learned_words()
+    label, style, ground = offered("Seen in training")[-1]
+    assert image_codes.ground_of(known[label].rows[style.removesuffix(" style")]) == ground.removeprefix("on ")
+
+
+def test_a_seed_is_said_to_give_the_plain_runs_picture_only_where_it_does() -> None:
+    said = {one["name"]: one["help"] for one in controls.fields(image_asking.Basics)}["seed"]
+    assert "token-exact" in said and "whatever exact method" not in said
+    drawing = {name: one for name, one in all_methods().items() if "image" in one.modality and one.exactness == "exact"}
+    assert {one.token_exact for one in drawing.values()} == {True, False}, "the sentence names both kinds"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "named", "left_out"),
+    [
+        ("zxqv blorp", ["any word of this prompt: “zxqv”, “blorp”"], []),
+        ("red zxqv, noto style", ["these words of the prompt: “zxqv”"], ["“red”", "“noto”"]),
+        ("owl", None, []),
+        ("RED Apple, noto style", None, []),
+        ("12", None, []),
+    ],
+)
+def test_words_that_no_learned_picture_was_asked_for_by_are_named(
+    page: Shared, prompt: str, named: list[str] | None, left_out: list[str]
+) -> None:
+    with tiny_models(4):
+        changes = run(page, asked(prompt=prompt, method="autoregressive"))
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    found = [word for word in trace.run.warnings if "learned no picture" in word]
+    assert len(found) == (named is not None)
+    assert all(part in found[0] for part in named or []) and not any(part in word for part in left_out for word in found)
