@@ -2,10 +2,13 @@
 
 LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Of the k codes nearest to a drafted
 code c, the longest nearest-first run A is taken whose mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is
-judged with P = p(c) + S in the place of p(c). Nothing is preserved exactly; what is proven (``tests`` enumerate it):
-certain candidates with A and c struck out after a rejection change the law by at most 1 - (1 - delta)^m in total
-variation, m being their number; a sampled candidate with the ordinary residual (p - q)+ by at most TV(p, q), and under
-lambda by at most lambda - 1. With delta 0, k 0 or lambda 1 the rule is rejection without replacement.
+judged with P = p(c) + S in the place of p(c). Nothing is preserved exactly; what is proven (``tests`` enumerate it), above
+temperature 0: certain candidates with A and c struck out after a rejection change the law by at most 1 - (1 - delta)^m in
+total variation, m being their number. Candidates sampled without replacement, with the ordinary residual (p - q)+, change
+it by at most TV(p, q), however many there are; under lambda no code becomes more than lambda times as likely, which is at
+most 1 - 1/lambda in total variation. For the residual is zero wherever q was above what was left: a code takes over mass at
+one sibling's turn only, and what is left of it by then has at most its own p. With delta 0, k 0 or lambda 1 the rule is
+rejection without replacement; at temperature 0 one code may take the place of another altogether.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class Parameters:
         "2410.03355", "ICLR",
     ),
     look_at="Many codes share a flat law, so the exact rule rejects good ones. The shaded region is what a code may stand for.",
-    bound="A candidate changes the law by at most δ in total variation, m of them by at most 1 − (1 − δ)^m.",
+    bound="A candidate changes the law by at most δ in total variation, m of them by at most 1 − (1 − δ)^m. Above temperature "
+    "0, with the exact residual.",
     parameters=Parameters,
     weights=("image_drafter",),
 )  # fmt: skip

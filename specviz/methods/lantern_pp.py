@@ -63,7 +63,8 @@ class Parameters:
         "Park et al.", 2025, "2502.06352",
     ),
     look_at="The tree has one shape whatever the drafter thinks: flat laws make its confidence a poor guide.",
-    bound="A sampled code changes the law by at most λ − 1 in total variation, and never by more than p and q differ.",
+    bound="No code becomes more than λ times as likely, however many siblings are tried: at most 1 − 1/λ in total variation "
+    "(at λ = 2 a half), and never more than p and q differ. Above temperature 0, with the exact residual.",
     parameters=Parameters,
     weights=("image_drafter",),
 )  # fmt: skip

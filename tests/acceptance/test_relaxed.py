@@ -9,6 +9,7 @@ import base64
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any
 
 import numpy
@@ -144,6 +145,55 @@ def test_sampled_candidates_stay_within_both_bounds(factor: float) -> None:
         out = sampled(Relaxed(near, Limit(factor=factor), 4), p, q)
         assert abs(out.sum() - 1) < 1e-9
         assert apart(out, p) <= min(apart(p, q), factor - 1) + 1e-9
+
+
+def siblings(rule: Relaxed, p: numpy.ndarray, q: numpy.ndarray, many: int) -> numpy.ndarray:
+    """Law of the next code when so many candidates are drawn from ``q`` without replacement."""
+    out = numpy.zeros_like(p)
+    for codes in permutations(range(len(p)), many):
+        alive, rest = 1.0, 1.0
+        for code in codes:
+            alive, rest = alive * q[code] / rest, rest - q[code]
+        found = judged(rule, p, list(codes), q)
+        for code, chance in zip(codes, found.thresholds, strict=True):
+            out[code] += alive * chance
+            alive *= 1.0 - chance
+        out += alive * found.left
+    return out
+
+
+def coarse_worlds(count: int, codes: int = 5) -> Iterator[tuple[torch.Tensor, numpy.ndarray, numpy.ndarray]]:
+    """A few codes with laws from flat to sharp; every third drafter asks for two codes as much as the bound can bear."""
+    chance = numpy.random.default_rng(5)
+    for number in range(count):
+        near = look_alikes(torch.from_numpy(chance.normal(size=(codes, 2))))
+        p, q = (chance.dirichlet(numpy.ones(codes) * chance.choice([0.3, 1.0, 5.0])) + 1e-3 for _ in range(2))
+        if number % 3 == 0:
+            liked = chance.permutation(codes)[:2]
+            q = p * 0.05
+            q[liked] = p[liked] * 2
+        yield near, p / p.sum(), q / q.sum()
+
+
+@pytest.mark.parametrize("many", [1, 2, 3])
+@pytest.mark.parametrize("factor", [1.5, 2.0])
+def test_siblings_without_replacement_stay_within_the_bound_of_one(factor: float, many: int) -> None:
+    most = 0.0
+    for near, p, q in coarse_worlds(45 if many < 3 else 18):
+        out = siblings(Relaxed(near, Limit(factor=factor), 4), p, q, many)
+        assert abs(out.sum() - 1) < 1e-9
+        assert (out <= factor * p + 1e-9).all()
+        assert apart(out, p) <= min(1 - 1 / factor, apart(p, q)) + 1e-9
+        most = max(most, float((out / p).max()) / factor)
+    assert most > 0.85, "the bound is hardly approached, so hardly anything was tested"
+
+
+def test_with_the_published_codes_residual_siblings_leave_that_bound() -> None:
+    found = [
+        float((siblings(Relaxed(near, Limit(factor=1.5), 4, "repository"), p, q, 1) / p).max())
+        for near, p, q in coarse_worlds(45)
+    ]
+    assert max(found) > 1.6
 
 
 def test_under_delta_sampled_candidates_stay_as_near_as_the_drafter_is_but_may_pass_delta() -> None:
