@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -171,3 +172,19 @@ def test_on_a_projector_tree_and_look_alikes_are_seen_whole(show: Open) -> None:
     diamond = tab.page.locator('.sv-tree [data-id="bonus"] .sv-diamond')
     line, fill = (diamond.evaluate(f"(one) => getComputedStyle(one).{name}") for name in ("stroke", "fill"))
     assert line not in ("none", fill), "a bonus as pale as its card keeps its outline"
+
+
+def test_another_limit_marks_what_would_be_lost_in_the_tree_and_is_forgotten_with_the_run(show: Open) -> None:
+    tab, trace = show(text()), image_trace()
+    step = next(step for step in trace.steps if any(step.nodes[node].status == "relaxed" for node in step.path))
+    tab.go(step.index)
+    slider = tab.page.locator(".sv-rejudge input")
+    slider.fill("1")
+    lost = len(step.path) - next(at for at, node in enumerate(step.path) if step.nodes[node].status == "relaxed")
+    expect(tab.page.locator(".sv-tree .sv-wouldlose")).to_have_count(lost)
+    expect(tab.page.locator(".sv-rejudge")).to_contain_text("λ = 1: this step would keep")
+    tab.go(step.index + 1)
+    expect(slider).to_have_value("1")
+    tab.run(f"stage.update({json.dumps(text('lantern'))})")
+    tab.go(0)
+    expect(slider).to_have_value("0.3")
