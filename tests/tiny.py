@@ -84,7 +84,7 @@ def parts_for(
         return DraftModel(draft.name, draft.context_length, lambda capacity: SessionModel(draft.open(capacity), draft))
 
     curve = CostCurve((1, 40, 200), (10.0, 12.0, 40.0))
-    return Parts(target, warp, "prompt", recall, lambda: curve, draft_model)
+    return Parts(target, warp, "prompt", recall, lambda: curve, draft_model, curve_of=lambda draft: curve)
 
 
 @dataclass

@@ -41,6 +41,7 @@ def card(method: Method) -> dict[str, Any]:
         "modality": list(method.modality),
         "exactness": method.exactness,
         "token_exact": method.token_exact,
+        "in_law": list(method.in_law or ()),
         "bound": method.bound,
         "family": method.family,
         "claim": method.claim,
@@ -69,7 +70,8 @@ def present(name: str) -> bool:
 
 
 def _shown(method: Method) -> str:
-    equal = ", token for token" if method.token_exact else ""
+    exception = f" ({method.exception})" if method.exception else ""
+    equal = f", token for token{exception}" if method.token_exact else ""
     bound = f": {method.bound}" if method.bound else ""
     rows = [("output", f"{method.exactness}{equal}{bound}")]
     for one in describe(method.parameters):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from heapq import heappop, heappush
 
 import numpy
 import torch
@@ -129,6 +130,24 @@ def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
         place[path] = len(parents)
         parents.append(place[path[:-1]])
     return TreeShape(tuple(parents))
+
+
+def best_ranks(depth: int, width: int, nodes: int) -> TreeShape:
+    """The ``nodes`` best rank paths of up to ``depth`` levels, the ranks of a path adding up to less than ``width``.
+
+    A level deeper costs one, a rank lower two more. They are made best first, and no more of them than are kept: all
+    there are would be hundreds of thousands.
+    """
+    waiting: list[tuple[int, tuple[int, ...]]] = [(1, (0,))]
+    paths: list[tuple[int, ...]] = []
+    while waiting and len(paths) < nodes:
+        cost, path = heappop(waiting)
+        paths.append(path)
+        if sum(path) + 1 < width:
+            heappush(waiting, (cost + 2, (*path[:-1], path[-1] + 1)))
+        if len(path) < depth:
+            heappush(waiting, (cost + 1, (*path, 0)))
+    return shape_from_paths(paths)
 
 
 @lru_cache(maxsize=64)

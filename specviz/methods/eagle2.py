@@ -38,6 +38,7 @@ class Parameters:
     modality=("text", "vision_language", "image"),
     exactness="exact",
     token_exact=True,
+    in_law=("rule", "rejection"),
     family="features",
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     differs=(

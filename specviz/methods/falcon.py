@@ -48,6 +48,7 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
+    in_law=("tree", "drawn"),
     family="heads",
     claim="2.9 to 3.5× on Vicuna and LLaMA2-Chat.",
     differs=(

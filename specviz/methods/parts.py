@@ -36,6 +36,11 @@ def _no_pictures() -> Any:
     raise ModelUnavailable("This method works on image targets: choose one, such as emoji-64.")
 
 
+def _no_curve(draft: Target) -> Any:
+    """What preparing answers that measures no draft models."""
+    raise ModelUnavailable(f"What a pass of {draft.name} costs is not measured for this target: ask for a tree of given size.")
+
+
 def _no_groups(kind: str, group: int) -> Any:
     """What a target without such draft models answers."""
     raise ModelUnavailable(f"There is no {kind} with layers side by side for this target: choose another draft model.")
@@ -45,7 +50,8 @@ def _no_groups(kind: str, group: int) -> Any:
 class Parts:
     """``recall(key, make)`` returns what an earlier run of the same user left under ``key``, or makes and leaves it.
 
-    ``prompt_key`` tells prompts apart, for stores that must not outlive one. ``cost_curve()`` measures once per target.
+    ``prompt_key`` tells prompts apart, for stores that must not outlive one. ``cost_curve()`` measures once per target, and
+    ``curve_of(draft)`` does so for a draft model that scores trees.
     ``heads(kind)`` is the network of that kind trained for the target, ready to draft ("eagle", "eagle3", "medusa",
     "falcon", "gto", "masked_lm", "deer"), or "ngrams", which tells how well three tokens go together.
     ``picture`` says where a prompt's picture stands, None where the prompt is text. ``guidance`` is
@@ -73,6 +79,7 @@ class Parts:
     grouped: Callable[[str, int], GroupedModel] = _no_groups
     draft_name: str = ""
     own_heads: bool = True
+    curve_of: Callable[[Target], CostCurve] = _no_curve
 
     def tree_file(self, name: str) -> Path:
         """Where the calibrated tree called ``name`` lives."""

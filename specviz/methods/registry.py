@@ -43,7 +43,8 @@ class Method:
     """A method as its card shows it.
 
     ``exactness`` is "exact" or "relaxed"; ``token_exact`` says that with the same seed the output equals the autoregressive
-    run token for token at any temperature. ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs.
+    run token for token at any temperature, but for the one (parameter, choice) in ``in_law``, with which only the law is the
+    target's. ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs.
     ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
     ``differs`` says why a small model on a small machine sees something else.
     """
@@ -64,6 +65,12 @@ class Method:
     family: str = "other"
     claim: str = ""
     differs: str = ""
+    in_law: tuple[str, str] | None = None
+
+    @property
+    def exception(self) -> str:
+        """When a method that is token for token exact is not, in words; empty where it always is, or never."""
+        return f"in law with {self.in_law[0]} {self.in_law[1]}" if self.in_law else ""
 
 
 @dataclass

@@ -9,8 +9,9 @@ from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.interfaces import Composition, Target
     from specviz.engine.tree import TreeShape
+    from specviz.growth.dynamic import Paying
     from specviz.methods.parts import Parts
 
 
@@ -22,7 +23,7 @@ class Parameters:
     width: int = number(
         3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes"
     )
-    nodes: int = number(12, 0, 96, "Nodes kept of a beam's candidates; 0 keeps as many as pay in each round.", "nodes")
+    nodes: int = number(12, 0, 96, "Nodes of the tree; 0, for the beam alone, keeps as many as pay in each round.", "nodes")
     cooled: float = number(
         0.33, 0.0, 1.0, "Chances of the beams are read at the run's temperature, at this one at least; 0 for the law as is.",
         "temperature", step=0.01,
@@ -46,6 +47,7 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
+    in_law=("rule", "ratio"),
     family="model",
     claim="1.45× on a hybrid Llama-3.1-Mamba2-8B, 1.09× over its chain.",
     differs=(
@@ -68,7 +70,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
     from specviz.errors import BadInput, ModelUnavailable
-    from specviz.growth.dynamic import Dynamic, Paying
+    from specviz.growth.dynamic import Dynamic
     from specviz.growth.sampled import Sampled
     from specviz.targets.hybrid_ssm import HybridTarget
 
@@ -86,7 +88,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
         raise BadInput("The ratio test needs children that were drawn from the drafter's law: choose the drawn tree.")
     drafter = TreeModelDrafter(draft.target, parts.target.vocab_size)
     if parameters.tree == "beam":
-        pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+        pays = None if parameters.nodes else _paying(parameters, parts, draft.target)
         growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays, cooled=parameters.cooled)
     else:
         growth = Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
@@ -94,13 +96,21 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     return Composition(Steady(drafter, growth), acceptance, draft_name=draft.name, warnings=draft.warnings)
 
 
-def _shape(parameters: Parameters) -> TreeShape:
-    from specviz.engine.tree import shape_from_paths
+def _paying(parameters: Parameters, parts: Parts, draft: Target) -> Paying:
+    """Who sizes a beam's tree: level by level the drafter runs over all that it has seen of the tree so far."""
+    from specviz.growth.dynamic import Paying
 
-    paths, level = [], [()]
-    for _ in range(parameters.depth):
-        level = [(*path, rank) for path in level for rank in range(parameters.width - sum(path))]
-        paths += level
-    return shape_from_paths(
-        sorted(paths, key=lambda path: (2 * sum(path) + len(path), path))[: parameters.nodes or None]
-    )
+    own, cost = parts.curve_of(draft), parts.cost_curve()
+    forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
+    return Paying.on(cost, parts.target.tier, forward / cost.at(1))
+
+
+def _shape(parameters: Parameters) -> TreeShape:
+    from specviz.engine.tree import best_ranks
+    from specviz.errors import BadInput
+
+    if not parameters.nodes:
+        raise BadInput(
+            "Only a beam's tree is sized by what pays in a round: choose nodes from 1 to 96 for a fixed or a drawn one."
+        )
+    return best_ranks(parameters.depth, parameters.width, parameters.nodes)

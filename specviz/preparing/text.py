@@ -48,6 +48,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
         grouped=lambda kind, group: grouped_model(kind, group, request.draft, loaded, target, progress),
         draft_name=request.draft or "",
         own_heads=ours(request.draft),
+        curve_of=lambda draft: measured_curve(draft, progress),
     )
     template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
     return Prepared(request, method, parameters, loaded, target, text, ids, parts, facts=template)

@@ -86,6 +86,7 @@ def methods() -> list[dict[str, Any]]:
             "modality": list(one.modality),
             "exactness": one.exactness,
             "token_exact": one.token_exact,
+            "in_law": list(one.in_law or ()),
             "parameters": controls.fields(one.parameters),
         }
         for one in all_methods().values()

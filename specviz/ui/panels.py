@@ -28,8 +28,17 @@ MORE = '<button type="button" class="sp-link" data-sp-open="sp-figures">term by 
 
 
 def exactness(method: Method) -> str:
-    """In two or three words."""
+    """In two or three words, and with which choice of its parameters it is less."""
+    return "; ".join(part for part in (_word(method), method.exception) if part)
+
+
+def _word(method: Method) -> str:
     return EXACTNESS[method.exactness == "exact", method.token_exact]
+
+
+def _meaning(method: Method) -> str:
+    said = MEANING[_word(method)]
+    return f"{said} With {' '.join(method.in_law)}: {MEANING['exact in law']}" if method.in_law else said
 
 
 def banner(message: str, kind: str = "error") -> str:
@@ -44,8 +53,9 @@ def summary(name: str, note: str = "") -> str:
     """Under the method's name: what it does, how exact it is, and, to be opened, what to watch. ``note`` is a recording's."""
     method = all_methods()[name]
     word = exactness(method)
+    tag = f'<b{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</b>'
     return (
-        f'<p class="sp-summary">{markup(method.summary)} <b{_look(word)} title="{markup(MEANING[word])}">{markup(word)}</b></p>'
+        f'<p class="sp-summary">{markup(method.summary)} {tag}</p>'
         f'<details class="sp-watch"><summary>What to watch</summary><p>{markup(note or method.look_at)}</p></details>'
     )
 
@@ -107,7 +117,7 @@ def _card(method: Method, family: str, measured: str) -> str:
         "Paper": _paper(method),
     }
     listed = "".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in rows.items() if said)
-    tag = f'<span class="sp-tag"{_look(word)} title="{markup(MEANING[word])}">{markup(word)}</span>'
+    tag = f'<span class="sp-tag"{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</span>'
     return (
         f'<article class="sp-card"><small>{markup(family)}</small><h3>{markup(method.title)} {tag}</h3>'
         f"<p>{markup(method.summary)}</p><dl>{listed}</dl></article>"
@@ -121,6 +131,8 @@ def _look(word: str) -> str:
 
 def needs(method: Method) -> str:
     """What a method cannot run without."""
+    if "hybrid_draft" in method.weights:
+        return "a target with state-space layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter ship"
     if method.needs_draft:
         return "a draft model with the target's tokenizer; a small one for SmolLM2 ships"
     if method.weights and method.modality == ("vision_language",):

@@ -20,7 +20,7 @@ from specviz.engine.interfaces import Composition, Context, Draft
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import DRAFT, TARGET, Noise, Warp, draw
-from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts, shape_from_paths
+from specviz.engine.tree import DraftTree, TreeShape, best_ranks, chain, shape_from_counts, shape_from_paths
 from specviz.errors import BadInput, ContextFull
 from specviz.growth.calibrated import CalibratedTree, from_counts, load_all
 from specviz.growth.root import RootOnly
@@ -113,6 +113,18 @@ def test_shapes_from_counts_and_from_rank_paths_agree() -> None:
         shape_from_paths([(0, 0)])
     with pytest.raises(BadInput, match="2 tokens"):
         DraftTree.of([1, 2], [-1])
+
+
+def test_the_best_ranks_are_the_first_of_all_paths_and_no_more_are_made() -> None:
+    paths, level = [], [()]
+    for _ in range(4):
+        level = [(*path, rank) for path in level for rank in range(3 - sum(path))]
+        paths += level
+    paths.sort(key=lambda path: (2 * sum(path) + len(path), path))
+    for nodes in (1, 5, 12, len(paths)):
+        assert best_ranks(4, 3, nodes) == shape_from_paths(paths[:nodes])
+    assert len(best_ranks(4, 3, 96)) == 1 + len(paths), "all there are"
+    assert len(best_ranks(16, 8, 96)) == 97, "of 735 470 paths"
 
 
 def test_the_best_size_is_the_best_of_all_sizes() -> None:

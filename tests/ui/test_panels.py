@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from specviz.methods.registry import all_methods
+import html
+
+import pytest
+
+from specviz.methods.parameters import describe
+from specviz.methods.registry import Method, all_methods
 from specviz.ui import panels
 from tests.samples import sample_trace
 
@@ -38,6 +43,23 @@ def test_every_method_has_a_card_with_its_exactness() -> None:
     for method in all_methods().values():
         assert method.title in made and panels.exactness(method) in made
         assert panels.exactness(method) in panels.summary(method.name)
+
+
+@pytest.mark.parametrize("method", [one for one in all_methods().values() if one.token_exact], ids=lambda one: one.name)
+def test_a_rule_that_keeps_only_the_law_is_named_beside_token_for_token(method: Method) -> None:
+    known = {one.name: one.bounds.choices for one in describe(method.parameters)}
+    assert (method.in_law is not None) == ("rule" in known or method.name == "falcon")
+    if method.in_law is not None:
+        name, choice = method.in_law
+        assert choice in known[name] and method.parameters().__dict__[name] != choice
+        assert panels.exactness(method) == f"exact, token for token; in law with {name} {choice}"
+        assert panels.MEANING["exact in law"] in html.unescape(panels.summary(method.name))
+        assert f"With {name} {choice}" in panels.cards()
+
+
+def test_what_a_tree_on_states_needs_is_not_the_draft_model_of_another_target() -> None:
+    assert "hybrid-small and its Mamba-2 drafter" in panels.needs(all_methods()["stree"])
+    assert "SmolLM2" in panels.needs(all_methods()["speculative_sampling"])
 
 
 def test_what_to_watch_is_the_recording_s_own_note_where_it_has_one() -> None:
