@@ -61,5 +61,6 @@ def searched(laws: Laws, chance: random.Random) -> Told:
     sketch = _chain(laws, [row[pick] for row, pick in zip(offers, path, strict=True)], chance)
     columns = [{**_row(laws, row), "size": 5 + chance.randint(0, 9)} for row in offers]
     gauge = {"length": 8, "shortest": 3, "longest": 10, "drafted": 6.5, "accepted": 1.25, "adaptive": True}
-    data = {"columns": columns, "beams": beams, "fence": 5 if places == 5 else None, "gauge": gauge, "weight": 0.5}
+    data = {"columns": columns, "beams": beams, "fence": None, "gauge": gauge, "weight": 0.5}
+    data |= {"fence": 5, "ended": True} if places == 5 else {"ended": False}
     return sketch, *walk(sketch), Note("lattice", data)

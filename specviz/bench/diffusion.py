@@ -5,12 +5,19 @@ Acceptance by depth is over all steps of all prompts; a gain is the target's own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from specviz.bench.gather import Arm, Sample, Samples, gather
 from specviz.bench.measure import Bencher
 from specviz.bench.prompts import KINDS
 from specviz.bench.report import Report, Row
+from specviz.drafters.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.drafts import WEIGHTS
 
 QUICK = 1
 """Prompts a kind of the short suite."""
@@ -19,6 +26,9 @@ BLOCK = 16
 
 DEER, BEFORE = "deer, blocks of 16", "before its two stages, blocks of 16"
 CHAINS = "eagle, chains of 8"
+LONGEST = 6
+"""Masks of a block whose length adapts, at most."""
+FIXED = {length: f"diffuspec, always {length}" for length in (3, 4, LONGEST)}
 ARMS = (
     Arm("deer", "deer"),
     Arm(DEER, "deer", {"block": BLOCK}),
@@ -26,8 +36,8 @@ ARMS = (
     Arm(CHAINS, "eagle2", {"depth": 8, "width": 1, "nodes": 8}),
     Arm("diffuspec", "diffuspec"),
     Arm("diffuspec, no search", "diffuspec", {"weight": 1.0}),
-    Arm("diffuspec, fixed length", "diffuspec", {"adaptive": False}),
-    Arm("diffuspec, neither", "diffuspec", {"weight": 1.0, "adaptive": False}),
+    *(Arm(label, "diffuspec", {"adaptive": False, "longest": length}) for length, label in FIXED.items()),
+    Arm("diffuspec, neither", "diffuspec", {"weight": 1.0, "adaptive": False, "longest": LONGEST}),
 )
 """All at temperature 0, where acceptance is agreement and every arm writes the same text."""
 WARM = (Arm("deer", "deer"), Arm("diffuspec", "diffuspec"))
@@ -44,6 +54,8 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         found = gather(bench, asked, prompts, heat, report.say)
         for row in [_speed(found, arm, heat) for arm in asked] + ([] if heat else proofs(found)):
             report.add(row)
+    if not methods or "deer" in methods:
+        report.add(second_stage(WEIGHTS / "deer.safetensors"))
 
 
 def _speed(found: Samples, arm: Arm, heat: float) -> Row:
@@ -67,12 +79,14 @@ def _kinds(found: Samples, label: str) -> str:
 def proofs(found: Samples) -> list[Row]:
     """What each part is worth: the two stages, the search, the length; and how acceptance falls with depth."""
     made = [*_stages(found), *_flatness(found)]
+    best = max(FIXED.values(), key=lambda label: _mean(found, label, _gain))
     versus: tuple[tuple[str, str, str, Callable[[Sample], float]], ...] = (
         ("τ: searched path over each place's likeliest token", "diffuspec", "diffuspec, no search", _tau),
-        ("τ: the same at a fixed length", "diffuspec, fixed length", "diffuspec, neither", _tau),
-        ("speed: adapting the length over a fixed one", "diffuspec", "diffuspec, fixed length", _gain),
+        ("τ: the same at a fixed length", FIXED[LONGEST], "diffuspec, neither", _tau),
+        ("speed: adapting the length over the best fixed one", "diffuspec", best, _gain),
+        (f"speed: adapting the length over always {LONGEST}", "diffuspec", FIXED[LONGEST], _gain),
         ("speed: the same without search", "diffuspec, no search", "diffuspec, neither", _gain),
-        ("τ: adapting the length over a fixed one", "diffuspec", "diffuspec, fixed length", _tau),
+        ("τ: adapting the length over the best fixed one", "diffuspec", best, _tau),
     )
     for name, first, second, of in versus:
         if found.of(first) and found.of(second):
@@ -95,6 +109,31 @@ def _stages(found: Samples) -> list[Row]:
     return made
 
 
+def second_stage(path: Path) -> Row:
+    """What the second of DEER's stages did for the first place, by the card of the weights in ``path``: held-out places of
+    the arms that training measured. The control spent the second stage's time on more of the first."""
+    name = "acceptance of the first place, after DEER's second stage over after its first"
+    try:
+        arms = json.loads(read_weights(path)[1].get("metrics", "{}"))
+    except ModelUnavailable as problem:
+        return Row(name, None, detail=str(problem))
+    if not {"first_stage", "deer"} <= set(arms):
+        return Row(name, None, detail=f"the card of {path.name} does not tell the stages apart")
+    gain, told = _over(arms["deer"], arms["first_stage"])
+    others = f"; the control {_over(arms['control'], arms['first_stage'])[1]}" if "control" in arms else "; no control there"
+    return Row(name, gain, goal=1.0, detail=f"{told}{others}; from the card of {path.name}, {arms['deer']['steps']} places")
+
+
+def _over(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[float | None, str]:
+    """The first place's acceptance of one arm over another's, and in words with its standard error: both are shares of so
+    many steps, taken as independent."""
+    one, other = ours["by_place"][0], theirs["by_place"][0]
+    if not one or not other:
+        return None, f"{one:.3f} and {other:.3f}"
+    error = one / other * math.sqrt((1 - one) / (one * ours["steps"]) + (1 - other) / (other * theirs["steps"]))
+    return one / other, f"{one:.3f} and {other:.3f}, {one / other:.3f} ± {error:.3f}"
+
+
 def _flatness(found: Samples) -> list[Row]:
     """How much of the first depth's acceptance is left deeper down, for a block and for a chain that builds on itself."""
     if not (found.of(DEER) and found.of(CHAINS)):
@@ -106,8 +145,8 @@ def _flatness(found: Samples) -> list[Row]:
 
 
 def _kept(curve: Sequence[float]) -> float:
-    deep = curve[1:4]
-    return sum(deep) / len(deep) / curve[0] if deep and curve[0] else 0.0
+    """Mean acceptance at depths 2 to 4 over that at depth 1. A depth that was never reached counts as 0."""
+    return sum(curve[1:4]) / 3 / curve[0] if curve and curve[0] else 0.0
 
 
 def _curve(shares: Sequence[float]) -> str:
@@ -126,7 +165,7 @@ def _versus(found: Samples, name: str, first: str, second: str, of: Callable[[Sa
     ours, theirs = _mean(found, first, of), _mean(found, second, of)
     more = sum(one > other for one, other in pairs)
     less = sum(one < other for one, other in pairs)
-    detail = f"{ours:.3f} and {theirs:.3f}; more on {more}, less on {less} of {len(pairs)} prompts"
+    detail = f"{ours:.3f} and {theirs:.3f} ({second}); more on {more}, less on {less} of {len(pairs)} prompts"
     return Row(name, ours / theirs if theirs else None, goal=1.0, detail=detail)
 
 

@@ -29,8 +29,8 @@ class Arm:
 class Sample:
     """One prompt decoded by one arm. ``gain`` is the target's own seconds a token over the arm's; ``same`` says that both
     wrote the same text; ``lengths`` are the accepted drafts of each step that was not cut; ``emitted``, ``steps``, target
-    ``passes`` and drafter ``forwards`` count over those steps too; ``repeated`` is the share of 4-grams the text had written
-    before.
+    ``passes`` and drafter ``forwards`` count over those steps too, and ``offered`` are the drafted nodes of each; ``repeated``
+    is the share of 4-grams the text had written before.
     """
 
     kind: str
@@ -42,6 +42,7 @@ class Sample:
     forwards: int
     verified: int
     repeated: float
+    offered: tuple[int, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -87,11 +88,15 @@ class Samples:
         return [(of(one), of(other)) for one, other in zip(self.of(first), self.of(second), strict=False)]
 
     def by_depth(self, label: str) -> list[float]:
-        """Acceptance by depth for arms that draft chains: of the steps that reached depth d - 1 the share that went on."""
-        lengths = [length for sample in self.of(label) for length in sample.lengths]
-        deepest = max(lengths, default=0)
-        reached = [sum(length >= depth for length in lengths) for depth in range(deepest + 1)]
-        return [below / above for above, below in zip(reached, reached[1:], strict=False)]
+        """Acceptance by depth for arms that draft chains: of the steps that reached depth d - 1 and offered a node at d the
+        share that went on. Where the last share is 0, nothing was accepted that deep, and what lies deeper was never judged.
+        """
+        steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
+        found: list[float] = []
+        for depth in range(1, 2 + max((length for length, _ in steps), default=0)):
+            went_on = [length >= depth for length, offered in steps if offered >= depth and length >= depth - 1]
+            found += [statistics.mean(went_on)] if went_on else []
+        return found
 
 
 def gather(
@@ -169,6 +174,7 @@ def sampled(kind: str, timed: Timed, own: float, alone: Sequence[int], ends: fro
         forwards=sum(step.draft_calls for step in whole),
         verified=sum(step.verified for step in whole),
         repeated=repetition([token for token in timed.ids if token not in ends]),
+        offered=tuple(step.verified for step in whole),
     )
 
 

@@ -2,9 +2,9 @@
 
 DiffuSpec (arXiv 2510.02358). A denoising step gives every place a list of tokens that do not know of each other. *Lattice*:
 of each place the likeliest tokens, up to a share of its law. *Causal-consistency search*: a beam from left to right by a mix
-of that law and an n-gram model, so that neighbours go together. *Adaptive length*: as many masks as were of use lately.
-A searched path is no sample, so it is judged as a point mass: the target draws first. Axis names: ``place``, ``candidate``,
-``beam``.
+of that law and an n-gram model, so that neighbours go together. *Adaptive length*: as many masks as were drafted lately before
+an end of the text, more of them while none is refused; so it is published, and refusals alone shorten nothing. A searched path
+is no sample, so it is judged as a point mass: the target draws first. Axis names: ``place``, ``candidate``, ``beam``.
 """
 
 from __future__ import annotations
@@ -77,6 +77,11 @@ def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozens
     return found
 
 
+def fence(lattice: Sequence[Column], ends: frozenset[int]) -> int | None:
+    """After how many columns the lattice was cut because an end of the text is the last one's likeliest token; None if not."""
+    return len(lattice) if lattice and int(lattice[-1].tokens[0]) in ends else None
+
+
 def search(
     lattice: Sequence[Column], ngrams: Ngrams, before: Sequence[int], weight: float, width: int, ends: frozenset[int]
 ) -> Search:
@@ -112,7 +117,10 @@ def search(
 
 @dataclass(frozen=True)
 class LengthRule:
-    """Draft lengths in tokens: between ``shortest`` and ``longest``, ``stride`` more where all that is drafted is kept.
+    """Draft lengths in tokens: between ``shortest`` and ``longest``, ``stride`` more while all that is drafted is kept.
+
+    What is accepted can lie above what was drafted only before a fence (:func:`fence`), so where drafts are refused now and
+    then and no end is in sight, the length falls from ``longest`` to half of it or to ``shortest``, and stays.
 
     ``keep`` is how much of a running mean stays each round. The published values are 20, 30 and 10.
     """

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass
 from specviz.engine.tree import DraftTree
-from specviz.growth.lattice import Column, Gauge, LengthRule, Ngrams, Search, columns, law, search
+from specviz.growth.lattice import Column, Gauge, LengthRule, Ngrams, Search, columns, fence, law, search
 from specviz.trace.schema import Note
 
 SHOWN = 6
@@ -61,7 +61,7 @@ class Searched:
         self._rule = rule
         self.gauge = Gauge(rule)
         self._found: Search | None = None
-        self._asked = 0
+        self._counted = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self.drafter.begin(context, prefill)
@@ -76,13 +76,15 @@ class Searched:
         lattice = columns(log_q, self.drafter.support, self._how.mass, self._how.cap, self._ends)
         before = ([-1, -1, *context.ids[-2:]])[-2:]
         found = search(lattice, self._ngrams, before, self._how.weight, self._how.width, self._ends)
-        self._found, self._asked = found, length
+        cut = fence(lattice, self._ends)
+        before_end = [length, *([cut - 1] if cut else []), *([len(found.path) - 1] if found.ended else [])]
+        self._found, self._counted = found, min(before_end)
         tree = DraftTree.of([context.ids[-1], *found.path], range(-1, len(found.path)), context.device)
         confidence = [None, *(math.exp(one) for one in found.log_q)]
-        notes = (self._told(lattice, found, length),) if context.story else ()
+        notes = (self._told(lattice, found, length, cut),) if context.story else ()
         return Draft(tree, confidence=confidence, calls=self.drafter.calls(), notes=notes)
 
-    def _told(self, lattice: list[Column], found: Search, length: int) -> Note:
+    def _told(self, lattice: list[Column], found: Search, length: int, cut: int | None) -> Note:
         taken = {(at, pick) for at, step in enumerate(found.steps) for pick in step.picks}
         rows = [_column(column, at, taken) for at, column in enumerate(lattice)]
         steps = [
@@ -97,17 +99,15 @@ class Searched:
             "length": length, "shortest": self._rule.shortest, "longest": self._rule.longest,
             "drafted": self.gauge.drafted, "accepted": self.gauge.accepted, "adaptive": self._adaptive,
         }  # fmt: skip
-        fence = len(found.path) if found.ended else None
-        data = {"columns": [row for row, _ in rows], "beams": steps, "fence": fence, "gauge": gauge}
+        data = {"columns": [row for row, _ in rows], "beams": steps, "fence": cut, "ended": found.ended, "gauge": gauge}
         return Note("lattice", {**data, "weight": self._how.weight})
 
     def observe(self, finished: Round) -> None:
-        """How much of the draft counted: all before an end of the text, and what of it was accepted."""
+        """How much of the draft counts: what lies before the fence, or before the path's own end; and what was accepted."""
         if self._found is None:
             return
-        drafted = len(self._found.path) - 1 if self._found.ended else self._asked
         accepted = min(len(finished.verdict.path), len(finished.emitted))
-        self.gauge = self.gauge.after(drafted, accepted)
+        self.gauge = self.gauge.after(self._counted, accepted)
 
     def close(self) -> None:
         self.drafter.close()

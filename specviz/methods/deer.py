@@ -35,8 +35,9 @@ class Parameters:
     paper=Paper("DEER: Draft with Diffusion, Verify with Autoregressive Models", "Cheng et al.", 2025, "2512.15176"),
     look_at="All masks resolve in one forward. Each place guesses without knowing its neighbours: where they disagree, it ends.",
     differs=(
-        "The paper's drafter has half a billion weights and weeks of training, ours 1.4 million and minutes: its first token is "
-        "right in a third of the places, and its neighbours, blind to each other, seldom fit. Blocks of 32 get nowhere here."
+        "The paper's drafter has half a billion weights and 240 GPU hours of training, ours 1.4 million and minutes: its first "
+        "token is right in a third of the places, and its neighbours, blind to each other, seldom fit. Blocks of 32 get nowhere "
+        "here."
     ),
     parameters=Parameters,
     weights=("masked_lm", "deer"),

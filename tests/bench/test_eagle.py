@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,8 @@ from specviz.trace.schema import Nanoseconds, Node, Step
 
 def sample(kind: str = "chat", lengths: Sequence[int] = (2, 0, 1), gain: float = 1.5, forwards: int = 9) -> Sample:
     emitted = sum(lengths) + len(lengths)
-    return Sample(kind, gain, True, tuple(lengths), emitted, len(lengths), forwards, 30, 0.1)
+    offered = (8,) * len(lengths)
+    return Sample(kind, gain, True, tuple(lengths), emitted, len(lengths), forwards, 30, 0.1, offered)
 
 
 def samples(**by_arm: Sequence[Sample]) -> Samples:
@@ -33,7 +35,9 @@ def test_every_kind_weighs_the_same() -> None:
 
 def test_acceptance_by_depth_is_conditional_on_getting_there() -> None:
     found = samples(chains=[sample(lengths=[0, 1, 1, 3]), sample(lengths=[3, 2, 0, 0])])
-    assert found.by_depth("chains") == pytest.approx([5 / 8, 3 / 5, 2 / 3])
+    assert found.by_depth("chains") == pytest.approx([5 / 8, 3 / 5, 2 / 3, 0])
+    whole = [dataclasses.replace(sample(lengths=[1, 3]), offered=(2, 3))]
+    assert samples(chains=whole).by_depth("chains") == [1, 0.5, 1], "nothing was offered below the third node"
 
 
 def test_a_text_that_loops_is_noticed() -> None:
@@ -123,6 +127,14 @@ def test_flat_acceptance_is_told_from_decaying() -> None:
     found = Samples({"eagle, chains": [sample(lengths=falling)], "eagle3, chains": [sample(lengths=flat)]})
     row = rows_of(found)["acceptance at depths 4 to 6 ÷ at depth 1, EAGLE-3 over EAGLE"]
     assert row.value > 1 and row.reached
+
+
+def test_a_drafter_that_never_gets_deep_is_not_called_flat() -> None:
+    short, long = sample(lengths=[4] * 9 + [0]), sample(lengths=[6] * 8 + [3, 0])
+    found = Samples({"eagle, chains": [long], "eagle3, chains": [short]})
+    row = rows_of(found)["acceptance at depths 4 to 6 ÷ at depth 1, EAGLE-3 over EAGLE"]
+    ours, theirs = (1 + 0) / 3, (8 / 9 + 1 + 1) / 3
+    assert row.value == pytest.approx(ours / theirs)
 
 
 def test_dynamic_depth_must_save_forwards_without_losing_tokens() -> None:

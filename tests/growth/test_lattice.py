@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.growth.lattice import Column, Gauge, LengthRule, columns, search
+from specviz.growth.lattice import Column, Gauge, LengthRule, columns, fence, search
 
 END = 9
 NOBODY: frozenset[int] = frozenset()
@@ -67,6 +67,7 @@ def test_an_end_stays_a_candidate_and_is_a_fence_only_where_it_is_likeliest() ->
     shares = np.array([[0.6, 0.3, 0.1], [0.5, 0.1, 0.4], [0.2, 0.1, 0.7], [0.9, 0.05, 0.05]])
     found = as_columns(shares, mass=0.5, ends=frozenset({2}))
     assert [column.tokens.tolist() for column in found] == [[0, 2], [0, 2], [2]], "nothing behind the fence"
+    assert fence(found, frozenset({2})) == 3 and fence(found[:2], frozenset({2})) is None and fence([], frozenset({2})) is None
     assert [column.tokens.tolist() for column in as_columns(shares, mass=0.5)] == [[0], [0], [2], [0]]
 
 
@@ -161,3 +162,34 @@ def test_the_gauge_follows_what_was_drafted_and_grows_where_all_was_kept() -> No
     for _ in range(12):
         gauge = gauge.after(3, 1)
     assert gauge.length == 20, "the text is about to end"
+
+
+OURS = LengthRule(2, 6, 2)
+"""The shipped bounds."""
+
+
+def lengths(rounds: list[tuple[int | None, int]], rule: LengthRule = OURS) -> list[int]:
+    """Lengths of rounds in which so much was drafted before an end (None: all of the block) and so much of it accepted."""
+    gauge, found = Gauge(rule), []
+    for drafted, accepted in rounds:
+        found.append(gauge.length)
+        whole = gauge.length if drafted is None else drafted
+        gauge = gauge.after(whole, min(accepted, gauge.length))
+    return [*found, gauge.length]
+
+
+@pytest.mark.parametrize(("rule", "stays"), [(OURS, 3), (LengthRule(20, 30, 10), 20)])
+def test_a_drafter_that_is_refused_now_and_then_drafts_as_the_rule_begins(rule: LengthRule, stays: int) -> None:
+    """The published rule adds its stride only while nothing was refused, so here it falls once and stays."""
+    chance = np.random.default_rng(4)
+    found = lengths([(None, 0), *((None, int(chance.choice([0, 1, 2, 30]))) for _ in range(60))], rule)
+    assert found[0] == rule.longest and set(found[1:]) == {stays}
+
+
+def test_an_end_in_sight_shortens_the_draft_and_what_is_kept_beyond_it_lengthens_it_again() -> None:
+    found = lengths([(None, 1), (None, 0), (2, 1), (1, 1), (1, 0), (0, 1), (0, 1), (0, 1), (None, 9), (None, 9), (None, 1)])
+    assert found == [6, 3, 3, 2, 2, 2, 2, 2, 2, 3, 4, 3]
+
+
+def test_at_the_shipped_bounds_blocks_that_are_kept_get_longer() -> None:
+    assert lengths([(None, 9)] * 5) == [6, 5, 6, 6, 6, 6]

@@ -26,7 +26,7 @@ def step(kind: str, data: dict[str, Any], veiled: bool = False) -> dict[str, Any
     return made | ({"emitted": [], "pieces": []} if veiled else {})
 
 
-def drawn(node: Evaluate, kind: str, moment: str | None = None, veiled: bool = False) -> Any:
+def drawn(node: Evaluate, kind: str, moment: str | None = None, veiled: bool = False, data: Any = None) -> Any:
     """The panel's words and its elements' classes at a moment of its story."""
     body = (
         PAGE
@@ -39,7 +39,7 @@ def drawn(node: Evaluate, kind: str, moment: str | None = None, veiled: bool = F
     return [said(pane), of("class"), of("aria-label").join(" ")];
     """
     )
-    return node(body, {"step": step(kind, DIFFUSION[kind], veiled), "kind": kind, "moment": moment})
+    return node(body, {"step": step(kind, data or DIFFUSION[kind], veiled), "kind": kind, "moment": moment})
 
 
 def test_masks_become_tokens_and_tokens_get_verdicts(node: Evaluate) -> None:
@@ -75,10 +75,20 @@ def test_the_search_goes_place_by_place_and_ends_with_the_path(node: Evaluate) -
     assert sum("sv-held" in one for one in classes) == 2 and lines(classes) == (0, 0)
     text, classes, _ = drawn(node, "lattice")
     assert "At 2 places it is not the likeliest token that was taken." in text
-    assert "The path ends at the fence" in text and "The target kept 1 of 2." in text
+    assert "At the fence the text should be over" in text and "The target kept 1 of 2." in text
+    assert "takes the end" not in text, "the lattice was cut where the path does not end"
     assert lines(classes) == (2, 1)
     assert any("sv-fence" in one for one in classes)
     assert "masks now" in text and "accepted, mean" in text
+
+
+@pytest.mark.parametrize("told", [{"ended": True, "fence": None}, {"ended": True}, {}])
+def test_a_path_that_takes_the_end_is_told_apart_from_the_fence(node: Evaluate, told: dict[str, object]) -> None:
+    """An older recording has the fence alone, and only where the path ended."""
+    data = {key: value for key, value in DIFFUSION["lattice"].items() if key != "ended"} | told
+    text, classes, _ = drawn(node, "lattice", data=data)
+    assert "takes the end of the text" in text
+    assert any("sv-fence" in one for one in classes) == (data["fence"] is not None)
 
 
 @pytest.mark.parametrize("kind", DIFFUSION)

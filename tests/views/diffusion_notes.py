@@ -21,6 +21,7 @@ DIFFUSION: dict[str, dict[str, Any]] = {
             {"parents": [1, 0], "picks": [1, 0], "score": [-2.0, -2.5]},
         ],
         "fence": 2,
+        "ended": False,
         "gauge": {"length": 2, "shortest": 2, "longest": 8, "drafted": 3.5, "accepted": 1.25, "adaptive": True},
         "weight": 0.5,
     },

@@ -20,7 +20,9 @@ const lattice = (() => {
       .slice(0, columns.length)
       .map((one) => ({ parents: study.list(one.parents), picks: study.list(one.picks) }));
     const gauge = note.gauge && typeof note.gauge === "object" ? note.gauge : {};
-    return { columns, beams, path: best(beams), fence: study.number(note.fence), gauge, weight: study.number(note.weight) };
+    const fence = study.number(note.fence);
+    const ended = note.ended === undefined ? fence !== null : note.ended === true;
+    return { columns, beams, path: best(beams), fence, ended, gauge, weight: study.number(note.weight) };
   }
 
   /** The rows that the best beam took, first place first. */
@@ -52,7 +54,8 @@ const lattice = (() => {
     const swapped = told.path.filter((row, at) => row > 0 && at < told.path.length).length;
     const other = swapped ? ` At ${words.count(swapped, "place")} it is not the likeliest token that was taken.` : "";
     const kept = step.veiled ? "" : ` The target kept ${step.path.length} of ${told.path.length}.`;
-    const end = told.fence === null ? "" : " The path ends at the fence: there the text is over.";
+    const cut = " At the fence the text should be over: no place follows it.";
+    const end = (told.fence === null ? "" : cut) + (told.ended ? " The path takes the end of the text." : "");
     return `The best beam is the draft.${other}${end}${kept}`;
   }
 
