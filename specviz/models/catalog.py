@@ -169,7 +169,7 @@ _ENTRIES = (
         modality="text",
         roles=(DRAFT,),
         source=ShippedFile(
-            "assets/weights/hybrid_draft.safetensors", 556_792, "09d2f194d59cfbe7c6752e68dcb265dea4a32186091732555eb0b44f8e7152c2"
+            "assets/weights/hybrid_draft.safetensors", 556_840, "1f44c0e59918f0154bcf96f436a113106d238d51829c2e3dc7ca731ab10caf96"
         ),
         family="hybrid-small",
         parameters=480_280,

@@ -22,6 +22,15 @@ CHANGES = "changes"
 """The card's line that says which file the change is for: its name and :func:`digest`."""
 
 
+IMITATES = "imitates"
+"""The card's line that says which file a drafter learned from: the same."""
+
+
+def named(file: Path) -> str:
+    """A file as a card names it: what it is called and its :func:`digest`."""
+    return f"{file.name} {digest(file)}"
+
+
 def control_file() -> Path:
     """Where training leaves a control's change, which is measured but not shipped."""
     return cache_folder() / "training" / "gto_control.safetensors"
@@ -51,7 +60,7 @@ def load_changed(path: Path, base: Net, base_path: Path) -> Net:
     Raises ModelUnavailable when the change was made for another version of that file.
     """
     factors, card = read_weights(path)
-    if card.get(CHANGES) != f"{base_path.name} {digest(base_path)}":
+    if card.get(CHANGES) != named(base_path):
         raise ModelUnavailable(
             f"{path.name} was trained for another version of {base_path.name}: make it again with "
             f"`python -m specviz train {path.stem}`."

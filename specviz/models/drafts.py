@@ -12,12 +12,14 @@ from specviz.drafters.small_lm import SmallLM
 from specviz.drafters.small_lm import load as load_small
 from specviz.drafters.weights import read_weights
 from specviz.errors import ModelUnavailable
+from specviz.models.changed_heads import IMITATES, named
 from specviz.models.load import LoadedText, load_causal_lm
+from specviz.models.packed_model import card_in, tokenizer_hash_in
 from specviz.models.vocabulary import same_tokenizer
-from specviz.models.packed_model import tokenizer_hash_in
 from specviz.targets.causal import causal_target
 from specviz.targets.text import TextTarget
 
+HYBRID = "hybrid-small"
 STATE = "hybrid-small-draft"
 SMALL = "small_draft"
 WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
@@ -30,12 +32,15 @@ Progress = Callable[[str, float | None], None]
 def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> DraftModel:
     """The draft model called ``name`` for this target; one that ships when ``name`` is None or "small_draft".
 
-    Raises TokenizerMismatch naming both tokenizers, and ModelUnavailable when no draft model ships for the target.
+    Raises TokenizerMismatch naming both tokenizers, and ModelUnavailable when no draft model ships for the target, or the
+    one that does learned from another version of it.
     """
     if name in {None, ""} and loaded.tokenizer_hash == tokenizer_hash_in(WEIGHTS / "hybrid_draft.safetensors"):
         name = STATE
     if name in {None, "", SMALL}:
         return _shipped(loaded, target)
+    if name == STATE and loaded.name == HYBRID:
+        _imitates(WEIGHTS / "hybrid_draft.safetensors", WEIGHTS / "hybrid.safetensors")
     assert name is not None
     model, warnings = named_draft(name, loaded, target, progress)
     return DraftModel(
@@ -45,6 +50,15 @@ def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progre
         warnings,
         model,
     )
+
+
+def _imitates(draft: Path, target: Path) -> None:
+    """Raises ModelUnavailable when the drafter in ``draft`` did not learn from the model in ``target``."""
+    if card_in(draft).get(IMITATES) != named(target):
+        raise ModelUnavailable(
+            f"{draft.name} learned from another version of {target.name}: make it again with "
+            f"`python -m specviz train {draft.stem}`, or name another draft model."
+        )
 
 
 def named_draft(

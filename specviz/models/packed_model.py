@@ -58,12 +58,17 @@ def read_model(path: Path) -> PackedModel:
     return PackedModel(model, Tokenizer.from_str(card.pop("tokenizer")), card)
 
 
+def card_in(path: Path) -> dict[str, str]:
+    """What a file says of itself, without its weights; empty where there is no such file."""
+    if not path.is_file():
+        return {}
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
+
+
 def tokenizer_hash_in(path: Path) -> str:
     """Hash of the tokenizer in a file; empty where there is no such file."""
-    if not path.is_file():
-        return ""
-    with safe_open(path, framework="pt") as file:
-        written = (file.metadata() or {}).get("tokenizer", "")
+    written = card_in(path).get("tokenizer", "")
     return tokenizer_hash(PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(written))) if written else ""
 
 

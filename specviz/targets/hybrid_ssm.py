@@ -27,7 +27,7 @@ from specviz.targets.state_layers import Block, anatomy
 CHUNK = 128
 """A prompt is read so many tokens at a time: the masked product grows with the square of them."""
 REWIND = 64
-"""So many tokens back a session can go without reading the text again."""
+"""So many tokens back a session that goes back can go without reading the text again."""
 
 
 class HybridTarget:
@@ -154,8 +154,10 @@ class HybridSession:
         self._ids: list[int] = []
         self._tree: DraftTree | None = None
         self._passed: Activations | None = None
-        # For going back: what was carried a while ago, and the activations of every token since.
-        self._base, self._since = self.carried, list[Activations]()
+        # For going back: what was carried a while ago, and the activations of every token since. A target that verifies
+        # never goes back and a drafter of trees neither, so nothing is kept for it before the first time.
+        self._base: Carried | None = None
+        self._since: list[Activations] | None = None
 
     def padded(self, nodes: int) -> int:
         """A pass has as many rows as nodes."""
@@ -170,7 +172,8 @@ class HybridSession:
             tree.__dict__["host_tokens"] = tuple(part)
             hidden, tapped[place] = self._pass(tree)
             self.keep(range(len(part)))
-        self._base, self._since = self.carried, []
+        if self._since is not None:
+            self._base, self._since = self.carried, []
         assert hidden is not None
         found = {layer: torch.cat([one[layer] for one in tapped]) for layer in self.taps}
         return TargetPass(self.target.logits(hidden[-1:]), found)
@@ -210,6 +213,8 @@ class HybridSession:
 
     def _remember(self, kept: Activations) -> None:
         """Keep the activations of the last tokens; older ones go into the state that rewinding starts from."""
+        if self._since is None or self._base is None:
+            return
         self._since.append(kept)
         if sum(map(len, self._since)) > 2 * REWIND:
             everything = joined(self._since)
@@ -219,10 +224,14 @@ class HybridSession:
 
     @torch.inference_mode()
     def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens: replayed from a little before, or read again where that is too far."""
+        """Forget all but the first ``length`` tokens: replayed from a little before, or read again where that is too far, as
+        it is the first time."""
         if self._cache is not None:
             self._cache.rewind(length)
         if length == self.length:
+            return
+        if self._base is None:
+            self._read_again(self._ids[:length])
             return
         everything = joined(self._since) if self._since else None
         back = 0 if everything is None else len(everything)
@@ -250,7 +259,7 @@ class HybridSession:
 
     def close(self) -> None:
         """Drop everything."""
-        self._cache, self._passed, self._since = None, None, []
+        self._cache, self._passed, self._base, self._since = None, None, None, None
 
 
 def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from specviz.errors import ModelUnavailable
+from specviz.models.changed_heads import IMITATES, named
 from specviz.models.device import choose_device
 from specviz.models.folders import cache_folder
 from specviz.models.packed_model import read_model, write_model
@@ -39,6 +40,7 @@ from specviz.training.state_space_net import draft_config, fresh, target_config
 
 MEASURED_ROWS = 60
 DRAFT = "hybrid_draft"
+TEACHER = WEIGHTS / "hybrid.safetensors"
 
 
 def make(job: Job) -> None:
@@ -78,12 +80,11 @@ def _read(file: Path) -> Texts:
 
 def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
     """The target that ships, frozen, and its tokenizer."""
-    path = WEIGHTS / "hybrid.safetensors"
-    if not path.is_file():
+    if not TEACHER.is_file():
         raise ModelUnavailable(
             "The drafter imitates the hybrid target: make it first with `python -m specviz train hybrid`."
         )
-    packed = read_model(path)
+    packed = read_model(TEACHER)
     return packed.model.to(device).eval().requires_grad_(False), packed.tokenizer
 
 
@@ -116,6 +117,8 @@ def finish(
         "metrics": json.dumps({name: round(value, 4) for name, value in metrics.items()}),
         "commit": commit(),
     }
+    if job.recipe.name == DRAFT:
+        card[IMITATES] = named(TEACHER)
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     write_model(path, bench.model, tokenizer, card)
     line = "; ".join(f"{name}: {value}" for name, value in card.items())

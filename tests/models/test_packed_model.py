@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer
 
 import specviz
-from specviz.errors import BadInput, ModelUnavailable
-from specviz.models import drafts, load, prepare
+from specviz.errors import BadInput, ModelUnavailable, SpecvizError
+from specviz.methods.registry import all_methods
+from specviz.models import load
+from specviz.models.changed_heads import IMITATES, named
 from specviz.models.load import load_causal_lm
-from specviz.models.packed_model import read_model, tokenizer_hash_in, unpack, write_model
+from specviz.models.packed_model import card_in, read_model, tokenizer_hash_in, unpack, write_model
 from specviz.targets.causal import causal_target
 from specviz.targets.hybrid_ssm import HybridTarget
-from specviz.training.state_space_data import END, START, small_tokenizer
-from tests.tiny_hybrid import hybrid, pure
+from specviz.training.registry import WEIGHTS
+from specviz.training.state_space_data import END, START
+from tests.tiny_hybrid import hybrid
+from tests.tiny_shelf import put, spell, stock
 
-TEXTS = [f"{START}user\nWhy is the sky blue?{END}\n{START}assistant\nBecause light scatters.{END}\n"] * 4
 PROMPT = "Why is the sky?"
-
-
-def spell() -> Tokenizer:
-    return small_tokenizer(TEXTS, 280)
+TEXT = [name for name, method in all_methods().items() if "text" in method.modality]
+RUN = {
+    "autoregressive", "stree", "speculative_sampling", "prompt_lookup", "token_recycling", "suffix_decoding", "stand", "reader",
+}  # fmt: skip
+"""Text methods that need nothing trained for an attending target."""
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project whose shipped hybrid and its drafter are tiny random ones."""
-    weights = tmp_path / "assets" / "weights"
-    size = spell().get_vocab_size()
-    for name, model in (("hybrid", hybrid(dtype=torch.float32, vocab=size)), ("hybrid_draft", pure(vocab=size))):
-        model.config.eos_token_id, model.config.bos_token_id = 1, 0
-        write_model(weights / f"{name}.safetensors", model, spell(), {"recipe": "a test"})
-    monkeypatch.setattr(prepare, "_ROOT", tmp_path)
-    monkeypatch.setattr(drafts, "WEIGHTS", weights)
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    load.release()
-    yield weights
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    yield stock(tmp_path, monkeypatch)
     load.release()
 
 
@@ -82,12 +76,34 @@ def test_trees_run_on_it_by_name_with_its_own_drafter(shelf: Path) -> None:
     assert chain.run.draft == "hybrid-small-draft"
 
 
-def test_methods_that_cannot_run_on_it_say_why(shelf: Path) -> None:
-    for name in ("eagle", "eagle3"):
-        with pytest.raises(ModelUnavailable, match="hybrid-small has others"):
-            specviz.run(method=name, prompt=PROMPT, target="hybrid-small", max_new_tokens=4)
+@pytest.mark.parametrize("name", TEXT)
+def test_every_text_method_runs_on_it_or_says_why_not(shelf: Path, name: str) -> None:
+    asked: dict[str, Any] = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 6, "baseline": True}
+    if name in RUN:
+        trace = specviz.run(method=name, **asked)
+        assert trace.end is not None and trace.end.reason in ("budget", "eos"), trace.end
+        assert trace.end.baseline is not None and trace.end.baseline.equal
+        return
+    with pytest.raises(SpecvizError, match="hybrid-small|this target"):
+        specviz.run(method=name, **asked)
+
+
+def test_the_ratio_test_needs_drawn_trees_there_too(shelf: Path) -> None:
     with pytest.raises(BadInput, match="drawn"):
         specviz.run(method="stree", prompt=PROMPT, target="hybrid-small", parameters={"rule": "ratio"})
+
+
+@pytest.mark.parametrize("draft", [None, "hybrid-small-draft"])
+def test_a_drafter_that_learned_from_another_target_is_refused(shelf: Path, draft: str | None) -> None:
+    put(shelf, "hybrid", seed=5)
+    with pytest.raises(ModelUnavailable, match="another version of hybrid.safetensors.*specviz train hybrid_draft"):
+        specviz.run(method="stree", prompt=PROMPT, target="hybrid-small", draft=draft, max_new_tokens=4)
+    put(shelf, "hybrid_draft", seed=5)
+    assert specviz.run(method="stree", prompt=PROMPT, target="hybrid-small", max_new_tokens=4).run.draft
+
+
+def test_the_drafter_that_ships_learned_from_the_target_that_ships() -> None:
+    assert card_in(WEIGHTS / "hybrid_draft.safetensors")[IMITATES] == named(WEIGHTS / "hybrid.safetensors")
 
 
 def test_missing_weights_say_how_to_get_them(shelf: Path) -> None:

@@ -112,6 +112,8 @@ def test_a_long_prompt_is_read_in_parts(kind: str) -> None:
 def test_going_back_a_little_and_far(kind: str) -> None:
     session = target(MODELS[kind]()).open(512)
     session.prefill(PROMPT)
+    session.rewind(len(PROMPT) - 1)  # from now on it keeps what it takes to go back
+    one_by_one(session, PROMPT[-1:])
     ids = list(PROMPT)
     for seed in range(3 * REWIND // 4):
         tree = DraftTree.of([seed % VOCAB, 3, 1, 7], [-1, 0, 1, 2])
@@ -124,6 +126,23 @@ def test_going_back_a_little_and_far(kind: str) -> None:
             audit(session, ids[:length])
     session.prefill(ids)
     audit(session, ids)
+
+
+def test_only_a_session_that_goes_back_keeps_what_it_takes_to_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, tree = target(hybrid()).open(200), DraftTree.of([1, 2, 3], [-1, 0, 1])
+    session.prefill(PROMPT)
+    for _ in range(8):
+        session.score(tree)
+        session.keep((0, 1, 2))
+        session.rewind(session.length)
+    assert session._base is None and session._since is None, "a target that verifies"
+    ids = [*PROMPT, *tree.host_tokens * 8]
+    session.rewind(len(ids) - 2)
+    audit(session, ids[:-2])
+    one_by_one(session, ids[-2:])
+    monkeypatch.setattr(session, "_read_again", lambda ids: pytest.fail("it was kept"))
+    session.rewind(len(ids) - 1)
+    audit(session, ids[:-1])
 
 
 def test_a_pass_that_was_not_kept_leaves_no_trace() -> None:

@@ -1,0 +1,42 @@
+"""A project whose shipped hybrid and its drafter are tiny random ones, for tests that ask for them by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from specviz.models import drafts, load, prepare
+from specviz.models.changed_heads import IMITATES, named
+from specviz.models.packed_model import write_model
+from specviz.training.state_space_data import END, START, small_tokenizer
+from tests.tiny_hybrid import hybrid, pure
+
+TEXTS = [f"{START}user\nWhy is the sky blue?{END}\n{START}assistant\nBecause light scatters.{END}\n"] * 4
+
+
+def spell() -> Tokenizer:
+    return small_tokenizer(TEXTS, 280)
+
+
+def put(weights: Path, name: str, seed: int = 0) -> None:
+    """Write ``hybrid``, or ``hybrid_draft`` as one that learned from the hybrid that is there."""
+    size = spell().get_vocab_size()
+    model = hybrid(seed, torch.float32, vocab=size) if name == "hybrid" else pure(seed, vocab=size)
+    model.config.eos_token_id, model.config.bos_token_id = 1, 0
+    card = {} if name == "hybrid" else {IMITATES: named(weights / "hybrid.safetensors")}
+    write_model(weights / f"{name}.safetensors", model, spell(), {"recipe": "a test", **card})
+
+
+def stock(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Fill ``folder`` and make it the project's; the folder with the weights."""
+    weights = folder / "assets" / "weights"
+    put(weights, "hybrid")
+    put(weights, "hybrid_draft")
+    patch.setattr(prepare, "_ROOT", folder)
+    patch.setattr(drafts, "WEIGHTS", weights)
+    patch.setenv("SPECVIZ_CACHE", str(folder / "cache"))
+    load.release()
+    return weights
