@@ -30,7 +30,7 @@ def run(report: Report, target: str, methods: Sequence[str] = (), quick: bool = 
     report.where["target"] = name
     bench = Bencher(name, tokens=64 if quick else 128)
     prompts = [texts[0] for texts in KINDS.values()][: 3 if quick else None]
-    for part in (against_chains, exact, memory, against_paths, speeds):
+    for part in (against_chains, default_against_chains, exact, memory, against_paths, speeds):
         apart(partial(part, report, bench, prompts))
 
 
@@ -56,16 +56,30 @@ def against_chains(report: Report, bench: Bencher, prompts: Sequence[str]) -> No
     """The same drafter, as many nodes and drafter passes: once as a tree and once as a chain."""
     for nodes in BUDGETS:
         for heat in HEATS:
-            taus, gains = [], []
-            for prompt in prompts:
-                tree, chain = _both(bench, prompt, nodes, heat)
-                taus.append((bench.once(tree).tau, bench.once(chain).tau))
-                gains.append(_faster(bench, chain, tree))
-            ours, theirs = (statistics.mean(one) for one in zip(*taus, strict=True))
-            name = f"tree over chain of {nodes} nodes, T = {heat:g}"
-            report.add(Row(f"{name}: τ", ours / theirs, goal=1.0, detail=f"τ {ours:.2f} and {theirs:.2f}"))
-            each = ", ".join(f"{gain:.2f}" for gain in gains)
-            report.add(Row(f"{name}: time", statistics.mean(gains), goal=1.0, detail=f"each: {each}"))
+            pairs = [_both(bench, prompt, nodes, heat) for prompt in prompts]
+            _compared(report, bench, f"tree over chain of {nodes} nodes, T = {heat:g}", pairs)
+
+
+def default_against_chains(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
+    """The tree that a user gets unless he asks for another one, against chains of several lengths."""
+    for heat in HEATS:
+        trees = [bench.prepared("stree", prompt, heat) for prompt in prompts]
+        for nodes in BUDGETS:
+            chains = [bench.prepared("stree", prompt, heat, parameters=dict(_chain(nodes))) for prompt in prompts]
+            name = f"the default tree over a chain of {nodes} nodes, T = {heat:g}"
+            _compared(report, bench, name, list(zip(trees, chains, strict=True)))
+
+
+def _compared(report: Report, bench: Bencher, name: str, pairs: Sequence[tuple[Prepared, Prepared]]) -> None:
+    """Rows on τ and time of a tree over a chain, prompt by prompt."""
+    taus, gains = [], []
+    for tree, chain in pairs:
+        taus.append((bench.once(tree).tau, bench.once(chain).tau))
+        gains.append(_faster(bench, chain, tree))
+    ours, theirs = (statistics.mean(one) for one in zip(*taus, strict=True))
+    report.add(Row(f"{name}: τ", ours / theirs, goal=1.0, detail=f"τ {ours:.2f} and {theirs:.2f}"))
+    each = ", ".join(f"{gain:.2f}" for gain in gains)
+    report.add(Row(f"{name}: time", statistics.mean(gains), goal=1.0, detail=f"each: {each}"))
 
 
 def _faster(bench: Bencher, slow: Prepared, fast: Prepared, pairs: int = 3) -> float:

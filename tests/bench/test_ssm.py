@@ -66,6 +66,19 @@ def test_ratios_have_the_tree_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found[f"tree over chain of 6 nodes, T = {heat}: time"].value > 0
 
 
+def test_the_tree_that_users_get_is_set_against_chains_too() -> None:
+    bench = TinyBench()
+    (tree,) = {bench.prepared("stree", "hello", heat).values for heat in ssm.HEATS}
+    assert (tree.depth, tree.width, tree.nodes) == (4, 3, 12), "what the next rows call the default"
+    found = reported(ssm.default_against_chains)
+    names = {f"the default tree over a chain of {n} nodes, T = {heat}: {of}" for n in (4, 8, 12) for heat in ("0", "0.8")
+             for of in ("τ", "time")}  # fmt: skip
+    assert set(found) == names and all(row.value > 0 and row.goal == 1.0 for row in found.values())
+    for heat in ("0", "0.8"):
+        ours = {found[f"the default tree over a chain of {n} nodes, T = {heat}: τ"].detail.split()[1] for n in (4, 8, 12)}
+        assert len(ours) == 1, "the same tree against each chain"
+
+
 def test_every_tree_writes_what_the_target_writes() -> None:
     row = reported(ssm.exact)["token for token the autoregressive run"]
     assert row.value == 100 and row.detail == "12 of 12 runs"

@@ -1,0 +1,57 @@
+"""The hybrid target as a choice on the Text tab: a method that runs on it streams, one that cannot says why on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from specviz.models import load
+from specviz.ui import asking, text_run
+from specviz.ui.engine import local
+from specviz.ui.panels import banner
+from specviz.ui.settings import Settings
+from specviz.ui.shared import Shared, make
+from specviz.ui.text_run import Change
+from tests.tiny_shelf import stock
+from tests.ui.fakes import asked, changed, gallery
+
+TARGET = "hybrid-small"
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared]:
+    """The app with the engine it runs with, and a tiny hybrid under the shipped one's name."""
+    stock(tmp_path, monkeypatch)
+    yield make(Settings(traces=gallery(tmp_path / "traces")), local)
+    load.release()
+
+
+def run(shared: Shared, method: str) -> list[Change]:
+    basics = changed(asking.basics(shared.settings), temperature="0", max_new_tokens="8")
+    given = asked(shared, method, "Why is the sky?", target=TARGET, basics=basics)
+    return list(text_run.running(shared, "a", "token_recycling", lambda: asking.request(given, shared.settings)))
+
+
+def test_it_can_be_chosen() -> None:
+    from specviz.models.catalog import entries
+
+    assert any(one.name == TARGET and one.modality == "text" for one in entries())
+
+
+def test_a_method_that_runs_on_it_streams(shared: Shared) -> None:
+    changes = run(shared, "stree")
+    assert not any(change.banner for change in changes)
+    traces = [change.trace for change in changes if change.trace is not None]
+    assert traces[-1].run.target == TARGET and traces[-1].end is not None and traces[-1].end.baseline is not None
+
+
+@pytest.mark.parametrize("method", ["eagle3", "diffuspec", "medusa"])
+def test_a_method_that_cannot_run_on_it_says_why_and_the_earlier_run_stays(shared: Shared, method: str) -> None:
+    changes = run(shared, method)
+    (told,) = [change for change in changes if change.banner]
+    assert told.banner is not None and TARGET in told.banner and "choose" in told.banner.lower(), told.banner
+    assert 'role="alert"' in banner(told.banner)
+    assert told.feed == shared.library.feed("token_recycling") and all(change.shown is None for change in changes)
+    assert changes[-1].running is False
