@@ -1,9 +1,9 @@
 """The length suite: what is left of a drafter when the text gets long. OWL's proof, and HOWL's on texts that repeat themselves.
 
 Every text is a diary of as many days as fill the length and then a question: each day different, but for copies, where
-the same week comes again and again. Trees of one depth and
-size throughout, so that only the drafter differs; τ counts the bonus token. Answers are many and long enough that τ of each
-length is known to about 3 %: the least of four equal ones then lies some 5 % below the most by chance alone.
+the same week comes again and again. Trees of one depth and size throughout, so that only the drafter differs; τ counts the
+bonus token. Answers are many and long enough that τ of each length is known to about 3 %: the least of four equal ones then
+lies some 5 % below the most by chance alone.
 """
 
 from __future__ import annotations
@@ -28,10 +28,6 @@ QUESTIONS = (
     "Describe a busy market in the morning.",
     "Write a letter to a friend who has moved away.",
     "What are the advantages of riding a bicycle to work?",
-    "How does a seed become a tree?",
-    "Invent a game for a rainy afternoon and explain its rules.",
-    "Why should people sleep well? Give some reasons.",
-    "Describe your favourite season and what you do in it.",
 )
 COPIES = (
     "Write out the last five days of the diary again, word for word.",
@@ -41,7 +37,7 @@ WEEK = 7
 """Days after which the diary that is copied begins again."""
 SHORT = 2
 MOST = 1 << 20
-TOKENS = 128
+TOKENS = 96
 
 _WHO = (
     "Maria",

@@ -136,7 +136,7 @@ def test_the_length_suite_keeps_its_curves_where_the_app_draws_them(
     assert not (tmp_path / "lengths").exists(), "only who asks for it writes it"
     runner.run_suite("length", target="T", report=said.append, save=True)
     found = lengths.measured_on("tiny")
-    assert found is not None and found.lengths == length.LENGTHS and "12 questions and 2 copies" in found.source
+    assert found is not None and found.lengths == length.LENGTHS and "8 questions and 2 copies" in found.source
     assert {(curve.method, curve.kind) for curve in found.curves} == {
         (method, kind) for method in length.METHODS[:-1] for kind in lengths.KINDS
     }
