@@ -70,6 +70,8 @@ class Bench:
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/owl.safetensors`` and print its card line."""
     stuff = gather(job)
+    if stuff.device.type == "cpu":
+        torch.set_num_threads(cores())  # gathering left one: here products are split, not parts
     bench = prepare(stuff, Settings(minutes=job.minutes, resume=job.resume))
     progress = train(bench, checkpoint_of(job))
     finish(job, bench, progress)
