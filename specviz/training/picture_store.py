@@ -63,6 +63,10 @@ class PictureStore:
         """Whether this dialogue has been read already."""
         return number in self._kept
 
+    def known(self, number: int) -> bool:
+        """The same: all that was read is kept."""
+        return self.has(number)
+
     def get(self, numbers: Sequence[int]) -> list[Seen]:
         """The dialogues with their features; what is missing is computed first."""
         for number in numbers:
