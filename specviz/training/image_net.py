@@ -14,6 +14,7 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.models.image_shape import TextShape, VqShape, janus_config
 from specviz.models.quiet import quiet
+from specviz.training.trainer import products
 
 LANGUAGE = "model.language_model."
 
@@ -60,8 +61,9 @@ def stacked(small: Mapping[str, Tensor], layers: int, into: Mapping[str, nn.Para
 class ImageNet:
     """Runs the parameters over [begin, words …, picture, codes …]."""
 
-    def __init__(self, parameters: Mapping[str, Tensor], shape: TextShape, dtype: torch.dtype = torch.bfloat16) -> None:
-        self.parameters, self.shape, self.dtype = parameters, shape, dtype
+    def __init__(self, parameters: Mapping[str, Tensor], shape: TextShape, dtype: torch.dtype | None = None) -> None:
+        self.parameters, self.shape = parameters, shape
+        self.dtype = dtype or products(next(iter(parameters.values())).device)
         self.size = shape.width // shape.heads
         half = self.size // 2
         angle = torch.arange(512)[:, None] * shape.theta ** -(torch.arange(half) / half)

@@ -51,8 +51,8 @@ def forward(net: ImageNet, x: Tensor, cache: Cache) -> Tensor:
 
 
 def halved(net: ImageNet) -> ImageNet:
-    """The same network with weights in bfloat16, for drawing only."""
-    return ImageNet({name: value.detach().bfloat16() for name, value in net.parameters.items()}, net.shape)
+    """The same network with its weights in what the device multiplies fastest in, for drawing only."""
+    return ImageNet({name: value.detach().to(net.dtype) for name, value in net.parameters.items()}, net.shape, net.dtype)
 
 
 @torch.inference_mode()
