@@ -68,7 +68,7 @@ def arithmetic(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def products(device: torch.device) -> torch.dtype:
-    """What ``device`` multiplies fastest in: a processor without bfloat16 of its own takes forty times as long in it."""
+    """What ``device`` multiplies fastest in: a processor without bfloat16 of its own took sixteen times as long in it."""
     return torch.bfloat16 if device.type != "cpu" or cpu_has_bfloat16() else torch.float32
 
 
