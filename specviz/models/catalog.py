@@ -212,8 +212,8 @@ _ENTRIES = (
         "Emoji, 32 pixels",
         ShippedFile(
             "assets/weights/image_ar_small.safetensors",
-            3_351_312,
-            "4592ef56c621773efcc6ac0c4eb541c42730f64aef26df35627e054c93f2a3db",
+            3_351_344,
+            "33d1436660b4742247fecbbd546ae0301bfa4a9ca5a7ad2071bc52cb2caf7d7b",
         ),
         3_228_672,
         "The larger model's partner for MuLo-SD.",
