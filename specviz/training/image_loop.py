@@ -22,7 +22,8 @@ Step = Callable[[float], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Plan:
-    """``minutes`` of training in all, on a processor those it really worked; ``peak`` learning rate; seconds between reports."""
+    """``minutes`` of training in all, on a processor those it really worked; ``peak`` learning rate; seconds between reports.
+    ``workers`` threads share an update, each with torch at one; none where torch shares each operation itself."""
 
     minutes: float
     peak: float
@@ -30,6 +31,7 @@ class Plan:
     report: float = 30.0
     save: float = 60.0
     average: float = 0.99
+    workers: int | None = None
 
 
 class Training:
@@ -54,7 +56,8 @@ class Training:
     def run(self, step: Step, look: Callable[[], Mapping[str, float]], export: Callable[[], None]) -> Progress:
         """Train until the time is gone. ``look`` measures, ``export`` writes weights that can be used already."""
         on_processor = next(iter(self.leaves.values())).device.type == "cpu"
-        clock = Clock(self.progress, self.plan.minutes, workers=torch.get_num_threads() if on_processor else None)
+        cores = (self.plan.workers or torch.get_num_threads()) if on_processor else None
+        clock = Clock(self.progress, self.plan.minutes, cores)
         shown = saved = self.progress.seconds
         clock.start()
         while clock.share < 1:
@@ -74,7 +77,8 @@ class Training:
     def move(self, share: float) -> None:
         """One update from the gradients that are there."""
         gradients = {key: _flat(value.grad) for key, value in self.leaves.items() if value.grad is not None}
-        self.optimizer.step(gradients, rate(self.plan.peak, share, self.progress.updates), self.plan.decay)
+        now = rate(self.plan.peak, share, self.progress.updates)
+        self.optimizer.step(gradients, now, self.plan.decay, self.plan.workers or 1)
         for value in self.leaves.values():
             value.grad = None
         self.progress.updates += 1

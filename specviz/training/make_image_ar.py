@@ -29,6 +29,8 @@ from specviz.training.image_loop import Plan, Training, card, spent_before, weig
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image_sheets import asked, contact
 from specviz.training.registry import WEIGHTS, Job
+from specviz.training.small_draft import cores
+from specviz.training.trainer import gradients
 
 GUIDANCE = 3.0
 SMALL, SHALLOW = "image_ar_small", "image_ar_shallow"
@@ -39,6 +41,8 @@ SHAPES = {SMALL: TextShape(layers=6), SHALLOW: TextShape(layers=6), "image_ar": 
 MISREAD = 0.5
 """Up to this share of the codes that are read while learning is wrong."""
 BATCHES = {SMALL: 24, SHALLOW: 12, "image_ar": 12}
+PARTS = 4
+"""An update is read in so many parts: what one of three pictures of 16 x 16 codes leaves behind still fits a core's cache."""
 
 
 def make(job: Job) -> None:
@@ -52,9 +56,9 @@ def make(job: Job) -> None:
     parameters = _begun(name, shape, prompts.digest, data.codebook, device, bool(before))
     batches = Batches(data, prompts, device, 2 + before.count("updates"))
     net = ImageNet(parameters, shape)
-    training = Training(
-        name, learned(parameters), Plan(job.minutes, peak=0.01, decay=0.02, average=0.995), job.resume, {}, before
-    )
+    leaves, workers = learned(parameters), _workers(device)
+    plan = Plan(job.minutes, peak=0.01, decay=0.02, average=0.995, workers=workers)
+    training = Training(name, leaves, plan, job.resume, {}, before)
     held_out = batches.kept_out(48)
     print(f"{len(batches.concepts)} concepts to learn, {len(data.part(held_out=True))} kept out; {shape}", flush=True)
 
@@ -62,10 +66,9 @@ def make(job: Job) -> None:
 
     def step(share: float) -> dict[str, float]:
         words, codes = batches.draw(BATCHES[name])
-        found = net.loss(words, codes, misread(codes, MISREAD, chance))
-        found.backward()
         training.progress.tokens += BATCHES[name] * grid * grid
-        return {"loss": float(found.detach())}
+        read = misread(codes, MISREAD, chance)
+        return {"loss": _leave_gradients(net, list(leaves.values()), (words, codes, read), workers)}
 
     def look() -> dict[str, float]:
         with torch.no_grad():
@@ -77,9 +80,31 @@ def make(job: Job) -> None:
         write(name, {**parameters, **training.averaged()}, training, look(), {**about, "codebook": data.codebook})
 
     training.run(step, look, export)
+    torch.set_num_threads(workers or torch.get_num_threads())
     if name in CALLED:
         WORDS.write_text("\n".join(learned_words()) + "\n", "utf-8")
         _show(CALLED[name], job.device)
+
+
+def _leave_gradients(
+    net: ImageNet, leaves: list[nn.Parameter], batch: tuple[Tensor, Tensor, Tensor], workers: int | None
+) -> float:
+    """Gradients of the mean loss on words, codes and codes as read [picture, place] onto the ``leaves``; that loss."""
+    pictures = len(batch[0])
+    parts = list(zip(*(one.chunk(PARTS if workers else 1) for one in batch), strict=True))
+    found, value = gradients(parts, lambda part: net.loss(*part) * len(part[0]) / pictures, leaves, workers or 1)
+    for leaf, gradient in zip(leaves, found, strict=True):
+        leaf.grad = gradient
+    return value
+
+
+def _workers(device: torch.device) -> int | None:
+    """Threads that share an update on a processor, where torch itself is then kept to one; none elsewhere."""
+    if device.type != "cpu":
+        return None
+    workers = min(cores(), torch.get_num_threads())
+    torch.set_num_threads(1)
+    return workers
 
 
 def _begun(

@@ -155,6 +155,21 @@ def test_what_is_learned_is_the_true_code_whatever_was_read(parameters: dict[str
     assert torch.equal(net.loss(prompts, codes, codes), net.loss(prompts, codes))
 
 
+def test_threads_that_share_an_update_change_nothing_about_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(image_loop, "cache_folder", lambda: tmp_path)
+    found = []
+    for workers in (None, 2):
+        chance = torch.Generator().manual_seed(0)
+        weights = {name: nn.Parameter(torch.randn(6, 4, generator=chance)) for name in "ab"}
+        training = Training("toy", weights, Plan(1.0, peak=0.1, workers=workers), False, {})
+        for _ in range(3):
+            sum((weight**4).sum() for weight in weights.values()).backward()
+            training.move(0.1)
+        found.append(training.averaged())
+    for name in "ab":
+        torch.testing.assert_close(found[0][name], found[1][name], rtol=0, atol=0)
+
+
 def test_a_training_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(image_loop, "cache_folder", lambda: tmp_path)
     start = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
