@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from functools import lru_cache
@@ -16,6 +17,9 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Two threads on two busy cores wait for each other longer than they work.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Millions of objects come with the libraries and stay: looking through them for garbage, again and again, takes minutes.
+gc.disable()
 
 settings.register_profile("specviz", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("specviz")
@@ -41,6 +45,12 @@ def model_trouble() -> str:
     except SpecvizError as problem:
         return str(problem)
     return ""
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, but not among what importing left: whatever loads a model collects a few times."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

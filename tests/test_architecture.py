@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -72,8 +73,54 @@ def _name(file: Path) -> str:
 
 
 @lru_cache(maxsize=None)
-def _tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"), filename=str(file), feature_version=(3, 11))
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+@dataclass
+class Read:
+    """What one reading of a file found; its syntax tree is let go, as those of all files are a burden to every later test."""
+
+    docstring: str | None
+    statements: int
+    imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+    functions: list[tuple[int, int, str, bool]] = field(default_factory=list)
+    """First line, lines, name, whether every argument and the answer have a type."""
+    swallowing: list[int] = field(default_factory=list)
+    identifiers: list[tuple[int, str]] = field(default_factory=list)
+
+
+@lru_cache(maxsize=None)
+def _read(file: Path) -> Read:
+    tree = ast.parse(_text(file), filename=str(file), feature_version=(3, 11))
+    found = Read(ast.get_docstring(tree), len(tree.body))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            found.imports.append(node)
+        elif isinstance(node, ast.ExceptHandler) and _swallows(node):
+            found.swallowing.append(node.lineno)
+        elif isinstance(node, ast.Name):
+            found.identifiers.append((node.lineno, node.id))
+        elif isinstance(node, ast.Attribute):
+            found.identifiers.append((node.lineno, node.attr))
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            found.functions.append((node.lineno, lines, node.name, _typed(node)))
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.identifiers.append((node.lineno, node.name))
+    return found
+
+
+def _swallows(node: ast.ExceptHandler) -> bool:
+    does_nothing = all(isinstance(step, ast.Pass) for step in node.body)
+    broad = isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"}
+    return node.type is None or (does_nothing and broad)
+
+
+def _typed(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
+    bare = [one.arg for one in given if one is not None and one.annotation is None]
+    return node.returns is not None and not set(bare) - {"self", "cls"}
 
 
 def _room(file: Path) -> str:
@@ -84,17 +131,13 @@ def _room(file: Path) -> str:
 def _imported(file: Path) -> Iterator[str]:
     """Dotted names of everything a file imports, wherever in the file, relative imports made absolute."""
     package = file.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(_tree(file)):
+    for node in _read(file).imports:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             start = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(part for part in (start, node.module) if part)
             yield from (f"{module}.{alias.name}" for alias in node.names)
-
-
-def _functions(file: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    yield from (node for node in ast.walk(_tree(file)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
 def test_every_file_stands_in_a_room_with_rules() -> None:
@@ -135,7 +178,7 @@ def test_methods_are_listed_without_torch() -> None:
 
 
 def test_files_are_at_most_300_lines() -> None:
-    long = [_name(file) for file in WRITTEN if len(file.read_text("utf-8").splitlines()) > 300]
+    long = [_name(file) for file in WRITTEN if len(_text(file).splitlines()) > 300]
     assert not long, "\n".join(long)
 
 
@@ -148,7 +191,7 @@ def test_python_lines_are_at_most_130_columns() -> None:
     wide = [
         f"{_name(file)}:{number} has {len(line)}"
         for file in PYTHON
-        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1)
+        for number, line in enumerate(_text(file).splitlines(), start=1)
         if len(line) > 130
     ]
     assert not wide, "\n".join(wide)
@@ -156,16 +199,16 @@ def test_python_lines_are_at_most_130_columns() -> None:
 
 def test_functions_are_at_most_40_lines() -> None:
     long = [
-        f"{_name(file)}:{node.lineno} {node.name} has {node.end_lineno - node.lineno + 1} lines"
+        f"{_name(file)}:{line} {name} has {lines} lines"
         for file in PYTHON
-        for node in _functions(file)
-        if node.end_lineno is not None and node.end_lineno - node.lineno >= 40
+        for line, lines, name, _ in _read(file).functions
+        if lines > 40
     ]
     assert not long, "\n".join(long)
 
 
 def test_every_file_says_what_it_is_for() -> None:
-    silent = [_name(file) for file in PYTHON if file.read_text("utf-8").strip() and not ast.get_docstring(_tree(file))]
+    silent = [_name(file) for file in PYTHON if _text(file).strip() and not _read(file).docstring]
     assert not silent, "\n".join(silent)
 
 
@@ -173,19 +216,15 @@ def test_annotations_are_never_evaluated() -> None:
     without = [
         _name(file)
         for file in PYTHON
-        if len(_tree(file).body) > 1 and "from __future__ import annotations" not in file.read_text("utf-8")
+        if _read(file).statements > 1 and "from __future__ import annotations" not in _text(file)
     ]
     assert not without, "\n".join(without)
 
 
 def test_every_function_has_types() -> None:
-    untyped = []
-    for file in OURS:
-        for node in _functions(file):
-            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
-            bare = [one.arg for one in given if one is not None and one.annotation is None]
-            if node.returns is None or set(bare) - {"self", "cls"}:
-                untyped.append(f"{_name(file)}:{node.lineno} {node.name}")
+    untyped = [
+        f"{_name(file)}:{line} {name}" for file in OURS for line, _, name, typed in _read(file).functions if not typed
+    ]
     assert not untyped, "\n".join(untyped)
 
 
@@ -193,7 +232,7 @@ def test_forbidden_words_never_appear() -> None:
     said = [
         f"{_name(file)}:{number} says {word}"
         for file in WRITTEN
-        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1)
+        for number, line in enumerate(_text(file).splitlines(), start=1)
         for word in NEVER
         if word in line
     ]
@@ -203,12 +242,7 @@ def test_forbidden_words_never_appear() -> None:
 def test_no_error_is_swallowed_and_no_pickle_opened() -> None:
     wrong = []
     for file in PYTHON:
-        for node in ast.walk(_tree(file)):
-            if isinstance(node, ast.ExceptHandler):
-                does_nothing = all(isinstance(step, ast.Pass) for step in node.body)
-                broad = isinstance(node.type, ast.Name) and node.type.id in {"Exception", "BaseException"}
-                if node.type is None or (does_nothing and broad):
-                    wrong.append(f"{_name(file)}:{node.lineno} swallows errors")
+        wrong += [f"{_name(file)}:{line} swallows errors" for line in _read(file).swallowing]
         shipped = not _name(file).startswith("tests/")  # a test may play the part of another process
         if shipped and any(name.split(".")[0] in {"pickle", "dill", "cloudpickle"} for name in _imported(file)):
             wrong.append(f"{_name(file)} imports a pickler")
@@ -220,7 +254,7 @@ def test_no_path_of_some_machine_is_written_down() -> None:
     found = [
         f"{_name(file)}:{number}"
         for file in [*WRITTEN, *ROOT.glob("*.md"), *ROOT.glob("*.txt")]
-        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1)
+        for number, line in enumerate(_text(file).splitlines(), start=1)
         if places.search(line)
     ]
     assert not found, "\n".join(found)
@@ -234,13 +268,7 @@ def _words(identifier: str) -> set[str]:
 
 def _identifiers(file: Path) -> Iterator[tuple[int, str]]:
     yield 1, file.stem
-    for node in ast.walk(_tree(file)):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            yield node.lineno, node.name
-        elif isinstance(node, ast.Name):
-            yield node.lineno, node.id
-        elif isinstance(node, ast.Attribute):
-            yield node.lineno, node.attr
+    yield from _read(file).identifiers
 
 
 def test_papers_are_named_only_by_their_methods() -> None:

@@ -30,11 +30,16 @@ def put(weights: Path, name: str, seed: int = 0) -> None:
     write_model(weights / f"{name}.safetensors", model, spell(), {"recipe": "a test", **card})
 
 
+def fill(folder: Path) -> Path:
+    """``folder`` with the weights of both models in it."""
+    for name in ("hybrid", "hybrid_draft"):
+        put(folder / "assets" / "weights", name)
+    return folder
+
+
 def stock(folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Fill ``folder`` and make it the project's; the folder with the weights."""
+    """Make a filled ``folder`` the project's; the folder with the weights."""
     weights = folder / "assets" / "weights"
-    put(weights, "hybrid")
-    put(weights, "hybrid_draft")
     patch.setattr(prepare, "_ROOT", folder)
     patch.setattr(drafts, "WEIGHTS", weights)
     patch.setenv("SPECVIZ_CACHE", str(folder / "cache"))

@@ -16,7 +16,7 @@ from specviz.__main__ import main
 from specviz.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from tests.commands.fakes import RUN, Event, put_fake, python
+from tests.commands.fakes import RUN, Event, put_fake
 from tests.samples import sample_trace
 
 
@@ -128,9 +128,10 @@ def test_the_last_end_wins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 
 @pytest.mark.model
-def test_the_real_model_writes_the_same_text_twice(tmp_path: Path) -> None:
+def test_the_real_model_writes_the_same_text_twice(capsys: pytest.CaptureFixture[str]) -> None:
     given = ("--prompt", "Count from one to five: one, two,", "--max-new-tokens", "12", "--raw", "--json")
-    answers = [python("run", "--method", name, *given) for name in ("autoregressive", "prompt_lookup")]
-    assert [answer.returncode for answer in answers] == [0, 0], answers[0].stderr + answers[1].stderr
-    first, second = (json.loads(answer.stdout) for answer in answers)
-    assert len(first["output_ids"]) == 12 and first["output_ids"] == second["output_ids"]
+    found = []
+    for name in ("autoregressive", "prompt_lookup"):
+        assert main(["run", "--method", name, *given]) == 0
+        found.append(json.loads(capsys.readouterr().out)["output_ids"])
+    assert len(found[0]) == 12 and found[0] == found[1]

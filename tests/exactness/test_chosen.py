@@ -19,7 +19,7 @@ from specviz.growth.choosers import NormalHedge, UpperConfidence
 from specviz.growth.hindsight import expected_length
 from specviz.growth.sampled import Sampled
 from tests.drafters.tiny_arms import arm, compose
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
 from tests.exactness.worlds import World, drawn, exact_law
 from tests.tiny import decode, tiny_target
 
@@ -43,7 +43,7 @@ def test_same_tokens_as_one_by_one_at_temperature_zero(
     name: str, values: dict[str, object], tier: str, dtype: torch.dtype
 ) -> None:
     target = tiny_target(tier, dtype)
-    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 220, GREEDY, 7)
+    run = decode(target, compose(name, values, target, GREEDY), PROMPT, tokens(tier, dtype), GREEDY, 7)
     assert run.ids == one_by_one(tier, dtype, GREEDY)
     assert any(step.path for step in run.steps), "nothing was ever accepted, so nothing was tested"
     drafted = {step.notes[0].data["drafted"] for step in run.steps}

@@ -66,7 +66,7 @@ def test_searched_paths_write_the_same_tokens_as_one_by_one(
 ) -> None:
     target, warp = tiny_target(tier, dtype), WARPS[warped]
     text = one_by_one(tier, dtype, warp)
-    run = decode(target, compose(case, target, warp, text, gap=5), PROMPT, 220, warp, 7)
+    run = decode(target, compose(case, target, warp, text, gap=5), PROMPT, len(text), warp, 7)
     assert run.ids == text
     lengths = {len(step.path) for step in run.steps}
     assert len(lengths) > 1 and max(lengths) > 1
@@ -78,7 +78,7 @@ def test_searched_paths_write_the_same_tokens_as_one_by_one(
 def test_blocks_at_temperature_zero_write_the_same_tokens(tier: str, dtype: torch.dtype) -> None:
     target = tiny_target(tier, dtype)
     text = one_by_one(tier, dtype, GREEDY)
-    run = decode(target, compose("deer", target, GREEDY, text, gap=5), PROMPT, 220, GREEDY)
+    run = decode(target, compose("deer", target, GREEDY, text, gap=5), PROMPT, len(text), GREEDY)
     assert run.ids == text
     assert {step.rule for step in run.steps} <= {"greedy"} and max(len(step.path) for step in run.steps) == 4
 

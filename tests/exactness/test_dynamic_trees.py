@@ -19,7 +19,7 @@ from specviz.growth.depth import BeamMass
 from specviz.growth.dynamic import Dynamic, Paying
 from specviz.targets.text import TextTarget
 from tests.exactness.foreseeing import Foreseer
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
 from tests.exactness.worlds import World, context, drawn, exact_law, rebuilt, share
 from tests.tiny import decode, tiny_target
 
@@ -41,7 +41,7 @@ def composed(target: TextTarget, growth: Growth, noise: float = 0.02, rule: Acce
 @pytest.mark.parametrize(("growth", "tier", "dtype", "warped"), WAYS)
 def test_same_tokens_as_one_by_one(growth: str, tier: str, dtype: torch.dtype, warped: str) -> None:
     target, warp = tiny_target(tier, dtype), WARPS[warped]
-    run = decode(target, composed(target, GROWTHS[growth]()), PROMPT, 220, warp, 7)
+    run = decode(target, composed(target, GROWTHS[growth]()), PROMPT, tokens(tier, dtype), warp, 7)
     assert run.ids == one_by_one(tier, dtype, warp)
     assert any(len(step.path) > 1 for step in run.steps), "nothing deep was ever accepted, so nothing was tested"
 

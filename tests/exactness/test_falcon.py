@@ -73,7 +73,7 @@ def compose(
 def test_same_tokens_as_one_by_one(case: str, tier: str, dtype: torch.dtype, warped: str) -> None:
     target, warp = tiny_target(tier, dtype), WARPS[warped]
     text = one_by_one(tier, dtype, warp)
-    run = decode(target, compose(case, target, warp, text, gap=4), PROMPT, 220, warp, 7)
+    run = decode(target, compose(case, target, warp, text, gap=4), PROMPT, len(text), warp, 7)
     assert run.ids == text
     lengths = {len(step.path) for step in run.steps}
     assert len(lengths) > 1 and max(lengths) > 1

@@ -15,7 +15,7 @@ from specviz.methods.parameters import build
 from specviz.methods.parts import TREES
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
 from tests.feature_worlds import tiny_net
 from tests.tiny import decode, parts_for, tiny_target
 
@@ -54,7 +54,7 @@ def compose(name: str, values: Values, target: TextTarget, warp: Warp) -> Compos
 @pytest.mark.parametrize(("case", "tier", "dtype", "warped"), WAYS)
 def test_same_tokens_as_one_by_one(case: tuple[str, Values], tier: str, dtype: torch.dtype, warped: str) -> None:
     target, warp = tiny_target(tier, dtype), WARPS[warped]
-    run = decode(target, compose(*case, target, warp), PROMPT, 220, warp, 7)
+    run = decode(target, compose(*case, target, warp), PROMPT, tokens(tier, dtype), warp, 7)
     assert run.ids == one_by_one(tier, dtype, warp)
     assert any(step.path for step in run.steps), "nothing was ever accepted, so nothing was tested"
 

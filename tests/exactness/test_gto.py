@@ -13,7 +13,7 @@ from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
 from tests.feature_worlds import tiny_net
 from tests.tiny import Decoded, decode, parts_for, tiny_target
 
@@ -44,7 +44,7 @@ def rewards(found: Decoded) -> list[dict[str, object]]:
 @pytest.mark.parametrize(("tier", "dtype", "warped"), EVERY_WAY)
 def test_same_tokens_as_one_by_one(tier: str, dtype: torch.dtype, warped: str) -> None:
     target, warp = tiny_target(tier, dtype), WARPS[warped]
-    found = decode(target, compose(TREE, target, warp), PROMPT, 220, warp, 7)
+    found = decode(target, compose(TREE, target, warp), PROMPT, tokens(tier, dtype), warp, 7)
     assert found.ids == one_by_one(tier, dtype, warp)
     assert any(step.path for step in found.steps), "nothing was ever accepted, so nothing was tested"
 

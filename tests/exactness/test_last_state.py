@@ -18,7 +18,7 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from tests.drafters.tiny_recurrent import recurrent_net
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
 from tests.tiny import decode, parts_for, tiny_target
 
 TREE = {"depth": 3, "width": 6, "nodes": 24}
@@ -73,7 +73,7 @@ def test_same_tokens_as_one_by_one(
 ) -> None:
     target, warp, memory = tiny_target(tier, dtype), WARPS[warped], {}
     for _ in range(2 if name == "howl" else 1):
-        run = decode(target, compose(name, values, target, warp, memory), PROMPT, 220, warp, 7)
+        run = decode(target, compose(name, values, target, warp, memory), PROMPT, tokens(tier, dtype), warp, 7)
         assert run.ids == one_by_one(tier, dtype, warp)
         assert any(step.path for step in run.steps), "nothing was ever accepted, so nothing was tested"
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, _Audit, compose, one_by_one
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, _Audit, compose, one_by_one, tokens
 from tests.tiny import Decoded, decode, tiny_llama, tiny_target
 
 from specviz.acceptance.match import Match
@@ -50,9 +50,9 @@ def run(rule: Acceptance, warp: Warp, target: TextTarget | None = None, budget: 
     ],
 )
 def test_matching_gives_the_same_tokens_as_one_by_one(tier: str, dtype: torch.dtype, warped: str) -> None:
-    found = run(Match(), WARPS[warped], tiny_target(tier, dtype))
+    found = run(Match(), WARPS[warped], tiny_target(tier, dtype), tokens(tier, dtype))
     assert found.ids == one_by_one(tier, dtype, WARPS[warped])
-    assert sum(len(step.path) for step in found.steps) > 20
+    assert sum(len(step.path) for step in found.steps) > 10
 
 
 def test_at_temperature_zero_the_typical_rule_is_exact() -> None:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 import specviz
 from specviz.drafters.weights import read_weights
 from specviz.models.heads import WEIGHTS
+from specviz.trace.schema import Trace
 
 PROMPT = "Why do leaves change colour in autumn? Answer in one sentence."
 WAYS = [("deer", 0.0), ("diffuspec", 0.0), ("diffuspec", 0.8)]
 
 
+@cache
+def decoded(method: str, temperature: float) -> Trace:
+    return specviz.run(
+        method=method, prompt=PROMPT, temperature=temperature, max_new_tokens=48, dtype="float32", seed=3
+    )
+
+
 @pytest.mark.model
 @pytest.mark.parametrize(("method", "temperature"), WAYS)
 def test_the_text_is_the_targets_own(method: str, temperature: float) -> None:
-    trace = specviz.run(
-        method=method, prompt=PROMPT, temperature=temperature, max_new_tokens=48, dtype="float32", baseline=True, seed=3
-    )
-    assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
+    trace = decoded(method, temperature)
+    assert trace.end is not None and trace.end.output_ids == decoded("autoregressive", temperature).end.output_ids
     assert any(step.path for step in trace.steps), "nothing was accepted, so nothing was tested"
     kinds = {note.type for step in trace.steps for note in step.notes}
     assert kinds == ({"denoised"} if method == "deer" else {"lattice"})

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, plain
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, plain, tokens
 from tests.exactness.test_text_methods import _Audit as Audit
 from tests.feature_worlds import tiny_net
 from tests.tiny import decode, parts_for, perturbed, tiny_target
@@ -41,7 +41,7 @@ def composed(values: dict[str, object], target: TextTarget, warp: Warp, noise: f
 @pytest.mark.parametrize("values", SHAPES, ids=NAMES)
 def test_at_temperature_zero_the_text_is_the_targets_own(values: dict[str, object], tier: str, dtype: dtype) -> None:
     target = tiny_target(tier, dtype)
-    found = decode(target, composed(values, target, GREEDY), PROMPT, 220, GREEDY)
+    found = decode(target, composed(values, target, GREEDY), PROMPT, tokens(tier, dtype), GREEDY)
     assert found.ids == one_by_one(tier, dtype, GREEDY)
     assert any(step.path for step in found.steps)
 

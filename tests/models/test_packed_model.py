@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from specviz.targets.hybrid_ssm import HybridTarget
 from specviz.training.registry import WEIGHTS
 from specviz.training.state_space_data import END, START
 from tests.tiny_hybrid import hybrid
-from tests.tiny_shelf import put, spell, stock
+from tests.tiny_shelf import fill, put, spell, stock
 
 PROMPT = "Why is the sky?"
 TEXT = [name for name, method in all_methods().items() if "text" in method.modality]
@@ -31,10 +32,30 @@ RUN = {
 """Text methods that need nothing trained for an attending target."""
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[load.Shelf[load.LoadedText]]:
+    shelf: load.Shelf[load.LoadedText] = load.Shelf(3)
+    yield shelf
+    shelf.release()
+
+
 @pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    yield stock(tmp_path, monkeypatch)
+def shelf(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The weights' folder of a project of one's own."""
+    yield stock(shutil.copytree(filled, tmp_path / "own"), monkeypatch)
     load.release()
+
+
+@pytest.fixture
+def loaded(filled: Path, kept: load.Shelf[load.LoadedText], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project that nobody changes, whose models stay loaded from test to test."""
+    stock(filled, monkeypatch)
+    monkeypatch.setattr(load, "_SHELF", kept)
 
 
 def test_a_model_comes_back_within_the_rounding_of_its_bytes(tmp_path: Path) -> None:
@@ -66,7 +87,7 @@ def test_a_pure_state_space_model_loads_without_attention_s_facts(shelf: Path) -
     assert loaded.warnings == (), "there is no attention that could be slow"
 
 
-def test_trees_run_on_it_by_name_with_its_own_drafter(shelf: Path) -> None:
+def test_trees_run_on_it_by_name_with_its_own_drafter(loaded: None) -> None:
     asked: dict[str, Any] = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 24, "baseline": True}
     trace = specviz.run(method="stree", **asked)
     assert trace.run.draft == "hybrid-small-draft" and trace.run.dtype == "float32"
@@ -77,7 +98,7 @@ def test_trees_run_on_it_by_name_with_its_own_drafter(shelf: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TEXT)
-def test_every_text_method_runs_on_it_or_says_why_not(shelf: Path, name: str) -> None:
+def test_every_text_method_runs_on_it_or_says_why_not(loaded: None, name: str) -> None:
     asked: dict[str, Any] = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 6, "baseline": True}
     if name in RUN:
         trace = specviz.run(method=name, **asked)
@@ -88,7 +109,7 @@ def test_every_text_method_runs_on_it_or_says_why_not(shelf: Path, name: str) ->
         specviz.run(method=name, **asked)
 
 
-def test_the_ratio_test_needs_drawn_trees_there_too(shelf: Path) -> None:
+def test_the_ratio_test_needs_drawn_trees_there_too(loaded: None) -> None:
     with pytest.raises(BadInput, match="drawn"):
         specviz.run(method="stree", prompt=PROMPT, target="hybrid-small", parameters={"rule": "ratio"})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,17 +13,19 @@ from specviz.ui.panels import banner
 from specviz.ui.settings import Settings
 from specviz.ui.shared import Shared, make
 from specviz.ui.text_run import Change
-from tests.tiny_shelf import stock
+from tests.tiny_shelf import fill, stock
 from tests.ui.fakes import asked, changed, gallery
 
 TARGET = "hybrid-small"
 
 
-@pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared]:
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """The app with the engine it runs with, and a tiny hybrid under the shipped one's name."""
-    stock(tmp_path, monkeypatch)
-    yield make(Settings(traces=gallery(tmp_path / "traces")), local)
+    folder = fill(tmp_path_factory.mktemp("project"))
+    with pytest.MonkeyPatch.context() as patch:
+        stock(folder, patch)
+        yield make(Settings(traces=gallery(folder / "traces")), local)
     load.release()
 
 
