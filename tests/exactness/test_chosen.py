@@ -19,7 +19,17 @@ from specviz.growth.choosers import NormalHedge, UpperConfidence
 from specviz.growth.hindsight import expected_length
 from specviz.growth.sampled import Sampled
 from tests.drafters.tiny_arms import arm, compose
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
+from tests.exactness.test_text_methods import (
+    GREEDY,
+    NUCLEUS,
+    PROMPT,
+    WARM,
+    WARPS,
+    _Audit,
+    one_by_one,
+    tokens,
+    until_full,
+)
 from tests.exactness.worlds import World, drawn, exact_law
 from tests.tiny import decode, tiny_target
 
@@ -84,7 +94,7 @@ def test_the_end_of_the_text_ends_the_run(warped: str) -> None:
 def test_a_full_context_ends_the_run_with_the_same_text(name: str, values: dict[str, object], tier: str) -> None:
     target = tiny_target(tier, context=64)
     run = decode(target, compose(name, values, target, GREEDY), PROMPT, 500, GREEDY)
-    alone = plain(target, GREEDY, 500)
+    alone = until_full(tier)
     assert run.outcome.reason == alone.outcome.reason == "context" and run.ids == alone.ids
 
 

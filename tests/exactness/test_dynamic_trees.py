@@ -19,7 +19,17 @@ from specviz.growth.depth import BeamMass
 from specviz.growth.dynamic import Dynamic, Paying
 from specviz.targets.text import TextTarget
 from tests.exactness.foreseeing import Foreseer
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
+from tests.exactness.test_text_methods import (
+    EVERY_WAY,
+    GREEDY,
+    PROMPT,
+    WARM,
+    WARPS,
+    _Audit,
+    one_by_one,
+    tokens,
+    until_full,
+)
 from tests.exactness.worlds import World, context, drawn, exact_law, rebuilt, share
 from tests.tiny import decode, tiny_target
 
@@ -88,7 +98,7 @@ def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
 def test_a_full_context_ends_the_run_with_the_same_text(growth: str, tier: str) -> None:
     target = tiny_target(tier, context=64)
     run = decode(target, composed(target, GROWTHS[growth]()), PROMPT, 500, GREEDY)
-    alone = plain(target, GREEDY, 500)
+    alone = until_full(tier)
     assert run.outcome.reason == alone.outcome.reason == "context"
     assert run.ids == alone.ids
 

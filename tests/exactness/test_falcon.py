@@ -18,7 +18,7 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from tests.drafters.tiny_blocks import block_net
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain
+from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, until_full
 from tests.exactness.worlds import World, drawn, exact_law
 from tests.tiny import decode, parts_for, tiny_target
 
@@ -137,7 +137,7 @@ def test_shortest_prompts(prompt: list[int]) -> None:
 def test_a_full_context_ends_the_run_with_the_same_text(tier: str) -> None:
     target = tiny_target(tier, context=64)
     run = decode(target, compose("four forwards", target, GREEDY), PROMPT, 500, GREEDY)
-    alone = plain(target, GREEDY, 500)
+    alone = until_full(tier)
     assert run.outcome.reason == alone.outcome.reason == "context"
     assert run.ids == alone.ids
 

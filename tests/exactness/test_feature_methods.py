@@ -15,7 +15,17 @@ from specviz.methods.parameters import build
 from specviz.methods.parts import TREES
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
+from tests.exactness.test_text_methods import (
+    EVERY_WAY,
+    GREEDY,
+    PROMPT,
+    WARM,
+    WARPS,
+    _Audit,
+    one_by_one,
+    tokens,
+    until_full,
+)
 from tests.feature_worlds import tiny_net
 from tests.tiny import decode, parts_for, tiny_target
 
@@ -78,13 +88,13 @@ def test_the_budget_may_end_anywhere(name: str, values: Values, budget: int) -> 
 @pytest.mark.parametrize(("name", "values"), TOKEN_EXACT[:3])
 def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, values: Values) -> None:
     target = tiny_target()
-    whole = decode(target, compose(name, values, target, GREEDY), PROMPT, 160, GREEDY)
+    whole = decode(target, compose(name, values, target, GREEDY), PROMPT, 80, GREEDY)
     drafted, place = [], 0
     for step in whole.steps:
         drafted += range(place, place + len(step.path))
         place += len(step.emitted)
     ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
-    run = decode(tiny_target(eos=[ending]), compose(name, values, target, GREEDY), PROMPT, 160, GREEDY)
+    run = decode(tiny_target(eos=[ending]), compose(name, values, target, GREEDY), PROMPT, 80, GREEDY)
     assert run.ids == whole.ids[: whole.ids.index(ending) + 1]
     assert (run.outcome.reason, run.steps[-1].bonus) == ("eos", None)
 
@@ -94,7 +104,7 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, value
 def test_a_full_context_ends_the_run_with_the_same_text(name: str, values: Values, tier: str) -> None:
     target = tiny_target(tier, context=64)
     run = decode(target, compose(name, values, target, GREEDY), PROMPT, 500, GREEDY)
-    alone = plain(target, GREEDY, 500)
+    alone = until_full(tier)
     assert run.outcome.reason == alone.outcome.reason == "context"
     assert run.ids == alone.ids
 

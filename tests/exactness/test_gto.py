@@ -13,7 +13,17 @@ from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
+from tests.exactness.test_text_methods import (
+    EVERY_WAY,
+    GREEDY,
+    PROMPT,
+    WARM,
+    WARPS,
+    _Audit,
+    one_by_one,
+    tokens,
+    until_full,
+)
 from tests.feature_worlds import tiny_net
 from tests.tiny import Decoded, decode, parts_for, tiny_target
 
@@ -74,14 +84,14 @@ def test_the_budget_may_end_anywhere(values: dict[str, object], budget: int) -> 
 
 @pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
 def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(values: dict[str, object]) -> None:
-    whole = run(values, GREEDY, 160)
+    whole = run(values, GREEDY, 80)
     drafted, place = [], 0
     for step in whole.steps:
         drafted += range(place, place + len(step.path))
         place += len(step.emitted)
     ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
     target = tiny_target(eos=[ending])
-    found = decode(target, compose(values, target, GREEDY), PROMPT, 160, GREEDY, 7)
+    found = decode(target, compose(values, target, GREEDY), PROMPT, 80, GREEDY, 7)
     assert found.ids == whole.ids[: whole.ids.index(ending) + 1]
     assert (found.outcome.reason, found.steps[-1].bonus) == ("eos", None)
 
@@ -89,7 +99,7 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(values: dict[str
 @pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
 def test_a_full_context_ends_the_run_with_the_same_text(values: dict[str, object]) -> None:
     target = tiny_target(context=64)
-    found, alone = decode(target, compose(values, target, GREEDY), PROMPT, 500, GREEDY), plain(target, GREEDY, 500)
+    found, alone = decode(target, compose(values, target, GREEDY), PROMPT, 500, GREEDY), until_full("eager")
     assert found.outcome.reason == alone.outcome.reason == "context"
     assert found.ids == alone.ids
 

@@ -22,6 +22,8 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import EXTRA, Noise, Warp
 from specviz.growth.window import Window
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
 from specviz.preparing.image import CodeText
 from tests.exactness.enumerated import Tables
 from tests.image_worlds import WARM, World, plain_rows
@@ -172,8 +174,10 @@ def chance_of(counts: Tensor, law: Tensor) -> float:
 @pytest.mark.parametrize("fill", ["repeat", "random"])
 def test_hundreds_of_runs_of_the_engine_follow_the_targets_law(fill: str) -> None:
     world, counts, redrawn = World(2.0, 6, CODES), Counter[tuple[int, ...]](), 0
+    parts, method = world.parts(WARM), get("speculative_jacobi")
+    values = build(method.parameters, {"window": 3, "fill": fill}, method.name)
     for seed in range(RUNS):
-        composition = world.compose("speculative_jacobi", {"window": 3, "fill": fill}, WARM)
+        composition = method.compose(values, parts)
         recorder = Recorder(CodeText(world.loaded), "path", (6, 6))
         run = Decoding(world.target, composition, world.prompt, WARM, Noise(seed), LENGTH, recorder)
         steps = list(run.steps())

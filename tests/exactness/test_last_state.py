@@ -18,7 +18,17 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from tests.drafters.tiny_recurrent import recurrent_net
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, plain, tokens
+from tests.exactness.test_text_methods import (
+    EVERY_WAY,
+    GREEDY,
+    PROMPT,
+    WARM,
+    WARPS,
+    _Audit,
+    one_by_one,
+    tokens,
+    until_full,
+)
 from tests.tiny import decode, parts_for, tiny_target
 
 TREE = {"depth": 3, "width": 6, "nodes": 24}
@@ -174,7 +184,7 @@ def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
 def test_a_full_context_ends_the_run_with_the_same_text(name: str, values: dict[str, object], tier: str) -> None:
     target = tiny_target(tier, context=64)
     run = decode(target, compose(name, values, target, GREEDY), PROMPT, 500, GREEDY)
-    alone = plain(target, GREEDY, 500)
+    alone = until_full(tier)
     assert run.outcome.reason == alone.outcome.reason == "context"
     assert run.ids == alone.ids
 

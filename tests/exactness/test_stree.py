@@ -108,13 +108,13 @@ def test_the_budget_may_end_anywhere(budget: int) -> None:
 
 def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
     found, draft = models("hybrid")
-    whole = run(BEAM, (found, draft), GREEDY, 160)
+    whole = run(BEAM, (found, draft), GREEDY, 80)
     drafted, place = [], 0
     for step in whole.steps:
         drafted += range(place, place + len(step.path))
         place += len(step.emitted)
     ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
-    ended = run(BEAM, (target(found.model, [ending]), draft), GREEDY, 160)
+    ended = run(BEAM, (target(found.model, [ending]), draft), GREEDY, 80)
     assert ended.ids == whole.ids[: whole.ids.index(ending) + 1]
     assert ended.outcome.reason == "eos"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, plain, tokens
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, tokens, until_full
 from tests.exactness.test_text_methods import _Audit as Audit
 from tests.feature_worlds import tiny_net
 from tests.tiny import decode, parts_for, perturbed, tiny_target
@@ -84,7 +84,7 @@ def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
 @pytest.mark.parametrize("values", SHAPES, ids=NAMES)
 def test_a_full_context_ends_the_run_with_the_same_text(values: dict[str, object], tier: str) -> None:
     target = tiny_target(tier, context=64)
-    found, alone = decode(target, composed(values, target, GREEDY), PROMPT, 500, GREEDY), plain(target, GREEDY, 500)
+    found, alone = decode(target, composed(values, target, GREEDY), PROMPT, 500, GREEDY), until_full(tier)
     assert found.outcome.reason == alone.outcome.reason == "context"
     assert found.ids == alone.ids
 
