@@ -20,7 +20,7 @@ PROMPTS = ("Repeat after me: one, two, three, four, five.", "Say yes.", "Count: 
 
 @pytest.mark.model
 def test_traces_of_a_batch_are_those_of_the_single_runs_and_valid_files() -> None:
-    asked = {"method": "reader", "max_new_tokens": 14, "dtype": "float64", "parameters": {"nodes": 12}}
+    asked = {"method": "reader", "max_new_tokens": 10, "dtype": "float64", "parameters": {"nodes": 12}}
     ready = [prepare(Request(prompt=prompt, seed=seed, **asked), Memory()) for seed, prompt in enumerate(PROMPTS)]
     found = batch.traces(ready, every=2)
     for seed, (prompt, trace) in enumerate(zip(PROMPTS, found, strict=True)):
@@ -49,7 +49,7 @@ def test_runs_on_different_targets_are_no_batch() -> None:
 @pytest.mark.model
 @pytest.mark.parametrize("hard", [False, True])
 def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"method": "reader", "max_new_tokens": 14, "dtype": "float64", "parameters": {"nodes": 12, "drafter": "none"}}
+    asked = {"method": "reader", "max_new_tokens": 14, "dtype": "float32", "parameters": {"nodes": 12, "drafter": "none"}}
     ready = [prepare(Request(prompt=prompt, **asked), Memory()) for prompt in PROMPTS[:2]]
     cancel, played, play = threading.Event(), [0], InStep._play
 
