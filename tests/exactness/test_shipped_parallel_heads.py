@@ -71,7 +71,7 @@ def test_leaves_first_is_true_to_the_target_at_temperature_zero() -> None:
 @pytest.mark.model
 @pytest.mark.parametrize("heat", [0.0, 1.0])
 def test_two_levels_a_forward_write_the_targets_own_text_in_fewer_passes(heat: float) -> None:
-    trace = decoded("falcon", heat)
+    trace = decoded("falcon", heat, nodes=24)  # by itself it grows what pays here, which is little on a busy machine
     assert same_text(trace)
     assert trace.end is not None
     assert trace.end.metrics["tau"] > (1.2 if heat == 0 else 1.05)
