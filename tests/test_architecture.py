@@ -64,7 +64,7 @@ NEVER = [
 ]
 PAPERS = frozenset("medusa eagle eagle2 eagle3 lantern hivis polybasic easyspec stree diffuspec deer owl".split())
 NOT_PAPERS = frozenset(
-    {"__init__", "registry", "parameters", "parts", "autoregressive", "speculative_sampling", "traversal"}
+    {"__init__", "registry", "parameters", "parts", "confident", "autoregressive", "speculative_sampling", "traversal"}
 )
 
 

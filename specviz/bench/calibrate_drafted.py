@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from specviz.bench import chain
+from specviz.bench import calibrate_depth, chain
 from specviz.bench.prompts import CALIBRATION
 from specviz.growth.calibrated import from_counts
 from specviz.growth.depth import CalibratedDepth
@@ -125,4 +125,6 @@ def _decoded(method: str, parameters: dict[str, Any], target: str, tokens: int) 
         yield list(ready.decoding(ready.compose(), 0, "tree", threading.Event()).steps())
 
 
-RUNS: dict[str, Callable[..., Path]] = {"eagle": eagle, "ddd": ddd, "polybasic": chain.calibrate}
+RUNS: dict[str, Callable[..., Path]] = {
+    "eagle": eagle, "ddd": ddd, "polybasic": chain.calibrate, **calibrate_depth.RUNS
+}  # fmt: skip

@@ -9,9 +9,9 @@ The choice looks at the drafter alone, so every child is certain, and no law goe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy
 import torch
@@ -165,12 +165,12 @@ class Dynamic:
     ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. With ``cooled`` chances are read off the
     drafter's law at the run's temperature, but never at a lower one than this: a drafter that learned the target's law
     says how often the target would draw a token, which is less often than its most likely one is the target's too. 0
-    reads them off the law as it is, as published.
+    reads them off the law as it is, as published. ``chosen`` are the facts of a depth that nobody stated, for the story.
     """
 
     def __init__(
         self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: Pays | None = None,
-        cooled: float = 0.0,
+        cooled: float = 0.0, chosen: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         if not nodes and pays is None:
             raise ValueError("a tree of no given size needs somebody who says what pays")
@@ -180,6 +180,7 @@ class Dynamic:
         self.stop = stop
         self.pays = pays
         self.cooled = cooled
+        self.chosen = chosen
 
     def grow(self, drafter: Ranking, context: Context) -> Draft:
         found, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.room - 1), False
@@ -213,6 +214,7 @@ class Dynamic:
             "value": [found.values[node] for node in shown],
             "kept": 1 + len(kept),
             "considered": len(found.tokens) - 1,
+            **({"depth": dict(self.chosen)} if self.chosen else {}),
         }
         notes = [Note("growth", data), *drafter.story(())]
         if self.stop is not None and len(found.beams) > 1:

@@ -61,11 +61,12 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.drafters.feature_drafter import FeatureDrafter
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.dynamic import Dynamic, Paying
+    from specviz.growth.dynamic import Dynamic
+    from specviz.methods.confident import paying
 
     network = parts.heads(parameters.drafter)
     stop, warnings = _stop(parameters, parts)
-    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+    pays = None if parameters.nodes else paying(parts, network, parameters.width)
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays)
     controller = Steady(FeatureDrafter(network), growth)
     return Composition(controller, Match(), network.config.taps, parameters.drafter, warnings)

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 class Parameters:
     """The paper's values for a 7B target are depth 6, width 10 and 59 nodes (60 with the root)."""
 
-    depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 6.", "levels")
+    depth: int = number(
+        0, 0, 12,
+        "Deepest level, and drafter forwards a round; 0 goes as deep as pays on this machine where the heads were calibrated "
+        "on the target, else 4. The paper's value is 6.",
+        "levels",
+    )  # fmt: skip
     width: int = number(
         6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes"
     )
@@ -63,11 +68,10 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.drafters.visual import AllRows
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.dynamic import Dynamic, Paying
+    from specviz.methods.confident import confident_tree
 
     network = parts.heads("eagle")
-    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
-    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    growth = confident_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
     acceptance = Match() if parameters.rule == "match" else Rejection()
     taps = network.config.taps
     if parts.picture is None:

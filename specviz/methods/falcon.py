@@ -71,12 +71,13 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import shape_from_counts
     from specviz.growth.block import Blocks, Ranked, by_forwards
-    from specviz.growth.dynamic import Dynamic, Paying
+    from specviz.growth.dynamic import Dynamic
     from specviz.growth.sampled import Sampled
+    from specviz.methods.confident import paying
 
     network = parts.heads("falcon")
     block, depth = network.block, parameters.forwards * network.block
-    pays = None if parameters.nodes else by_forwards(Paying.on(parts.cost_curve(), parts.target.tier), block)
+    pays = None if parameters.nodes else by_forwards(paying(parts, network, parameters.width), block)
     growths = {
         "fitted": Dynamic(depth, parameters.width, parameters.nodes, pays=pays),
         "published": Ranked(shape_from_counts(PUBLISHED)),

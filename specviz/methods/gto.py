@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 class Parameters:
     """The paper's values for an 8B target are depth 7, width 10 and 59 nodes (60 with the root)."""
 
-    depth: int = number(5, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 7.", "levels")
+    depth: int = number(
+        0, 0, 12,
+        "Deepest level, and drafter forwards a round; 0 goes as deep as pays on this machine where the heads were calibrated "
+        "on the target, else 5. The paper's value is 7.",
+        "levels",
+    )  # fmt: skip
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
     nodes: int = number(
         0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes"
@@ -61,11 +66,10 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.engine.alongside import Alongside
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.dynamic import Dynamic, Paying
+    from specviz.methods.confident import confident_tree
 
     network = parts.heads("gto")
-    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
-    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    growth = confident_tree(parameters, parts, network, "gto", "gto", usual=5)
     after, taps = Steady(FeatureDrafter(network), growth), network.config.taps
     if not parameters.compare:
         return Composition(after, Rewarded(Match()), taps, draft_name="gto")

@@ -9,7 +9,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from specviz.trace.schema import ACCEPTED, PRUNED, REJECTED, RELAXED, RESAMPLED, Step, Trace
-from specviz.views.notes import story
+from specviz.views.notes import Story, story
 from specviz.views.theme import MONO, Theme, axis, count, figure, number, safe, theme_of, visible
 
 _WIDTH, _HEIGHT = 1000, 520
@@ -26,7 +26,7 @@ def growth(trace: Trace, index: int, theme: str = "light") -> go.Figure:
     beams = note.levels("beams", len(step.nodes))
     kept = [node for node, one in enumerate(step.nodes) if node and one.status != PRUNED]
     considered = max(note.whole("considered"), len(step.nodes) - 1)
-    made = figure(look, *_headline(step, len(kept), considered), width=_WIDTH, height=_HEIGHT, key=True)
+    made = figure(look, *_headline(step, len(kept), considered, note), width=_WIDTH, height=_HEIGHT, key=True)
     high = [round(max(min(value, 0.0), -60.0) / math.log(10), 3) for value in values]
     across = _across(step, high)
     _edges(made, look, step, across, high)
@@ -43,13 +43,27 @@ def growth(trace: Trace, index: int, theme: str = "light") -> go.Figure:
     return made
 
 
-def _headline(step: Step, kept: int, considered: int) -> tuple[str, str]:
+def _headline(step: Step, kept: int, considered: int, note: Story) -> tuple[str, str]:
     name = f"Step {step.index + 1}"
     if not considered:
         return f"{name} · nothing was drafted", "the drafter offered no candidate, so there was no tree to grow"
     title = f"{name} · {count(considered, 'candidate')}, {kept} sent, {len(step.path)} accepted"
     said = "expand: ringed tokens, the beam, are grown further; rerank: the best of all candidates go to the target"
-    return title, said
+    return title, _chosen(note) or said
+
+
+def _chosen(note: Story) -> str:
+    """Why trees are as deep as they are, where nobody stated a depth; nothing where somebody did."""
+    depth = note.part("depth")
+    if depth is None:
+        return ""
+    levels = count(depth.whole("levels"), "level")
+    if depth.maybe_number("gain") is None:
+        return f"at most {levels}: the usual depth, as nobody measured what others bring with this drafter"
+    return (
+        f"at most {levels}: what pays most here by the calibration, foretold τ {number(depth.number('tau'))} and "
+        f"{number(depth.number('gain'))}×, a forward at {number(depth.number('forward'))} of a pass"
+    )
 
 
 def _across(step: Step, high: Sequence[float]) -> list[float]:

@@ -13,7 +13,19 @@ const growth = (() => {
     const levels = Math.max(1, ...marks.map((node) => node.depth));
     const lowest = Math.min(-1, ...marks.map((node) => value[node.id] || 0));
     const considered = study.number(note.considered) || marks.length - 1;
-    return { value, beams, marks, kept, cut, levels, lowest, considered };
+    return { value, beams, marks, kept, cut, levels, lowest, considered, chosen: chosen(note.depth) };
+  }
+
+  /** Why trees are as deep as they are, where nobody stated a depth. */
+  function chosen(depth) {
+    const levels = depth && study.number(depth.levels);
+    if (!levels) return "";
+    const gain = study.number(depth.gain);
+    const most = words.count(levels, "level");
+    return gain === null
+      ? ` Trees have at most ${most}, the usual depth: nobody measured what others bring with this drafter.`
+      : ` Trees have at most ${most}: by the calibration and by what forwards and passes cost here that pays most, ` +
+          `${gain.toFixed(2)} times the target alone.`;
   }
 
   function moments(told, step) {
@@ -27,7 +39,7 @@ const growth = (() => {
   }
 
   function sentence(told, step, moment) {
-    const { beams, marks, kept, considered } = told;
+    const { beams, marks, kept, considered, levels } = told;
     const dropped = considered - kept.length;
     if (moment.key === "rerank") {
       return (
@@ -45,7 +57,8 @@ const growth = (() => {
         ? "the last committed token"
         : `the ${words.count(grown, "ringed token")} of level ${moment.level - 1}`;
     const next = beams[moment.level] ? beams[moment.level].size : 0;
-    const on = next ? `The best ${next} are ringed: they alone are grown further.` : "Here the growing ends.";
+    const deeper = next && moment.level < levels;
+    const on = deeper ? `The best ${next} are ringed: they alone are grown further.` : `Here the growing ends.${told.chosen}`;
     return `The drafter continues ${from}: ${words.count(born, "candidate")} shown. ${on}`;
   }
 
