@@ -40,3 +40,20 @@ def test_a_light_beam_is_told_as_the_quantile_that_it_was(node: Evaluate) -> Non
     text, _ = drawn(node, "mass", MASS | {"below": [0.02, 0.217, 0.7]})
     assert "In the calibration 22 % of the beams at this level held less." in text
     assert "calibration" not in drawn(node, "mass", MASS)[0], "older traces do not say"
+
+
+GROWTH = {
+    "beams": [[0], [1, 2], [3, 4]], "value": [0, -0.2, -1.9, -0.7, -1.4, -2.6, -4.2], "kept": 6, "considered": 9,
+}  # fmt: skip
+
+
+def test_growth_says_why_trees_are_as_deep_as_they_are_where_nobody_stated_it(node: Evaluate) -> None:
+    def told(depth: object) -> str:
+        return drawn(node, "growth", GROWTH | {"depth": depth})[0]
+
+    chosen = told({"levels": 2, "nodes": 8, "tau": 1.8, "gain": 1.152, "forward": 0.1})
+    assert "Trees have at most 2 levels" in chosen and "1.15 times the target alone" in chosen
+    assert "at most 4 levels, the usual depth" in told({"levels": 4})
+    assert "go to the target" in drawn(node, "growth", GROWTH)[0], "the moment the story opens at"
+    for nothing in (None, {"levels": "many"}, 3):
+        assert "at most" not in told(nothing)

@@ -44,6 +44,16 @@ def test_growth_rings_the_beam_and_draws_the_cut_below_what_was_kept() -> None:
     assert any("q 0.800, path 0.82" in one for one in hovers(figure))
 
 
+def test_growth_says_why_trees_are_as_deep_as_they_are_where_nobody_stated_it() -> None:
+    def said(depth: object) -> str:
+        return views.growth(noted("growth", DATA["growth"] | {"depth": depth}), 0).layout.title.subtitle.text
+
+    chosen = said({"levels": 2, "nodes": 8, "tau": 1.77, "gain": 1.152, "forward": 0.09})
+    assert "at most 2 levels: what pays most here" in chosen and "τ 1.77 and 1.15×" in chosen and "0.09 of a pass" in chosen
+    assert "at most 4 levels: the usual depth" in said({"levels": 4})
+    assert said(None) == views.growth(noted("growth"), 0).layout.title.subtitle.text
+
+
 def test_growth_without_a_draft_says_so() -> None:
     nothing = with_note(SILENT, "growth", {"beams": [[0]], "value": [0], "kept": 1, "considered": 0})
     assert "nothing was drafted" in views.growth(trace(nothing), 0).layout.title.text

@@ -44,7 +44,7 @@ const growth = (() => {
     if (moment.key === "rerank") {
       return (
         `All ${considered} candidates compete by the probability of their whole path. The best ${kept.length} lie above ` +
-        `the line and go to the target; ${words.count(dropped, "candidate")} ${dropped === 1 ? "is" : "are"} pruned.`
+        `the line and go to the target; ${words.count(dropped, "candidate")} ${dropped === 1 ? "is" : "are"} pruned.${told.chosen}`
       );
     }
     if (moment.key === "verdict") {
@@ -58,7 +58,7 @@ const growth = (() => {
         : `the ${words.count(grown, "ringed token")} of level ${moment.level - 1}`;
     const next = beams[moment.level] ? beams[moment.level].size : 0;
     const deeper = next && moment.level < levels;
-    const on = deeper ? `The best ${next} are ringed: they alone are grown further.` : `Here the growing ends.${told.chosen}`;
+    const on = deeper ? `The best ${next} are ringed: they alone are grown further.` : "Here the growing ends.";
     return `The drafter continues ${from}: ${words.count(born, "candidate")} shown. ${on}`;
   }
 

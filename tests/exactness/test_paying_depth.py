@@ -1,0 +1,129 @@
+"""A depth that nobody stated: chosen from the measured profile for the heads it was made with, the usual one for others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.drafters import forward_cost as measuring
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.interfaces import Composition
+from specviz.growth.depth_profile import DepthProfile
+from specviz.methods import parts as methods_parts
+from specviz.methods.parameters import build, describe
+from specviz.methods.registry import all_methods
+from tests.drafters.tiny_blocks import block_net
+from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
+from tests.feature_worlds import tiny_net
+from tests.tiny import decode, parts_for, tiny_target
+
+HEADS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
+USUAL = {"eagle2": 4, "eagle3": 5, "gto": 5}
+COLD = tuple((1.5 + 0.3 * depth, 1.6 + 0.4 * depth) for depth in range(8))
+WARM_ROWS = tuple((1.3, 1.4) for _ in range(8))
+SIZES = (2, 16)
+CHEAP, DEAR = 0.001, 30.0
+"""Milliseconds of a drafter forward, where a pass of one token takes ten."""
+
+
+@pytest.fixture
+def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Composes a method with profiles for the tiny target, and a forward that takes as long as is said."""
+    monkeypatch.setattr(methods_parts, "TREES", tmp_path)
+    target = tiny_target()
+    for name, kind in HEADS.items():
+        DepthProfile(kind, target.name, 6, SIZES, {0.0: COLD, 1.0: WARM_ROWS}).save(tmp_path / f"{name}.json")
+
+    def made(name: str, values: dict[str, object], warp: Any = GREEDY, forward: float = CHEAP, **more: object) -> Composition:
+        monkeypatch.setattr(measuring, "forward_cost", lambda network, rows: forward * rows / 6)
+        parts = replace(
+            parts_for(target, warp), heads=lambda kind: FeatureStepper(tiny_net(target.model, kind != "eagle", 40)), **more
+        )
+        method = all_methods()[name]
+        return method.compose(build(method.parameters, values, name), parts)
+
+    return made
+
+
+def depth(composition: Composition) -> int:
+    return composition.controller.growth.depth  # type: ignore[attr-defined]
+
+
+def pays(composition: Composition) -> Any:
+    return composition.controller.growth.pays  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_cheap_forwards_go_deep_and_dear_ones_do_not(name: str, compose: Any) -> None:
+    assert depth(compose(name, {})) == 8
+    assert depth(compose(name, {}, forward=DEAR)) == 1
+    assert depth(compose(name, {}, WARM)) == 1, "where deeper levels bring nothing"
+    chosen = compose(name, {}).controller.growth.chosen
+    assert (chosen["levels"], chosen["nodes"]) == (8, 16)
+    assert chosen["tau"] == COLD[7][1] and chosen["gain"] > 1
+    json.dumps(chosen)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_stated_depth_is_taken_as_stated(name: str, compose: Any) -> None:
+    for values in ({"depth": 3}, {"depth": 3, "nodes": 9}):
+        found = compose(name, values, forward=DEAR).controller.growth
+        assert (found.depth, found.chosen) == (3, None)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_nobody_measured_take_the_usual_depth_and_say_so(name: str, compose: Any) -> None:
+    found = compose(name, {}, own_heads=False, draft_name="some/heads").controller.growth
+    assert (found.depth, found.chosen) == (USUAL[name], {"levels": USUAL[name]})
+    said = {one.name: one.bounds.help for one in describe(all_methods()[name].parameters)}["depth"]
+    assert f"else {USUAL[name]}." in said
+
+
+def test_another_target_takes_the_usual_depth(compose: Any, tmp_path: Path) -> None:
+    one = DepthProfile.load(tmp_path / "eagle2.json")
+    replace(one, target="another").save(tmp_path / "eagle2.json")
+    assert depth(compose("eagle2", {})) == 4
+
+
+def test_a_stated_size_is_weighed_and_kept(compose: Any) -> None:
+    found = compose("eagle3", {"nodes": 2}, forward=2.0).controller.growth
+    assert (found.nodes, found.chosen["nodes"]) == (2, 2)
+
+
+@pytest.mark.parametrize(("name", "values"), [*((name, {"depth": 4}) for name in HEADS), ("ddd", {})])
+def test_the_measured_forward_sizes_the_trees(name: str, values: dict[str, object], compose: Any) -> None:
+    if name == "ddd":
+        values = {"threshold": "own"}
+    assert pays(compose(name, values, forward=2.5)).forward == pytest.approx(2.5)
+    assert pays(compose(name, {**values, "width": 3}, forward=2.5)).forward == pytest.approx(1.25), "a beam of three"
+    assert pays(compose(name, {**values, "nodes": 5})) is None
+
+
+def test_a_guided_picture_pays_for_two_rows_a_node(compose: Any) -> None:
+    assert pays(compose("eagle2", {"depth": 2}, forward=2.5, guidance=(3.0, (1, 2)))).forward == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
+def test_the_text_is_the_targets_own(name: str, warp: Any, compose: Any) -> None:
+    run = decode(tiny_target(), compose(name, {}, warp, forward=0.3), PROMPT, 40, warp, 7)
+    assert run.ids == one_by_one("eager", torch.float64, warp)[:40]
+    for step in run.steps:
+        told = next(note.data for note in step.notes if note.type == "growth")
+        assert max(step.depths) <= told["depth"]["levels"]
+
+
+def test_a_forward_of_two_levels_is_measured_too(compose: Any) -> None:
+    def falcon(**values: object) -> Any:
+        composition = compose("falcon", values, forward=2.5, heads=lambda kind: block_net(tiny_target()))
+        return composition.controller.growth.growth.pays
+
+    sure = [0.9, 0.81]
+    assert falcon(nodes=3) is None
+    assert falcon(width=6)(sure, 2) == 2
+    assert falcon(width=6)([0.05], 2) == 0, "not worth a row"
