@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "run": BELOW_RUN | {"preparing"},
     "views": frozenset({"errors", "trace"}),
     "viewer": frozenset({"errors", "trace"}),
-    "bench": ALL - {"viewer"},
+    "bench": ALL - {"viewer"} | {"training"},  # a proof may teach a toy world before it measures it; never the other way
     "training": ALL - {"viewer"},
     "ui": ALL,
     "commands": ALL | {"bench", "training"},

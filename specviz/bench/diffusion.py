@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from specviz.bench import synthetic_code
 from specviz.bench.gather import Arm, Sample, Samples, gather
 from specviz.bench.measure import Bencher
 from specviz.bench.prompts import KINDS
@@ -44,7 +45,7 @@ WARM = (Arm("deer", "deer"), Arm("diffuspec", "diffuspec"))
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Every row whose methods were asked for (all when ``methods`` is empty)."""
+    """Every row whose methods were asked for (all when ``methods`` is empty); DEER's go with a proof on synthetic code."""
     bench = Bencher(target)
     kinds = list(KINDS)[:: 2 if quick else 1]
     prompts = {kind: KINDS[kind][: QUICK if quick else None] for kind in kinds}
@@ -57,6 +58,8 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
             report.add(row)
     if not methods or "deer" in methods:
         report.add(second_stage(WEIGHTS / "deer.safetensors"))
+        for row in synthetic_code.rows():
+            report.add(row)
 
 
 def _speed(found: Samples, arm: Arm, heat: float) -> Row:

@@ -14,7 +14,7 @@ import torch
 from specviz.bench import diffusion, runner
 from specviz.bench.gather import Sample, Samples
 from specviz.bench.measure import Timed
-from specviz.bench.report import Report
+from specviz.bench.report import Report, Row
 from specviz.drafters.weights import write_weights
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
@@ -129,11 +129,14 @@ class Bench:
 
 def test_what_is_missing_says_how_to_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diffusion, "Bencher", Bench)
+    proof = Row("flatter on synthetic code", 1.1)
+    monkeypatch.setattr(diffusion.synthetic_code, "rows", lambda: [proof])
     report = Report("diffusion", {})
     diffusion.run(report, "tiny", (), quick=True)
     found = {row.name: row for row in report.rows}
     assert found["deer, T = 0"].value is None and "train deer" in found["deer, T = 0"].detail
     assert found["diffuspec, T = 1"].value == pytest.approx(2.0)
+    assert found[proof.name] is proof
     only = Report("diffusion", {})
     diffusion.run(only, "tiny", ("diffuspec",), quick=True)
     assert all("diffuspec" in row.name or "τ" in row.name or "speed" in row.name for row in only.rows)
