@@ -51,16 +51,18 @@ DECAY = 0.01
 @dataclass(frozen=True)
 class Plan:
     """Updates of each training, and the answers there are. ``target`` to ``second`` are of the target, the masked language
-    model, and DEER's two stages; a control spends those of ``second`` on more of the first."""
+    model, and DEER's two stages; a control spends those of ``second`` on more of the first. Of the ``chains`` the last takes
+    about the seconds that the block drafter takes in all, the others a few of them, so that one is as good at the first place.
+    """
 
     hidden: int = 64
     layers: int = 3
     answers: int = 1000
     target: int = 220
-    base: int = 250
-    first: int = 150
-    second: int = 300
-    chain: int = 700
+    base: int = 220
+    first: int = 100
+    second: int = 200
+    chains: tuple[int, ...] = (25, 50, 75, 900)
     seed: int = 0
 
 
@@ -147,8 +149,8 @@ def _answers(model: LlamaForCausalLM, plan: Plan) -> data.Dialogues:
     return data.Dialogues(tokens, starts, prompt, np.zeros(len(turns), np.float32))
 
 
-def chain(made: World, plan: Plan) -> tuple[FeatureNet, float]:
-    """EAGLE's drafter by its own recipe, and the seconds of one core it took."""
+def chain(made: World, plan: Plan, updates: int) -> tuple[FeatureNet, float]:
+    """EAGLE's drafter after so many updates of its own recipe, and the seconds of one core it took."""
     began = time.process_time()
     model, store = made.model, made.store
     embedding, head = model.get_input_embeddings().weight.detach(), model.lm_head.weight.detach()
@@ -160,8 +162,8 @@ def chain(made: World, plan: Plan) -> tuple[FeatureNet, float]:
         net, store, made.training, made.held_out, Optimizer(feature_training.learned(net)), partial(eagle.loss, net), dict
     )  # fmt: skip
     stream = feature_training.batches(store, made.training, settings, 0)
-    for number in range(plan.chain):
-        rate = trainer.rate(settings.peak, number / plan.chain, number)
+    for number in range(updates):
+        rate = trainer.rate(settings.peak, number / updates, number)
         feature_training.update(bench, next(stream), rate, settings)
     feature_training.use_average(bench)
     return net.requires_grad_(False), time.process_time() - began
@@ -195,7 +197,7 @@ def block(made: World, plan: Plan) -> tuple[MaskedLM, Learned]:
 def _masked(made: World, plan: Plan) -> MaskedLM:
     """A fresh network with the weights of an untaught small draft model, read and written by the target's embedding."""
     embedding = made.model.get_input_embeddings().weight.detach()
-    shape = {"draft_vocab": len(WORDS), "width": 64, "layers": 3, "heads": 2, "inner": 128, "window": WINDOW, "theta": 200.0}
+    shape = {"draft_vocab": len(WORDS), "width": 64, "layers": 3, "heads": 2, "inner": 128, "window": WINDOW, "theta": 200}
     start = small_draft.prepare(embedding, MARKERS, made.dialogues, shape, plan.seed, (made.training, made.held_out))
     return masked_lm.from_autoregressive(start.model, WINDOW)
 

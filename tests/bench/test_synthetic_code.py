@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from specviz.bench import synthetic_code
-from specviz.bench.synthetic_code import Curve, Written, block_of, blocks, chain_of, chains, written
+from specviz.bench.synthetic_code import Curve, Drafter, Written, block_of, blocks, chain_of, chains, written
 from specviz.errors import SpecvizError
 from specviz.training import data, programs
 from specviz.training import synthetic_code as learning
 from specviz.training.synthetic_code import MARKERS, Plan, World
 
-TINY = Plan(hidden=32, layers=2, answers=60, target=25, base=6, first=4, second=4, chain=6)
+TINY = Plan(hidden=32, layers=2, answers=40, target=6, base=3, first=2, second=2, chains=(2, 4))
 
 
 @pytest.fixture(name="made", scope="module")
@@ -71,7 +71,7 @@ def test_acceptance_is_by_place_given_that_the_places_before_were_right(made: Wo
 
 
 def test_a_chain_is_begun_where_a_block_is(made: World) -> None:
-    net, seconds = learning.chain(made, TINY)
+    net, seconds = learning.chain(made, TINY, 3)
     found = chains(net, made, 5)
     assert found.reached[0] == blocks(Foreseeing(made, 5), made, 5).reached[0]  # type: ignore[arg-type]
     assert all(one >= other for one, other in zip(found.reached, found.right, strict=True)) and seconds > 0
@@ -91,22 +91,23 @@ def curve(first: float, last: float) -> Curve:
 def test_flatter_means_that_more_of_the_first_place_is_left(
     ours: tuple[float, float], theirs: tuple[float, float], holds: bool
 ) -> None:
-    curves = {"deer": curve(*ours), "chain": curve(*theirs)}
-    row = synthetic_code.flatter(curves, {"deer": 40, "chain": 41}, {"deer": 9, "chain": 8})
+    deer, chain = Drafter("DEER", curve(*ours), 9, 40.0), Drafter("EAGLE", curve(*theirs), 8, 41.0)
+    row = synthetic_code.flatter("a chain", deer, chain)
     assert row.reached is holds
     assert row.value == pytest.approx((ours[1] / ours[0]) / (theirs[1] / theirs[0]), rel=0.01)
-    assert "40 s" in row.detail and "41 s" in row.detail
+    assert "9 weights, 40 s" in row.detail and "8 weights, 41 s" in row.detail
 
 
 def test_the_second_stage_is_told_beside_its_control() -> None:
     curves = {arm: curve(share, 0.5) for arm, share in (("base", 0.4), ("first", 0.5), ("deer", 0.6), ("control", 0.55))}
-    row = synthetic_code.first_place(curves)
-    assert row.value == pytest.approx(1.2) and row.reached and "0.550" in row.detail
-    assert synthetic_code.first_place({**curves, "deer": curve(0.45, 0.5)}).reached is False
+    place, depth = synthetic_code.stages(curves)
+    assert place.value == pytest.approx(1.2) and place.reached and "more of the first stage instead 0.550" in place.detail
+    assert depth.value == pytest.approx(5 / 6, rel=0.01) and depth.reached is False
+    assert synthetic_code.stages({**curves, "deer": curve(0.45, 0.5)})[0].reached is False
 
 
 def test_the_engine_writes_the_targets_own_programs_with_both_drafters(made: World) -> None:
-    net, _ = learning.chain(made, TINY)
+    net, _ = learning.chain(made, TINY, 3)
     model, found = learning.block(made, TINY)
     for composition in (block_of(model), chain_of(net)):
         ran = written(made, composition, 2)
@@ -136,27 +137,31 @@ def test_what_is_kept_out_is_never_seen_and_the_control_begins_where_the_first_s
     monkeypatch.setattr(learning.data, "split", lambda dialogues: (made.training, made.held_out))
     monkeypatch.setattr(data.Dialogues, "of", noted)
     learning.block(made, TINY)
-    learning.chain(made, TINY)
+    learning.chain(made, TINY, 3)
     assert asked and asked <= set(made.training)
     _, second, control = begun
     assert all(torch.equal(second[name], control[name]) for name in second)
     assert any(bool(value.any()) for value in second.values())
 
 
-def test_every_row_comes_with_its_goal(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[object] = []
-    curves = iter([curve(0.5, 0.4), curve(0.6, 0.5), curve(0.8, 0.8), curve(0.65, 0.5)])
-    monkeypatch.setattr(synthetic_code.synthetic_code, "world", lambda plan, folder: ran.append(Path(folder)) or "world")
-    monkeypatch.setattr(synthetic_code.synthetic_code, "chain", lambda made, plan: (torch.nn.Linear(2, 2), 3.0))
-    learned = SimpleNamespace(arms=dict.fromkeys(("base", "first", "deer", "control")), seconds=dict(base=1, first=1, deer=1))
-    monkeypatch.setattr(synthetic_code.synthetic_code, "block", lambda made, plan: (torch.nn.Linear(3, 3), learned))
-    monkeypatch.setattr(synthetic_code.synthetic_code, "use", lambda model, found, arm: model)
-    monkeypatch.setattr(synthetic_code, "blocks", lambda model, made: next(curves))
-    monkeypatch.setattr(synthetic_code, "chains", lambda net, made: curve(0.9, 0.6))
+def test_the_chain_beside_it_is_the_one_that_is_as_good_at_the_first_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[Path] = []
+    toy = synthetic_code.synthetic_code
+    arms = {"base": curve(0.5, 0.4), "first": curve(0.6, 0.5), "deer": curve(0.8, 0.8), "control": curve(0.65, 0.5)}
+    learned = SimpleNamespace(arms=dict.fromkeys(arms), seconds=dict.fromkeys(arms, 1.0))
+    first = {2: 0.4, 3: 0.78, 4: 0.9, 9: 0.95}
+    monkeypatch.setattr(toy, "world", lambda plan, folder: ran.append(Path(folder)))
+    monkeypatch.setattr(toy, "chain", lambda made, plan, updates: (torch.nn.Linear(updates, 1), 3.0))
+    monkeypatch.setattr(toy, "block", lambda made, plan: (torch.nn.Linear(3, 3), learned))
+    monkeypatch.setattr(toy, "use", lambda model, found, arm: arm if arm != "deer" else model)
+    monkeypatch.setattr(synthetic_code, "blocks", lambda model, made: arms.get(model, arms["deer"]))
+    monkeypatch.setattr(synthetic_code, "chains", lambda net, made: curve(first[net.in_features], 0.9 * first[net.in_features]))
     monkeypatch.setattr(synthetic_code, "block_of", lambda model: "deer")
-    monkeypatch.setattr(synthetic_code, "chain_of", lambda net: "chain")
-    monkeypatch.setattr(synthetic_code, "written", lambda made, how: Written(2.0, (1, 12 if how == "deer" else 4)))
-    flat, first, longest = synthetic_code.rows(TINY)
-    assert flat.reached and first.value == pytest.approx(0.8 / 0.6) and longest.value == 12
-    assert "3 s of one core" in flat.detail and "EAGLE τ 2.00, longest 4" in longest.detail
-    assert isinstance(ran[0], Path) and not ran[0].exists(), "nothing stays on disk"
+    monkeypatch.setattr(synthetic_code, "chain_of", lambda net: net.in_features)
+    monkeypatch.setattr(synthetic_code, "written", lambda made, how: Written(2.0, (1, 12 if how == "deer" else how)))
+    alike, long, stage, _, longest = synthetic_code.rows(replace(TINY, chains=(2, 3, 4, 9)))
+    assert "EAGLE after 3 updates 0.780" in alike.detail and alike.value == pytest.approx(1 / 0.9, rel=0.01)
+    assert "EAGLE after 9 updates 0.950" in long.detail, "and the one that learned as long"
+    assert stage.value == pytest.approx(0.8 / 0.6, rel=0.01) and longest.value == 12
+    assert "EAGLE τ 2.00, longest 9" in longest.detail
+    assert ran and not ran[0].exists(), "nothing stays on disk"
