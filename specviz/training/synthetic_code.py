@@ -62,7 +62,7 @@ class Plan:
     base: int = 220
     first: int = 100
     second: int = 200
-    chains: tuple[int, ...] = (25, 50, 75, 900)
+    chains: tuple[int, ...] = (60, 75, 100, 900)
     seed: int = 0
 
 
