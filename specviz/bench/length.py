@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from specviz.bench.measure import Bencher, Timed
 from specviz.bench.report import Report, Row
 from specviz.errors import SpecvizError
-from specviz.trace.lengths import Curve, LengthCurves
+from specviz.trace.lengths import Curve, LengthCurves, measured_on
 
 LENGTHS = (64, 256, 1024, 4096)
 TREE = {"depth": 4, "width": 6, "nodes": 16}
@@ -83,7 +83,7 @@ def run(
     report: Report, target: str, methods: Sequence[str], quick: bool = False, keep: bool = False
 ) -> None:
     """τ of every method by length, on answers of their own and on copies; then what the papers say of them. ``keep`` writes
-    the curves to where the app draws them from."""
+    the curves to where the app draws them from, beside those of methods that were not asked for now."""
     bench = Bencher(target, tokens=TOKENS)
     chosen = [name for name in METHODS if not methods or name in methods]
     found: dict[tuple[str, str], dict[int, float]] = {}
@@ -102,7 +102,8 @@ def run(
         report.add(row)
     if keep:
         loaded = bench.prepared("autoregressive", QUESTIONS[0]).loaded.name
-        report.say(f"Wrote {curves(found, loaded, report.where['date']).save()}.")
+        made = curves(found, loaded, report.where["date"])
+        report.say(f"Wrote {made.after(measured_on(loaded)).save()}.")
 
 
 def curves(found: Mapping[tuple[str, str], Mapping[int, float]], target: str, date: str) -> LengthCurves:

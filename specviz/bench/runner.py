@@ -59,7 +59,8 @@ def run_suite(
     save: bool = False,
 ) -> Report:
     """Measure the suite called ``name``; ``report`` hears each row as it is known. With ``save`` the app's copy of it is
-    written anew. Raises BadInput for unknown names, and where there is nothing whole to save."""
+    written anew, but for methods that were not asked for. Raises BadInput for unknown names, and where there is nothing
+    whole to save."""
     if name not in SUITES:
         raise BadInput(f"There is no suite {name!r}; there are: {', '.join(SUITES)}.")
     unknown = sorted(set(methods) - set(all_methods()) - {"recording", "live"})
@@ -67,8 +68,8 @@ def run_suite(
         raise BadInput(f"There is no method {unknown[0]!r}; there are: {', '.join(all_methods())}.")
     if save and name not in KEEPING:
         raise BadInput(f"The app draws nothing of the suite {name}; --save goes with {', '.join(KEEPING)}.")
-    if save and (short or methods):
-        raise BadInput("--save keeps a whole measurement; leave out --quick and --methods.")
+    if save and short:
+        raise BadInput("--save keeps a whole measurement; leave out --quick.")
     made = Report(name, where(target), say=report)
     (KEEPING if save else SHORT if short else SUITES).get(name, SUITES[name])(made, target, methods)
     return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,15 @@ class LengthCurves:
     def of(self, kind: str) -> list[Curve]:
         """The curves of this kind, in the order they were measured."""
         return [curve for curve in self.curves if curve.kind == kind]
+
+    def after(self, earlier: LengthCurves | None) -> LengthCurves:
+        """These curves behind those of ``earlier`` that were not measured again, where both decoded the same."""
+        alike = ("target", "source", "lengths")
+        if earlier is None or any(getattr(self, name) != getattr(earlier, name) for name in alike):
+            return self
+        again = {(curve.method, curve.kind) for curve in self.curves}
+        older = tuple(curve for curve in earlier.curves if (curve.method, curve.kind) not in again)
+        return replace(self, curves=older + self.curves)
 
     @staticmethod
     def load(path: Path) -> LengthCurves:

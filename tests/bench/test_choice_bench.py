@@ -141,12 +141,15 @@ def test_the_length_suite_keeps_its_curves_where_the_app_draws_them(
         (method, kind) for method in length.METHODS[:-1] for kind in lengths.KINDS
     }
     assert found.curves[0].tau == (1.5, 1.75, 2.0, 2.25) and said[-1].startswith("Wrote ") and "tiny.json" in said[-1]
+    runner.run_suite("length", ["owl"], target="T", report=said.append, save=True)
+    again = lengths.measured_on("tiny")
+    assert again is not None and set(again.curves) == set(found.curves), "the others stay"
+    assert [curve.method for curve in again.curves[-2:]] == ["owl", "owl"]
 
 
-@pytest.mark.parametrize("given", [{"short": True}, {"methods": ["owl"]}])
-def test_only_a_whole_measurement_is_kept(given: dict[str, Any]) -> None:
+def test_only_a_whole_measurement_is_kept() -> None:
     with pytest.raises(BadInput, match="whole measurement"):
-        runner.run_suite("length", save=True, **given)
+        runner.run_suite("length", save=True, short=True)
     with pytest.raises(BadInput, match="draws nothing of the suite quick"):
         runner.run_suite("quick", save=True)
 
