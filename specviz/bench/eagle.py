@@ -31,12 +31,16 @@ STUDIES = (
     Arm("eagle2, 25 nodes", "eagle2", TREE),
     Arm("eagle3, 25 nodes", "eagle3", TREE),
 )
+DDD, PAPERS, FIXED = "ddd, 25 nodes", "ddd, paper's threshold, 25 nodes", "ddd's tree, fixed depth, 25 nodes"
+"""Trees of one size: where what pays may choose it, a tree that stops early is smaller as well, and less of it is accepted."""
+
 GREEDY_STUDIES = (
+    Arm("gto, 25 nodes", "gto", TREE),
     Arm("eagle, chains", "eagle2", CHAIN),
     Arm("eagle3, chains", "eagle3", CHAIN),
-    Arm("ddd, paper's threshold", "ddd", {"threshold": "paper", "levels": "published"}),
+    Arm(DDD, "ddd", {"nodes": 25}),
+    Arm(PAPERS, "ddd", {"threshold": "paper", "levels": "published", "nodes": 25}),
 )
-FIXED = "ddd's tree, fixed depth"
 GOALS = {0.0: (2.0, 3.0), 1.0: (1.6, None)}
 """Least speed-up and τ of the best method by temperature."""
 
@@ -79,10 +83,10 @@ def arms_at(heat: float) -> list[Arm]:
 
 
 def fixed_depth() -> Arm:
-    """The tree of ``ddd`` with its own defaults, but always as deep as it may go."""
+    """The tree of ``ddd`` with its own depth and width, but always as deep as it may go."""
     own = {one.name: one.default for one in describe(all_methods()["ddd"].parameters)}
     return Arm(FIXED, own["drafter"] if own["drafter"] == "eagle3" else "eagle2", {
-        name: own[name] for name in ("depth", "width", "nodes")
+        "depth": own["depth"], "width": own["width"], "nodes": 25,
     })  # fmt: skip
 
 
@@ -129,7 +133,7 @@ def _ordered(found: Samples, where: str) -> list[Row]:
     steps = (
         ("a tree that follows confidence over a fixed one, same drafter", "eagle2, 25 nodes", "eagle"),
         ("EAGLE-3's drafter over EAGLE's, same kind of tree", "eagle3, 25 nodes", "eagle2, 25 nodes"),
-        ("GTO's drafter over EAGLE-3's", "gto", "eagle3"),
+        ("GTO's drafter over EAGLE-3's, same tree", "gto, 25 nodes", "eagle3, 25 nodes"),
     )
     return [
         _versus(found, f"τ: {what}{where}", first, second) for what, first, second in steps if _both(found, first, second)
@@ -168,7 +172,7 @@ def _kept(curve: Sequence[float]) -> float:
 def _depth(found: Samples, where: str) -> list[Row]:
     """Dynamic depth against a fixed one: drafter forwards, τ, time."""
     made: list[Row] = []
-    for label, goals in (("ddd", True), ("ddd, paper's threshold", False)):
+    for label, goals in ((DDD, True), (PAPERS, False)):
         if not _both(found, label, FIXED):
             continue
         forwards = _a_step(found, label, _forwards_of) / _a_step(found, FIXED, _forwards_of)

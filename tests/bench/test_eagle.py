@@ -141,10 +141,10 @@ def test_dynamic_depth_must_save_forwards_without_losing_tokens() -> None:
     fixed = [sample(lengths=[3, 3, 3], forwards=24)]
     saving, losing = [sample(lengths=[3, 3, 3], forwards=15)], [sample(lengths=[2, 2, 3], forwards=15)]
     for ours, kept in ((saving, True), (losing, False)):
-        made = rows_of(Samples({"ddd": ours, eagle.FIXED: fixed}))
-        assert made["ddd: drafter forwards over fixed depth"].value == pytest.approx(15 / 24)
-        assert made["ddd: drafter forwards over fixed depth"].reached
-        assert made["ddd: τ over fixed depth"].reached is kept
+        made = rows_of(Samples({eagle.DDD: ours, eagle.FIXED: fixed}))
+        assert made[f"{eagle.DDD}: drafter forwards over fixed depth"].value == pytest.approx(15 / 24)
+        assert made[f"{eagle.DDD}: drafter forwards over fixed depth"].reached
+        assert made[f"{eagle.DDD}: τ over fixed depth"].reached is kept
 
 
 def test_fixed_depth_is_the_dynamic_ones_own_tree() -> None:
@@ -152,7 +152,14 @@ def test_fixed_depth_is_the_dynamic_ones_own_tree() -> None:
 
     own, fixed = get("ddd").parameters(), eagle.fixed_depth()
     assert fixed.method == "eagle3"
-    assert fixed.parameters == {"depth": own.depth, "width": own.width, "nodes": own.nodes}
+    dynamic = [arm for arm in eagle.arms_at(0.0) if arm.label in (eagle.DDD, eagle.PAPERS)]
+    assert [arm.parameters["nodes"] for arm in dynamic] == [25, 25]
+    assert fixed.parameters == {"depth": own.depth, "width": own.width, "nodes": 25}
+
+
+def test_drafters_are_compared_on_one_tree() -> None:
+    arms = {arm.label: arm.parameters for arm in eagle.arms_at(0.0)}
+    assert arms["gto, 25 nodes"] == arms["eagle3, 25 nodes"] == arms["eagle2, 25 nodes"] == eagle.TREE
 
 
 def test_tokens_a_forward_are_compared() -> None:
