@@ -47,9 +47,9 @@ class Parameters:
     family="features",
     claim="3.16× on average on Vicuna and LLaMA2-Chat, 4 % over EAGLE-2.",
     differs=(
-        "Here, over six prompts, τ is EAGLE-3's 1.85 at depth 5 with 3.3 drafter forwards a step instead of 5, and the run "
-        "1.19 times as fast as the target alone instead of 1.12. The drafter had minutes of training, is seldom sure, and so "
-        "most trees end early."
+        "On trees of 25 nodes, over twelve prompts of six kinds, 3.3 drafter forwards a round do instead of 8, τ is 1.979 instead "
+        "of 1.981, and the run 1.14 times as fast as at fixed depth (the paper's threshold: 5.0, 1.975 and 1.08). Against the "
+        "target alone it is 1.11 times as fast: the drafter had minutes of training and is seldom sure, so most trees end early."
     ),
     paper=Paper("Dynamic Depth Decoding: Faster Speculative Decoding for LLMs", "Brown et al.", 2024, "2409.00142"),
     look_at="The gauge beside each level: it empties as the beam loses mass, and below the line no deeper level is drafted.",

@@ -47,9 +47,9 @@ class Parameters:
     family="features",
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     differs=(
-        "At depth 4 τ is 1.72 here at temperature 0, and the time of four drafter forwards a step eats most of the gain: "
-        "beside a target of 135 million weights they are dear, and the head learned from two thousand dialogues. So by "
-        "default trees are only as deep as pays."
+        "With the fixed tree's 25 nodes τ is 1.84 at temperature 0, over twelve prompts of six kinds, where that has 1.65. "
+        "Beside a target of 135 million weights drafter forwards are dear, and the head learned from two thousand dialogues: "
+        "so by default trees are only as deep as pays, and 1.14 times as fast with τ 1.42 (at temperature 1 1.00× and 1.26)."
     ),
     paper=Paper(
         "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",

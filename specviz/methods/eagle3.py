@@ -43,7 +43,8 @@ class Parameters:
     family="features",
     claim="5.5× and τ 6.6 on Vicuna 13B, 4.4× and τ 6.2 on Llama 3.1 8B, at temperature 0.",
     differs=(
-        "At depth 5 τ is 1.85 here over six prompts, 2.58 on chat and 1.10 on translation, and the gain 1.1×. The head "
+        "With 25 nodes τ is 2.02 at temperature 0 over twelve prompts of six kinds, about 2.5 on chat and 1.2 on translation; "
+        "with trees as deep as pays it is 1.62, and the run 1.16 times as fast (at temperature 1 1.29 and 1.04×). The head "
         "learned from two thousand of the target's dialogues, the paper's from half a million; its acceptance is flat by "
         "depth as the paper's is, at half the height."
     ),
