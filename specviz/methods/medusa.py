@@ -53,7 +53,7 @@ class Parameters:
     family="heads",
     claim="2.2 to 3.6× on Vicuna.",
     differs=(
-        "Here τ is 1.33 at temperature 0 and 1.57 at 1 over twelve prompts, where typical acceptance keeps more than the target's "
+        "Here τ is 1.33 at temperature 0 and 1.57 at 1 on twelve prompts, where typical acceptance keeps more than the target's "
         "law would; the heads had minutes of training on a thousand dialogues."
     ),
     paper=Paper(

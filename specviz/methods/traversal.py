@@ -41,7 +41,7 @@ class Parameters:
     family="judge",
     claim="2 to 6 % more accepted tokens than judging from the root, on the same trees.",
     differs=(
-        "Here τ is 1.89 at temperature 0 and 1.81 at 1 over twelve prompts, with sampled trees of EAGLE-3's drafter, but the time "
+        "Here τ is 1.89 at temperature 0 and 1.81 at 1 on twelve prompts, with sampled trees of EAGLE-3's drafter, but the time "
         "0.7 to 0.8×: five drafter forwards and a wide tree for a head with minutes of training."
     ),
     paper=Paper("Traversal Verification for Speculative Tree Decoding", "Weng et al.", 2025, "2505.12398", "NeurIPS"),
