@@ -7,11 +7,12 @@ target, each with the recipe of what ships. Acceptance at a place, given that th
 a block and a chain begun at every token of answers that were kept out; a run from question to end through the engine, also of
 questions kept out, gives τ and the longest accepted block.
 
-There are two chains to compare with. One learned for as many seconds of one core as all of DEER; it reads the target's own
-features, and in so small a world soon errs so rarely that nothing builds up. The other is one of a few that learned for less:
-the one that is right at the first place about as often as DEER, so that what is compared is the depth and not the skill.
-Of what such a chain loses most goes between places 1 and 2, where its own features first stand for the target's, and little
-builds up after that; a block loses slowly, the further ahead it has to look. The rows show both curves whole.
+There are two chains to compare with. One learned until it hardly errs, in about as many seconds of a core as all of DEER,
+which the rows tell: it reads the target's own features, and in so small a world nothing builds up any more. The other is one
+of a few that learned for less: the one that is right at the first place about as often as DEER, so that what is compared is
+the depth and not the skill. Of what such a chain loses most goes between places 1 and 2, where its own features first stand
+for the target's, and little builds up after that; a block loses slowly, the further ahead it has to look. The rows show both
+curves whole.
 """
 
 from __future__ import annotations
@@ -112,8 +113,16 @@ class Drafter:
 
 
 def rows(plan: Plan | None = None) -> list[Row]:
-    """Everything from the target's training on: two or three minutes of one core."""
-    plan = plan or Plan()
+    """Everything from the target's training on, on one core, so that its seconds can be told: two or three minutes."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _rows(plan or Plan())
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _rows(plan: Plan) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         made = synthetic_code.world(plan, Path(folder))
         eagles = []
@@ -128,7 +137,7 @@ def rows(plan: Plan | None = None) -> list[Row]:
     alike = min(eagles[:-1], key=lambda one: abs(one.curve.shares[0] - deer.curve.shares[0]))
     return [
         flatter("a chain of EAGLE's as good at place 1", deer, alike),
-        flatter("a chain of EAGLE's that learned as long", deer, eagles[-1]),
+        flatter("a chain of EAGLE's that learned to the end", deer, eagles[-1]),
         *stages(curves),
         longest(ran),
     ]
@@ -156,7 +165,7 @@ def stages(curves: dict[str, Curve]) -> list[Row]:
 
 
 def longest(ran: dict[str, Written]) -> Row:
-    """The longest block that the engine accepted, whole or in part, and what the chain that learned as long did."""
+    """The longest block that the engine accepted, whole or in part, and what the chain that learned to the end did."""
     told = "; ".join(f"{name} τ {one.tau:.2f}, longest {max(one.lengths, default=0)}" for name, one in ran.items())
     lengths = ran["DEER"].lengths
     return Row(NAME + "longest accepted block", float(max(lengths, default=0)), "tokens", detail=f"of {BLOCK}; {told}")

@@ -39,7 +39,7 @@ class Parameters:
         "token is right in 41 of 100 places (40 after the first stage alone), the second 30 times after a right first, the third "
         "15. So acceptance falls with depth faster than along EAGLE's chains, not more slowly as in the paper, and blocks of 6 "
         "bring τ 1.4 and 0.85 to 0.92×. On synthetic code its blocks fall less than a chain of EAGLE's as good at its start, "
-        "but a chain that learned as long as DEER did hardly errs there, and does not fall at all."
+        "but a chain that learned to the end hardly errs there, and does not fall at all."
     ),
     parameters=Parameters,
     weights=("masked_lm", "deer"),

@@ -51,8 +51,8 @@ DECAY = 0.01
 @dataclass(frozen=True)
 class Plan:
     """Updates of each training, and the answers there are. ``target`` to ``second`` are of the target, the masked language
-    model, and DEER's two stages; a control spends those of ``second`` on more of the first. Of the ``chains`` the last takes
-    about the seconds that the block drafter takes in all, the others a few of them, so that one is as good at the first place.
+    model, and DEER's two stages; a control spends those of ``second`` on more of the first. Of the ``chains`` the last learns
+    until it hardly errs, the others for a few updates, so that one is as good as the block drafter at the first place.
     """
 
     hidden: int = 64

@@ -161,7 +161,7 @@ def test_the_chain_beside_it_is_the_one_that_is_as_good_at_the_first_place(monke
     monkeypatch.setattr(synthetic_code, "written", lambda made, how: Written(2.0, (1, 12 if how == "deer" else how)))
     alike, long, stage, _, longest = synthetic_code.rows(replace(TINY, chains=(2, 3, 4, 9)))
     assert "EAGLE after 3 updates 0.780" in alike.detail and alike.value == pytest.approx(1 / 0.9, rel=0.01)
-    assert "EAGLE after 9 updates 0.950" in long.detail, "and the one that learned as long"
+    assert "EAGLE after 9 updates 0.950" in long.detail, "and the one that learned to the end"
     assert stage.value == pytest.approx(0.8 / 0.6, rel=0.01) and longest.value == 12
     assert "EAGLE τ 2.00, longest 9" in longest.detail
     assert ran and not ran[0].exists(), "nothing stays on disk"
