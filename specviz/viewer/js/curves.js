@@ -22,7 +22,7 @@ const curves = (() => {
       last = Math.max(first + 1, lengths[lengths.length - 1], here.length);
     const most = Math.max(2, here.tokens, ...known.curves.flatMap((curve) => curve.tau));
     const left = 26 * u,
-      top = 20 * u,
+      top = 8 * u,
       high = 110 * u,
       wide = stage.column - left - 22 * u;
     const x = (length) => left + (wide * Math.log(Math.max(first, length) / first)) / Math.log(last / first);
@@ -39,10 +39,11 @@ const curves = (() => {
     const head = `τ ${WORDS[kind]} a text of so many tokens; the ring is this run`;
     const spoken = `${head}. ${known.curves.map((curve) => `${curve.method} ${curve.tau.join(", ")}`).join("; ")}`;
     const ring = disc(x(here.length), y(here.tokens), 6 * u, "sv-cursor");
-    const parts = [text(stage, left, 11 * u, head, { kind: "sv-mute" }), grid, ticks, paths, ring];
     const key = sketch.key(...known.curves.map((curve, at) => [line(-9, 0, 9, 0, look(at)), curve.method]));
     const source = dom.h("p", { class: "sv-mute" }, `Measured ${known.date}: ${known.source}.`);
-    return [sketch.frame(stage.column, top + high + 22 * u, spoken, parts), key, source];
+    // Too long for one line of a phone, so it is a paragraph, which breaks.
+    const title = dom.h("p", { class: "sv-mute" }, head);
+    return [title, sketch.frame(stage.column, top + high + 22 * u, spoken, [grid, ticks, paths, ring]), key, source];
   }
 
   const look = (at) => `sv-curve sv-curve-${at % STYLES}`;
