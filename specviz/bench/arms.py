@@ -28,10 +28,31 @@ STORIES = (
     "Write a story about two friends who build a raft.",
     "Write a short tale about a lamp that is never switched off.",
 )
+COPYING = tuple(
+    f"Copy the following text word for word:\n{text}"
+    for text in (
+        "The old clock in the hall struck seven when the twins came down the stairs. On the kitchen table lay a note, a key and "
+        "two silver coins. Nobody had seen who put them there, but the back door stood open, and wet footprints led across the "
+        "yard to the gate.",
+        "Every autumn the river carries leaves from the mountains down to the sea. The children of the village build small boats "
+        "of bark and paper, write their names on the sails, and let them go from the wooden bridge. Some boats sink at the first "
+        "stone, others travel for days.",
+        "The library moved into the former railway station last spring. Shelves stand where travellers once waited, the "
+        "ticket office is a reading room, and a model of the last steam engine fills the window towards the empty platform.",
+        "Before the storm the fishermen pulled their nets from the water and tied the boats to the harbour wall. The shops "
+        "closed early, the streets were quiet, and only the baker left a lamp in his window, as his father had always done.",
+        "Mara keeps bees on the roof of her house in the middle of the city. In May they fly to the lime trees along the canal, "
+        "in July to the gardens behind the hospital, and in September she carries twelve jars of dark honey down five flights of "
+        "stairs.",
+        "The map showed a road that no longer existed. They followed it for an hour through tall grass, past a broken fence and "
+        "a well without water, until they stood in front of a stone house whose windows had been painted on the wall.",
+    )
+)
+"""Nothing of these can be told by who knows a subject; whoever looks back has it all."""
 STREAM: Mapping[str, tuple[str, ...]] = {
-    "code": CODE, "stories": STORIES, "translation": TRANSLATION, "maths": MATHS
+    "code": CODE, "stories": STORIES, "copy": COPYING, "translation": TRANSLATION, "maths": MATHS
 }  # fmt: skip
-"""The subjects in their order; the stream goes through them twice."""
+"""The subjects, called like their arms, in their order; the stream goes through them twice."""
 CHOOSERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "not_a_bandit": ("not_a_bandit", {}),
     "not_a_bandit, as published": ("not_a_bandit", {"keep": 1.0, "debt": 1000.0}),
@@ -47,13 +68,12 @@ TOKENS = 64
 
 @dataclass
 class Stream:
-    """One method's way through the stream: passes and tokens by subject, and how soon a change was seen, in rounds; of
-    stretches where it never was, how long they are."""
+    """One method's way through the stream: passes and tokens by subject, and after how many rounds each change to a subject
+    was seen, infinity where it never was."""
 
     passes: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
-    noticed: list[int] = field(default_factory=list)
-    unseen: list[int] = field(default_factory=list)
+    seen: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, subject: str, timed: Timed) -> None:
         """One more prompt."""
@@ -93,7 +113,7 @@ def flown(bench: Bencher, method: str, values: dict[str, Any], few: int, heat: f
     watched = method == "not_a_bandit" and "arm" not in values
     for lap in range(2):
         for subject, texts in STREAM.items():
-            rounds, seen = 0, False
+            rounds, seen = 0, math.inf
             for text in texts[lap * few : (lap + 1) * few]:
                 ready = bench.prepared(method, text, heat, memory, parameters=values)
                 timed = bench.once(ready, seed=lap, record="tree" if watched else "off")
@@ -101,10 +121,10 @@ def flown(bench: Bencher, method: str, values: dict[str, Any], few: int, heat: f
                 for step in timed.steps:
                     rounds += 1
                     for note in step.notes:
-                        if note.type == "arms" and not seen:
-                            seen = _sees(note.data, subject)
-                            made.noticed += [rounds] if seen else []
-            made.unseen += [rounds] if watched and not seen else []
+                        if note.type == "arms" and _sees(note.data, subject):
+                            seen = min(seen, rounds)
+            if watched:
+                made.seen.setdefault(subject, []).append(seen)
     return made
 
 
@@ -121,27 +141,29 @@ def rows(fixed: Mapping[str, Stream], chosen: Mapping[str, Stream], heat: float)
     made: list[Row] = []
     regret = {label: _regret(one, fixed[best]) for label, one in chosen.items()}
     for label, value in regret.items():
-        detail = (
-            f"against always {best}; against the best arm of each subject {_against_each(chosen[label], fixed):.1f}"
-        )
+        detail = f"against always {best}; against the best arm of each subject {_against_each(chosen[label], fixed):.1f}"
         made.append(Row(f"{label}: regret{where}", value, "passes for 100 tokens", detail=detail))
     for ours, bandit in product(("not_a_bandit", AS_PUBLISHED), regret):
         if ours in regret and bandit.startswith("bandit_"):
             saved = regret[bandit] - regret[ours]
             made.append(Row(f"{ours} regrets less than {bandit}{where}", saved, "passes for 100 tokens", goal=0.0))
-    made += [_noticing(label, one, where) for label, one in chosen.items() if one.noticed or one.unseen]
+    made += [_noticing(label, one, where) for label, one in chosen.items() if one.seen]
     return made
 
 
 def _noticing(label: str, one: Stream, where: str) -> Row:
     """Median rounds until a change is seen. A stretch where it never was counts as later than any round that is known."""
-    median = statistics.median([*one.noticed, *(math.inf for _ in one.unseen)])
-    detail = f"the subject's own arm became the likeliest one; seen in {len(one.noticed)} of {len(one.noticed) + len(one.unseen)}"
-    detail += " stretches"
-    if math.isinf(median):
-        detail += f": in half of them or more not within their {min(one.unseen)} to {max(one.unseen)} rounds"
-    value = None if math.isinf(median) else median
+    every = [rounds for found in one.seen.values() for rounds in found]
+    median = statistics.median(every)
+    known = sum(math.isfinite(rounds) for rounds in every)
+    each = (f"{subject} {', '.join(map(_after, found))}" for subject, found in one.seen.items())
+    detail = f"the subject's own arm became the likeliest one; seen in {known} of {len(every)} stretches: {'; '.join(each)}"
+    value = median if math.isfinite(median) else None
     return Row(f"{label}: rounds until a change is seen{where}", value, "rounds", detail=detail)
+
+
+def _after(rounds: float) -> str:
+    return f"{rounds:g}" if math.isfinite(rounds) else "never"
 
 
 def _by_subject(one: Stream) -> str:
