@@ -70,7 +70,8 @@ def islands(cells: Sequence[int], columns: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Local:
-    """``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries, else they stay."""
+    """``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries when a block is
+    done, else they stay."""
 
     neighbours: Tensor
     columns: int
@@ -121,8 +122,8 @@ class _Waves:
         self.shift = context.position - context.prompt_length
         self.wave_of: dict[int, int] = {}
         self.passes = 1
-        self.stale: set[int] = set()
-        """Nodes whose cache entries are to be made anew."""
+        self.changed: set[int] = set()
+        """Nodes whose cache entries are still those of another code."""
         self.outdated: set[int] = set()
         """Nodes whose cache entries were made before something at or in front of them changed."""
 
@@ -156,7 +157,11 @@ class _Waves:
         )
 
     def _run(self, left: list[list[int]]) -> None:
-        """Wave by wave the first cell that is left of every island; the first wave needs no pass of its own."""
+        """Wave by wave the first cell that is left of every island; the first wave needs no pass of its own.
+
+        A wave runs the cells it draws after, and those that it changed before. Entries of kept cells in between are renewed
+        once, when the last wave is over.
+        """
         wave = 0
         while left:
             wave += 1
@@ -167,7 +172,7 @@ class _Waves:
             for head, code in zip(heads, chosen, strict=True):
                 self._change(head, int(code), wave)
             left = [island[1:] for island in left if len(island) > 1]
-        pending = sorted(node for node in self.stale if node < self.last)
+        pending = sorted((self.outdated if self.rule.rewrite else self.changed) - {self.last})
         if pending:
             self._pass(range(pending[0], self.last) if self.rule.rewrite else pending)
 
@@ -175,20 +180,17 @@ class _Waves:
         self.wave_of[node] = wave
         if code != self.tokens[node]:
             self.tokens[node] = code
+            self.changed.add(node)
             self.outdated |= set(range(node, self.last + 1))
-            self.stale |= set(range(node, self.last + 1)) if self.rule.rewrite else {node}
 
     def _laws(self, asked: list[int]) -> Tensor:
         """Logits after each of these nodes, [asked, code]: as they are known while nothing before them has changed."""
-        stale = [node for node in self.stale if node <= max(asked)]
-        if self.rule.rewrite and set(asked) & set(stale):
-            self._pass(range(min(stale), max(asked) + 1))
-        elif not self.rule.rewrite and self.passes + len(self.stale) > 1:
-            self._pass(sorted({*asked, *stale}))
+        if again := self.outdated.intersection(asked):
+            self._pass(sorted(again | {node for node in self.changed if node < max(again)}))
         return self.logits[asked]
 
     def _pass(self, nodes: Sequence[int]) -> None:
         self.passes += 1
-        self.stale -= set(nodes)
+        self.changed -= set(nodes)
         self.outdated -= set(nodes)
         self.logits[list(nodes)] = self.session.rewrite(self.tokens, list(nodes)).logits

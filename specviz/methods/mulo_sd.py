@@ -27,7 +27,7 @@ class Parameters:
     cache: str = choice(
         "rewritten",
         ("rewritten", "stale"),
-        "Renew the target's cache where codes before it changed, or keep it as it was: faster, and an approximation.",
+        "Renew the target's cache, once a block is repaired, where codes before it changed; or keep it: an approximation.",
     )
 
 

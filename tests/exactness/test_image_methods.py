@@ -86,7 +86,7 @@ def test_above_tau_one_repaired_blocks_are_the_one_by_one_run_token_for_token(wa
 
 
 def test_stale_entries_are_an_approximation_and_say_so() -> None:
-    values = {"tau": 0.1, "rows": 4, "pool": 2, "radius": 0}
+    values = {"tau": 0.1, "rows": 1, "pool": 2, "radius": 0}
     composition = world().compose("mulo_sd", {**values, "cache": "stale"}, WARM)
     assert any("approximation" in word for word in composition.warnings)
     assert not world().compose("mulo_sd", values, WARM).warnings
