@@ -43,7 +43,7 @@ RELAXED = tuple(
     + [Setting("lantern_pp", {"factor": factor}) for factor in (1.5, 2.0, 5.0)]
     + [Setting("lantern_pp", {"factor": 2.0, "tree": tree}) for tree in ("12", "57", "chain")]
     + [Setting("mulo_sd", {"tau": tau}) for tau in (0.02, 0.05, 0.1, 0.2)]
-    + [Setting("mulo_sd", {"tau": 0.05, "pool": pool}) for pool in (4, 64)]
+    + [Setting("mulo_sd", {"tau": 0.05, "pool": pool}) for pool in (8, 16, 64)]
     + [Setting("mulo_sd", {"tau": 0.05, "radius": radius}) for radius in (0, 2)]
     + [Setting("mulo_sd", {"tau": 0.05, "cache": "stale"})]
 )
