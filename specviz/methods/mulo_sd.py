@@ -41,8 +41,8 @@ class Parameters:
     family="model",
     claim="Up to 1.7× (first version), up to 5× at 1024 px (second).",
     differs=(
-        "Here 1.9× on a learned prompt and 1.25× on four held-out ones, with 1.8 codes a pass of the target: the small model "
-        "that drafts had ten minutes of training, the samplers two and a half."
+        "Here 2.1× on 64 held-out prompts of a 64-pixel model, 3.8 times fewer passes of the target; the pictures fit their "
+        "prompts as well as its own, by a retrieval score (0.23 and 0.20), and are as far from its choices as another draw."
     ),
     paper=Paper(
         "Multi-Scale Local Speculative Decoding for Image Generation", "Peruzzo et al.", 2026, "2601.05149", "CVPR"
