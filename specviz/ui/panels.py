@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from specviz.methods.registry import Method, all_methods, families
 from specviz.trace.schema import PHASES, End, Run, Trace
-from specviz.views.explain import Term, explain
+from specviz.views.explain import Term, explain, priced
 from specviz.views.speed_table import amount
 from specviz.views.theme import duration, markup
 
@@ -65,9 +65,9 @@ def why(trace: Trace | None, timing: bool = False, more: str = MORE) -> str:
     ``more`` is the way to the whole account, where the page has one.
     """
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
-    if not terms:
+    if trace is None or not terms:
         return '<p class="sp-why-none">Why it was faster, or not, stands here when the run is over.</p>'
-    return f'<div class="sp-why">{_headline(terms, timing, more)}<dl>{"".join(_rows(terms))}</dl></div>'
+    return f'<div class="sp-why">{_headline(terms, timing, more)}<dl>{"".join(_rows(terms, priced(trace)))}</dl></div>'
 
 
 def _headline(terms: dict[str, Term], timing: bool, more: str) -> str:
@@ -80,13 +80,13 @@ def _headline(terms: dict[str, Term], timing: bool, more: str) -> str:
     return f'<p title="{said}">Why {word} {more}</p><p><b>{measured:.2f}×</b> measured</p>'
 
 
-def _rows(terms: dict[str, Term]) -> list[str]:
+def _rows(terms: dict[str, Term], priced: str) -> list[str]:
     rows = [_row(terms[name]) for name in ("predicted", "tau", "plain") if name in terms]
     costs = [terms[phase].value or 0.0 for phase in PHASES if phase in terms]
     if costs:
         parts = " + ".join(duration(terms[phase].value or 0.0) for phase in PHASES)
         rows.append(
-            f'<dt title="draft + verify + judge + commit + host = {parts}">one step</dt><dd>{duration(sum(costs))}</dd>'
+            f'<dt title="draft + verify + judge + commit + host = {parts}">{priced}</dt><dd>{duration(sum(costs))}</dd>'
         )
     return rows
 

@@ -43,7 +43,7 @@ class Term:
 
 @dataclass(frozen=True)
 class _Costs:
-    """Means over the steps that were not cut, in nanoseconds."""
+    """Means over the target's passes of the steps that were not cut, in nanoseconds: most steps have one pass."""
 
     tau: float
     phases: Mapping[str, float]
@@ -62,6 +62,11 @@ class _Costs:
     def speedup(self, saved: float = 0.0) -> float | None:
         left = self.total - saved
         return self.tau * self.plain / left if self.plain and left > 0 else None
+
+
+def priced(trace: Trace) -> str:
+    """What the costs are those of: one step, or a pass's share of it where a step takes several."""
+    return "a step ÷ its passes" if any(step.passes > 1 for step in trace.steps) else "one step"
 
 
 def explain(trace: Trace) -> list[Term]:
@@ -83,7 +88,8 @@ def _costs(steps: tuple[Step, ...], plain: Baseline | None) -> _Costs | None:
     length = metrics.tau(steps)
     if length is None:
         return None
-    means = {phase: sum(getattr(step.time, phase) for step in whole) / len(whole) for phase in PHASES}
+    passes = sum(step.passes for step in whole)
+    means = {phase: sum(getattr(step.time, phase) for step in whole) / passes for phase in PHASES}
     per_token = metrics.ratio(plain.total_ns, len(plain.token_ns)) if plain else None
     return _Costs(length, means, per_token or None)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from specviz.trace.schema import PHASES, Trace
-from specviz.views.explain import Term, explain
+from specviz.views.explain import Term, explain, priced
 from specviz.views.theme import Theme, axis, duration, figure, percent, theme_of, wrapped
 
 _WIDTH = 1000
-_OURS = "one step of this run"
 
 
 def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
@@ -28,7 +27,7 @@ def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
     )
     if "tau" not in terms:
         return made
-    _step(made, look, terms)
+    _step(made, look, terms, f"{priced(trace)} of this run")
     longest = sum(terms[phase].value or 0 for phase in PHASES)
     if "plain" in terms:
         length, pass_ns = terms["tau"].value or 0.0, terms["plain"].value or 0.0
@@ -58,7 +57,7 @@ def _subtitle(terms: dict[str, Term]) -> str:
     return "<br>".join(wrapped(sentence, _WIDTH) for sentence in ([*first, terms["verdict"].sentence] if terms else []))
 
 
-def _step(made: go.Figure, look: Theme, terms: dict[str, Term]) -> None:
+def _step(made: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> None:
     total = 0.0
     for phase in PHASES:
         term = terms[phase]
@@ -68,7 +67,7 @@ def _step(made: go.Figure, look: Theme, terms: dict[str, Term]) -> None:
         made.add_bar(
             orientation="h",
             x=[round(spent / 1e6, 4)],
-            y=[_OURS],
+            y=[ours],
             name=phase,
             marker={"color": getattr(look, phase), "line": {"color": look.paper, "width": 1}},
             text=f"{phase} {percent(term.share)}" if wide else "",
@@ -79,7 +78,7 @@ def _step(made: go.Figure, look: Theme, terms: dict[str, Term]) -> None:
             hovertext=f"{duration(spent)}. {term.sentence}",
             hoverinfo="text",
         )
-    _end(made, look, total, _OURS)
+    _end(made, look, total, ours)
 
 
 def _passes(made: go.Figure, look: Theme, length: float, pass_ns: float) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from specviz import views
-from specviz.trace import metrics
+from specviz.trace import metrics, store
 from specviz.trace.schema import Divergence, Nanoseconds, Step, Trace
+from specviz.ui.panels import why
 from specviz.views.explain import Term, eater, explain
 from tests.samples import METHODS, sample_trace
 from tests.views.made import MS, SILENT, TREE, trace
+
+
+TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 
 
 def timed(step: Step = TREE, **milliseconds: int) -> Step:
@@ -123,6 +128,17 @@ def test_the_numbers_are_those_of_the_metrics(method: str) -> None:
     assert found["measured"].value == pytest.approx(stated["speedup"])
     assert found["predicted"].value == pytest.approx(stated["predicted_speedup"])
     assert found["tau"].value == pytest.approx(stated["tau"])
+
+
+def test_where_a_step_takes_several_passes_its_costs_are_shared_among_them() -> None:
+    """MuLo-SD's waves: the prediction is that of the metrics, and says that costs are those of a pass."""
+    one = store.read(TRACES / "mulo_sd.spectrace.jsonl")
+    assert any(step.passes > 1 for step in one.steps)
+    found, stated = terms(one), metrics.summarise(one.steps, "budget", 0, one.end.baseline)
+    assert found["predicted"].value == pytest.approx(stated["predicted_speedup"])
+    assert found["predicted"].value == pytest.approx(found["measured"].value, rel=0.05)
+    made = [views.speed_explained(one).data[0].y[0], why(one)]
+    assert all("a step ÷ its passes" in said for said in made)
 
 
 def test_the_figure_draws_the_step_against_its_tokens_one_by_one() -> None:
