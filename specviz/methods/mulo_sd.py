@@ -48,7 +48,7 @@ class Parameters:
         "Multi-Scale Local Speculative Decoding for Image Generation", "Peruzzo et al.", 2026, "2601.05149", "CVPR"
     ),
     look_at="Islands: a failed code and its neighbours are drawn again, one cell of every island a wave; the rest stays.",
-    bound="None: what passes τ is kept as drafted. Above τ = 1 the output is autoregressive sampling, token for token.",
+    bound="No bound: what passes τ is kept as drafted. Above τ = 1 the output is autoregressive sampling, token for token.",
     parameters=Parameters,
     weights=("image_ar_small", "image_samplers"),
 )
