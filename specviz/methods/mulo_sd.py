@@ -42,7 +42,7 @@ class Parameters:
     claim="Up to 1.7× (first version), up to 5× at 1024 px (second).",
     differs=(
         "Here 2.1× on 64 held-out prompts of a 64-pixel model, 3.8 times fewer passes of the target; the pictures fit their "
-        "prompts as well as its own, by a retrieval score (0.23 and 0.20), and are as far from its choices as another draw."
+        "prompts as well as its own, by a retrieval score (0.23 and 0.20), nearly as far from its choices as another draw."
     ),
     paper=Paper(
         "Multi-Scale Local Speculative Decoding for Image Generation", "Peruzzo et al.", 2026, "2601.05149", "CVPR"
