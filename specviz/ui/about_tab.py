@@ -35,7 +35,7 @@ def build(shared: Shared) -> None:
 
 def _measured(shared: Shared) -> dict[str, str]:
     """What the recorded runs show, by method; the first run of each."""
-    found = {one.run.method: one for one in reversed(shared.library.gallery.recordings.values())}
+    found = {one.run.method: one for one in reversed(shared.archive.gallery.recordings.values())}
     return {method: panels.measured(one.run, one.end, one.name) for method, one in found.items()}
 
 

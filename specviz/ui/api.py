@@ -71,7 +71,7 @@ def streamed(shared: Shared, session: str | None, asked: Asked) -> Iterator[str]
                 raise gr.Error(frame.failure, print_exception=False)
             if frame.lines > seen:
                 seen = frame.lines
-                yield shared.library.store.text(frame.key)
+                yield shared.archive.store.text(frame.key)
     except SpecvizError as error:
         raise gr.Error(str(error), print_exception=False) from None
 

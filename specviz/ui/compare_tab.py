@@ -68,7 +68,7 @@ class CompareTab:
             runs.append((title(change.kept[1]), change.kept[0]))
             made[self.runs] = runs
         if change.names is not None:
-            listed = choices(self.shared.library, runs)
+            listed = choices(self.shared.archive, runs)
             made[self.one], made[self.two] = (gr.Dropdown(listed, value=name or None) for name in change.names)
             made |= self.versus(*change.names)
         if change.banner is not None:
@@ -81,7 +81,7 @@ class CompareTab:
     def versus(self, left: str, right: str) -> dict[Any, Any]:
         """The sentence above the two and the table below, or nothing while one of them is missing."""
         try:
-            pair = self.shared.library.trace(left), self.shared.library.trace(right)
+            pair = self.shared.archive.trace(left), self.shared.archive.trace(right)
         except SpecvizError:
             return {self.said: "", self.table: ""}
         said = f'<p class="sp-parting">{panels.markup(comparing.sentence(*pair))}</p>'
@@ -90,18 +90,18 @@ class CompareTab:
 
 def build(shared: Shared, runs: gr.State) -> CompareTab:
     """Lay the tab out. The stages stay empty until the tab is opened."""
-    names = comparing.first_pair(shared.library.gallery)
+    names = comparing.first_pair(shared.archive.gallery)
     with gr.Column(elem_classes="sp-compare"):
         with gr.Row(elem_classes="sp-bar"):
             one = gr.Dropdown(
-                choices(shared.library, []),
+                choices(shared.archive, []),
                 value=names[0] or None,
                 label="Left",
                 elem_id="sp-one",
                 min_width=200,
             )
             two = gr.Dropdown(
-                choices(shared.library, []),
+                choices(shared.archive, []),
                 value=names[1] or None,
                 label="Right",
                 elem_id="sp-two",
@@ -124,7 +124,7 @@ def build(shared: Shared, runs: gr.State) -> CompareTab:
 
 def _stage(shared: Shared, elem_id: str) -> Stage:
     """An empty stage, half as wide as the page."""
-    lines = shared.library.store.lines
+    lines = shared.archive.store.lines
     return Stage("", elem_id=elem_id, elem_classes="sp-stage", lines=lines, tail=tail.PATH, autoplay=False)
 
 

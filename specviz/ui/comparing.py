@@ -35,8 +35,8 @@ class Change:
 def both(shared: Shared, left: str, right: str) -> Change:
     """Two runs that are there already."""
     try:
-        library = shared.library
-        return Change(library.feed(left), library.feed(right), (left, right), banner="")
+        archive = shared.archive
+        return Change(archive.feed(left), archive.feed(right), (left, right), banner="")
     except SpecvizError as error:
         return Change(banner=str(error))
 

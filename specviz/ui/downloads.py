@@ -14,7 +14,7 @@ from specviz.errors import SpecvizError
 from specviz.trace import export, store
 from specviz.trace.schema import Trace
 from specviz.trace.store import SUFFIX
-from specviz.ui.shown import Library
+from specviz.ui.shown import Archive
 from specviz.viewer import replay
 
 TRACE = "trace"
@@ -34,12 +34,12 @@ TYPES = {
 }
 
 
-def make(library: Library, asked: Sequence[Any]) -> dict[str, str]:
+def make(archive: Archive, asked: Sequence[Any]) -> dict[str, str]:
     """The file for [run, kind, step counted from 1] as its name, type and text; or the reason why there is none."""
     try:
         name, kind, step = str(asked[0]), str(asked[1])[:20], int(asked[2])
-        trace = library.trace(name)
-        text = library.text(name) if kind == TRACE else export.content(trace, kind, step - 1, _replay)
+        trace = archive.trace(name)
+        text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1, _replay)
     except SpecvizError as error:
         return {"error": str(error)}
     except (IndexError, TypeError, ValueError, OverflowError):
@@ -54,12 +54,12 @@ def _replay(trace: Trace) -> str:
     return replay.page(store.text(trace), title=f"{trace.run.title} on {trace.run.target} · specviz")
 
 
-def buttons(library: Library, shown: str, **more: Any) -> gr.HTML:
+def buttons(archive: Archive, shown: str, **more: Any) -> gr.HTML:
     """The buttons; their value is the name of the run they save."""
 
     def make_file(asked: Sequence[Any]) -> dict[str, str]:
         """A file of a run: [run, kind, step]."""
-        return make(library, asked)
+        return make(archive, asked)
 
     return gr.HTML(
         shown,

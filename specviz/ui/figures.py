@@ -79,7 +79,7 @@ class Figures:
                 return [gr.skip()] * (1 + len(self.plots))
             look = look if look in ("light", "dark") else "light"
             try:
-                trace = shared.library.trace(shown)
+                trace = shared.archive.trace(shown)
             except SpecvizError as error:
                 return [panels.banner(str(error)), *([None] * len(self.plots))]
             return [views.speed_table(trace, look), *(_fluid(view(trace, look)) for view in SUMMARIES)]

@@ -54,7 +54,7 @@ class ImageTab(RunTab):
 
 def build(shared: Shared) -> ImageTab:
     """Lay the tab out and connect it."""
-    first = shared.library.gallery.first(ImageTab.modality)
+    first = shared.archive.gallery.first(ImageTab.modality)
     shown, runs = gr.State(first.name if first else ""), gr.State([])
     run, note = (first.run, first.note) if first else (None, "")
     tab = ImageTab(shared, shown, runs, **run_tab.room(ImageTab, shared, first, lambda: _controls(run, note)))

@@ -37,7 +37,7 @@ def taught(shared: Shared, found: dict[str, Lesson]) -> dict[str, Lesson]:
 
 
 def _recording(shared: Shared, lesson: Lesson) -> str | None:
-    gallery = shared.library.gallery
+    gallery = shared.archive.gallery
     if lesson.trace in gallery.recordings:
         return lesson.trace
     other = gallery.of_method(lesson.method)
@@ -47,13 +47,13 @@ def _recording(shared: Shared, lesson: Lesson) -> str | None:
 def view(shared: Shared, lesson: Lesson, number: int, guess: str | None = None, revealed: bool = False) -> View:
     """Page ``number`` before its reveal, or after it with the class's ``guess`` beside the answer."""
     name = _recording(shared, lesson)
-    trace = shared.library.trace(name or "")
+    trace = shared.archive.trace(name or "")
     page = lessons.page(lesson, number, trace)
     hidden = page.veiled and page.step is not None and page.ask is not None and not revealed
     text = (
         traces.text(lessons.veiled(trace, page.step))
         if hidden and page.step is not None
-        else shared.library.text(name or "")
+        else shared.archive.text(name or "")
     )
     return View(
         text=_text(lesson, page, number),

@@ -36,7 +36,7 @@ MASTHEAD = """
 
 def build(shared: Shared) -> gr.Blocks:
     """The page, ready to launch."""
-    default = shared.library.gallery.default
+    default = shared.archive.gallery.default
     with gr.Blocks(
         title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False, delete_cache=CACHE
     ) as page:

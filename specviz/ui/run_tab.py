@@ -73,7 +73,7 @@ class RunTab(ABC):
 
     def take_over(self, run: Run, shown: str) -> Updates:
         """Set the controls to what a recorded run was asked, so that running live does the same again."""
-        return self.of_method(run.method, dict(run.parameters), self.shared.library.note(shown)) | {
+        return self.of_method(run.method, dict(run.parameters), self.shared.archive.note(shown)) | {
             self.method: run.method,
             self.prompt: run.prompt,
         }
@@ -96,7 +96,7 @@ class RunTab(ABC):
             if change.kept and change.trace is not None and all(name != change.shown for _, name in runs):
                 runs.append((title(change.trace), change.shown))
                 made[self.runs] = runs
-            listed = choices(self.shared.library, runs, self.modality)
+            listed = choices(self.shared.archive, runs, self.modality)
             made[self.recording] = gr.Dropdown(listed, value=change.shown or None)
         if change.banner is not None:
             made[self.banner] = said(change.banner, change.note)
@@ -152,7 +152,7 @@ def room(
     name, parts = first.name if first else "", {}
     # What the stage shows, in the header's free corner: recorded runs, and this session's as they come.
     parts["recording"] = gr.Dropdown(
-        choices(shared.library, [], tab.modality), value=name or None, label="Showing",
+        choices(shared.archive, [], tab.modality), value=name or None, label="Showing",
         elem_id=f"{tab.prefix}-recording", elem_classes="sp-top", min_width=0,
     )  # fmt: skip
     with gr.Row(elem_classes="sp-room"):
@@ -169,8 +169,8 @@ def room(
             with gr.Column(elem_classes="sp-front", min_width=0):
                 parts["banner"] = theme.html("", visible=False)
                 parts["stage"] = Stage(
-                    shared.library.feed(name), elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
-                    lines=shared.library.store.lines, tail=tail.PATH,
+                    shared.archive.feed(name), elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
+                    lines=shared.archive.store.lines, tail=tail.PATH,
                 )  # fmt: skip
             parts |= below()
     return parts

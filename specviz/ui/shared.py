@@ -11,16 +11,16 @@ from specviz.ui.line import Line
 from specviz.ui.live import Live
 from specviz.ui.session import Visits
 from specviz.ui.settings import Settings
-from specviz.ui.shown import Library
+from specviz.ui.shown import Archive
 from specviz.ui.tail import Tails
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Made once per app. What belongs to one visitor is inside ``visits`` and under keys of ``library.store``."""
+    """Made once per app. What belongs to one visitor is inside ``visits`` and under keys of ``archive.store``."""
 
     settings: Settings
-    library: Library
+    archive: Archive
     live: Live
     visits: Visits
 
@@ -29,4 +29,4 @@ def make(settings: Settings, stream: Stream | None = None) -> Shared:
     """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do."""
     store = TraceStore()
     live = Live(stream or choose(settings.zero_gpu), Line(settings.max_waiting), Tails(store))
-    return Shared(settings, Library(Gallery(settings.traces), store), live, Visits())
+    return Shared(settings, Archive(Gallery(settings.traces), store), live, Visits())

@@ -16,7 +16,7 @@ MINE = "mine:"
 
 
 @dataclass(frozen=True)
-class Library:
+class Archive:
     """Recorded runs and kept runs under one kind of name."""
 
     gallery: Gallery
@@ -54,6 +54,6 @@ def title(trace: Trace) -> str:
     return f"{run.title}{heat} · {prompt[:40]}{'…' if len(prompt) > 40 else ''}"
 
 
-def choices(library: Library, runs: list[tuple[str, str]], *modalities: str) -> list[tuple[str, str]]:
+def choices(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> list[tuple[str, str]]:
     """This session's runs, newest first, then the recorded ones of these kinds: title and name of each."""
-    return [*reversed(runs), *library.gallery.choices(*modalities)]
+    return [*reversed(runs), *archive.gallery.choices(*modalities)]

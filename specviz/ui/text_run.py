@@ -38,9 +38,9 @@ class Change:
 def recording(shared: Shared, session: str | None, name: str) -> Change:
     """Play a run, recorded or kept, and set the controls to what it was asked."""
     try:
-        trace = shared.library.trace(name)
+        trace = shared.archive.trace(name)
         shared.visits.of(session).turn_away()
-        return Change(shared.library.feed(name), name, trace, "", running=False, asked=trace.run)
+        return Change(shared.archive.feed(name), name, trace, "", running=False, asked=trace.run)
     except SpecvizError as error:
         return Change(banner=str(error))
 
@@ -69,9 +69,9 @@ def running(
 
 def _changed(shared: Shared, shown: str, frame: Frame) -> Change:
     if frame.failure and not frame.lines:
-        before = shared.library.trace(shown) if shown else None
+        before = shared.archive.trace(shown) if shown else None
         note = frame.failure.startswith(STOPPED)
-        return Change(feed=shared.library.feed(shown), trace=before, banner=frame.failure, note=note)
+        return Change(feed=shared.archive.feed(shown), trace=before, banner=frame.failure, note=note)
     if not frame.lines:
         return Change(frame.feed)
     return Change(frame.feed, MINE + frame.key, frame.trace, frame.failure or None, kept=True, timing=frame.timing)

@@ -64,7 +64,7 @@ def build(shared: Shared, shown: gr.State, runs: gr.State) -> TextTab:
     parts = run_tab.room(
         TextTab,
         shared,
-        shared.library.gallery.default,
+        shared.archive.gallery.default,
         lambda: _controls(shared),
         lambda: {"figures": Figures.build(shared, shown)},
     )
@@ -80,7 +80,7 @@ def arrive(tab: TextTab) -> Any:
 
     def arrived(runs: list[tuple[str, str]], request: gr.Request) -> Any:
         name = request.query_params.get("trace", "")
-        default = tab.shared.library.gallery.default
+        default = tab.shared.archive.gallery.default
         if not name or (default and name == default.name):
             return {tab.shown: default.name if default else ""}
         return tab.updates(text_run.recording(tab.shared, request.session_hash, name), list(runs))
@@ -90,7 +90,7 @@ def arrive(tab: TextTab) -> Any:
 
 def _controls(shared: Shared) -> dict[str, Any]:
     """The controls, set to what the first recorded run was asked."""
-    settings, gallery = shared.settings, shared.library.gallery
+    settings, gallery = shared.settings, shared.archive.gallery
     first = gallery.default.run if gallery.default else None
     method = first.method if first else METHOD
     return {

@@ -47,7 +47,7 @@ def opened(shared: Shared, path: str | None) -> tuple[str, str]:
         if path:
             file.unlink(missing_ok=True)
     trace = traces.read(content)
-    return MINE + shared.library.store.add(trace), title(trace)
+    return MINE + shared.archive.store.add(trace), title(trace)
 
 
 def facts(trace: Trace) -> str:
@@ -84,9 +84,9 @@ def _number(value: float | None) -> str:
 
 def chosen(shared: Shared, runs: Runs, name: str, message: str = "") -> list[Any]:
     """What the tab shows when a run is chosen."""
-    listed = choices(shared.library, runs)
+    listed = choices(shared.archive, runs)
     try:
-        shown = facts(shared.library.trace(name)) if name else ""
+        shown = facts(shared.archive.trace(name)) if name else ""
     except SpecvizError as error:
         shown, name, message = "", "", str(error)
     return [
@@ -99,19 +99,19 @@ def chosen(shared: Shared, runs: Runs, name: str, message: str = "") -> list[Any
 
 def build(shared: Shared) -> TracesTab:
     """Lay the tab out."""
-    default = shared.library.gallery.default
+    default = shared.archive.gallery.default
     name = default.name if default else ""
     with gr.Column(elem_classes="sp-page"):
         theme.html(_HEAD)
         banner = theme.html("", visible=False)
         with gr.Row(elem_classes="sp-two"):
             with gr.Column(min_width=300):
-                run = gr.Dropdown(choices(shared.library, []), value=name or None, label="Run", elem_id="sp-run")
+                run = gr.Dropdown(choices(shared.archive, []), value=name or None, label="Run", elem_id="sp-run")
                 shown = theme.html(facts(default.trace) if default else "")
                 show = gr.Button("Show on the stage", variant="primary", size="md")
             with gr.Column(min_width=300):
                 theme.html("<h3>Save this run as</h3>")
-                saved = downloads.buttons(shared.library, name, elem_id="sp-downloads")
+                saved = downloads.buttons(shared.archive, name, elem_id="sp-downloads")
                 theme.html("<h3>Open a trace file</h3>")
                 upload = gr.UploadButton(
                     "Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md"

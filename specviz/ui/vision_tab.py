@@ -75,7 +75,7 @@ class VisionTab(RunTab):
 
 def build(shared: Shared) -> VisionTab:
     """Lay the tab out and connect it."""
-    examples, recorded = scene_shelf.examples(), shared.library.gallery.first(MODALITY)
+    examples, recorded = scene_shelf.examples(), shared.archive.gallery.first(MODALITY)
     shown, runs = gr.State(recorded.name if recorded else ""), gr.State([])
     parts = run_tab.room(VisionTab, shared, recorded, lambda: _controls(shared, examples))
     picture = gr.State(examples[0].data if examples else None)

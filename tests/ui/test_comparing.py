@@ -46,7 +46,7 @@ def test_both_live_use_one_prompt_and_seed(tmp_path: Path) -> None:
     shared = app(tmp_path)
     changes = list(comparing.live(shared, "a", asked(shared, "stand"), "prompt_lookup", ("", "")))
     names = next(change.names for change in changes if change.names)
-    left, right = (shared.library.trace(name) for name in names)
+    left, right = (shared.archive.trace(name) for name in names)
     assert (left.run.method, right.run.method) == ("stand", "prompt_lookup")
     assert left.run.prompt == right.run.prompt and left.run.sampling.seed == right.run.sampling.seed
     assert changes[0].running is True and changes[-1].running is False
@@ -61,7 +61,7 @@ def test_a_stop_ends_both(tmp_path: Path) -> None:
             shared.visits.of("a").stop()
     assert changes[-1].running is False and not any(change.right for change in changes)
     names = next(change.names for change in changes if change.names)
-    assert shared.library.trace(names[0]).end is not None and names[1] == "stand"
+    assert shared.archive.trace(names[0]).end is not None and names[1] == "stand"
 
 
 def test_what_was_compared_comes_back_when_a_run_cannot_begin(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_bad_prompt_leaves_both_stages_alone(tmp_path: Path) -> None:
 
 
 def test_the_first_pair_has_one_prompt_where_there_is_such_a_pair(tmp_path: Path) -> None:
-    gallery = app(tmp_path).library.gallery
+    gallery = app(tmp_path).archive.gallery
     assert comparing.first_pair(gallery) == ("token_recycling", "prompt_lookup")
     odd = gallery.recordings["prompt_lookup"]
     vars(odd)["run"] = replace(odd.run, prompt="Another.")

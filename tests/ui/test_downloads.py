@@ -22,34 +22,34 @@ def shared(tmp_path: Path) -> Shared:
 
 
 def test_the_trace_file_comes_back_as_it_was(shared: Shared) -> None:
-    made = downloads.make(shared.library, ["stand", "trace", 1])
-    assert made["text"] == shared.library.text("stand")
+    made = downloads.make(shared.archive, ["stand", "trace", 1])
+    assert made["text"] == shared.archive.text("stand")
     assert made["name"] == "stand-smollm2-135m-instruct.spectrace.jsonl"
 
 
 @pytest.mark.parametrize("kind", ["summary", "perfetto", "nodelink"])
 def test_json_formats_are_json(shared: Shared, kind: str) -> None:
-    made = downloads.make(shared.library, ["stand", kind, 3])
+    made = downloads.make(shared.archive, ["stand", kind, 3])
     assert json.loads(made["text"]) and made["type"] == "application/json" and made["name"].endswith(".json")
 
 
 def test_a_tree_is_that_of_the_step_on_the_screen(shared: Shared) -> None:
-    made = downloads.make(shared.library, ["stand", "graphml", 3])
+    made = downloads.make(shared.archive, ["stand", "graphml", 3])
     nodes = ElementTree.fromstring(made["text"]).findall(".//{*}node")
-    drawn = shared.library.trace("stand").steps[2].nodes
+    drawn = shared.archive.trace("stand").steps[2].nodes
     assert len(nodes) in (len(drawn), len(drawn) + 1)
     assert made["name"].endswith("-step-3.graphml")
 
 
 def test_the_replay_page_plays_offline(shared: Shared) -> None:
-    made = downloads.make(shared.library, ["stand", "html", 1])
+    made = downloads.make(shared.archive, ["stand", "html", 1])
     assert made["text"].startswith("<!doctype html>") and "default-src 'none'" in made["text"]
     assert made["type"] == "text/html" and len(made["text"]) < 1_000_000
 
 
 def test_a_run_of_this_session_can_be_saved_too(shared: Shared) -> None:
     trace = sample_trace(5, method="prompt_lookup")
-    made = downloads.make(shared.library, [MINE + shared.library.store.add(trace), "trace", 1])
+    made = downloads.make(shared.archive, [MINE + shared.archive.store.add(trace), "trace", 1])
     assert store.read(made["text"].encode()) == trace
 
 
@@ -62,10 +62,10 @@ def test_a_run_of_this_session_can_be_saved_too(shared: Shared) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_saved_is_explained(shared: Shared, asked: list[object]) -> None:
-    made = downloads.make(shared.library, asked)
+    made = downloads.make(shared.archive, asked)
     assert set(made) == {"error"} and made["error"].endswith(".")
 
 
 def test_every_button_has_a_format(shared: Shared) -> None:
     for kind, _, _ in downloads.FORMATS:
-        assert "error" not in downloads.make(shared.library, ["stand", kind, 1])
+        assert "error" not in downloads.make(shared.archive, ["stand", kind, 1])

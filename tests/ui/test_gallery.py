@@ -12,7 +12,7 @@ from specviz.trace import store
 from specviz.trace.store import TraceStore
 from specviz.ui.gallery import Gallery
 from specviz.ui.settings import Settings
-from specviz.ui.shown import MINE, Library, choices, title
+from specviz.ui.shown import MINE, Archive, choices, title
 from tests.samples import sample_trace
 from tests.ui.fakes import gallery
 
@@ -30,7 +30,7 @@ def test_without_recordings_there_is_nothing_and_no_error(tmp_path: Path) -> Non
     assert empty.default is None and empty.choices() == []
     with pytest.raises(BadInput, match="none here"):
         empty.get("stand")
-    assert Library(empty, TraceStore()).feed("") == ""
+    assert Archive(empty, TraceStore()).feed("") == ""
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_what_was_run_and_how_it_ended_are_known_without_the_steps(tmp_path: Pat
 
 
 def test_kept_runs_come_first_under_names_that_no_link_carries(tmp_path: Path) -> None:
-    library = Library(Gallery(gallery(tmp_path, ("stand",))), TraceStore())
+    archive = Archive(Gallery(gallery(tmp_path, ("stand",))), TraceStore())
     trace = sample_trace(4, method="prompt_lookup")
-    name = MINE + library.store.add(trace)
-    assert library.trace(name) == trace and '"mode":"recorded"' in library.feed(name)
-    assert choices(library, [("old", "mine:1"), (title(trace), name)])[0] == (title(trace), name)
+    name = MINE + archive.store.add(trace)
+    assert archive.trace(name) == trace and '"mode":"recorded"' in archive.feed(name)
+    assert choices(archive, [("old", "mine:1"), (title(trace), name)])[0] == (title(trace), name)
     with pytest.raises(BadInput, match="no longer kept"):
-        library.text(MINE + "guess")
+        archive.text(MINE + "guess")
 
 
 def test_the_shipped_index_is_whole() -> None:

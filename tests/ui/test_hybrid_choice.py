@@ -54,5 +54,5 @@ def test_a_method_that_cannot_run_on_it_says_why_and_the_earlier_run_stays(share
     (told,) = [change for change in changes if change.banner]
     assert told.banner is not None and TARGET in told.banner and "choose" in told.banner.lower(), told.banner
     assert 'role="alert"' in banner(told.banner)
-    assert told.feed == shared.library.feed("token_recycling") and all(change.shown is None for change in changes)
+    assert told.feed == shared.archive.feed("token_recycling") and all(change.shown is None for change in changes)
     assert changes[-1].running is False

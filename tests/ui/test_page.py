@@ -126,7 +126,7 @@ def test_opening_the_page_loads_no_torch_and_writes_nothing_beside_the_sources()
 def test_opening_the_page_reads_only_the_steps_that_it_shows() -> None:
     shared = make(Settings(), FakeEngine())
     page.build(shared)
-    recordings = shared.library.gallery.recordings
-    shown = {"default": shared.library.gallery.default, "image": shared.library.gallery.first("image")}
+    recordings = shared.archive.gallery.recordings
+    shown = {"default": shared.archive.gallery.default, "image": shared.archive.gallery.first("image")}
     read = {name for name, one in recordings.items() if "trace" in vars(one)}
     assert {one.name for one in shown.values() if one} <= read and len(read) <= 4 < len(recordings)

@@ -50,7 +50,7 @@ def test_a_live_run_streams_is_kept_and_explained(shared: Shared) -> None:
     assert name is not None and name.startswith(MINE)
     traces = [change.trace for change in changes if change.trace is not None]
     assert traces[-1].end is not None and traces[-1].end.baseline is not None
-    assert shared.library.trace(name) == traces[-1]
+    assert shared.archive.trace(name) == traces[-1]
 
 
 def test_while_the_one_by_one_run_is_still_to_come_that_is_said(shared: Shared) -> None:
@@ -70,7 +70,7 @@ def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path: Path) -
     changes = run(shared)
     back = [change for change in changes if change.banner]
     assert back[-1].banner == "The model cannot be fetched; check the network."
-    assert back[-1].feed == shared.library.feed("token_recycling")
+    assert back[-1].feed == shared.archive.feed("token_recycling")
     assert all(change.shown is None for change in changes)
 
 
@@ -79,7 +79,7 @@ def test_a_run_that_breaks_off_stays_on_the_stage_with_its_steps(tmp_path: Path)
     changes = run(shared)
     assert "The disk is full; make room." in [change.banner for change in changes]
     name = next(change.shown for change in changes if change.kept)
-    assert len(shared.library.trace(name or "").steps) == 4
+    assert len(shared.archive.trace(name or "").steps) == 4
 
 
 def test_a_full_line_is_told_and_the_stage_stays(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tmp_
     shared = app(tmp_path)
     with gr.Blocks():
         tab = text_tab.build(shared, gr.State(""), gr.State([]))
-    run = shared.library.trace("stand").run
+    run = shared.archive.trace("stand").run
     assert tab.updates(Change(asked=run), [])[tab.prompt] == run.prompt
     for method in ("lantern", "telepathy"):
         assert tab.updates(Change(asked=replace(run, method=method)), []) == {}

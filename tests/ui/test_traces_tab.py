@@ -25,7 +25,7 @@ def test_a_good_file_is_kept_and_its_copy_removed(shared: Shared, tmp_path: Path
     trace = sample_trace(6, method="stand")
     file = dump(tmp_path / "good.spectrace.jsonl", trace)
     name, title = traces_tab.opened(shared, str(file))
-    assert shared.library.trace(name) == trace and "STAND" in title and not file.exists()
+    assert shared.archive.trace(name) == trace and "STAND" in title and not file.exists()
 
 
 def broken(line: int, **fields: object) -> str:
@@ -51,7 +51,7 @@ def test_a_bad_file_is_refused_with_its_line(shared: Shared, tmp_path: Path, tex
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BadTrace, match=f"line {line}"):
         traces_tab.opened(shared, str(file))
-    assert not file.exists() and len(shared.library.store) == 0
+    assert not file.exists() and len(shared.archive.store) == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe", b"\n\n"])
