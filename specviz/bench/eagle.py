@@ -27,20 +27,20 @@ TREE = {"depth": 5, "width": 10, "nodes": 25}
 """The depth and the size of the fixed tree that ``eagle`` drafts by default, for a fair comparison with it."""
 
 CHAIN = {"depth": 8, "width": 1, "nodes": 8}
+DDD, PAPERS, FIXED = "ddd, 25 nodes", "ddd, paper's threshold, 25 nodes", "ddd's tree, fixed depth, 25 nodes"
+"""Trees of one size: where what pays may choose it, a tree that stops early is smaller as well, and less of it is accepted."""
 STUDIES = (
     Arm("eagle2, 25 nodes", "eagle2", TREE),
     Arm("eagle3, 25 nodes", "eagle3", TREE),
-)
-DDD, PAPERS, FIXED = "ddd, 25 nodes", "ddd, paper's threshold, 25 nodes", "ddd's tree, fixed depth, 25 nodes"
-"""Trees of one size: where what pays may choose it, a tree that stops early is smaller as well, and less of it is accepted."""
-
-GREEDY_STUDIES = (
     Arm("gto, 25 nodes", "gto", TREE),
-    Arm("eagle, chains", "eagle2", CHAIN),
-    Arm("eagle3, chains", "eagle3", CHAIN),
     Arm(DDD, "ddd", {"nodes": 25}),
     Arm(PAPERS, "ddd", {"threshold": "paper", "levels": "published", "nodes": 25}),
 )
+
+GREEDY_STUDIES = (Arm("eagle, chains", "eagle2", CHAIN), Arm("eagle3, chains", "eagle3", CHAIN))
+"""Acceptance by depth, where agreement with the target is all there is to it."""
+SHALLOW = (3, 4)
+"""Depths, about as many as ``ddd`` takes forwards: does stopping at the right moment bring more than always stopping there?"""
 GOALS = {0.0: (2.0, 3.0), 1.0: (1.6, None)}
 """Least speed-up and τ of the best method by temperature."""
 
@@ -54,12 +54,9 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         found = gather(bench, arms, prompts, heat, report.say)
         for row in rows(found, arms, heat):
             report.add(row)
-    proofs = {
-        "gto": partial(gto.rewarded, heat=0.0),
-        "falcon": partial(falcon.compared, heat=0.0),
-        "traversal": partial(traversal.run, heat=1.0),
-    }
-    for name, proof in proofs.items():
+    proofs = [(name, partial(proof, heat=heat)) for heat in (0.0, 1.0)
+              for name, proof in (("gto", gto.rewarded), ("falcon", falcon.compared))]  # fmt: skip
+    for name, proof in [*proofs, ("traversal", partial(traversal.run, heat=1.0))]:  # at 0 both its rules are one
         if not methods or name in methods:
             _proof(report, bench, prompts, name, proof)
 
@@ -79,14 +76,15 @@ def arms_at(heat: float) -> list[Arm]:
     """Everything that runs at this temperature."""
     known = all_methods()
     line = [Arm(name, name) for name in LINE if name in known]
-    return [*line, *STUDIES, *(() if heat else (*GREEDY_STUDIES, fixed_depth()))]
+    return [*line, *STUDIES, fixed_depth(), *map(fixed_depth, SHALLOW), *(() if heat else GREEDY_STUDIES)]
 
 
-def fixed_depth() -> Arm:
-    """The tree of ``ddd`` with its own depth and width, but always as deep as it may go."""
+def fixed_depth(depth: int | None = None) -> Arm:
+    """The tree of ``ddd`` with its own width, but always ``depth`` levels deep; None: as deep as it may go."""
     own = {one.name: one.default for one in describe(all_methods()["ddd"].parameters)}
-    return Arm(FIXED, own["drafter"] if own["drafter"] == "eagle3" else "eagle2", {
-        "depth": own["depth"], "width": own["width"], "nodes": 25,
+    label = FIXED if depth is None else f"ddd's tree, always {depth} levels, 25 nodes"
+    return Arm(label, own["drafter"] if own["drafter"] == "eagle3" else "eagle2", {
+        "depth": depth or own["depth"], "width": own["width"], "nodes": 25,
     })  # fmt: skip
 
 
@@ -96,9 +94,7 @@ def rows(found: Samples, arms: Sequence[Arm], heat: float) -> list[Row]:
     made = [_speed(found, arm, where) for arm in arms if arm.label in LINE]
     made += _best(found, heat)
     made += _ordered(found, where)
-    if not heat:
-        made += [*_flatness(found), *_depth(found, where), *_forwards(found)]
-    return made
+    return [*made, *_flatness(found), *_depth(found, where), *_forwards(found, where)]
 
 
 def _speed(found: Samples, arm: Arm, where: str) -> Row:
@@ -116,16 +112,24 @@ def _speed(found: Samples, arm: Arm, where: str) -> Row:
 
 
 def _best(found: Samples, heat: float) -> list[Row]:
-    """The fastest method of the line, held against the goals."""
-    ran = [label for label in LINE if found.of(label)]
-    if not ran:
-        return []
-    fastest = max(ran, key=lambda label: _mean(found, label, _gain))
-    speed, length = GOALS[heat]
-    return [
-        Row(f"the fastest, T = {heat:g}", _mean(found, fastest, _gain), goal=speed, detail=fastest),
-        Row(f"the fastest, τ at T = {heat:g}", _mean(found, fastest, _tau), "tokens", length, detail=fastest),
-    ]
+    """The fastest method of the line, held against the goals; one that is relaxed at this temperature is told apart."""
+    made = []
+    for kind, goals in (("exact", GOALS[heat]), ("relaxed", (None, None))):
+        ran = [label for label in LINE if found.of(label) and (kind == "relaxed") == relaxes(label, heat)]
+        if ran:
+            fastest = max(ran, key=lambda label: _mean(found, label, _gain))
+            name = f"the fastest, {kind}"
+            speed, length = goals
+            made += [
+                Row(f"{name}, T = {heat:g}", _mean(found, fastest, _gain), goal=speed, detail=fastest),
+                Row(f"{name}, τ at T = {heat:g}", _mean(found, fastest, _tau), "tokens", length, detail=fastest),
+            ]
+    return made
+
+
+def relaxes(method: str, heat: float) -> bool:
+    """Whether a method changes the target's law at this temperature; at 0 all of the line are exact."""
+    return bool(heat) and all_methods()[method].exactness == "relaxed"
 
 
 def _ordered(found: Samples, where: str) -> list[Row]:
@@ -144,7 +148,7 @@ def _both(found: Samples, first: str, second: str) -> bool:
     return bool(found.of(first) and found.of(second))
 
 
-def _versus(found: Samples, name: str, first: str, second: str, goal: float = 1.0) -> Row:
+def _versus(found: Samples, name: str, first: str, second: str, goal: float | None = 1.0) -> Row:
     """τ of one arm over another's on the same prompts."""
     pairs = found.pairs(first, second, _tau)
     ours, theirs = _mean(found, first, _tau), _mean(found, second, _tau)
@@ -159,9 +163,14 @@ def _flatness(found: Samples) -> list[Row]:
         return []
     curves = {label: found.by_depth(label) for label in ("eagle, chains", "eagle3, chains")}
     kept = {label: _kept(curve) for label, curve in curves.items()}
-    detail = "; ".join(f"{label} " + " ".join(f"{share:.2f}" for share in curve) for label, curve in curves.items())
+    detail = "; ".join(f"{label} {_told(curve, found.reaching(label))}" for label, curve in curves.items())
     gain = kept["eagle3, chains"] / kept["eagle, chains"] if kept["eagle, chains"] else None
     return [Row("acceptance at depths 4 to 6 ÷ at depth 1, EAGLE-3 over EAGLE", gain, goal=1.0, detail=detail)]
+
+
+def _told(curve: Sequence[float], reaching: Sequence[int]) -> str:
+    """Each depth's acceptance and how many steps it rests on."""
+    return " ".join(f"{share:.2f} ({count})" for share, count in zip(curve, reaching, strict=True))
 
 
 def _kept(curve: Sequence[float]) -> float:
@@ -175,26 +184,34 @@ def _depth(found: Samples, where: str) -> list[Row]:
     for label, goals in ((DDD, True), (PAPERS, False)):
         if not _both(found, label, FIXED):
             continue
+        label_at = f"{label}{where}"
         forwards = _a_step(found, label, _forwards_of) / _a_step(found, FIXED, _forwards_of)
         gain = _mean(found, label, _gain) / _mean(found, FIXED, _gain)
         detail = f"{_a_step(found, label, _forwards_of):.2f} a round instead of {_a_step(found, FIXED, _forwards_of):.2f}"
         made += [
-            Row(f"{label}: drafter forwards over fixed depth", forwards, goal=1.0 if goals else None, at_most=True,
+            Row(f"{label_at}: drafter forwards over fixed depth", forwards, goal=1.0 if goals else None, at_most=True,
                 detail=detail),
-            _versus(found, f"{label}: τ over fixed depth", label, FIXED, 0.99),
-            Row(f"{label}: speed over fixed depth{where}", gain, goal=1.0 if goals else None),
+            _versus(found, f"{label_at}: τ over fixed depth", label, FIXED, 0.99),
+            Row(f"{label_at}: speed over fixed depth", gain, goal=1.0 if goals else None),
         ]  # fmt: skip
+    for shallow in (fixed_depth(depth).label for depth in SHALLOW):
+        if _both(found, DDD, shallow):
+            gain = _mean(found, DDD, _gain) / _mean(found, shallow, _gain)
+            made += [
+                _versus(found, f"{DDD}{where}: τ over {shallow}", DDD, shallow, None),
+                Row(f"{DDD}{where}: speed over {shallow}", gain),
+            ]
     return made
 
 
-def _forwards(found: Samples) -> list[Row]:
+def _forwards(found: Samples, where: str) -> list[Row]:
     """Tokens a drafter forward: where two levels come of one forward against one each."""
     arms = ("falcon", "eagle")
     if not _both(found, *arms):
         return []
     ours, theirs = (_per_forward(found, label) for label in arms)
     detail = f"falcon {ours:.2f}, EAGLE's 25 nodes {theirs:.2f}"
-    return [Row("tokens a drafter forward, falcon over EAGLE", ours / theirs, goal=1.0, detail=detail)]
+    return [Row(f"tokens a drafter forward, falcon over EAGLE{where}", ours / theirs, goal=1.0, detail=detail)]
 
 
 def _per_forward(found: Samples, label: str) -> float:

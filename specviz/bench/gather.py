@@ -91,12 +91,18 @@ class Samples:
         """Acceptance by depth for arms that draft chains: of the steps that reached depth d - 1 and offered a node at d the
         share that went on. Where the last share is 0, nothing was accepted that deep, and what lies deeper was never judged.
         """
+        return [statistics.mean(went_on) for went_on in self._went_on(label)]
+
+    def reaching(self, label: str) -> list[int]:
+        """How many steps each share of :meth:`by_depth` rests on."""
+        return [len(went_on) for went_on in self._went_on(label)]
+
+    def _went_on(self, label: str) -> list[list[bool]]:
+        """By depth, of the steps that got to it and offered a node there, whether each went on."""
         steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
-        found: list[float] = []
-        for depth in range(1, 2 + max((length for length, _ in steps), default=0)):
-            went_on = [length >= depth for length, offered in steps if offered >= depth and length >= depth - 1]
-            found += [statistics.mean(went_on)] if went_on else []
-        return found
+        depths = range(1, 2 + max((length for length, _ in steps), default=0))
+        found = [[length >= depth for length, offered in steps if offered >= depth and length >= depth - 1] for depth in depths]
+        return [went_on for went_on in found if went_on]
 
 
 def gather(

@@ -14,6 +14,9 @@ import numpy
 from specviz.errors import BadInput
 from specviz.growth.dynamic import Paying
 
+LEAST = 2
+"""Levels, where a profile has as many: a tree of one has nothing to rerank, and such a fan is no longer the method."""
+
 
 @dataclass(frozen=True)
 class DepthProfile:
@@ -74,14 +77,15 @@ class ChosenDepth:
 
 
 def depth_that_pays(profile: DepthProfile, pays: Paying, temperature: float, nodes: int = 0) -> ChosenDepth:
-    """``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` by the profile of the nearest temperature; the shallowest of equals.
+    """``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` by the profile of the nearest temperature; the shallowest of equals,
+    but never less than :data:`LEAST` levels.
 
     ``nodes`` is the size of every tree where that is given; 0 tries all that were measured.
     """
     table = profile.tau[profile.nearest(temperature)]
     sizes = (nodes,) if nodes else profile.sizes
     alone, best = pays.cost[0], None
-    for depth, row in enumerate(table, start=1):
+    for depth, row in list(enumerate(table, start=1))[min(LEAST, len(table)) - 1 :]:
         for size in sizes:
             tau = float(numpy.interp(size, profile.sizes, row))
             gain = float(tau * alone / (pays.cost[size] + depth * pays.forward))

@@ -30,7 +30,7 @@ def paying(parts: Parts, network: Any, rows: int) -> Paying:
 
 def confident_tree(asked: Asked, parts: Parts, network: Any, kind: str, profile: str, usual: int) -> Dynamic:
     """The tree that ``network``, heads of this ``kind``, drafts. A depth of 0 is chosen by the measured ``profile`` where
-    one was made with these heads on this target, and is ``usual`` for others.
+    one was made with these heads and this width on this target, and is ``usual`` for others.
     """
     from specviz.growth.depth_profile import DepthProfile, depth_that_pays
     from specviz.growth.dynamic import Dynamic
@@ -41,7 +41,7 @@ def confident_tree(asked: Asked, parts: Parts, network: Any, kind: str, profile:
     if asked.depth:
         return Dynamic(asked.depth, asked.width, pays=pays)
     known = DepthProfile.load(parts.tree_file(profile))
-    if not _made_for(known, kind, parts):
+    if known.width != asked.width or not _made_for(known, kind, parts):
         return Dynamic(usual, asked.width, asked.nodes, pays=pays, chosen={"levels": usual})
     best = depth_that_pays(known, pays, parts.warp.temperature, asked.nodes)
     return Dynamic(best.levels, asked.width, asked.nodes, pays=pays, chosen=asdict(best))

@@ -19,8 +19,8 @@ class Parameters:
 
     depth: int = number(
         0, 0, 12,
-        "Deepest level, and drafter forwards a round; 0 goes as deep as pays on this machine where the heads were calibrated "
-        "on the target, else 4. The paper's value is 6.",
+        "Deepest level, and drafter forwards a round; 0 goes as deep as pays on this machine, two levels at least, where the "
+        "heads were calibrated on the target with this width, else 4. The paper's value is 6.",
         "levels",
     )  # fmt: skip
     width: int = number(
@@ -48,8 +48,8 @@ class Parameters:
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     differs=(
         "With the fixed tree's 25 nodes τ is 1.84 at temperature 0, over twelve prompts of six kinds, where that has 1.65. "
-        "Beside a target of 135 million weights drafter forwards are dear, and the head learned from two thousand dialogues: "
-        "so by default trees are only as deep as pays, and 1.14 times as fast with τ 1.42 (at temperature 1 1.00× and 1.26)."
+        "Beside a target of 135 million weights drafter forwards are dear, and the head learned from one to two thousand "
+        "dialogues: so by default trees are only as deep as pays, and 1.14 times as fast with τ 1.42 (at temperature 1 1.00× and 1.26)."
     ),
     paper=Paper(
         "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",

@@ -19,8 +19,8 @@ class Parameters:
 
     depth: int = number(
         0, 0, 12,
-        "Deepest level, and drafter forwards a round; 0 goes as deep as pays on this machine where the heads were calibrated "
-        "on the target, else 5. The paper's value is 8.",
+        "Deepest level, and drafter forwards a round; 0 goes as deep as pays on this machine, two levels at least, where the "
+        "heads were calibrated on the target with this width, else 5. The paper's value is 8.",
         "levels",
     )  # fmt: skip
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
@@ -45,7 +45,7 @@ class Parameters:
     differs=(
         "With 25 nodes τ is 2.02 at temperature 0 over twelve prompts of six kinds, about 2.5 on chat and 1.2 on translation; "
         "with trees as deep as pays it is 1.62, and the run 1.16 times as fast (at temperature 1 1.29 and 1.04×). The head "
-        "learned from two thousand of the target's dialogues, the paper's from half a million; its acceptance is flat by "
+        "learned from one to two thousand of the target's dialogues, the paper's from half a million; its acceptance is flat by "
         "depth as the paper's is, at half the height."
     ),
     paper=Paper(

@@ -60,25 +60,26 @@ def _hits(net: BlockNet, seen: Seen, phase: int) -> Tensor:
 @torch.inference_mode()
 def chains(net: BlockNet, store: FeatureStore, numbers: Sequence[int], forwards: int, most: int) -> dict[str, float]:
     """Chain drafting with ``forwards`` drafter forwards a step along the answers, at most ``most`` steps: mean tokens
-    emitted a step (``tau``, bonus included) and a forward; ``first1``, ... by depth as above. Steps that the end of an
-    answer would cut are left out."""
+    emitted a step (``tau``, bonus included) and a forward; ``first1``, ... and ``five1``, ... by depth as above. Steps that
+    the end of an answer would cut are left out."""
     depth = forwards * net.block
-    reached, right = torch.zeros(depth), torch.zeros(depth)
+    reached, right, near = torch.zeros(depth), torch.zeros(depth), torch.zeros(depth)
     steps = emitted = 0
     for seen in store.get(numbers):
         along = _Along(net, seen)
         while along.root + depth + 1 < len(seen.tokens) and steps < most:
-            accepted = along.step(forwards)
+            accepted, close = along.step(forwards)
             reached[: accepted + 1] += 1
             right[:accepted] += 1
+            near[: accepted + int(close)] += 1
             steps, emitted = steps + 1, emitted + accepted + 1
-    rates = (right / reached.clamp_min(1)).tolist()
+    named = {"first": right / reached.clamp_min(1), "five": near / reached.clamp_min(1)}
     found = {
         "tau": emitted / max(1, steps),
         "tau_per_forward": emitted / max(1, forwards * steps),
         "steps": float(steps),
     }
-    return found | {f"first{level}": rate for level, rate in enumerate(rates, start=1)}
+    return found | {f"{name}{level + 1}": float(rate[level]) for name, rate in named.items() for level in range(depth)}
 
 
 class _Along:
@@ -100,15 +101,18 @@ class _Along:
         features = self.seen.features[start:end, -1]
         return TargetPass(features, {self.tap: features}) if end > start else None
 
-    def step(self, forwards: int) -> int:
-        """Draft a chain, commit what was right and the token after it; how many drafts were right."""
+    def step(self, forwards: int) -> tuple[int, bool]:
+        """Draft a chain, commit what was right and the token after it. How many drafts were right, and whether the truth was
+        among the five likeliest where the first wrong one stood."""
         drafter, context, root = self._drafter, self._context(), self.root
         said, support = [self._tokens[root]], drafter.support
+        five: list[list[int]] = []
         for _ in range(forwards):
             logits = drafter.blocks(context, said, range(-1, len(said) - 1), [len(said) - 1])
             if logits is None or support is None:
                 break
             said += support[logits[0].argmax(-1)].tolist()
+            five += support[logits[0].topk(min(5, len(support))).indices].tolist()
         truth = self._tokens[root + 1 : root + 1 + len(said)]
         accepted = next(
             place for place in range(len(said)) if place + 1 == len(said) or said[place + 1] != truth[place]
@@ -120,4 +124,4 @@ class _Along:
         tree = DraftTree.of(said, range(-1, len(said) - 1), self.seen.tokens.device)
         drafter.observe(Round(context, Draft(tree), scored, verdict, truth[: accepted + 1]))
         self.root += accepted + 1
-        return accepted
+        return accepted, accepted < len(five) and truth[accepted] in five[accepted]

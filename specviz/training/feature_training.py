@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,10 +74,14 @@ def places_in(ids: Tensor, vocab: int) -> Tensor:
     return found
 
 
-def batches(store: FeatureStore, training: Sequence[int], settings: Settings, updates: int) -> Iterator[list[int]]:
+def batches(
+    store: FeatureStore, training: Sequence[int], settings: Settings, updates: int, before: str = ""
+) -> Iterator[list[int]]:
     """Endless batches of dialogue numbers, new ones among known ones. A resumed training draws another order rather
-    than skip for hours; what the store has is known to it."""
-    chance = np.random.default_rng([settings.seed, updates])
+    than skip for hours, and so does one that goes on from weights with ``before`` behind them; what the store has is known
+    to it."""
+    sitting = [zlib.crc32(before.encode())] if before else []
+    chance = np.random.default_rng([settings.seed, updates, *sitting])
     order = [int(number) for number in chance.permutation(np.asarray(training))]
     known = [number for number in order if store.has(number)]
     unknown = [number for number in order if not store.has(number)]
@@ -121,7 +126,7 @@ def train(
     again = trainer.goes_on(settings.resume, checkpoint, before)
     progress = resume(bench, checkpoint) if again else trainer.Progress(before=before)
     clock = trainer.Clock(progress, settings.minutes, settings.workers if bench.store.keeps else None)
-    stream = batches(bench.store, bench.training, settings, progress.updates)
+    stream = batches(bench.store, bench.training, settings, progress.updates, progress.before)
     due, saved = progress.seconds + 60 * settings.every, time.monotonic()
     recent: list[float] = []
     clock.start()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specviz.training import eagle3, gto, trainer
 from specviz.training.features import FeatureStore
+from specviz.training.foresight import foresight
 from specviz.training.gto import Arena, Groups, LowRank
 from specviz.training.optimizer import Optimizer
 from specviz.training.tree_reward import Size, Tree, grown, worth
@@ -223,13 +224,17 @@ def rewards_of(bench: Bench, arms: Sequence[Forests], members: int) -> list[floa
 def measured(
     bench: Bench, arms: Mapping[str, dict[str, Tensor]], numbers: Sequence[int], size: Size, say: Callable[[str], None]
 ) -> dict[str, dict[str, float]]:
-    """τ and mean tree reward of each arm, on held-out greedy answers; all arms at the same places."""
+    """τ and mean tree reward of each arm, on held-out greedy answers, all arms at the same places; and by depth how often
+    the truth was drafted first or among five."""
     forests = {name: forests_of(bench, numbers, size, factors) for name, factors in arms.items()}
     worth = rewards_of(bench, list(forests.values()), 4 * STRIDE)
     found = {}
     for (name, forest), reward in zip(forests.items(), worth, strict=True):
-        found[name] = {"tau": tau_of(bench, forest, size.depth), "reward": reward}
-        say(f"{name}: tau {found[name]['tau']:.4f}, mean tree reward {reward:.4f}")
+        bench.change.put(arms[name])
+        agreement = foresight(bench.arena.net, bench.store, eagle3.TAPS, numbers, size.depth)
+        agreement.pop("tau")  # of chains; the trees' own counts
+        found[name] = {"tau": tau_of(bench, forest, size.depth), "reward": reward, **agreement}
+        say(f"{name}: " + "  ".join(f"{key} {value:.4f}" for key, value in found[name].items()))
     return found
 
 

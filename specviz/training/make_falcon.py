@@ -90,7 +90,7 @@ def finish(job: Job, stuff: Stuff, net: BlockNet, settings: Settings, progress: 
 
 
 def _named(found: dict[str, float]) -> dict[str, float]:
-    return {f"chain_{name}" if name.startswith("first") else name: value for name, value in found.items()}
+    return {f"chain_{name}" if name.startswith(("first", "five")) else name: value for name, value in found.items()}
 
 
 def card_of(

@@ -59,7 +59,7 @@ def _chosen(note: Story) -> str:
         return ""
     levels = count(depth.whole("levels"), "level")
     if depth.maybe_number("gain") is None:
-        return f"at most {levels}: the usual depth, as nobody measured what others bring with this drafter"
+        return f"at most {levels}: the usual depth, as nobody measured what others bring with this drafter and beam"
     return (
         f"at most {levels}: what pays most here by the calibration, foretold τ {number(depth.number('tau'))} and "
         f"{number(depth.number('gain'))}×, a forward at {number(depth.number('forward'))} of a pass"

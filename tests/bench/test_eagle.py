@@ -38,6 +38,8 @@ def test_acceptance_by_depth_is_conditional_on_getting_there() -> None:
     assert found.by_depth("chains") == pytest.approx([5 / 8, 3 / 5, 2 / 3, 0])
     whole = [dataclasses.replace(sample(lengths=[1, 3]), offered=(2, 3))]
     assert samples(chains=whole).by_depth("chains") == [1, 0.5, 1], "nothing was offered below the third node"
+    assert samples(chains=whole).reaching("chains") == [2, 2, 1]
+    assert found.reaching("chains") == [8, 5, 3, 2]
 
 
 def test_a_text_that_loops_is_noticed() -> None:
@@ -118,8 +120,16 @@ def test_a_method_that_could_not_run_is_told() -> None:
 @pytest.mark.parametrize(("gain", "reached"), [(2.1, True), (1.9, False)])
 def test_the_goal_is_held_against_the_fastest(gain: float, reached: bool) -> None:
     found = samples(eagle=[sample(gain=1.1)], eagle3=[sample(gain=gain)])
-    row = rows_of(found)["the fastest, T = 0"]
+    row = rows_of(found)["the fastest, exact, T = 0"]
     assert (row.value, row.detail, row.reached) == (gain, "eagle3", reached)
+
+
+def test_a_relaxed_method_is_never_held_against_the_goal() -> None:
+    found = samples(eagle3=[sample(gain=1.1)], medusa=[sample(gain=9.0)])
+    warm, cold = rows_of(found, 1.0), rows_of(found, 0.0)
+    assert (warm["the fastest, exact, T = 1"].detail, warm["the fastest, exact, T = 1"].reached) == ("eagle3", False)
+    assert (warm["the fastest, relaxed, T = 1"].detail, warm["the fastest, relaxed, T = 1"].goal) == ("medusa", None)
+    assert cold["the fastest, exact, T = 0"].detail == "medusa", "typical acceptance is greedy matching there"
 
 
 def test_flat_acceptance_is_told_from_decaying() -> None:
@@ -137,14 +147,24 @@ def test_a_drafter_that_never_gets_deep_is_not_called_flat() -> None:
     assert row.value == pytest.approx(ours / theirs)
 
 
-def test_dynamic_depth_must_save_forwards_without_losing_tokens() -> None:
+@pytest.mark.parametrize("heat", [0.0, 1.0])
+def test_dynamic_depth_must_save_forwards_without_losing_tokens(heat: float) -> None:
     fixed = [sample(lengths=[3, 3, 3], forwards=24)]
     saving, losing = [sample(lengths=[3, 3, 3], forwards=15)], [sample(lengths=[2, 2, 3], forwards=15)]
     for ours, kept in ((saving, True), (losing, False)):
-        made = rows_of(Samples({eagle.DDD: ours, eagle.FIXED: fixed}))
-        assert made[f"{eagle.DDD}: drafter forwards over fixed depth"].value == pytest.approx(15 / 24)
-        assert made[f"{eagle.DDD}: drafter forwards over fixed depth"].reached
-        assert made[f"{eagle.DDD}: τ over fixed depth"].reached is kept
+        made = rows_of(Samples({eagle.DDD: ours, eagle.FIXED: fixed}), heat)
+        name = f"{eagle.DDD}, T = {heat:g}"
+        assert made[f"{name}: drafter forwards over fixed depth"].value == pytest.approx(15 / 24)
+        assert made[f"{name}: drafter forwards over fixed depth"].reached
+        assert made[f"{name}: τ over fixed depth"].reached is kept
+
+
+def test_dynamic_depth_is_set_beside_trees_that_are_always_shallow() -> None:
+    shallow = eagle.fixed_depth(3)
+    assert shallow.parameters["depth"] == 3 and shallow in eagle.arms_at(0.0) and shallow in eagle.arms_at(1.0)
+    made = rows_of(Samples({eagle.DDD: [sample(lengths=[3, 3])], shallow.label: [sample(lengths=[2, 3])]}))
+    row = made[f"{eagle.DDD}, T = 0: τ over {shallow.label}"]
+    assert row.value == pytest.approx(8 / 7) and row.goal is None
 
 
 def test_fixed_depth_is_the_dynamic_ones_own_tree() -> None:
@@ -164,7 +184,7 @@ def test_drafters_are_compared_on_one_tree() -> None:
 
 def test_tokens_a_forward_are_compared() -> None:
     found = samples(eagle=[sample(forwards=12)], falcon=[sample(forwards=6)])
-    assert rows_of(found)["tokens a drafter forward, falcon over EAGLE"].value == pytest.approx(2.0)
+    assert rows_of(found)["tokens a drafter forward, falcon over EAGLE, T = 0"].value == pytest.approx(2.0)
 
 
 def test_falcon_and_the_dynamic_trees_are_held_against_eagles_own_25_nodes() -> None:

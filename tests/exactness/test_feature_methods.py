@@ -44,7 +44,7 @@ VARIANTS: list[tuple[str, Values]] = [
     ("eagle2", {"depth": 3, "width": 4}),
     ("eagle2", {**TREE, "rule": "rejection"}),
     ("eagle3", {**TREE, "rule": "rejection"}),
-    ("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle"}),
+    ("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle", "depth": 7}),
 ]
 WAYS = [(case, *way) for case in TOKEN_EXACT[1:3] for way in EVERY_WAY]
 WAYS += [(case, tier, torch.float64, "warm") for case in (TOKEN_EXACT[0], TOKEN_EXACT[3]) for tier in ("eager", "graph")]
@@ -118,7 +118,7 @@ def test_shortest_prompts(name: str, values: Values, prompt: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "warm"), ("graph", "warm")])
-@pytest.mark.parametrize(("name", "values"), [*TOKEN_EXACT[1:3], VARIANTS[0]])
+@pytest.mark.parametrize(("name", "values"), [*TOKEN_EXACT[1:], VARIANTS[0], VARIANTS[-1]])
 def test_the_cache_equals_a_fresh_prefill_after_every_step(
     name: str, values: Values, tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import torch
 from specviz.drafters import forward_cost as measuring
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Composition
-from specviz.growth.depth_profile import DepthProfile
+from specviz.growth.depth_profile import LEAST, DepthProfile
 from specviz.methods import parts as methods_parts
 from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
@@ -60,8 +60,8 @@ def pays(composition: Composition) -> Any:
 @pytest.mark.parametrize("name", HEADS)
 def test_cheap_forwards_go_deep_and_dear_ones_do_not(name: str, compose: Any) -> None:
     assert depth(compose(name, {})) == 8
-    assert depth(compose(name, {}, forward=DEAR)) == 1
-    assert depth(compose(name, {}, WARM)) == 1, "where deeper levels bring nothing"
+    assert depth(compose(name, {}, forward=DEAR)) == LEAST
+    assert depth(compose(name, {}, WARM)) == LEAST, "where deeper levels bring nothing"
     chosen = compose(name, {}).controller.growth.chosen
     assert (chosen["levels"], chosen["nodes"]) == (8, 16)
     assert chosen["tau"] == pytest.approx(COLD[7][1]) and chosen["gain"] > 1
@@ -87,6 +87,12 @@ def test_another_target_takes_the_usual_depth(compose: Any, tmp_path: Path) -> N
     one = DepthProfile.load(tmp_path / "eagle2.json")
     replace(one, target="another").save(tmp_path / "eagle2.json")
     assert depth(compose("eagle2", {})) == 4
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_beam_that_nobody_measured_takes_the_usual_depth(name: str, compose: Any) -> None:
+    found = compose(name, {"width": 3}).controller.growth
+    assert (found.depth, found.chosen) == (USUAL[name], {"levels": USUAL[name]})
 
 
 def test_a_stated_size_is_weighed_and_kept(compose: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
-from specviz.growth.depth_profile import DepthProfile, depth_that_pays
+from specviz.growth.depth_profile import LEAST, DepthProfile, depth_that_pays
 from specviz.growth.dynamic import Dynamic, Paying
 from specviz.methods.parts import TREES
 from tests.growth.fancy import Fancy, context
@@ -24,7 +24,7 @@ STEEP = CostCurve((1, 2, 17), (10.0, 11.0, 40.0))
 
 @pytest.mark.parametrize(
     ("curve", "forward", "depth", "nodes"),
-    [(FLAT, 0.0, 4, 16), (FLAT, 0.02, 4, 16), (FLAT, 0.4, 2, 16), (FLAT, 2.0, 1, 4), (STEEP, 0.0, 3, 1), (STEEP, 0.3, 1, 1)],
+    [(FLAT, 0.0, 4, 16), (FLAT, 0.02, 4, 16), (FLAT, 0.4, 2, 16), (FLAT, 2.0, 2, 16), (STEEP, 0.0, 3, 1), (STEEP, 0.3, 2, 1)],
 )
 def test_dear_forwards_make_shallow_trees_and_dear_passes_small_ones(
     curve: CostCurve, forward: float, depth: int, nodes: int
@@ -43,6 +43,7 @@ def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve: CostCurve, 
         (depth, size): row[place] / (curve.at(1 + size) + depth * forward * 10.0)
         for depth, row in enumerate(COLD, start=1)
         for place, size in enumerate(SIZES)
+        if depth >= LEAST
     }
     assert max(rates, key=rates.__getitem__) == (found.levels, found.nodes)
     assert found.gain == pytest.approx(10.0 * max(rates.values()))
@@ -52,16 +53,21 @@ def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve: CostCurve, 
 def test_the_nearest_temperature_counts() -> None:
     pays = Paying.on(FLAT, forward=0.05)
     cold, cool, hot = (depth_that_pays(PROFILE, pays, heat).levels for heat in (0.0, 0.5, 1.7))
-    assert cold == cool == 4 and hot == 1
+    assert cold == cool == 4 and hot == LEAST
 
 
 def test_a_stated_size_is_the_size_that_is_weighed() -> None:
     pays = Paying.on(FLAT, forward=0.05)
     one, between, beyond = (depth_that_pays(PROFILE, pays, 0.0, nodes) for nodes in (1, 10, 128))
     assert (one.nodes, between.nodes, beyond.nodes) == (1, 10, 128)
-    assert one.levels < between.levels
+    assert LEAST == one.levels < between.levels
     assert between.tau == pytest.approx(2.2 + 0.5 * 0.5)
     assert beyond.tau == 2.7, "nothing is known of more nodes than were measured"
+
+
+def test_a_profile_of_one_level_is_taken_as_it_is() -> None:
+    flat = DepthProfile("eagle", "tiny", 6, SIZES, {0.0: COLD[:1]})
+    assert depth_that_pays(flat, Paying.on(FLAT, forward=0.4), 0.0).levels == 1
 
 
 def test_a_profile_can_be_read_again(tmp_path: Path) -> None:

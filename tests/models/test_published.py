@@ -196,11 +196,18 @@ def test_parallel_heads_that_do_not_fit_are_refused_by_name(
         parallel_net(opened(tmp_path, tensors, None), target())
 
 
-def test_a_config_of_other_heads_is_noticed(tmp_path: Path) -> None:
-    with pytest.raises(ModelUnavailable, match=r"says 5 \(medusa_num_heads\)"):
+def test_a_config_that_promises_more_heads_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match=r"says 5 \(medusa_num_heads\): some are missing"):
         parallel_net(opened(tmp_path, parallel_tensors(), {"medusa_num_heads": 5}), target())
     with pytest.raises(ModelUnavailable, match="no Medusa heads"):
         parallel_net(opened(tmp_path / "other", feature_tensors(), CONFIG), target())
+
+
+@pytest.mark.parametrize("said", [1, None, "two"])
+def test_a_config_that_counts_too_few_is_how_the_first_heads_were_published(tmp_path: Path, said: object) -> None:
+    whole = parallel_net(opened(tmp_path / "whole", parallel_tensors(), None), target())
+    found = parallel_net(opened(tmp_path / "few", parallel_tensors(), {"medusa_num_heads": said}), target())
+    assert found.config == whole.config and found.config.heads > 1
 
 
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "medusa_lm_head.pt"])

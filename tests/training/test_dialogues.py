@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from specviz.training import data, dialogues
 from specviz.training.data import Markers
 from specviz.training.material import Material
+from specviz.bench import prompts
 from specviz.training.openings import KINDS, opening
 from specviz.training.registry import Job, recipes
 
@@ -91,3 +92,10 @@ def test_the_file_grows_when_resumed_and_can_be_trained_on(
     assert (more.tokens[: len(first.tokens)] == first.tokens).all()
     asked = [tuple(more.of(number)[: more.prompt[number]]) for number in range(len(more))]
     assert len(set(asked)) == len(asked), "no question twice"
+
+
+def test_no_prompt_that_numbers_are_reported_on_begins_with_an_opening() -> None:
+    reported = [text for texts in prompts.KINDS.values() for text in texts] + list(prompts.GROUNDED)
+    openings = {one for kind in KINDS for one in kind}
+    assert not [(text, one) for text in reported for one in openings if text.startswith(one)]
+    assert len(openings) == sum(map(len, KINDS)), "none is there twice"

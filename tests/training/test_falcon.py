@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -249,3 +250,39 @@ def test_chains_along_an_answer_draft_what_training_computed_there(monkeypatch: 
     assert asked[0] == seen.first - 1 and all(1 <= after - root <= 5 for root, after in itertools.pairwise(asked))
     assert 1 <= round(found["tau"] * len(asked)) - (asked[-1] - asked[0]) <= 5, "what the last step emitted"
     assert found["tau_per_forward"] == pytest.approx(found["tau"] / 2)
+    assert all(found[f"five{level}"] >= found[f"first{level}"] for level in range(1, 5))
+    assert found["five1"] > 0 and found["tau"] == pytest.approx(1 + _chained(found)), "the shares are of those that got there"
+
+
+def _chained(found: dict[str, float]) -> float:
+    """Accepted drafts a step by the shares of those that went on."""
+    shares = [found[f"first{level}"] for level in range(1, 5)]
+    return sum(math.prod(shares[:level]) for level in range(1, 5))
+
+
+def test_a_drafter_that_knows_the_answer_is_right_at_every_level_and_among_five(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = stuff()
+    net, seen = fresh(given), given.store.get([given.held_out[0]])[0]
+    truth, support = seen.tokens.tolist(), list(range(int(seen.tokens.max()) + 8))
+
+    class Knowing(BlockDrafter):
+        """Its choice is the truth, or next to it."""
+
+        def __init__(self, network: BlockNet) -> None:
+            super().__init__(network)
+            self.support = torch.tensor(support)
+
+        def blocks(
+            self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]
+        ) -> Tensor:
+            places = [context.position + seeds[0] + 1 + level for level in range(2)]
+            found = torch.zeros(1, 2, len(support))
+            for level, place in enumerate(places):
+                found[0, level, truth[place]] = 1.0 if rank == 0 else 0.5
+                found[0, level, truth[place] + 1] = 0.75
+            return found
+
+    monkeypatch.setattr(block_foresight, "BlockDrafter", Knowing)
+    for rank, right in ((0, 1.0), (1, 0.0)):
+        found = chains(net, given.store, [given.held_out[0]], forwards=2, most=100)
+        assert (found["first1"], found["five1"], found["tau"]) == (right, 1.0, 1 + 4 * right)

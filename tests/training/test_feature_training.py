@@ -201,3 +201,9 @@ def test_weights_kept_in_a_layout_of_their_own_are_read_exactly() -> None:
     if pack(model):
         assert isinstance(model.base_model.layers[-1].mlp.down_proj, PackedLinear)
     assert torch.equal(feature_start.dense(model.base_model.layers[-1].mlp.down_proj), wanted)
+
+
+def test_going_on_from_weights_draws_other_dialogues_than_those_they_began_with() -> None:
+    one = bench("eagle", None)
+    first, again, other = (next(batches(one.store, one.training, SETTINGS, 0, before)) for before in ("", "", "9 minutes"))
+    assert first == again != other

@@ -168,6 +168,10 @@ def test_training_gains_reward_on_dialogues_it_never_saw(tmp_path: Path) -> None
     found = gto_arms.measured(made, arms, list(range(16, 24)), SIZE, lambda line: None)
     assert found["gto"]["reward"] > found["start"]["reward"] + 0.02
     assert found["gto"]["tau"] > found["start"]["tau"]
+    for figures in found.values():
+        assert {f"{name}{level}" for name in ("first", "five") for level in range(1, SIZE.depth + 1)} < set(figures)
+        assert 0 < figures["first1"] <= figures["five1"] <= 1
+    assert found["gto"]["first1"] != found["start"]["first1"], "each arm's own network was asked"
 
 
 def test_the_control_sees_the_same_dialogues_and_no_reward() -> None:

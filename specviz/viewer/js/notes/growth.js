@@ -23,7 +23,7 @@ const growth = (() => {
     const gain = study.number(depth.gain);
     const most = words.count(levels, "level");
     return gain === null
-      ? ` Trees have at most ${most}, the usual depth: nobody measured what others bring with this drafter.`
+      ? ` Trees have at most ${most}, the usual depth: nobody measured what others bring with this drafter and beam.`
       : ` Trees have at most ${most}: by the calibration and by what forwards and passes cost here that pays most; ` +
           `foretold are ${gain.toFixed(2)} times the target alone.`;
   }
