@@ -158,14 +158,14 @@ def _versus(found: Samples, name: str, first: str, second: str, goal: float | No
 
 
 def _flatness(found: Samples) -> list[Row]:
-    """How much of the first depth's acceptance is left at the sixth, both drafters drafting chains."""
+    """How much of the first depth's acceptance is left below it, both drafters drafting chains."""
     if not _both(found, "eagle, chains", "eagle3, chains"):
         return []
     curves = {label: found.by_depth(label) for label in ("eagle, chains", "eagle3, chains")}
-    kept = {label: _kept(curve) for label, curve in curves.items()}
+    kept = {label: _kept(curve, found.reaching(label)) for label, curve in curves.items()}
     detail = "; ".join(f"{label} {_told(curve, found.reaching(label))}" for label, curve in curves.items())
     gain = kept["eagle3, chains"] / kept["eagle, chains"] if kept["eagle, chains"] else None
-    return [Row("acceptance at depths 4 to 6 ÷ at depth 1, EAGLE-3 over EAGLE", gain, goal=1.0, detail=detail)]
+    return [Row("acceptance at depths 2 to 6 ÷ at depth 1, EAGLE-3 over EAGLE", gain, goal=1.0, detail=detail)]
 
 
 def _told(curve: Sequence[float], reaching: Sequence[int]) -> str:
@@ -173,9 +173,11 @@ def _told(curve: Sequence[float], reaching: Sequence[int]) -> str:
     return " ".join(f"{share:.2f} ({count})" for share, count in zip(curve, reaching, strict=True))
 
 
-def _kept(curve: Sequence[float]) -> float:
-    """Mean acceptance at depths 4 to 6 over that at depth 1. A depth that was never reached counts as 0."""
-    return sum(curve[3:6]) / 3 / curve[0] if curve and curve[0] else 0.0
+def _kept(curve: Sequence[float], reaching: Sequence[int]) -> float:
+    """Acceptance at depths 2 to 6 over that at depth 1. Every step that got to a depth counts the same: few get to the last."""
+    below = list(zip(curve, reaching, strict=True))[1:6]
+    steps = sum(count for _, count in below)
+    return sum(share * count for share, count in below) / steps / curve[0] if steps and curve[0] else 0.0
 
 
 def _depth(found: Samples, where: str) -> list[Row]:

@@ -135,16 +135,16 @@ def test_a_relaxed_method_is_never_held_against_the_goal() -> None:
 def test_flat_acceptance_is_told_from_decaying() -> None:
     flat, falling = [7] * 64 + [6] * 6, [1] * 50 + [2] * 20 + [3] * 6 + [6]
     found = Samples({"eagle, chains": [sample(lengths=falling)], "eagle3, chains": [sample(lengths=flat)]})
-    row = rows_of(found)["acceptance at depths 4 to 6 ÷ at depth 1, EAGLE-3 over EAGLE"]
+    row = rows_of(found)["acceptance at depths 2 to 6 ÷ at depth 1, EAGLE-3 over EAGLE"]
     assert row.value > 1 and row.reached
+    assert "eagle, chains 1.00 (77) 0.35 (77)" in row.detail
 
 
 def test_a_drafter_that_never_gets_deep_is_not_called_flat() -> None:
     short, long = sample(lengths=[4] * 9 + [0]), sample(lengths=[6] * 8 + [3, 0])
     found = Samples({"eagle, chains": [long], "eagle3, chains": [short]})
-    row = rows_of(found)["acceptance at depths 4 to 6 ÷ at depth 1, EAGLE-3 over EAGLE"]
-    ours, theirs = (1 + 0) / 3, (8 / 9 + 1 + 1) / 3
-    assert row.value == pytest.approx(ours / theirs)
+    row = rows_of(found)["acceptance at depths 2 to 6 ÷ at depth 1, EAGLE-3 over EAGLE"]
+    assert row.value == pytest.approx((27 / 36) / (42 / 43))
 
 
 @pytest.mark.parametrize("heat", [0.0, 1.0])
