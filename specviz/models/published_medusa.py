@@ -52,8 +52,8 @@ def parallel_net(stored: Repository, target: Fit) -> ParallelNet:
 
 
 def _complete(stored: Repository, field: str, counted: int) -> None:
-    """Fewer than the configuration promises means that some are missing. More is how the authors' own were published:
-    medusa-vicuna-7b-v1.3 holds five heads and says two, and their loader counts the tensors too."""
+    """Fewer than the configuration promises means that some are missing. More is taken as it is: the
+    configuration of medusa-vicuna-7b-v1.3 says two, and its authors' loader sets five by hand."""
     said = stored.config.get(field)
     if isinstance(said, int) and counted < said:
         raise ModelUnavailable(
