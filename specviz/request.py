@@ -43,7 +43,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if not self.prompt.strip():
-            raise BadInput("The prompt is empty; write something for the model to continue.")
+            raise BadInput("The prompt is empty; write what the model should continue, or draw.")
         if not 1 <= self.max_new_tokens <= MOST_NEW_TOKENS:
             raise BadInput(
                 f"max_new_tokens is {self.max_new_tokens}; choose a whole number from 1 to {MOST_NEW_TOKENS}."

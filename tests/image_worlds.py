@@ -30,8 +30,8 @@ WARM = Warp(1.0)
 class World:
     """A tiny model and its partner, the target for one prompt, and what methods are made of."""
 
-    def __init__(self, guidance: float = 2.0, grid: int = 6, codes: int = 24, seed: int = 0) -> None:
-        self.loaded, self.small = tiny_pair(seed, grid, codes)
+    def __init__(self, guidance: float = 2.0, grid: int = 6, codes: int = 24, seed: int = 0, layers: int = 2) -> None:
+        self.loaded, self.small = tiny_pair(seed, grid, codes, layers)
         self.guidance = guidance
         self.target, self.prompt, _ = image_target(self.loaded, PROMPT, guidance, "auto")
 

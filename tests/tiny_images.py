@@ -54,9 +54,9 @@ def tiny_image(
     return replace(loaded, digest=f"tiny-{seed}-{grid}", codebook_digest=f"tiny-{seed}")
 
 
-def tiny_pair(seed: int = 0, grid: int = 6, codes: int = CODES) -> tuple[LoadedImage, LoadedImage]:
+def tiny_pair(seed: int = 0, grid: int = 6, codes: int = CODES, layers: int = 2) -> tuple[LoadedImage, LoadedImage]:
     """A model and its partner of half the grid; both mean the same by a code."""
-    large = tiny_image(seed, grid, codes)
+    large = tiny_image(seed, grid, codes, layers=layers)
     small = tiny_image(seed + 1, grid // 2, codes)
     small.model.model.vqmodel.load_state_dict(large.model.model.vqmodel.state_dict())
     return large, replace(small, codebook=large.codebook, codebook_digest=large.codebook_digest)

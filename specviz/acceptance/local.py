@@ -125,7 +125,7 @@ class _Waves:
         self.changed: set[int] = set()
         """Nodes whose cache entries are still those of another code."""
         self.outdated: set[int] = set()
-        """Nodes whose cache entries were made before something at or in front of them changed."""
+        """Nodes whose cache entries were made before something at or in front of them changed, or over such entries."""
 
     def verdict(self) -> Verdict:
         failed = [node for node, mark in enumerate(self.judged.statuses) if mark == REJECTED]
@@ -160,7 +160,8 @@ class _Waves:
         """Wave by wave the first cell that is left of every island; the first wave needs no pass of its own.
 
         A wave runs the cells it draws after, and those that it changed before. Entries of kept cells in between are renewed
-        once, when the last wave is over.
+        once, when the last wave is over: until then the laws of later waves are approximations, which a single island that
+        begins at the first failure, as above tau 1, never meets.
         """
         wave = 0
         while left:
@@ -192,5 +193,7 @@ class _Waves:
     def _pass(self, nodes: Sequence[int]) -> None:
         self.passes += 1
         self.changed -= set(nodes)
-        self.outdated -= set(nodes)
+        left = self.outdated - set(nodes)
+        behind = min(left, default=self.last)
+        self.outdated = left | {node for node in self.outdated.intersection(nodes) if node > behind}
         self.logits[list(nodes)] = self.session.rewrite(self.tokens, list(nodes)).logits

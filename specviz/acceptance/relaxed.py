@@ -52,8 +52,10 @@ def region(law: Tensor, code: int, neighbours: Tensor, limit: Limit) -> tuple[Te
     """The look-alikes of ``code`` that it takes over under ``law`` [code], nearest first, and the running mass of all
     ``neighbours`` [rank] of it, float64."""
     sums = law[neighbours].double().cumsum(0)
-    within = sums <= limit.of(float(law[code])) + _ROUNDING
-    return neighbours[: int(within.sum())], sums
+    most = limit.of(float(law[code]))
+    if most <= 0:  # at the strict end not even look-alikes without any mass: what the published residual strikes hangs on them
+        return neighbours[:0], sums
+    return neighbours[: int((sums <= most + _ROUNDING).sum())], sums
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--image", metavar="F", help="the picture that the prompt asks about, for a target that reads pictures"
     )
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
-    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="how many tokens at most")
+    said = "how many tokens at most; a picture has as many codes as its grid"
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=said)
     said = "0 takes the likeliest token; text does unless told, images are drawn at 1"
     parser.add_argument("--temperature", type=float, metavar="T", help=said)
     parser.add_argument(

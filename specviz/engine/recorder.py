@@ -28,6 +28,8 @@ from specviz.trace.schema import (
 )
 
 LEVELS = ("off", "path", "tree")
+WEIGHED = frozenset(("ratio", "without_replacement", "traversal", "relaxed"))
+"""Rules that weigh p against q, and take a guess that was chosen as a point mass."""
 TOP = 3
 
 
@@ -125,6 +127,7 @@ class Recorder:
             rows=rows,
             notes=self._notes(finished) if self.story else (),
             passes=verdict.passes,
+            certain=verdict.rule in WEIGHED and len(finished.draft.tree) > 1 and not finished.draft.proposals,
         )
         self._index += 1
         self.committed.extend(emitted)
@@ -166,12 +169,13 @@ class Recorder:
     def _node(self, finished: Round, node: int, parent: int, p_of: Mapping[int, float]) -> Node:
         draft, verdict = finished.draft, finished.verdict
         token = verdict.replaced.get(node, draft.tree.host_tokens[node])
+        drafted = node not in verdict.replaced  # what was asked about is the drafted token, not the one in its place
         return Node(
             parent=parent,
             token=token,
             text=self.text.of(token),
             q=draft.confidence[node] if node < len(draft.confidence) else None,
-            p=p_of.get(node),
+            p=p_of.get(node) if drafted else None,
             status=verdict.statuses[node],
             threshold=verdict.thresholds.get(node),
             draw=verdict.draws.get(node),

@@ -45,7 +45,7 @@ class Parameters:
     differs=(
         "Here, over sixty prompts of six kinds, τ is 1.76 at temperature 0; over twelve it is 1.71 at 1, and the time 0.68×: the "
         "head learned from one to two thousand dialogues on a CPU, the paper's from seventy thousand. A pass over 25 nodes and "
-        "five drafter forwards are dear on a CPU, beside a target of 135 million weights; the fitted tree keeps few of them."
+        "five drafter forwards are expensive on a CPU, beside a target of 135 million weights; the fitted tree keeps few of them."
     ),
     paper=Paper(
         "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", "Li et al.", 2024, "2401.15077", "ICML"

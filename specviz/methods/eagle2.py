@@ -47,10 +47,9 @@ class Parameters:
     family="features",
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     differs=(
-        "With the fixed tree's 25 nodes τ is 1.94 at temperature 0, over sixty prompts of six kinds, where that has 1.76; at "
-        "temperature 1 the fixed tree is ahead, 1.71 and 1.53 over twelve, since it is drawn from the law it is judged by. The "
-        "head learned from one to two thousand dialogues, and drafter forwards are dear beside 135 million weights: by default "
-        "trees have as many levels as pay, two at least, and the run is 1.10 times as fast with τ 1.59 (at 1 1.32 and 0.97×)."
+        "τ is 1.94 with 25 nodes at temperature 0, the fixed tree's 1.76 (sixty prompts of six kinds); at 1 the fixed tree "
+        "leads, 1.71 to 1.53, as it is drawn from the law it is judged by. The head learned from one to two thousand dialogues. "
+        "By default the depth is what pays here, two levels at least: 1.10× with τ 1.59 at 0, 0.97× with 1.32 at 1."
     ),
     paper=Paper(
         "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",

@@ -31,10 +31,10 @@ TREES = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's pairs (k, λ) are (10, 5), (5, 10) and (5, 20)."""
+    """The paper's pairs (k, λ) are (10, 5), (5, 10) and (5, 20); the first is the default."""
 
     factor: float = number(
-        2.0,
+        5.0,
         1.0,
         40.0,
         "λ: a code may count for at most so many times its own probability; 1 is the exact rule.",
@@ -55,8 +55,8 @@ class Parameters:
     family="judge",
     claim="Up to 2.56× over autoregressive decoding.",
     differs=(
-        "Here τ is 2.18 on 64 held-out prompts, 2.14 strictly on a static tree, 2.24 with LANTERN, so at λ = 2 the static "
-        "tree brings nearly all of it; 0.83×, as guidance doubles the rows of every tree beside six million weights."
+        "Here τ is 2.34 on 64 held-out prompts, 2.14 strictly on a static tree, 2.24 with LANTERN at δ = 0.1; yet 0.95×, as "
+        "guidance doubles the rows of every tree beside six million weights."
     ),
     paper=Paper(
         "LANTERN++: Enhancing Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models",
@@ -64,7 +64,7 @@ class Parameters:
     ),
     look_at="The tree has one shape whatever the drafter thinks: flat laws make its confidence a poor guide.",
     bound="No code becomes more than λ times as likely, however many siblings are tried: at most 1 − 1/λ in total variation "
-    "(at λ = 2 a half), and never more than p and q differ. Above temperature 0, with the exact residual.",
+    "(at λ = 5 four fifths), and never more than p and q differ. Above temperature 0, with the exact residual.",
     parameters=Parameters,
     weights=("image_drafter",),
 )  # fmt: skip

@@ -77,6 +77,11 @@ class LoadedImage:
         """Ids [..] of prompt tokens and codes to embeddings [.., hidden]."""
         return embedding_table(self.model, self.first_code)[ids]
 
+    @property
+    def side(self) -> int:
+        """Pixels a side of a whole picture."""
+        return self.grid * 2 ** (len(self.model.config.vq_config.channel_multiplier) - 1)
+
     @torch.inference_mode()
     def picture(self, codes: Sequence[int]) -> np.ndarray:
         """Codes in reading order, without ``first_code``, to uint8 [row, column, 3]; cells not drawn yet are grey.

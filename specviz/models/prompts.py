@@ -73,7 +73,7 @@ def checked(prompt: str) -> str:
     """The prompt without surrounding blanks. Raises BadInput when nothing is left or it is far too long."""
     asked = prompt.strip()
     if not asked:
-        raise BadInput('Say what to draw, for example "red apple, noto style".')
+        raise BadInput('Say what to draw, for example "red heart, noto style".')
     if len(asked) > LONGEST_PROMPT:
         raise BadInput(f"The prompt has {len(asked)} characters; a picture's prompt may have {LONGEST_PROMPT}.")
     return asked

@@ -32,6 +32,7 @@ from specviz.models.image import SHIPPED, LoadedImage, embedding_table, load_ima
 from specviz.models.image_hub import load_hub_image
 from specviz.models.image_parts import image_drafter, image_samplers
 from specviz.models.image_words import warning
+from specviz.models.prompts import checked
 from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
 from specviz.request import Memory, Request
 from specviz.targets.image import ImageTarget
@@ -75,12 +76,10 @@ class PreparedImage(Prepared):
         """
         loaded: LoadedImage = self.loaded
         first, last = (len(output) - len(step.emitted)) // loaded.grid, len(output) // loaded.grid - 1
-        if self.request.record != "tree" or last < first:
+        if self.request.record != "tree" or last < first or loaded.side > LIVE_SIDE:
             return step
         pixels = loaded.picture(list(output))
         side = pixels.shape[0] // loaded.grid
-        if pixels.shape[0] > LIVE_SIDE:
-            return step
         first = max(0, first - 1)  # the row above looks a little different with this one below it
         band = pixels[first * side : (last + 1) * side]
         canvas = Note("canvas", {"row": first, "rows": last + 1 - first, "codes": len(output), "png": png(band, 48)})
@@ -111,6 +110,9 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
     warp = Warp(request.temperature, request.top_k, request.top_p)
     parameters = build(method.parameters, request.parameters, request.method)
     guidance = _guidance(request.guidance)
+    checked(request.prompt)
+    if request.image is not None or request.draft is not None:
+        raise BadInput("A model that draws pictures reads no picture and takes no draft model; leave image and draft out.")
     loaded = _loaded(request, progress)
     scale = loaded.guidance if guidance is None else guidance
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)

@@ -90,7 +90,8 @@ def suited(name: str, modality: str, target: str) -> Method:
 def measured_curve(target: Any, progress: Progress) -> CostCurve:
     """The cost curve of this target here, measured once per process."""
     progress("Measuring what a pass costs here", None)
-    key = (target.name, str(target.device), str(target.dtype), target.tier)
+    rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice
+    key = (target.name, str(target.device), str(target.dtype), target.tier, rows)
     with _CURVES_LOCK:
         if key not in _CURVES:
             _CURVES[key] = measure(target)

@@ -33,11 +33,12 @@ PHASES = ("draft", "verify", "judge", "commit", "host")
 class Node:
     """One node of a draft tree.
 
-    ``q`` is the drafter's probability of this token given its parent, as the accept rule used it, or None when the draft is
-    a point mass (a copied token, a deterministic top-k child). ``p`` is the target's probability, None where the target was
-    never asked. Both are after temperature, top-k and top-p; at temperature 0, where the rule looks only at the largest
-    logit, both are the plain softmax so that there is something to compare. ``draw`` is the random number in [0, 1) that was
-    held against ``threshold``; both None when the rule draws nothing per node. ``grid`` is (row, column) in an image run.
+    ``q`` is the drafter's probability of this token given its parent, None where the drafter has none (a copied token). The
+    accept rule used it as it stands unless the step is ``certain``: then it is the drafter's confidence and no more. ``p`` is
+    the target's probability, None where the target was never asked. Both are after temperature, top-k and top-p; at
+    temperature 0, where the rule looks only at the largest logit, both are the plain softmax so that there is something to
+    compare. ``draw`` is the random number in [0, 1) that was held against ``threshold``; both None when the rule draws
+    nothing per node. ``grid`` is (row, column) in an image run.
     """
 
     parent: int
@@ -117,7 +118,8 @@ class Step:
     path, then the bonus, cut at end-of-sequence, budget or context; ``pieces`` is the text each of them adds.
     ``verified`` counts the drafted nodes the target scored, ``padded`` the rows of its pass (root and padding included).
     ``passes`` is how often the target was run: more than once where rejected places of a block are drawn again one by one.
-    On the path a node that was *resampled* carries its new token.
+    On the path a node that was *resampled* carries its new token. ``certain`` says that the guesses were chosen, not drawn:
+    a rule that weighs p against q took each of them as a point mass, whatever confidence stands in ``Node.q``.
     """
 
     index: int
@@ -136,6 +138,7 @@ class Step:
     rows: tuple[TargetRow, ...] = ()
     notes: tuple[Note, ...] = ()
     passes: int = 1
+    certain: bool = False
 
     @property
     def depths(self) -> tuple[int, ...]:

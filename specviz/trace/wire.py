@@ -137,6 +137,8 @@ def _step(step: Step) -> dict[str, Any]:
         found["cut"] = step.cut
     if step.passes != 1:
         found["passes"] = step.passes
+    if step.certain:
+        found["certain"] = True
     if step.rows:
         found["rows"] = [[row.node, [[one.token, one.text, _short(one.p)] for one in row.top]] for row in step.rows]
     if step.notes:
@@ -260,6 +262,7 @@ def _as_step(found: Mapping[str, Any]) -> Step:
         ),
         notes=tuple(_as_note(note) for note in found.get("notes", ())),
         passes=int(found.get("passes", 1)),
+        certain=bool(found.get("certain", False)),
     )
 
 

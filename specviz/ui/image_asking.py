@@ -22,7 +22,7 @@ METHOD = "lantern_pp"
 EXAMPLES: Sequence[tuple[str, tuple[str, ...]]] = (
     (
         "Seen in training",
-        ("red apple, noto style", "red heart, twemoji style", "fox, noto style", "sunflower, noto style, on blue"),
+        ("red heart, noto style", "grinning face, fluent style", "loudly crying face, twemoji style", "fox, noto style, on yellow"),
     ),
     (
         "Held out of training",
@@ -99,7 +99,7 @@ def request(asked: Asked, settings: Settings) -> Request:
 def _prompt(text: str | None) -> str:
     given = text if isinstance(text, str) else ""
     if not given.strip():
-        raise BadInput('Say what to draw, for example "red apple, noto style", or click an example.')
+        raise BadInput('Say what to draw, for example "red heart, noto style", or click an example.')
     if len(given) > PROMPT_LETTERS:
         raise BadInput(
             f"The prompt has {len(given):,} characters; a picture's prompt may have {PROMPT_LETTERS:,}. Shorten it."

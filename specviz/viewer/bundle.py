@@ -15,7 +15,7 @@ from specviz.trace.replay import embedded
 HERE = Path(__file__).parent
 ORDER = (
     "words", "dom", "study", "codes", "labels", "chain", "layout", "reasons", "rules", "feed",
-    "player", "keys", "tip", "header", "strip", "picture", "draw", "roving", "table", "tree",
+    "player", "keys", "tip", "header", "strip", "picture", "distortion", "draw", "roving", "table", "tree",
     "notebook", "sketch", "curves", "sight", "reel", "inspector", "lanes", "overview", "transport", "stage", "mount",
 )  # fmt: skip
 # Later ones win where two rules are equally particular.

@@ -44,7 +44,7 @@ def _headline(step: Step, note: Story, cells: list[tuple[int, int]], waves: list
 
 def _entries(step: Step, note: Story) -> str:
     if note.data.get("rewritten") is not False:
-        return "cache entries renewed"
+        return "cache entries renewed after the last wave"
     if "stale" not in note.data:  # an older trace
         return "cache entries left stale: an approximation"
     left = len(note.wholes("stale", len(step.nodes)))

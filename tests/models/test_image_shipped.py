@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import torch
 
 from specviz.drafters.weights import read_weights
-from specviz.models.image import WEIGHTS, load_image_model
+from specviz.models.image import WEIGHTS, LoadedImage, load_image_model
 from specviz.models.image_parts import image_drafter, image_samplers, image_score
 
 pytestmark = pytest.mark.model
@@ -38,20 +40,31 @@ def test_every_part_fits() -> None:
         )[1].keys()
 
 
-def test_words_make_the_next_code_likelier_than_chance() -> None:
-    """One code after the other of a plain yellow disc: the model must not be surprised more than a uniform guess is."""
+def test_words_make_the_next_code_likelier_than_chance_and_other_words_change_it() -> None:
+    """One code after the other of a plain yellow disc: the model must be less surprised than a uniform guess is, and expect
+    something else when it was asked for something else or for nothing."""
     large = load_image_model("emoji-64", "float32", "cpu")
-    rows = large.prompts.rows("grinning face, noto style")
+    rows, others = (large.prompts.rows(f"{one}, noto style") for one in ("grinning face", "broccoli"))
     drawn = _round_face()
     with torch.inference_mode():
         pixels = torch.from_numpy(drawn).permute(2, 0, 1)[None].float() / 127.5 - 1
         codes = large.model.model.vqmodel.encode(pixels, return_dict=True).image_tokens.view(-1)
-        ids = torch.cat((torch.tensor(rows.conditional), codes + large.first_code))
-        hidden = large.model.model.language_model(inputs_embeds=large.embed(ids)[None]).last_hidden_state
-        logits = large.model.model.generation_head(hidden[0, len(rows.conditional) - 1 : -1])
-    assert torch.nn.functional.cross_entropy(logits, codes) < 0.7 * np.log(large.codes)
+        asked, other, nothing = (
+            _logits(large, words, codes) for words in (rows.conditional, others.conditional, rows.unconditional)
+        )
+    assert torch.nn.functional.cross_entropy(asked, codes) < 0.7 * np.log(large.codes)
+    for changed in (other, nothing):
+        apart = 0.5 * (asked.softmax(-1) - changed.softmax(-1)).abs().sum(-1)
+        assert apart.mean() > 0.05
     shown = large.picture(codes.tolist()).astype(float)
     assert np.abs(shown - drawn).mean() < 20
+
+
+def _logits(large: LoadedImage, words: Sequence[int], codes: torch.Tensor) -> torch.Tensor:
+    """Of each code after these words and the codes before it, [code, code]."""
+    ids = torch.cat((torch.tensor(words), codes + large.first_code))
+    hidden = large.model.model.language_model(inputs_embeds=large.embed(ids)[None]).last_hidden_state
+    return large.model.model.generation_head(hidden[0, len(words) - 1 : -1])
 
 
 def test_the_score_knows_a_face_from_a_vegetable() -> None:

@@ -73,8 +73,17 @@ def test_traversal_explains_a_path_kept_at_once(node: Evaluate) -> None:
 
 def test_relaxed_says_what_the_strict_rule_would_have_said(node: Evaluate) -> None:
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "relaxed", 0.5, 0.1, 0.9, 0.6)]
-    found = node(EXPLAIN, {"step": cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="relaxed")})
+    step = cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="relaxed")
+    step["notes"] = [{"type": "relaxed", "factor": 2, "nodes": [{"node": 1, "p": 0.1, "q": 0.5}]}]
+    found = node(EXPLAIN, {"step": step})
     assert "Strictly (p/q = 0.20) it would have been rejected" in found[1]
+
+
+def test_a_guess_that_was_chosen_is_weighed_as_certain_whatever_the_drafter_thought(node: Evaluate) -> None:
+    nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.5, 0.4, 0.4, 0.3)]
+    step = cases.step(0, nodes, [1], [1, 9, " d", 0.4, "target"], rule="without_replacement")
+    assert "min(1, r/q)" in node(EXPLAIN, {"step": step})[1]
+    assert "the draft being a certain guess (q = 1)" in node(EXPLAIN, {"step": {**step, "certain": True}})[1]
 
 
 def test_a_relaxed_run_never_claims_the_target_s_law(node: Evaluate) -> None:

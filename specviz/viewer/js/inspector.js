@@ -218,13 +218,18 @@ class Inspector {
     const root = node.status === "root";
     const rule = rules.of(step);
     const given = (value) => (value === null || value === undefined ? null : words.chance(value));
-    const ratio = RATIOS.has(step.rule) && given(node.q) && given(node.p) ? Math.min(1, node.p / node.q) : null;
-    const drafter = root || node.id === "bonus" ? null : given(node.q) || "none: a certain guess";
+    const guess = !root && node.id !== "bonus";
+    const weighed = guess && RATIOS.has(step.rule) ? study.weighed(step, node) : null;
+    const drawn = weighed && weighed.q < 1;
+    const drafter = guess ? given(node.q) || "none: a certain guess" : null;
+    const chosen = guess && node.q !== null && (step.certain || (weighed && !drawn));
     const rows = [
       ["rule", root ? null : rule.title],
       ["p, target", given(node.p)],
-      ["q, drafter", drafter],
-      ["min(1, p/q)", given(ratio)],
+      [chosen ? "drafter's confidence" : "q, drafter", drafter],
+      ["q, as judged", chosen ? "1: chosen, not drawn" : weighed && weighed.left && drawn ? given(weighed.q) : null],
+      ["r, left of p", weighed && weighed.left ? given(weighed.p) : null],
+      [weighed && weighed.left ? "min(1, r/q)" : "min(1, p/q)", drawn ? given(Math.min(1, weighed.p / weighed.q)) : null],
       ["threshold", given(node.threshold)],
       ["draw", given(node.draw)],
       ["token id", study.text(node.token)],

@@ -99,7 +99,9 @@ class Picture {
   paint() {
     if (!this.steps) return;
     const total = this.rows * this.columns;
-    this.head.replaceChildren(dom.h("b", {}, "Picture"), ` · code ${this.drawn} of ${total}`);
+    const painted = this.whole || this.bands.size || this.drawn < 2 * this.columns;
+    const until = painted ? "" : ", each in its own colour until the picture is decoded";
+    this.head.replaceChildren(dom.h("b", {}, "Picture"), ` · code ${this.drawn} of ${total}${until}`);
     this.toggle.replaceChildren(
       dom.h(this.plain ? "span" : "b", {}, "verdicts"),
       " / ",
@@ -199,13 +201,13 @@ class Picture {
     return dom.s("rect", spot);
   }
 
-  /** How many cells of each kind there are so far, and how much mass codes have taken over from their look-alikes. */
+  /** How many cells of each kind there are so far, and what relaxing has cost. */
   tell() {
     const counts = { accepted: 0, relaxed: 0, resampled: 0, bonus: 0 };
     for (const cell of this.cells.slice(0, this.drawn)) if (cell && cell.kind in counts) counts[cell.kind] += 1;
     const said = Picture.NAMES.filter(([kind]) => counts[kind]).map(([kind, name]) => `${counts[kind]} ${name}`);
     const spent = distortion.until(this.stage.trace, this.stage.cursor);
-    if (spent) said.push(`distortion ${spent.mean.toFixed(3)} a code${spent.most === null ? "" : `, at most ${spent.most}`}`);
+    if (spent) said.push(distortion.sentence(spent));
     dom.say(this.foot, said.join(" · "));
   }
 
@@ -237,29 +239,3 @@ Picture.NAMES = [
   ["resampled", "drawn again"],
   ["bonus", "bonus"],
 ];
-
-// How much probability relaxed acceptance has moved: the mass each kept code took over from its look-alikes.
-const distortion = (() => {
-  const note = (step) => step.notes.find((one) => one.type === "relaxed");
-
-  function until(trace, cursor) {
-    let moved = 0,
-      emitted = 0,
-      most = null,
-      told = false;
-    for (const step of trace.steps.slice(0, cursor + 1)) {
-      emitted += step.emitted.length;
-      const found = note(step);
-      if (!found) continue;
-      told = true;
-      if (typeof found.delta === "number") most = found.delta;
-      for (const row of study.list(found.nodes)) {
-        const node = step.nodes[row.node];
-        if (node && node.status === "relaxed") moved += study.number(row.moved) || 0;
-      }
-    }
-    return told && emitted ? { mean: moved / emitted, most } : null;
-  }
-
-  return { until };
-})();

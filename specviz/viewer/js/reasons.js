@@ -58,7 +58,7 @@ const reasons = (() => {
       return "The target likes this token at least as much as the drafter did (p ≥ q), so it is kept whatever the draw.";
     }
     const share =
-      node.q === null
+      step.certain || node.q === null
         ? "The draft is a certain guess (q = 1), so it is kept with probability p."
         : "A guess drawn from q is kept with probability min(1, p/q).";
     const tail = kept(node)
@@ -72,7 +72,7 @@ const reasons = (() => {
     const left = tried
       ? `${count(tried, "guess", "guesses")} before it failed; what they stood for is taken out of the target's law, which leaves r.`
       : "It is tried first, so r is still the target's own law p.";
-    const share = node.q === null ? "r, the draft being a certain guess (q = 1)" : "min(1, r/q)";
+    const share = step.certain || node.q === null ? "r, the draft being a certain guess (q = 1)" : "min(1, r/q)";
     const tail = kept(node) ? "" : ", and its drafted share leaves r";
     return `Guesses are tried in the order they were drawn. ${left} It is kept with probability ${share}. ${verdict(node, tail)}`;
   }
@@ -103,16 +103,20 @@ const reasons = (() => {
   }
 
   /** What the strict ratio rule would have said, where the numbers allow it. */
-  function strict(node) {
-    if (node.p === null || node.draw === null) return "";
-    const bar = Math.min(1, node.p / (node.q || 1));
+  function strict(step, node) {
+    const weighed = study.weighed(step, node);
+    if (!weighed || node.draw === null) return "";
+    const bar = Math.min(1, weighed.p / (weighed.q || 1));
     const said = node.draw < bar ? "kept too" : "rejected";
-    return ` Strictly (p/q = ${chance(bar)}) it would have been ${said}.`;
+    const what = `${weighed.left ? "r" : "p"}${weighed.q === 1 ? "" : "/q"}`;
+    const left = weighed.left ? ", with what earlier guesses left" : "";
+    return ` Strictly (${what} = ${chance(bar)}${left}) it would have been ${said}.`;
   }
 
   const relaxed = (step, node) =>
     "A code may stand for its nearest look-alikes, so the target's probability of all of them together is set against " +
-    `the drafter's. ${verdict(node)}${strict(node)}`;
+    `${(study.weighed(step, node) || { q: 0 }).q === 1 ? "1, as the guess was chosen, not drawn" : "the drafter's"}. ` +
+    `${verdict(node)}${strict(step, node)}`;
 
   function local(step, node) {
     const alone = node.p === null ? "" : `, the code alone has ${chance(node.p)}`;

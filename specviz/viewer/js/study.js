@@ -99,6 +99,7 @@ const study = (() => {
       emitted: list(raw.emitted),
       pieces: list(raw.pieces).map(text),
       rule: text(raw.rule) || "none",
+      certain: raw.certain === true,
       times,
       total: times.reduce((sum, one) => sum + one, 0),
       cut: raw.cut || null,
@@ -122,8 +123,24 @@ const study = (() => {
   /** Node or bonus by its id in this step, or null. */
   const find = (made, id) => (id === "bonus" ? made.bonus : made.nodes[id] || null);
 
+  /**
+   * What a rule that weighs p against q really set against each other at this node: `q` 1 for a guess that was chosen, and
+   * under relaxed acceptance what earlier guesses in the same place had left of both. Null where nothing was weighed.
+   */
+  function weighed(made, node) {
+    if (node.p === null || node.status === "pruned") return null;
+    if (made.rule === "relaxed") {
+      const told = made.notes.find((note) => note.type === "relaxed");
+      const row = told && list(told.nodes).find((one) => one && one.node === node.id);
+      if (!row || number(row.p) === null) return null;
+      return { p: row.p, q: number(row.q) === null ? 1 : row.q, left: node.rank > 0 };
+    }
+    if (made.rule !== "ratio" && node.rank > 0) return null; // what earlier guesses left is not in the record
+    return { p: node.p, q: made.certain || node.q === null ? 1 : node.q, left: false };
+  }
+
   /** The children of `node` that the target was asked about. */
   const sent = (made, node) => node.children.filter((id) => made.nodes[id].status !== "pruned");
 
-  return { step, find, sent, JUDGED, FAILED, PHASES, STATUSES, number, list, text };
+  return { step, find, sent, weighed, JUDGED, FAILED, PHASES, STATUSES, number, list, text };
 })();

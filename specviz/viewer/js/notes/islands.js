@@ -93,9 +93,11 @@ const islands = (() => {
     parts.delete(-1);
     const passes = number(note.passes) || 1;
     if (!failed) return `All ${cells.length} cells pass τ = ${words.chance(note.tau)}: one pass of the target for all of them.`;
+    const waves = Math.max(0, ...cells.map((cell) => cell.wave));
+    const wait = waves > 1 && note.rewritten !== false ? " Between waves kept cells' cache entries wait: an approximation." : "";
     return (
       `${words.count(failed, "cell")} of ${cells.length} failed; with neighbours ${again} were drawn again, in ` +
-      `${words.count(parts.size, "island")}. ${words.count(passes, "target pass", "target passes")} in all.`
+      `${words.count(parts.size, "island")}. ${words.count(passes, "target pass", "target passes")} in all.${wait}`
     );
   }
 

@@ -67,7 +67,9 @@ const relaxed = (() => {
     }
     const more = beyond.size ? `, ${beyond.size} more were considered` : "";
     const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
-    return dom.s("svg", { class: "sv-sketch sv-codemap", width, height, role: "img", "aria-label": spoken }, parts);
+    const drawn = dom.s("svg", { class: "sv-sketch sv-codemap", width, height, role: "img", "aria-label": spoken }, parts);
+    const flat = "The two main directions of the codes' vectors: near here is not always alike. Spokes lead to the look-alikes.";
+    return dom.h("div", {}, drawn, dom.h("small", { class: "sv-mute" }, flat));
   }
 
   /** p alone, P with the look-alikes, and q with the draw, on one scale. */
@@ -182,11 +184,15 @@ const relaxed = (() => {
 
   const WHY =
     "Approximate: judged again from the recording, so later drafts would have differed, and a sibling's p is what the region " +
-    "taken before it had left. “Or more”: the walk came to codes that were never judged. In the tree: + would be kept, × would be lost.";
+    "taken before it had left. Look-alikes were noted in runs of 1 to 6, 8, 10, 12, 16 and so on, so a looser limit may take over " +
+    "a little more than said. “Or more”: the walk came to codes that were never judged. In the tree: + would be kept, × would be lost.";
 
   function slider(note, step, stage) {
     const rows = read(note, step);
-    if (!rows.some((row) => row.draw !== null)) return null;
+    if (!rows.some((row) => row.draw !== null)) {
+      const said = "No other limit can be tried at temperature 0: what else would lead is not in the recording.";
+      return rows.length ? dom.h("small", { class: "sv-mute" }, said) : null;
+    }
     const [name, value] = setting(note);
     const range = name === "δ" ? { min: 0, max: 1, step: 0.01 } : { min: 1, max: Math.max(10, 2 * value), step: 0.1 };
     const chosen = tried(stage, name);
