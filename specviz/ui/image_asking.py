@@ -22,7 +22,10 @@ METHOD = "lantern_pp"
 EXAMPLES: Sequence[tuple[str, tuple[str, ...]]] = (
     (
         "Seen in training",
-        ("red heart, noto style", "grinning face, fluent style", "loudly crying face, twemoji style", "fox, noto style, on yellow"),
+        (
+            "red heart, noto style", "grinning face, fluent style", "loudly crying face, twemoji style",
+            "fox, noto style, on yellow",
+        ),
     ),
     (
         "Held out of training",

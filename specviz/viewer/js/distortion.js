@@ -52,9 +52,9 @@ const distortion = (() => {
   }
 
   function sentence(spent) {
-    if ("pooled" in spent) return `kept codes and their look-alikes have ${spent.pooled.toFixed(2)} of the target's mass on average`;
-    const law = spent.bound === null ? "no bound is proven here" : `a code's law moved by at most ${spent.bound.toFixed(2)}`;
-    return `distortion: kept look-alikes took over ${spent.mean.toFixed(3)} a code; ${law}`;
+    if ("pooled" in spent) return `kept codes and look-alikes: ${spent.pooled.toFixed(2)} of the target's mass on average`;
+    const law = spent.bound === null ? "no bound is proven here" : `its law moved by at most ${spent.bound.toFixed(2)}`;
+    return `distortion: ${spent.mean.toFixed(3)} a code taken over, ${law}`;
   }
 
   return { until, sentence };

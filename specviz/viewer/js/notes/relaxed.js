@@ -67,9 +67,9 @@ const relaxed = (() => {
     }
     const more = beyond.size ? `, ${beyond.size} more were considered` : "";
     const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
-    const drawn = dom.s("svg", { class: "sv-sketch sv-codemap", width, height, role: "img", "aria-label": spoken }, parts);
-    const flat = "The two main directions of the codes' vectors: near here is not always alike. Spokes lead to the look-alikes.";
-    return dom.h("div", {}, drawn, dom.h("small", { class: "sv-mute" }, flat));
+    const flat = "The two main directions of the codes' vectors: what is near here is not always alike. Spokes lead to the look-alikes.";
+    parts.push(dom.s("g", {}, dom.s("title", {}, flat), text(stage, width - 4, height - 3, "two directions of many", { anchor: "end", kind: "sv-mute", size: 9 })));
+    return dom.s("svg", { class: "sv-sketch sv-codemap", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
   }
 
   /** p alone, P with the look-alikes, and q with the draw, on one scale. */
@@ -183,9 +183,8 @@ const relaxed = (() => {
   }
 
   const WHY =
-    "Approximate: judged again from the recording, so later drafts would have differed, and a sibling's p is what the region " +
-    "taken before it had left. Look-alikes were noted in runs of 1 to 6, 8, 10, 12, 16 and so on, so a looser limit may take over " +
-    "a little more than said. “Or more”: the walk came to codes that were never judged. In the tree: + would be kept, × would be lost.";
+    "Approximate: judged again from the recording, so later drafts would have differed, a sibling's p is what the region taken " +
+    "before it had left, and look-alikes are known in runs of 1–6, 8, 10, 12, 16 …: a looser limit may take a little more. “Or more”: the walk came to codes that were never judged. In the tree: + would be kept, × would be lost.";
 
   function slider(note, step, stage) {
     const rows = read(note, step);
