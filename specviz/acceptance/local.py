@@ -160,8 +160,8 @@ class _Waves:
         """Wave by wave the first cell that is left of every island; the first wave needs no pass of its own.
 
         A wave runs the cells it draws after, and those that it changed before. Entries of kept cells in between are renewed
-        once, when the last wave is over: until then the laws of later waves are approximations, which a single island that
-        begins at the first failure, as above tau 1, never meets.
+        once, when the last wave is over: until then the laws of later waves are approximations, but for a block that is drawn
+        again without a gap, as above tau 1.
         """
         wave = 0
         while left:

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+from tests.image_runs import image_trace, tiny_models
 from tests.image_worlds import WARM, World
 
 from specviz.engine.loop import Decoding
@@ -14,6 +15,8 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
 from specviz.preparing.image import CodeText
 from specviz.preparing.prepared import suited
+from specviz.request import Request
+from specviz.run import prepare
 
 GREEDY = Warp()
 NARROW = Warp(0.9, top_k=9)
@@ -205,6 +208,28 @@ def test_every_method_fills_the_grid_exactly(name: str, warped: str) -> None:
         placed = [step.nodes[node].grid for node in step.path] + ([step.bonus.grid] if step.bonus else [])
         said += placed[: len(step.emitted)]
     assert said == cells
+
+
+@pytest.mark.parametrize(("name", "certain"), [("lantern", True), ("lantern_pp", False), ("mulo_sd", False)])
+def test_steps_say_whether_guesses_were_chosen_and_places_drawn_again_have_no_p_of_another_code(
+    name: str, certain: bool
+) -> None:
+    trace = image_trace(name)
+    drafted = [step for step in trace.steps if len(step.nodes) > 1]
+    assert drafted and {step.certain for step in drafted} == {certain}
+    again = [node for step in trace.steps for node in step.nodes if node.status == "resampled"]
+    assert bool(again) == (name == "mulo_sd") and all(node.p is None for node in again)
+
+
+@pytest.mark.parametrize("more", [{"image": b"a picture"}, {"draft": "small-draft"}])
+def test_what_an_image_target_cannot_use_is_refused_and_not_forgotten(more: dict[str, object]) -> None:
+    with tiny_models(), pytest.raises(BadInput, match="leave image and draft out"):
+        prepare(Request(method="autoregressive", prompt="red heart", target="emoji-64", **more))
+
+
+def test_pictures_are_as_wide_as_they_are_said_to_be() -> None:
+    loaded = World().loaded
+    assert loaded.picture([0] * loaded.cells).shape[:2] == (loaded.side, loaded.side)
 
 
 def test_methods_of_language_are_refused_on_a_picture_target() -> None:
