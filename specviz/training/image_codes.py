@@ -19,7 +19,7 @@ from specviz.models.folders import cache_folder, made
 from specviz.models.image import weights_of
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.image_words import words_of
-from specviz.models.prompts import SPECIAL, WordPrompts
+from specviz.models.prompts import SPECIAL, PromptRows, WordPrompts
 from specviz.training import emoji, trainer
 
 VOCABULARY = 2048
@@ -173,21 +173,27 @@ class Batches:
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """The next ``count`` pictures: all are seen equally often."""
+        with_words, without, codes = self.asked(count)
+        silent = torch.from_numpy(self.chance.random(count) < 0.1).to(self.device)
+        return torch.where(silent[:, None], without, with_words), codes
+
+    def asked(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The next ``count`` pictures' prompts, as often those that say nothing, and codes, to draw with guidance."""
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in emoji.STYLES]
             order = self.chance.permutation(len(pairs))
             self.waiting = [pairs[number] for number in order] + self.waiting
-        chosen = [self.waiting.pop() for _ in range(count)]
-        rows = [self._one(self.concepts[place], style) for place, style in chosen]
-        prompts, codes = zip(*rows, strict=True)
-        return torch.tensor(prompts, device=self.device), torch.tensor(np.stack(codes), device=self.device).long()
+        found = [self._one(self.concepts[place], style) for place, style in (self.waiting.pop() for _ in range(count))]
+        rows, codes = zip(*found, strict=True)
+        with_words = torch.tensor([one.conditional for one in rows], device=self.device)
+        without = torch.tensor([one.unconditional for one in rows], device=self.device)
+        return with_words, without, torch.tensor(np.stack(codes), device=self.device).long()
 
-    def _one(self, concept: emoji.Concept, style: str) -> tuple[tuple[int, ...], np.ndarray]:
+    def _one(self, concept: emoji.Concept, style: str) -> tuple[PromptRows, np.ndarray]:
         row = concept.rows[style]
         coloured = self.chance.random() < 0.15
         rows = self.prompts.rows(said(concept, style, ground_of(row) if coloured else "white", self.chance))
-        words = rows.unconditional if self.chance.random() < 0.1 else rows.conditional
-        return words, self.data.codes[row, int(coloured)]
+        return rows, self.data.codes[row, int(coloured)]
 
     def kept_out(self, count: int) -> tuple[Tensor, Tensor]:
         """Held-out pictures on white under their plain prompts."""

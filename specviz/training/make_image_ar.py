@@ -24,7 +24,8 @@ from specviz.models.image_score import load as load_score
 from specviz.models.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.image_words import WORDS
 from specviz.training import emoji
-from specviz.training.image_codes import Batches, coded, learned_words, misread, vq_model, word_prompts
+from specviz.training.image_codes import Batches, coded, learned_words, vq_model, word_prompts
+from specviz.training.image_lessons import Lessons
 from specviz.training.image_loop import Plan, Training, card, spent_before, weights_file
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image_sheets import asked, contact
@@ -38,8 +39,6 @@ _BEFORE: dict[str, tuple[str, ...]] = {SMALL: (), SHALLOW: (SMALL,), "image_ar":
 CALLED = {recipe: name for name, recipe in SHIPPED.items()}
 GRIDS = {SMALL: 8, SHALLOW: 16, "image_ar": 16}
 SHAPES = {SMALL: TextShape(layers=6), SHALLOW: TextShape(layers=6), "image_ar": TextShape(layers=12)}
-MISREAD = 0.5
-"""Up to this share of the codes that are read while learning is wrong."""
 BATCHES = {SMALL: 24, SHALLOW: 12, "image_ar": 12}
 PARTS = 4
 """An update is read in so many parts: what one of three pictures of 16 x 16 codes leaves behind still fits a core's cache."""
@@ -57,22 +56,23 @@ def make(job: Job) -> None:
     batches = Batches(data, prompts, device, 2 + before.count("updates"))
     net = ImageNet(parameters, shape)
     leaves, workers = learned(parameters), _workers(device)
-    plan = Plan(job.minutes, peak=0.01, decay=0.02, average=0.995, workers=workers)
+    plan = Plan(job.minutes, peak=0.006, decay=0.02, average=0.995, workers=workers)
     training = Training(name, leaves, plan, job.resume, {}, before)
     held_out = batches.kept_out(48)
     print(f"{len(batches.concepts)} concepts to learn, {len(data.part(held_out=True))} kept out; {shape}", flush=True)
+    def averaged() -> ImageNet:
+        return ImageNet({**parameters, **training.averaged()}, shape)
 
-    chance = torch.Generator().manual_seed(training.progress.updates)
+    lessons = Lessons(batches, averaged, grid, BATCHES[name], GUIDANCE, workers, training.progress.updates)
 
     def step(share: float) -> dict[str, float]:
-        words, codes = batches.draw(BATCHES[name])
-        training.progress.tokens += BATCHES[name] * grid * grid
-        read = misread(codes, MISREAD, chance)
-        return {"loss": _leave_gradients(net, list(leaves.values()), (words, codes, read), workers)}
+        lesson = lessons.next(share)
+        training.progress.tokens += lesson[1].numel()
+        return {"loss": _leave_gradients(net, list(leaves.values()), lesson, workers)}
 
     def look() -> dict[str, float]:
         with torch.no_grad():
-            return {"held_out": float(ImageNet({**parameters, **training.averaged()}, shape).loss(*held_out))}
+            return {"held_out": float(averaged().loss(*held_out))}
 
     def export() -> None:
         config = janus_config(SHIPPED_VQ, shape, grid)
