@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import all_methods
 from specviz.models.kinds import modality_of
-from specviz.preparing.prepared import suited
+from specviz.preparing import prepared
+from specviz.preparing.prepared import measured_curve, suited
 from specviz.request import Request
 from specviz.run import prepare
 
@@ -45,3 +48,18 @@ def test_what_is_wrong_with_a_request_is_said_before_anything_is_fetched() -> No
 def test_a_folder_that_is_no_model_is_left_to_the_loader(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="safetensors"):
         prepare(Request("autoregressive", "hello", str(tmp_path)))
+
+
+def test_what_a_pass_costs_is_measured_once_a_target_and_guided_pictures_have_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A guided picture reads every code twice: the curve of one row would foretell it twice as fast as it is."""
+    measured: list[int] = []
+    monkeypatch.setattr(prepared, "_CURVES", {})
+    monkeypatch.setattr(prepared, "measure", lambda target: measured.append(target.rows) or target.rows)
+    plain, guided = (
+        SimpleNamespace(name="emoji-64", device=torch.device("cpu"), dtype=torch.float32, tier="auto", rows=rows)
+        for rows in (1, 2)
+    )
+    found = [measured_curve(one, lambda *_: None) for one in (plain, guided, plain, guided)]
+    assert found == [1, 2, 1, 2] and measured == [1, 2]
