@@ -15,6 +15,7 @@ from specviz.methods.registry import all_methods
 from specviz.models import image_words
 from specviz.models.folders import cache_folder
 from specviz.models.image import LoadedImage
+from specviz.preparing import image
 from specviz.trace import validate
 from specviz.training import emoji, image_codes
 from specviz.ui import controls, image_asking, image_tab, settings, shared, text_run
@@ -94,6 +95,16 @@ def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: S
     bands = [note.data for step in trace.steps for note in step.notes if note.type == "canvas"]
     assert {row for band in bands for row in range(band["row"], band["row"] + band["rows"])} == set(range(GRID))
     assert not any(change.banner for change in changes)
+
+
+def test_a_large_picture_is_decoded_only_when_it_is_done(page: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding one of many pixels every row would take longer than drawing it."""
+    monkeypatch.setattr(image, "LIVE_SIDE", 16)
+    with tiny_models():
+        changes = run(page, asked())
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert not any(note.type == "canvas" for step in trace.steps for note in step.notes)
+    assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
 
 
 def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: Shared) -> None:
