@@ -99,7 +99,7 @@ def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: S
 
 def test_a_large_picture_is_decoded_only_when_it_is_done(page: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoding one of many pixels every row would take longer than drawing it."""
-    monkeypatch.setattr(image, "LIVE_SIDE", 16)
+    monkeypatch.setattr(image, "LIVE_SIDE", GRID - 1)
     with tiny_models():
         changes = run(page, asked())
     trace = [change.trace for change in changes if change.trace is not None][-1]
