@@ -201,11 +201,11 @@ _ENTRIES = (
         "emoji-64",
         "Emoji, 64 pixels",
         ShippedFile(
-            "assets/weights/image_ar.safetensors", 6_045_720, "c9d27722ec868ad56896f0961ad6aeb39e80a9bbe0531322342494268c75b9ec"
+            "assets/weights/image_ar.safetensors", 6_045_784, "7f8e5ca69eaad8a05873bb36642f89bda798539749bedaf8bb21417dadcb4e40"
         ),
         5_885_184,
-        "Faces, hearts, animals, plants and food by name and art style. Faces, hearts, colours and rough shapes follow the "
-        "words; most animals and dishes have the right colours and not yet the right outline.",
+        "Faces, hearts, animals, plants and food by name and art style. Most learned prompts give a picture one recognises; what "
+        "it never learned comes out in the right colours at best.",
     ),
     _drawing_model(
         "emoji-32",

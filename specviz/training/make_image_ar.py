@@ -33,8 +33,9 @@ from specviz.training.registry import WEIGHTS, Job
 from specviz.training.small_draft import cores
 from specviz.training.trainer import gradients
 
-GUIDANCE = 3.0
 SMALL, SHALLOW = "image_ar_small", "image_ar_shallow"
+GUIDANCE = {SMALL: 3.0, SHALLOW: 3.0, "image_ar": 2.0}
+"""How hard each draws: one that knows its pictures is sure already, and at 3 they break up."""
 _BEFORE: dict[str, tuple[str, ...]] = {SMALL: (), SHALLOW: (SMALL,), "image_ar": (SHALLOW, SMALL)}
 CALLED = {recipe: name for name, recipe in SHIPPED.items()}
 GRIDS = {SMALL: 8, SHALLOW: 16, "image_ar": 16}
@@ -63,7 +64,7 @@ def make(job: Job) -> None:
     def averaged() -> ImageNet:
         return ImageNet({**parameters, **training.averaged()}, shape)
 
-    lessons = Lessons(batches, averaged, grid, BATCHES[name], GUIDANCE, workers, training.progress.updates)
+    lessons = Lessons(batches, averaged, grid, BATCHES[name], GUIDANCE[name], workers, training.progress.updates)
 
     def step(share: float) -> dict[str, float]:
         lesson = lessons.next(share)
@@ -76,7 +77,7 @@ def make(job: Job) -> None:
 
     def export() -> None:
         config = janus_config(SHIPPED_VQ, shape, grid)
-        about = {"config": json.dumps(config), "prompts": prompts.description, "guidance": str(GUIDANCE)}
+        about = {"config": json.dumps(config), "prompts": prompts.description, "guidance": str(GUIDANCE[name])}
         write(name, {**parameters, **training.averaged()}, training, look(), {**about, "codebook": data.codebook})
 
     training.run(step, look, export)

@@ -118,6 +118,18 @@ class Lessons:
         return tokens, features, guided(logits[0], logits[1], self.target.loaded.guidance)
 
 
+@torch.no_grad()
+def linear_start(net: FeatureNet, lessons: Lessons, words: int, pictures: int = 8) -> None:
+    """The head that, by least squares with a ridge, tells the target's logits from the feature one place before, which is what
+    the fresh drafter repeats. The target's own head is far too sure for such a feature: the surer the target, the more
+    updates would go into growing modest."""
+    features = [lessons.next()[1] for _ in range(pictures)]
+    before = torch.cat([one[:, words - 2 : -2].flatten(0, 1) for one in features])
+    logits = torch.cat([lessons.target.net.logits(one[:, words - 1 : -1]).flatten(0, 1) for one in features]).float()
+    ridge = len(before) * torch.eye(before.shape[1], device=before.device)
+    net.head.copy_(torch.linalg.solve(before.T @ before + ridge, before.T @ logits).T)
+
+
 def guided(with_words: Tensor, without: Tensor, strength: float) -> Tensor:
     """Log-probabilities after guidance."""
     return (without + strength * (with_words - without)).log_softmax(-1)
@@ -184,6 +196,8 @@ def make(job: Job) -> None:
     measured = [kept_out.next() for _ in range(MEASURED)]
     training = Training("image_drafter", dict(net.named_parameters()), Plan(job.minutes, peak=0.004), job.resume, {})
     generator = torch.Generator().manual_seed(0)
+    if not training.progress.updates:
+        linear_start(net, lessons, words)
 
     def step(share: float) -> dict[str, float]:
         total = sum(loss(net, lessons.next(), words, strength, generator) for _ in range(4)) / 4

@@ -23,8 +23,8 @@ EXAMPLES: Sequence[tuple[str, tuple[str, ...]]] = (
     (
         "Seen in training",
         (
-            "red heart, noto style", "grinning face, fluent style", "loudly crying face, twemoji style",
-            "fox, noto style, on yellow",
+            "red apple, noto style", "grinning face, noto style", "sunflower, noto style",
+            "red heart, noto style, on yellow",
         ),
     ),
     (

@@ -162,7 +162,7 @@ def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
 
 # Label, code point and group of a concept, as the names that training reads have them.
 CONCEPTS = {
-    "red heart": ("2764", 0), "grinning face": ("1f600", 0), "loudly crying face": ("1f62d", 0), "fox": ("1f98a", 3),
+    "red heart": ("2764", 0), "grinning face": ("1f600", 0), "red apple": ("1f34e", 4), "sunflower": ("1f33b", 3),
     "astonished face": ("1f632", 0), "tiger": ("1f405", 3), "mushroom": ("1f344", 3), "doughnut": ("1f369", 4),
 }  # fmt: skip
 
