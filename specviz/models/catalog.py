@@ -201,7 +201,7 @@ _ENTRIES = (
         "emoji-64",
         "Emoji, 64 pixels",
         ShippedFile(
-            "assets/weights/image_ar.safetensors", 6_045_784, "7f8e5ca69eaad8a05873bb36642f89bda798539749bedaf8bb21417dadcb4e40"
+            "assets/weights/image_ar.safetensors", 6_045_784, "c6077d3d797e2054189df776bc205f7e7cd6034d967445b6674fa5ae9e697607"
         ),
         5_885_184,
         "Faces, hearts, animals, plants and food by name and art style. Most learned prompts give a picture one recognises; what "
