@@ -43,8 +43,8 @@ class Parameters:
     claim="Up to 1.7× (first version), up to 5× at 1024 px (second).",
     differs=(
         "Here 1.8× on 27 held-out prompts of a 64-pixel model, 3.5 times fewer passes of the target. By a retrieval score the "
-        "pictures fit their prompts nearly as well as its own (0.23 and 0.26); they differ from its own choices almost as much as two "
-        "independent pictures do."
+        "pictures fit their prompts nearly as well as its own (0.23 and 0.26); they differ from its own choices almost as "
+        "much as two independent pictures do."
     ),
     paper=Paper(
         "Multi-Scale Local Speculative Decoding for Image Generation", "Peruzzo et al.", 2026, "2601.05149", "CVPR"

@@ -12,6 +12,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import expect  # noqa: E402
 
+from specviz.models import device  # noqa: E402
 from specviz.ui.settings import Settings  # noqa: E402
 from specviz.ui.shared import make  # noqa: E402
 from tests.browser import stage_page  # noqa: E402
@@ -21,7 +22,15 @@ from tests.ui.fakes import gallery  # noqa: E402
 pytestmark = [pytest.mark.browser, pytest.mark.model]
 
 
-def test_a_live_run_of_the_default_model_streams_and_is_compared(chromium: str, tmp_path: Path) -> None:
+@pytest.fixture
+def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Token for token is claimed in float32; a processor made for bfloat16 would compute in that."""
+    monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: False)
+
+
+def test_a_live_run_of_the_default_model_streams_and_is_compared(
+    chromium: str, tmp_path: Path, in_float32: None
+) -> None:
     shared = make(Settings(traces=gallery(tmp_path, ("prompt_lookup",))))
     with stage_page.browser(chromium) as opened, served(shared) as url, closing(AppPage(opened, url)) as visitor:
         visitor.page.locator("#sp-prompt textarea").fill("Repeat exactly: one two three four five six seven eight")
@@ -30,6 +39,7 @@ def test_a_live_run_of_the_default_model_streams_and_is_compared(chromium: str, 
         visitor.button("Run live").click()
         visitor.until(f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.steps.length > 0", 240)
         visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline", 240)
+        assert visitor.run("trace.run.dtype") == "float32"
         assert visitor.run("trace.end.baseline.equal"), "the one-by-one run wrote something else"
         assert visitor.page.evaluate("window.host === document.querySelector('#sp-stage .specviz')")
         expect(visitor.page.locator("#sp-stage")).to_contain_text("three")
