@@ -1,10 +1,9 @@
 """In which order an image model learns: few rows of many pictures first, then whole ones; its own drawings of few rows beside.
 
 What a prompt asks for shows in the first rows, and who learns whole pictures sees each of those once for a whole picture's
-cost: the lower rows, which follow from the upper ones, take nearly all of it, and the prompt stays unread. One row costs a
-ninth, words and all, so that many more prompts are read in the same time. Drawings of its own reach no further than four
-rows: below its first wrong ones a picture is noise, and asking for right codes there took in twelve minutes what whole
-pictures had taught in twenty.
+cost: the lower rows, which follow from the upper ones, take nearly all of it, and the prompt stays unread. One row costs an
+eighth, words and all, so that many more prompts are read in the same time. Drawings of its own reach no further than four
+rows: below its first wrong ones a picture is noise, and asking for right codes there undid what whole pictures had taught.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from specviz.training.image_net import ImageNet
 
 MISREAD = 0.15
 """Up to this share of the codes that are read as given is wrong."""
+WORDS = 16
+"""Places of a prompt."""
 SCHEDULE: tuple[tuple[float, dict[tuple[int, bool], float]], ...] = (
     (0.35, {(16, False): 0.44, (1, False): 0.1, (2, False): 0.1, (1, True): 0.1, (2, True): 0.13, (4, True): 0.13}),
     (1.00, {(16, False): 0.74, (8, False): 0.06, (4, True): 0.1, (2, True): 0.1}),
@@ -46,20 +47,17 @@ class Lessons:
         if own:
             words, right, drawn = self._drawn(places).next(self.net)
             return words, right, drawn
-        words, codes = self.batches.draw(many(places, self.grid, self.count, words=16))
+        words, codes = self.batches.draw(many(places, self.grid, self.count, WORDS))
         codes = codes[:, :places].contiguous()
         return words, codes, misread(codes, MISREAD, self.chance)
 
     def _drawn(self, places: int) -> OwnDrawings:
         if places not in self.drawings:
-            count = many(places, self.grid, self.count, words=16)
+            count = many(places, self.grid, self.count, WORDS)
             self.drawings[places] = OwnDrawings(
-                self._ask, places, count, self.guidance, self.workers, seed=self.seed + places * 10**6
+                self.batches.asked, places, count, self.guidance, self.workers, seed=self.seed + places * 10**6
             )
         return self.drawings[places]
-
-    def _ask(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        return self.batches.asked(count)
 
 
 def length(share: float, chance: float, grid: int) -> tuple[int, bool]:
