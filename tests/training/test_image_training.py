@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from specviz.training.image_codes import misread
 from specviz.training.image_loop import Plan, Training
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image_samples import draw
-from specviz.training.make_image_drafter import linear_start
 from specviz.training.optimizer import Optimizer
 
 VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)
@@ -271,21 +269,3 @@ def test_a_picture_is_found_when_few_prompts_are_nearer(monkeypatch: pytest.Monk
     score = ImageScore(None, None, "")  # type: ignore[arg-type]
     found = [score.found([], [], many) for many in (1, 2, 3)]
     assert found == pytest.approx([1 / 3, 2 / 3, 1.0])
-
-
-def test_the_drafters_head_starts_as_what_the_feature_before_tells() -> None:
-    """Each feature follows from the one before, and logits from it: the first head goes two ways at once."""
-    torch.manual_seed(0)
-    onwards, told = torch.linalg.qr(torch.randn(6, 6))[0], torch.randn(9, 6)
-    features = [torch.randn(2, 1, 6)]
-    for _ in range(40):
-        features.append(features[-1] @ onwards.T)
-    whole = torch.cat(features, dim=1)
-    target = SimpleNamespace(net=SimpleNamespace(logits=lambda hidden: hidden @ told.T))
-    lessons = SimpleNamespace(target=target, next=lambda: (None, whole, None))
-    drafter = SimpleNamespace(head=nn.Parameter(torch.zeros(9, 6)))
-    linear_start(drafter, lessons, words=4)  # type: ignore[arg-type]
-    found, right = drafter.head.detach(), told @ onwards
-    before, after = whole[:, 2:-2].flatten(0, 1), whole[:, 3:-1].flatten(0, 1) @ told.T
-    assert F.cosine_similarity(found.flatten(), right.flatten(), dim=0) > 0.95
-    assert (before @ found.T - after).square().mean() < after.square().mean() / 2
