@@ -68,7 +68,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         found, away = _quality(report, setting.label, drawn, asked, score)
         points.append(Point(setting.method, setting.label, results[-1].faster, found, away))
         rows.append((setting.label, drawn.pictures))
-    for row in verdicts(Result(PLAIN, 1.0, 1.0, 1.0, _seconds(alone)), results):
+    for row in verdicts(Result(PLAIN, [1.0] * len(asked), 1.0, 1.0, _seconds(alone)), results):
         report.add(row)
     where = sheet(rows, "quick" if quick else "all")
     report.add(Row("contact sheets", None, "", detail=f"{where}: a row a setting, in the order above"))
@@ -110,16 +110,16 @@ def _seconds(drawn: Drawn) -> list[float]:
 def _speed(report: Report, setting: Setting, drawn: Drawn, alone: Drawn) -> Result:
     """Rows on speed: codes a pass, how many times fewer passes, and less wall time, a picture took."""
     pairs = list(zip(alone.timed, drawn.timed, strict=True))
-    tau = statistics.mean(ours.tau for _, ours in pairs)
+    taus = [ours.tau for _, ours in pairs]
     fewer = statistics.mean(passes(plain) / passes(ours) for plain, ours in pairs)
     faster = statistics.median(plain.seconds / ours.seconds for plain, ours in pairs)
-    report.add(Row(f"{setting.label}: τ", tau, "codes a pass"))
+    report.add(Row(f"{setting.label}: τ", statistics.mean(taus), "codes a pass"))
     each = f"{statistics.mean(passes(ours) for _, ours in pairs):.0f} passes a picture"
     calls = statistics.mean(sum(step.draft_calls for step in ours.steps) for _, ours in pairs)
     report.add(Row(f"{setting.label}: passes", fewer, detail=f"{each}, {calls:.0f} of the drafter"))
     seconds = _seconds(drawn)
     report.add(Row(f"{setting.label}: wall time", faster, detail=f"{statistics.mean(seconds):.2f} s"))
-    return Result(setting, tau, fewer, faster, seconds)
+    return Result(setting, taus, fewer, faster, seconds)
 
 
 def _quality(

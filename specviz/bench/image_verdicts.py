@@ -22,14 +22,19 @@ MINUTE = 60.0
 
 @dataclass(frozen=True)
 class Result:
-    """What one setting measured: codes a pass, how many times fewer passes and less wall time than one by one, and the
-    ``seconds`` of each picture, in the order of the prompts."""
+    """What one setting measured: how many times fewer passes and less wall time than one by one, and of each picture, in the
+    order of the prompts, codes a pass and ``seconds``."""
 
     setting: Setting
-    tau: float
+    taus: Sequence[float]
     fewer: float
     faster: float
     seconds: Sequence[float]
+
+    @property
+    def tau(self) -> float:
+        """Codes a pass, the mean over the pictures."""
+        return statistics.mean(self.taus)
 
 
 def verdicts(alone: Result, results: Sequence[Result]) -> list[Row]:
@@ -68,10 +73,20 @@ def _ahead(known: Mapping[str, Result], better: Setting, worse: Setting, name: s
         return
     ours, theirs = known[better.label], known[worse.label]
     sides = f"{better.label} and {worse.label}"
-    yield Row(f"{name}: τ", ours.tau / theirs.tau, goal=MORE, detail=f"{ours.tau:.3f} and {theirs.tau:.3f}, {sides}")
+    apart = uncertain([mine - other for mine, other in zip(ours.taus, theirs.taus, strict=True)])
+    codes = f"{ours.tau:.3f} and {theirs.tau:.3f}, {apart} apart, {sides}"
+    yield Row(f"{name}: τ", ours.tau / theirs.tau, goal=MORE, detail=codes)
     ratios = [slow / quick for quick, slow in zip(ours.seconds, theirs.seconds, strict=True)]
     seconds = f"{statistics.mean(ours.seconds):.2f} and {statistics.mean(theirs.seconds):.2f} s a picture, {sides}"
     yield Row(f"{name}: wall time", statistics.median(ratios), goal=MORE, detail=seconds)
+
+
+def uncertain(differences: Sequence[float]) -> str:
+    """A mean with its standard error, if there are two or more: pictures differ more than settings do."""
+    mean = statistics.mean(differences)
+    if len(differences) < 2:
+        return f"{mean:+.3f}"
+    return f"{mean:+.3f} ± {statistics.stdev(differences) / len(differences) ** 0.5:.3f}"
 
 
 def _rising(results: Sequence[Result], method: str, bound: str) -> Iterator[Row]:

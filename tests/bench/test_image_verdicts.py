@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from specviz.bench.image_settings import DYNAMIC, LANTERN, LANTERN_PP, PLAIN, REJECTED, STATIC, Setting
-from specviz.bench.image_verdicts import Result, verdicts
+from specviz.bench.image_verdicts import Result, uncertain, verdicts
 from specviz.bench.report import Row
 
-ALONE = Result(PLAIN, 1.0, 1.0, 1.0, (3.0, 5.0))
+ALONE = Result(PLAIN, (1.0, 1.0), 1.0, 1.0, (3.0, 5.0))
 
 
 def _result(setting: Setting, tau: float = 1.5, faster: float = 1.0, **more: Any) -> Result:
-    return Result(setting, tau, more.get("fewer", tau), faster, more.get("seconds", (4.0 / faster, 6.0 / faster)))
+    taus = more.get("taus", (tau - 0.25, tau + 0.25))
+    return Result(setting, taus, more.get("fewer", tau), faster, more.get("seconds", (4.0 / faster, 6.0 / faster)))
 
 
 def _rows(*results: Result) -> Mapping[str, Row]:
@@ -46,6 +47,14 @@ def test_the_order_is_told_in_codes_a_pass_and_in_time() -> None:
 def test_time_is_compared_picture_by_picture() -> None:
     rows = _rows(_result(LANTERN, seconds=(1.0, 2.0, 40.0)), _result(DYNAMIC, seconds=(2.0, 3.0, 20.0)))
     assert rows["lantern over eagle2, T = 1: wall time"].value == pytest.approx(1.5)
+
+
+def test_how_far_two_are_apart_is_told_with_its_standard_error_picture_by_picture() -> None:
+    """Means 2 and 1.7; differences 0.2, 0.3, 0.4 have a standard deviation of 0.1 about theirs."""
+    ours = _result(LANTERN, taus=(1.0, 2.0, 3.0), seconds=(1.0,) * 3)
+    rows = _rows(ours, _result(DYNAMIC, taus=(0.8, 1.7, 2.6), seconds=(1.0,) * 3))
+    assert "2.000 and 1.700, +0.300 ± 0.058 apart" in rows["lantern over eagle2, T = 1: τ"].detail
+    assert uncertain([0.5]) == "+0.500"
 
 
 def test_trees_are_compared_under_one_and_the_same_rule() -> None:
