@@ -42,8 +42,8 @@ class Parameters:
     family="model",
     claim="Up to 1.7× (first version), up to 5× at 1024 px (second).",
     differs=(
-        "Here 1.8× on 27 held-out prompts of a 64-pixel model, 3.5 times fewer passes of the target. By a retrieval score the "
-        "pictures fit their prompts nearly as well as its own (0.23 and 0.26); they differ from its own choices almost as "
+        "Here 1.75× on 27 held-out prompts of a 64-pixel model, 3.7 times fewer passes of the target. By a retrieval score the "
+        "pictures fit their prompts nearly as well as its own (0.25 and 0.27); they differ from its own choices almost as "
         "much as two independent pictures do."
     ),
     paper=Paper(
