@@ -54,7 +54,7 @@ def test_late_a_drafters_loss_also_counts_what_both_laws_have_in_common() -> Non
     shared = 0.0
     for step, (law, part) in enumerate(zip(found, rows, strict=True)):
         wanted = lesson.law[part + step - 2]  # the prompt's four tokens less the two that a start is ahead
-        shared -= 0.8**step * float(torch.minimum(law.exp(), wanted.exp()).sum(-1).log().mean())
+        shared -= 0.8**step * float(torch.minimum(law.exp(), wanted.exp()).sum(-1).log().mean().detach())
     assert late == pytest.approx(plain + shared, rel=1e-5) and shared > 0
 
 
