@@ -40,11 +40,22 @@ SWEPT = (("lantern", "delta"), ("lantern_pp", "factor"))
 """Bounds; a larger one should never accept less."""
 
 STRICT = (STATIC, DYNAMIC, *REJECTED, Setting("speculative_jacobi", {}))
+SIZES = tuple(
+    setting
+    for nodes in (12, 25, 57)
+    for setting in (
+        Setting("eagle2", {"nodes": nodes, "rule": "rejection"}),
+        Setting("lantern", {"delta": 0.1, "nodes": nodes}),
+        Setting("lantern_pp", {"factor": 5.0, "tree": str(nodes)}),
+        *(Setting("lantern_pp", {**one.parameters, "tree": str(nodes)}) for one in FEWER_LOOK_ALIKES),
+    )
+)
+"""Trees of equally many nodes, small and large."""
 RELAXED = tuple(
     [Setting("lantern", {"delta": delta, "nodes": 25}) for delta in (0.05, 0.1, 0.3)]
     + [Setting("lantern_pp", {"factor": factor}) for factor in (1.5, 2.0, 5.0)]
     + list(FEWER_LOOK_ALIKES)
-    + [Setting("lantern_pp", {"factor": 5.0, "tree": tree}) for tree in ("12", "57", "chain")]
+    + [Setting("lantern_pp", {"factor": 5.0, "tree": "chain"})]
     + [Setting("mulo_sd", {"tau": tau}) for tau in (0.02, 0.05, 0.1, 0.2)]
     + [Setting("mulo_sd", {"tau": 0.05, "pool": pool}) for pool in (8, 16, 64)]
     + [Setting("mulo_sd", {"tau": 0.05, "radius": radius}) for radius in (0, 2)]

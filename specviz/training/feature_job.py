@@ -27,7 +27,7 @@ from specviz.training.foresight import foresight, greedy_only
 from specviz.training.material import Material, material
 from specviz.training.optimizer import Optimizer
 from specviz.training.registry import WEIGHTS, Job
-from specviz.training.small_draft import cores
+from specviz.training.trainer import cores
 
 SUPPORT = 8192
 FITTED_DIALOGUES = 96

@@ -14,7 +14,6 @@ from specviz.drafters.weights import read_weights
 from specviz.models.device import cpu_has_bfloat16
 from specviz.models.folders import cache_folder
 from specviz.training.optimizer import Optimizer
-from specviz.training.small_draft import cores
 from specviz.training.trainer import Clock, Progress, goes_on, rate, read_checkpoint, write_checkpoint
 
 Step = Callable[[float], Mapping[str, float]]
@@ -108,15 +107,6 @@ class Training:
     def _show(self, entry: Mapping[str, float]) -> None:
         facts = {"minutes": self.progress.seconds / 60, "updates": self.progress.updates, **entry}
         print(time.strftime("%H:%M:%S"), "  ".join(f"{key} {value:.4g}" for key, value in facts.items()), flush=True)
-
-
-def workers_of(device: torch.device) -> int | None:
-    """Threads that share an update on a processor, where torch itself is then kept to one; none elsewhere."""
-    if device.type != "cpu":
-        return None
-    workers = min(cores(), torch.get_num_threads())
-    torch.set_num_threads(1)
-    return workers
 
 
 def checkpoint_of(name: str) -> Path:

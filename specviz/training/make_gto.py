@@ -24,7 +24,7 @@ from specviz.training.gto import Arena
 from specviz.training.gto_arms import Bench, Settings
 from specviz.training.material import Material, material
 from specviz.training.registry import WEIGHTS, Job
-from specviz.training.small_draft import cores
+from specviz.training.trainer import cores
 
 MEASURED = 40
 START = "eagle3"

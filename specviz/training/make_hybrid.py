@@ -24,7 +24,7 @@ from specviz.training import data, trainer
 from specviz.training.commit import commit
 from specviz.training.material import TARGET
 from specviz.training.registry import WEIGHTS, Job
-from specviz.training.small_draft import cores
+from specviz.training.trainer import cores
 from specviz.training.state_space import (
     Bench,
     HalfOptimizer,

@@ -26,11 +26,11 @@ from specviz.models.image_words import WORDS
 from specviz.training import emoji
 from specviz.training.image_codes import Batches, coded, learned_words, vq_model, word_prompts
 from specviz.training.image_lessons import Lessons
-from specviz.training.image_loop import Plan, Training, card, spent_before, weights_file, workers_of
+from specviz.training.image_loop import Plan, Training, card, spent_before, weights_file
 from specviz.training.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image_sheets import asked, contact
 from specviz.training.registry import WEIGHTS, Job
-from specviz.training.trainer import gradients
+from specviz.training.trainer import gradients, sharing
 
 SMALL, SHALLOW = "image_ar_small", "image_ar_shallow"
 GUIDANCE = {SMALL: 3.0, SHALLOW: 3.0, "image_ar": 2.0}
@@ -55,7 +55,7 @@ def make(job: Job) -> None:
     parameters = _begun(name, shape, prompts.digest, data.codebook, device, bool(before))
     batches = Batches(data, prompts, device, 2 + before.count("updates"))
     net = ImageNet(parameters, shape)
-    leaves, workers = learned(parameters), workers_of(device)
+    leaves, workers = learned(parameters), sharing() if device.type == "cpu" else None
     plan = Plan(job.minutes, peak=0.006, decay=0.02, average=0.995, workers=workers)
     training = Training(name, leaves, plan, job.resume, {}, before)
     held_out = batches.kept_out(48)

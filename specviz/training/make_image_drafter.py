@@ -21,9 +21,9 @@ from specviz.drafters.weights import read_weights, write_weights
 from specviz.models.image import embedding_table, load_image_model, weights_of
 from specviz.training import emoji
 from specviz.training.image_draft_lessons import Lesson, Lessons, Target, guided
-from specviz.training.image_loop import Plan, Training, card, weights_file, workers_of
+from specviz.training.image_loop import Plan, Training, card, weights_file
 from specviz.training.registry import WEIGHTS, Job
-from specviz.training.trainer import gradients
+from specviz.training.trainer import gradients, sharing
 from specviz.training.unrolling import unroll
 
 SHARES = (1.0, 0.5, 0.25)
@@ -124,13 +124,14 @@ def make(job: Job) -> None:
     """Train, measure on held-out concepts, write ``assets/weights/image_drafter.safetensors``."""
     target = Target(load_image_model("emoji-64", "float32", job.device))
     net = fresh(target).to(target.loaded.device)
-    strength, workers = target.loaded.guidance, workers_of(target.loaded.device)
-    lessons = Lessons(target, held_out=False, workers=workers or 1)
+    strength, workers = target.loaded.guidance, sharing() if target.loaded.device.type == "cpu" else None
     measured = Lessons(target, held_out=True, seed=9, workers=workers or 1).own(MEASURED)
     leaves = dict(net.named_parameters())
     training = Training("image_drafter", leaves, Plan(job.minutes, peak=0.004, workers=workers), job.resume, {})
-    generator = torch.Generator().manual_seed(training.progress.updates)
-    if not training.progress.updates:
+    done = training.progress.updates
+    lessons = Lessons(target, held_out=False, seed=3 + done, workers=workers or 1)  # what goes on meets other pictures
+    generator = torch.Generator().manual_seed(done)
+    if not done:
         linear_start(net, [lessons.next() for _ in range(8)], target)
 
     def step(share: float) -> dict[str, float]:

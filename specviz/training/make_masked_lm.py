@@ -21,7 +21,7 @@ from specviz.training.feature_job import checkpoint_of, show
 from specviz.training.masked_training import Settings
 from specviz.training.material import Material, material
 from specviz.training.registry import WEIGHTS, Job
-from specviz.training.small_draft import cores
+from specviz.training.trainer import cores
 
 MEASURED = (240, 4000)
 """Held-out greedy dialogues, and steps at most."""

@@ -20,7 +20,7 @@ from specviz.training.feature_job import Stuff, checkpoint_of, file_digest, gath
 from specviz.training.optimizer import Optimizer
 from specviz.training.owl_start import start
 from specviz.training.registry import WEIGHTS, Job
-from specviz.training.small_draft import cores
+from specviz.training.trainer import cores
 
 DEPTH = 5
 MEASURED = 40

@@ -35,7 +35,7 @@ from specviz.training.registry import WEIGHTS, Job
 from specviz.training.scene_batches import Writer
 from specviz.training.scenes_model import Learner, Shape
 from specviz.training.scenes_training import stamp
-from specviz.training.small_draft import cores
+from specviz.training.trainer import sharing
 
 TARGET = WEIGHTS / "scenes_vlm.safetensors"
 DEPTH = 5
@@ -106,9 +106,7 @@ def settings_for(job: Job, learner: Learner) -> Settings:
     common = {"minutes": job.minutes, "resume": job.resume, "every": 1.0, "measured": 30, "fresh": 0.5}
     if learner.model.device.type == "cuda":
         return Settings(batch=32, workers=1, **common)
-    workers = min(cores(), torch.get_num_threads())
-    torch.set_num_threads(1)
-    return Settings(batch=12, workers=workers, **common)
+    return Settings(batch=12, workers=sharing(), **common)
 
 
 def _shared(learner: Learner) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,7 @@ from specviz.training.scenes_training import (
     stamp,
     train,
 )
-from specviz.training.small_draft import cores
+from specviz.training.trainer import sharing
 
 MEASURED = 80
 QUESTIONS = 6
@@ -61,8 +61,7 @@ def settings_for(device: torch.device, job: Job) -> Settings:
     common = {"minutes": job.minutes, "resume": job.resume}
     if device.type == "cuda":
         return Settings(batch=64, seeing_batch=128, part=64, **common)
-    workers = min(cores(), torch.get_num_threads())
-    torch.set_num_threads(1)  # cores are shared out by scenes
+    workers = sharing()  # out by scenes
     return Settings(workers=workers, part=-(-Settings.batch // workers), **common)
 
 

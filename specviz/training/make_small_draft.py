@@ -51,7 +51,7 @@ def _settings(device: torch.device, job: Job) -> small_draft.Settings:
     common = {"minutes": job.minutes, "resume": job.resume}
     if device.type == "cuda":
         return small_draft.Settings(batch=64, part=32, peak=0.006, every=200, workers=1, **common)
-    return small_draft.Settings(workers=small_draft.cores(), **common)
+    return small_draft.Settings(workers=trainer.cores(), **common)
 
 
 def show(entry: Mapping[str, float]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,11 +71,6 @@ def prepare(
     to_draft[model.draft_ids] = torch.arange(len(ids), device=embedding.device)
     optimizer = Optimizer(dict(model.named_parameters()))
     return Bench(model, dialogues, markers, training, held_out, to_draft, optimizer)
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _initialise(model: SmallLM, count: Tensor) -> None:

@@ -41,6 +41,18 @@ class Progress:
         return f"{self.before}, then {now}" if self.before else now
 
 
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def sharing() -> int:
+    """Threads that share an update on a processor; torch itself is kept to one from here on."""
+    workers = min(cores(), torch.get_num_threads())
+    torch.set_num_threads(1)
+    return workers
+
+
 def gradients(
     parts: Sequence[Part], loss: Callable[[Part], Tensor], leaves: Sequence[Tensor], workers: int
 ) -> tuple[list[Tensor], float]:
