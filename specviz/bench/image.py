@@ -19,7 +19,7 @@ from PIL import Image
 
 from specviz.bench.coupled import Apart, apart
 from specviz.bench.image_prompts import prompts
-from specviz.bench.image_settings import PLAIN, QUICK, RELAXED, SIZES, STRICT, Setting
+from specviz.bench.image_settings import PLAIN, QUICK, RELAXED, SWEEPS, STRICT, Setting
 from specviz.bench.image_verdicts import Result, verdicts
 from specviz.bench.layer import layer
 from specviz.bench.measure import Bencher, Timed
@@ -47,12 +47,14 @@ class Drawn:
     apart: list[Apart]
 
 
-def run(report: Report, target: str, methods: Sequence[str], quick: bool = False, sizes: bool = False) -> None:
-    """Every setting whose method was asked for, all when ``methods`` is empty; ``sizes`` are those of small and large trees."""
+def run(report: Report, target: str, methods: Sequence[str], quick: bool = False, sweeps: bool = False) -> None:
+    """Every setting whose method was asked for, all when ``methods`` is empty; ``sweeps`` are what a user may turn beside
+    the bounds."""
     bench = Bencher(DEFAULT_IMAGE_TARGET if target == DEFAULT_TEXT_TARGET else target)
     report.where["target"] = bench.target
     asked = prompts(4 if quick else 64)
-    settings = [one for one in (SIZES if sizes else QUICK if quick else STRICT + RELAXED) if not methods or one.method in methods]
+    known = SWEEPS if sweeps else QUICK if quick else STRICT + RELAXED
+    settings = [one for one in known if not methods or one.method in methods]
     score = _score()
     drawn_by = _draw(report, bench, (PLAIN, *settings), asked)
     alone = drawn_by[PLAIN.label]
@@ -70,7 +72,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         rows.append((setting.label, drawn.pictures))
     for row in verdicts(Result(PLAIN, [1.0] * len(asked), 1.0, 1.0, _seconds(alone)), results):
         report.add(row)
-    where = sheet(rows, "quick" if quick else "sizes" if sizes else "all")
+    where = sheet(rows, "quick" if quick else "sweeps" if sweeps else "all")
     report.add(Row("contact sheets", None, "", detail=f"{where}: a row a setting, in the order above"))
     report.add(Row("quality against speed", None, "", detail=f"{curve(points, where)}: a point a setting"))
 

@@ -57,7 +57,7 @@ def _fastest(results: Sequence[Result]) -> Iterator[Row]:
 
 def _ordered(known: Mapping[str, Result]) -> Iterator[Row]:
     for better, worse in ORDER:
-        name = f"{better.label} over {worse.method}, T = 1"
+        name = f"{better.label} over {worse.label}, T = 1"
         yield from _ahead(known, better, worse, name)
 
 

@@ -16,7 +16,7 @@ from tests.image_worlds import plain_rows
 from specviz.bench import image
 from specviz.bench.coupled import apart, distance, independent
 from specviz.bench.image_prompts import HELD_OUT, STYLES, prompts
-from specviz.bench.image_settings import QUICK, RELAXED, SIZES, STRICT, Setting
+from specviz.bench.image_settings import QUICK, RELAXED, STRICT, SWEEPS, Setting
 from specviz.bench.measure import Bencher
 from specviz.bench.report import Report
 from specviz.drafters.weights import read_weights
@@ -59,13 +59,13 @@ def test_prompts_ask_for_what_models_learn_to_draw_and_training_keeps_out() -> N
 
 
 def test_settings_are_valid_and_told_apart() -> None:
-    for group in (STRICT + RELAXED, QUICK, SIZES):
+    for group in (STRICT + RELAXED, QUICK, SWEEPS):
         assert len({one.label for one in group}) == len(group)
-    for one in STRICT + RELAXED + QUICK + SIZES:
+    for one in STRICT + RELAXED + QUICK + SWEEPS:
         build(all_methods()[one.method].parameters, one.parameters, one.method)
     assert sum(map(sum, PUBLISHED)) == sum(map(sum, TREES["25"])) == 25, "what is compared drafts equally many nodes"
-    assert {one.parameters.get("pool") for one in RELAXED} > {8, 16, 64}
-    assert {one.parameters.get("radius") for one in RELAXED} > {0, 2}
+    assert {one.parameters.get("pool") for one in SWEEPS} > {8, 16, 64}
+    assert {one.parameters.get("radius") for one in SWEEPS} > {0, 2}
 
 
 def test_distance_is_nothing_between_equal_pictures() -> None:

@@ -35,25 +35,25 @@ def test_passes_and_time_are_of_the_relaxed_setting_that_is_fastest() -> None:
 
 def test_the_order_is_told_in_codes_a_pass_and_in_time() -> None:
     rows = _rows(_result(DYNAMIC, 1.5, 1.0), _result(LANTERN, 1.8, 0.8), _result(LANTERN_PP, 1.8, 1.0))
-    assert rows[f"{LANTERN.label} over eagle2, T = 1: τ"].value == pytest.approx(1.2)
-    assert rows[f"{LANTERN.label} over eagle2, T = 1: τ"].reached
-    assert rows[f"{LANTERN.label} over eagle2, T = 1: wall time"].value == pytest.approx(0.8)
-    assert rows[f"{LANTERN.label} over eagle2, T = 1: wall time"].reached is False
-    assert rows[f"{LANTERN_PP.label} over lantern, T = 1: τ"].reached is False, "level is not ahead"
-    assert rows[f"{LANTERN_PP.label} over lantern, T = 1: wall time"].value == pytest.approx(1.25)
+    assert rows[f"{LANTERN.label} over {DYNAMIC.label}, T = 1: τ"].value == pytest.approx(1.2)
+    assert rows[f"{LANTERN.label} over {DYNAMIC.label}, T = 1: τ"].reached
+    assert rows[f"{LANTERN.label} over {DYNAMIC.label}, T = 1: wall time"].value == pytest.approx(0.8)
+    assert rows[f"{LANTERN.label} over {DYNAMIC.label}, T = 1: wall time"].reached is False
+    assert rows[f"{LANTERN_PP.label} over {LANTERN.label}, T = 1: τ"].reached is False, "level is not ahead"
+    assert rows[f"{LANTERN_PP.label} over {LANTERN.label}, T = 1: wall time"].value == pytest.approx(1.25)
     assert not any(" over " in name for name in _rows(_result(LANTERN_PP), _result(DYNAMIC)))
 
 
 def test_time_is_compared_picture_by_picture() -> None:
     rows = _rows(_result(LANTERN, seconds=(1.0, 2.0, 40.0)), _result(DYNAMIC, seconds=(2.0, 3.0, 20.0)))
-    assert rows[f"{LANTERN.label} over eagle2, T = 1: wall time"].value == pytest.approx(1.5)
+    assert rows[f"{LANTERN.label} over {DYNAMIC.label}, T = 1: wall time"].value == pytest.approx(1.5)
 
 
 def test_how_far_two_are_apart_is_told_with_its_standard_error_picture_by_picture() -> None:
     """Means 2 and 1.7; differences 0.2, 0.3, 0.4 have a standard deviation of 0.1 about theirs."""
     ours = _result(LANTERN, taus=(1.0, 2.0, 3.0), seconds=(1.0,) * 3)
     rows = _rows(ours, _result(DYNAMIC, taus=(0.8, 1.7, 2.6), seconds=(1.0,) * 3))
-    assert "2.000 and 1.700, +0.300 ± 0.058 apart" in rows[f"{LANTERN.label} over eagle2, T = 1: τ"].detail
+    assert "2.000 and 1.700, +0.300 ± 0.058 apart" in rows[f"{LANTERN.label} over {DYNAMIC.label}, T = 1: τ"].detail
     assert uncertain([0.5]) == "+0.500"
 
 
