@@ -47,6 +47,38 @@ const codes = (() => {
   const has = (book, code) => Boolean(book) && Number.isInteger(code) && code >= 0 && code < book.size;
   const colour = (book, code) => (has(book, code) ? `rgb(${book.rgb(code).join(" ")})` : null);
 
+  const PAD = 8;
+
+  /** Where codes stand on a map of this size: across, and down, in pixels. */
+  const places = (book, width, height) => [
+    (code) => PAD + book.x(code) * (width - 2 * PAD),
+    (code) => PAD + (1 - book.y(code)) * (height - 2 * PAD),
+  ];
+
+  const grounds = new WeakMap();
+
+  /** The map's ground: codes as small dots in their own colours. Drawn once; hundreds of elements a step slow a live run down. */
+  function ground(book, width, height) {
+    const scale = devicePixelRatio || 1;
+    const key = [width, height, scale].join();
+    const last = grounds.get(book);
+    if (last && last.key === key) return last.canvas;
+    const canvas = dom.h("canvas", { width: width * scale, height: height * scale, "aria-hidden": "true" });
+    const pen = canvas.getContext("2d");
+    pen.scale(scale, scale);
+    pen.strokeStyle = "rgb(128 128 128 / 0.6)"; // seen on a light page and on a dark one
+    pen.lineWidth = 0.6;
+    const [x, y] = places(book, width, height);
+    for (let code = 0; code < book.size; code += Math.ceil(book.size / 2500)) {
+      const dot = [x(code) - 2.5, y(code) - 2.5, 5, 5];
+      pen.fillStyle = colour(book, code);
+      pen.fillRect(...dot);
+      pen.strokeRect(...dot);
+    }
+    grounds.set(book, { key, canvas });
+    return canvas;
+  }
+
   /** Black or white, whichever is read more easily on a code's colour. */
   function ink(book, code) {
     const [red, green, blue] = book.rgb(code);
@@ -68,5 +100,5 @@ const codes = (() => {
     }
   }
 
-  return { of, list, has, colour, ink, tint };
+  return { of, list, has, colour, ink, places, ground, tint };
 })();

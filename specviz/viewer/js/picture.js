@@ -55,7 +55,7 @@ class Picture {
 
   legend() {
     const sample = (kind) =>
-      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, Picture.sign(kind, 0, 0));
+      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, dom.s("path", { d: Picture.outline(kind, 0, 0), class: `sv-spot sv-is-${kind}` }));
     const pairs = Picture.NAMES.map(([kind, name]) => dom.h("span", {}, sample(kind), name));
     this.key.replaceChildren(...pairs);
   }
@@ -153,46 +153,61 @@ class Picture {
     }
   }
 
-  /** A cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, drawn again dashed, bonus a corner. */
-  static sign(kind, x, y) {
-    const path = (d, name) => dom.s("path", { d, class: `sv-spot sv-is-${name}` });
-    if (kind === "accepted") return [path(`M${x + 1} ${y + 9}H${x + 9}`, "accepted")];
-    if (kind === "bonus") return [path(`M${x + 6} ${y + 0.8}H${x + 9.2}V${y + 4}Z`, "bonus")];
-    if (kind === "resampled") return [path(`M${x + 1.2} ${y + 1.2}h7.6v7.6h-7.6Z`, "resampled")];
-    if (kind === "relaxed") {
-      const inner = path(`M${x + 2.6} ${y + 2.6}h4.8v4.8h-4.8Z`, "relaxed");
-      return [path(`M${x + 1} ${y + 1}h8v8h-8Z`, "relaxed"), inner];
-    }
-    return [];
+  /** The outline of a cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, drawn again dashed, bonus a corner. */
+  static outline(kind, x, y) {
+    if (kind === "accepted") return `M${x + 1} ${y + 9}H${x + 9}`;
+    if (kind === "bonus") return `M${x + 6} ${y + 0.8}H${x + 9.2}V${y + 4}Z`;
+    if (kind === "resampled") return `M${x + 1.2} ${y + 1.2}h7.6v7.6h-7.6Z`;
+    if (kind === "relaxed") return `M${x + 1} ${y + 1}h8v8h-8ZM${x + 2.6} ${y + 2.6}h4.8v4.8h-4.8Z`;
+    return "";
   }
 
-  mark() {
-    const { cursor, node } = this.stage;
-    this.marks.setAttribute("viewBox", `0 0 ${this.columns * 10} ${this.rows * 10}`);
-    const parts = [];
-    const lines = [];
-    for (let row = 0; row <= this.rows; row += 1) lines.push(`M0 ${row * 10}H${this.columns * 10}`);
-    for (let column = 0; column <= this.columns; column += 1) lines.push(`M${column * 10} 0V${this.rows * 10}`);
-    parts.push(dom.s("path", { d: lines.join(""), class: `sv-mesh${this.plain ? " sv-quiet" : ""}` }));
+  /** One element for all signs of a kind: an element a cell would slow a live run down. */
+  signs() {
+    const { cursor } = this.stage;
+    const kinds = {};
+    const add = (name, outline) => void (kinds[name] = (kinds[name] || "") + outline);
     for (let at = 0; at < this.drawn; at += 1) {
       const cell = this.cells[at];
       if (!cell) continue;
-      const x = (at % this.columns) * 10,
-        y = Math.floor(at / this.columns) * 10;
-      const chosen = cell.index === cursor && cell.id === node;
-      if (!this.plain) parts.push(Picture.sign(cell.kind, x, y));
-      if (cell.index === cursor && !this.plain) parts.push(dom.s("path", { d: `M${x} ${y}h10v10h-10Z`, class: "sv-nowcell" }));
-      if (chosen && !this.plain) parts.push(dom.s("path", { d: `M${x - 0.5} ${y - 0.5}h11v11h-11Z`, class: "sv-chosencell" }));
+      const [x, y] = this.corner(at);
+      add(`sv-spot sv-is-${cell.kind}`, Picture.outline(cell.kind, x, y));
+      if (cell.index === cursor) add("sv-nowcell", `M${x} ${y}h10v10h-10Z`);
     }
-    parts.push(this.pointed());
-    this.marks.replaceChildren(...parts.flat(Infinity).filter(Boolean));
+    return Object.keys(kinds).map((name) => dom.s("path", { d: kinds[name], class: name }));
+  }
+
+  corner(at) {
+    return [(at % this.columns) * 10, Math.floor(at / this.columns) * 10];
+  }
+
+  mesh() {
+    const lines = [];
+    for (let row = 0; row <= this.rows; row += 1) lines.push(`M0 ${row * 10}H${this.columns * 10}`);
+    for (let column = 0; column <= this.columns; column += 1) lines.push(`M${column * 10} 0V${this.rows * 10}`);
+    return dom.s("path", { d: lines.join(""), class: `sv-mesh${this.plain ? " sv-quiet" : ""}` });
+  }
+
+  mark() {
+    this.marks.setAttribute("viewBox", `0 0 ${this.columns * 10} ${this.rows * 10}`);
+    const over = this.plain ? [] : [...this.signs(), this.chosen(), this.pointed()];
+    this.marks.replaceChildren(this.mesh(), ...over.filter(Boolean));
     this.marks.setAttribute("aria-label", `Picture, ${this.drawn} of ${this.rows * this.columns} codes. ${this.foot.textContent}`);
+  }
+
+  /** The cell of the chosen node, framed. */
+  chosen() {
+    const { cursor, node } = this.stage;
+    const at = this.cells.findIndex((cell, place) => place < this.drawn && cell && cell.index === cursor && cell.id === node);
+    if (at < 0) return null;
+    const [x, y] = this.corner(at);
+    return dom.s("path", { d: `M${x - 0.5} ${y - 0.5}h11v11h-11Z`, class: "sv-chosencell" });
   }
 
   /** Where a drafted code that was not kept would have gone. */
   pointed() {
     const { selected } = this.stage;
-    if (!selected || !selected.grid || this.plain) return null;
+    if (!selected || !selected.grid) return null;
     const [row, column] = selected.grid;
     const kept = this.cells[row * this.columns + column];
     if (kept && kept.index === this.stage.cursor && kept.id === selected.id) return null;

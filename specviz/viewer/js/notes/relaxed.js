@@ -3,7 +3,15 @@ const relaxed = (() => {
   const { text, box, line } = sketch;
   const number = study.number;
 
+  const judged = new WeakMap();
+
+  /** A note's judgements. Every step of a run is asked for them whenever another limit is tried, so they are read once. */
   function read(note, step) {
+    if (!judged.has(note)) judged.set(note, unpack(note, step));
+    return judged.get(note);
+  }
+
+  function unpack(note, step) {
     const rows = study.list(note.nodes).filter((row) => step.nodes[row.node] && number(row.p) !== null);
     return rows.map((row) => {
       const node = step.nodes[row.node];
@@ -41,9 +49,7 @@ const relaxed = (() => {
 
   /** The code's neighbourhood on the map: every code a dot in its own colour, those it stands for tied to it. */
   function map(row, book, stage, width, height) {
-    const pad = 8;
-    const x = (code) => pad + book.x(code) * (width - 2 * pad);
-    const y = (code) => pad + (1 - book.y(code)) * (height - 2 * pad);
+    const [x, y] = codes.places(book, width, height);
     const { inside, beyond } = region(row, book);
     const parts = [];
     const own = codes.has(book, row.code) ? row.code : null;
@@ -53,14 +59,11 @@ const relaxed = (() => {
       parts.push(sketch.disc(x(own), y(own), r, "sv-zone"), sketch.disc(x(own), y(own), r, "sv-rim"));
       for (const code of inside) parts.push(line(x(own), y(own), x(code), y(code), "sv-spoke"));
     }
-    const every = Math.max(1, Math.ceil(book.size / 2500));
-    for (let code = 0; code < book.size; code += 1) {
+    const near = [...beyond].filter((code) => code !== own && !inside.has(code));
+    for (const code of [...near, ...inside, ...(own === null ? [] : [own])]) {
       const here = code === own || inside.has(code);
-      const near = beyond.has(code);
-      if (!here && !near && code % every) continue;
-      const size = here ? 9 : near ? 7 : 5;
-      const kind = here ? "" : near ? " sv-near" : " sv-far";
-      const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, `sv-dot${kind}`, 1.5);
+      const size = here ? 9 : 7;
+      const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, here ? "sv-dot" : "sv-dot sv-near", 1.5);
       dot.setAttribute("fill", codes.colour(book, code));
       if (code === own) dot.classList.add("sv-self");
       parts.push(dot);
@@ -69,7 +72,8 @@ const relaxed = (() => {
     const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
     const flat = "The two main directions of the codes' vectors: what is near here is not always alike. Spokes lead to the look-alikes.";
     parts.push(dom.s("g", {}, dom.s("title", {}, flat), text(stage, width - 4, height - 3, "two directions of many", { anchor: "end", kind: "sv-mute", size: 9 })));
-    return dom.s("svg", { class: "sv-sketch sv-codemap", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
+    const drawn = dom.s("svg", { class: "sv-sketch", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
+    return dom.h("div", { class: "sv-codemap", style: `width:${width}px;height:${height}px` }, codes.ground(book, width, height), drawn);
   }
 
   /** p alone, P with the look-alikes, and q with the draw, on one scale. */
@@ -139,8 +143,16 @@ const relaxed = (() => {
     return mass;
   }
 
+  const walked = new WeakMap();
+
   /** Walk the recorded judgements again. `unsure`: the walk came to where not every child had been judged. */
   function again(note, step, name, value) {
+    const key = name + value;
+    if (!walked.has(note) || walked.get(note).key !== key) walked.set(note, { key, found: walk(note, step, name, value) });
+    return walked.get(note).found;
+  }
+
+  function walk(note, step, name, value) {
     const rows = new Map(read(note, step).map((row) => [row.node, row]));
     const path = [];
     let at = step.nodes[0];
