@@ -72,7 +72,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         rows.append((setting.label, drawn.pictures))
     for row in verdicts(Result(PLAIN, [1.0] * len(asked), 1.0, 1.0, _seconds(alone)), results):
         report.add(row)
-    where = sheet(rows, "quick" if quick else "sweeps" if sweeps else "all")
+    where = sheet(rows, ("sweeps" if sweeps else "all") + ("-quick" if quick else ""))
     report.add(Row("contact sheets", None, "", detail=f"{where}: a row a setting, in the order above"))
     report.add(Row("quality against speed", None, "", detail=f"{curve(points, where)}: a point a setting"))
 
@@ -113,7 +113,7 @@ def _speed(report: Report, setting: Setting, drawn: Drawn, alone: Drawn) -> Resu
     """Rows on speed: codes a pass, how many times fewer passes, and less wall time, a picture took."""
     pairs = list(zip(alone.timed, drawn.timed, strict=True))
     taus = [ours.tau for _, ours in pairs]
-    fewer = statistics.mean(passes(plain) / passes(ours) for plain, ours in pairs)
+    fewer = sum(passes(plain) for plain, _ in pairs) / sum(passes(ours) for _, ours in pairs)
     faster = statistics.median(plain.seconds / ours.seconds for plain, ours in pairs)
     report.add(Row(f"{setting.label}: τ", statistics.mean(taus), "codes a pass"))
     each = f"{statistics.mean(passes(ours) for _, ours in pairs):.0f} passes a picture"

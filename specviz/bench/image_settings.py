@@ -1,4 +1,4 @@
-"""The settings of the image suite: exact ones, relaxed ones, and the few of a short run."""
+"""The settings of the image suites: exact ones and relaxed ones, what else can be turned, and the few of a short run."""
 
 from __future__ import annotations
 
@@ -47,20 +47,27 @@ RELAXED = tuple(
     + list(FEWER_LOOK_ALIKES)
     + [Setting("mulo_sd", {"tau": tau}) for tau in (0.02, 0.05, 0.1, 0.2)]
 )
-SIZES = tuple(
-    setting
-    for nodes in (12, 25, 57)
-    for setting in (
-        Setting("eagle2", {"nodes": nodes, "rule": "rejection"}),
-        Setting("lantern", {"delta": 0.1, "nodes": nodes}),
-        Setting("lantern_pp", {"factor": 5.0, "tree": str(nodes)}),
-        *(Setting("lantern_pp", {**one.parameters, "tree": str(nodes)}) for one in FEWER_LOOK_ALIKES),
-    )
-)
+
+
+def _of_size(nodes: int) -> tuple[Setting, ...]:
+    """EAGLE-2, LANTERN and the three pairs of LANTERN++ on trees of so many nodes."""
+    static = (Setting("lantern_pp", {**one.parameters, "tree": str(nodes)}) for one in (LANTERN_PP, *FEWER_LOOK_ALIKES))
+    dynamic = Setting("eagle2", {"nodes": nodes, "rule": "rejection"})
+    return dynamic, Setting("lantern", {"delta": 0.1, "nodes": nodes}), *static
+
+
+SIZES = {nodes: _of_size(nodes) for nodes in (12, 25, 57)}
 """Trees of equally many nodes, small and large."""
+ORDER_BY_SIZE = tuple(
+    pair
+    for dynamic, lantern, *static in SIZES.values()
+    for pair in ((lantern, dynamic), *((one, lantern) for one in static))
+    if pair not in ORDER
+)
 SWEEPS = (
-    *SIZES,
+    *(one for group in SIZES.values() for one in group),
     Setting("lantern_pp", {"factor": 5.0, "tree": "chain"}),
+    Setting("mulo_sd", {"tau": 0.05}),
     *(Setting("mulo_sd", {"tau": 0.05, "pool": pool}) for pool in (8, 16, 64)),
     *(Setting("mulo_sd", {"tau": 0.05, "radius": radius}) for radius in (0, 2)),
     Setting("mulo_sd", {"tau": 0.05, "cache": "stale"}),

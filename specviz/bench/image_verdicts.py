@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from specviz.bench.image_settings import ORDER, SWEPT, TREES, Setting
+from specviz.bench.image_settings import ORDER, ORDER_BY_SIZE, SWEPT, TREES, Setting
 from specviz.bench.report import Row
 from specviz.methods.registry import all_methods
 
@@ -22,8 +22,8 @@ MINUTE = 60.0
 
 @dataclass(frozen=True)
 class Result:
-    """What one setting measured: how many times fewer passes and less wall time than one by one, and of each picture, in the
-    order of the prompts, codes a pass and ``seconds``."""
+    """What one setting measured: how many times fewer passes in all, and in the median less wall time, than one by one; and of
+    each picture, in the order of the prompts, codes a pass and ``seconds``."""
 
     setting: Setting
     taus: Sequence[float]
@@ -56,7 +56,7 @@ def _fastest(results: Sequence[Result]) -> Iterator[Row]:
 
 
 def _ordered(known: Mapping[str, Result]) -> Iterator[Row]:
-    for better, worse in ORDER:
+    for better, worse in ORDER + ORDER_BY_SIZE:
         name = f"{better.label} over {worse.label}, T = 1"
         yield from _ahead(known, better, worse, name)
 
@@ -64,20 +64,21 @@ def _ordered(known: Mapping[str, Result]) -> Iterator[Row]:
 def _trees(known: Mapping[str, Result]) -> Iterator[Row]:
     for static, dynamic in TREES:
         rule = "sample-and-match" if dynamic.parameters["rule"] == "match" else "rejection"
-        yield from _ahead(known, static, dynamic, f"static over dynamic tree, 25 nodes, both by {rule}, T = 1")
+        name = f"static over dynamic tree, 25 nodes, both by {rule}, T = 1"
+        yield from _ahead(known, static, dynamic, name, f", {static.label} and {dynamic.label}")
 
 
-def _ahead(known: Mapping[str, Result], better: Setting, worse: Setting, name: str) -> Iterator[Row]:
-    """Codes a pass of one over those of the other, and the other's time over its own, picture by picture."""
+def _ahead(known: Mapping[str, Result], better: Setting, worse: Setting, name: str, sides: str = "") -> Iterator[Row]:
+    """Codes a pass of one over those of the other, and the other's time over its own, picture by picture. ``sides`` tells
+    who they are where ``name`` does not."""
     if better.label not in known or worse.label not in known:
         return
     ours, theirs = known[better.label], known[worse.label]
-    sides = f"{better.label} and {worse.label}"
     apart = uncertain([mine - other for mine, other in zip(ours.taus, theirs.taus, strict=True)])
-    codes = f"{ours.tau:.3f} and {theirs.tau:.3f}, {apart} apart, {sides}"
+    codes = f"{ours.tau:.3f} and {theirs.tau:.3f}, {apart} apart{sides}"
     yield Row(f"{name}: τ", ours.tau / theirs.tau, goal=MORE, detail=codes)
     ratios = [slow / quick for quick, slow in zip(ours.seconds, theirs.seconds, strict=True)]
-    seconds = f"{statistics.mean(ours.seconds):.2f} and {statistics.mean(theirs.seconds):.2f} s a picture, {sides}"
+    seconds = f"{statistics.mean(ours.seconds):.2f} and {statistics.mean(theirs.seconds):.2f} s a picture{sides}"
     yield Row(f"{name}: wall time", statistics.median(ratios), goal=MORE, detail=seconds)
 
 
@@ -99,8 +100,11 @@ def _rising(results: Sequence[Result], method: str, bound: str) -> Iterator[Row]
     for label, group in alike.items():
         if len(group) > 1:
             ordered = sorted(group, key=lambda one: one.setting.parameters[bound])
-            step = min(after.tau - before.tau for before, after in pairwise(ordered))
+            before, after = min(pairwise(ordered), key=lambda two: two[1].tau - two[0].tau)
+            sure = uncertain([more - less for less, more in zip(before.taus, after.taus, strict=True)])
             detail = ", ".join(f"{one.setting.parameters[bound]:g}: τ {one.tau:.3f}" for one in ordered)
+            detail = f"{sure} in the smallest step; {detail}"
+            step = after.tau - before.tau
             yield Row(f"{label}: smallest step of τ as {bound} grows", step, "codes a pass", 0.0, detail=detail)
 
 

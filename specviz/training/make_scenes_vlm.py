@@ -61,7 +61,7 @@ def settings_for(device: torch.device, job: Job) -> Settings:
     common = {"minutes": job.minutes, "resume": job.resume}
     if device.type == "cuda":
         return Settings(batch=64, seeing_batch=128, part=64, **common)
-    workers = sharing()  # out by scenes
+    workers = sharing()  # every core takes scenes of its own
     return Settings(workers=workers, part=-(-Settings.batch // workers), **common)
 
 

@@ -16,7 +16,7 @@ from tests.image_worlds import plain_rows
 from specviz.bench import image
 from specviz.bench.coupled import apart, distance, independent
 from specviz.bench.image_prompts import HELD_OUT, STYLES, prompts
-from specviz.bench.image_settings import QUICK, RELAXED, STRICT, SWEEPS, Setting
+from specviz.bench.image_settings import ORDER_BY_SIZE, QUICK, RELAXED, SIZES, STRICT, SWEEPS, Setting
 from specviz.bench.measure import Bencher
 from specviz.bench.report import Report
 from specviz.drafters.weights import read_weights
@@ -64,8 +64,8 @@ def test_settings_are_valid_and_told_apart() -> None:
     for one in STRICT + RELAXED + QUICK + SWEEPS:
         build(all_methods()[one.method].parameters, one.parameters, one.method)
     assert sum(map(sum, PUBLISHED)) == sum(map(sum, TREES["25"])) == 25, "what is compared drafts equally many nodes"
-    assert {one.parameters.get("pool") for one in SWEEPS} > {8, 16, 64}
-    assert {one.parameters.get("radius") for one in SWEEPS} > {0, 2}
+    local = [one.parameters for one in SWEEPS if one.method == "mulo_sd"]
+    assert {one.get("pool") for one in local} == {None, 8, 16, 64} and {one.get("radius") for one in local} == {None, 0, 2}
 
 
 def test_distance_is_nothing_between_equal_pictures() -> None:
@@ -143,8 +143,30 @@ def test_the_suite_measures_speed_and_quality_of_every_setting(tmp_path: Path, m
     assert rows["seconds a picture, one by one"].goal == 60 == rows["seconds a picture, slowest setting"].goal
     cost = rows["one row through the drafter's layer, of a target pass"]
     assert cost.value is not None and 0 < cost.value < 10 and (cost.goal, cost.at_most) == (0.1, True), cost.detail
-    sheet = Image.open(tmp_path / "bench" / "image-quick.png")
-    page = tmp_path / "bench" / "image-quick-curve.html"
+    sheet = Image.open(tmp_path / "bench" / "image-all-quick.png")
+    page = tmp_path / "bench" / "image-all-quick-curve.html"
     assert str(page) in rows["quality against speed"].detail
     assert all(label in page.read_text() for label in ("eagle2 nodes=8", "mulo_sd tau=0.1"))
     assert sheet.size == (2 * 2 * GRID, 3 * 2 * GRID)
+
+
+def test_the_sweeps_are_a_suite_of_their_own_with_sheets_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
+    monkeypatch.setattr(image, "SWEEPS", (Setting("mulo_sd", {"tau": 0.1, "pool": 8}),))
+    monkeypatch.setattr(image, "prompts", lambda count: ["a"])
+    report = Report("image-sweeps", {})
+    with tiny_models():
+        image.run(report, "emoji-64", (), quick=True, sweeps=True)
+    assert any(row.name.startswith("mulo_sd tau=0.1 pool=8: ") for row in report.rows)
+    assert {one.name for one in (tmp_path / "bench").iterdir()} == {"image-sweeps-quick.png", "image-sweeps-quick-curve.html"}
+
+
+def test_trees_are_compared_size_by_size() -> None:
+    pairs = [(better.label, worse.label) for better, worse in ORDER_BY_SIZE]
+    assert ("lantern delta=0.1 nodes=57", "eagle2 nodes=57 rule=rejection") in pairs
+    assert ("lantern_pp factor=20.0 k=5 tree=12", "lantern delta=0.1 nodes=12") in pairs
+    assert len(set(pairs)) == len(pairs) == 11, "a pair of the other suite is told once"
+    for nodes, (_, _, *static) in SIZES.items():
+        assert all(sum(map(sum, TREES[one.parameters["tree"]])) == nodes for one in static)

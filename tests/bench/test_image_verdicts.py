@@ -73,7 +73,7 @@ def test_a_looser_bound_never_accepts_less() -> None:
     rows = _rows(at(0.3, 1.9, nodes=25), at(0.05, 1.5, nodes=25), at(0.1, 1.6, nodes=25), at(0.1, 9.0, nodes=8))
     row = rows["lantern nodes=25: smallest step of τ as delta grows"]
     assert (row.value, row.reached) == (pytest.approx(0.1), True)
-    assert row.detail == "0.05: τ 1.500, 0.1: τ 1.600, 0.3: τ 1.900"
+    assert row.detail == "+0.100 ± 0.000 in the smallest step; 0.05: τ 1.500, 0.1: τ 1.600, 0.3: τ 1.900"
     assert not any("nodes=8: smallest" in name for name in rows), "one point is no curve"
     fallen = _rows(at(0.1, 1.6), at(0.3, 1.5))["lantern: smallest step of τ as delta grows"]
     assert (fallen.value, fallen.reached) == (pytest.approx(-0.1), False)

@@ -26,6 +26,16 @@ PAINTED = """(() => { const canvas = document.querySelector('.sv-pixels');
   return found / (data.length / 4); })()"""
 SIGNS = """(kind) => [...document.querySelectorAll('.sv-spots .sv-spot' + kind)]
   .reduce((sum, one) => sum + one.getAttribute('d').split('M').length - 1, 0)"""
+MAP = """() => {
+  const { codes } = SpecvizViewer.parts, canvas = document.querySelector('.sv-codemap canvas');
+  const book = codes.of(stage.stage.trace.run), scale = devicePixelRatio || 1, last = book.size - 1;
+  const drawn = document.querySelector('.sv-codemap svg'), own = drawn.querySelector('.sv-self');
+  const [x, y] = codes.places(book, Number(drawn.getAttribute('width')), Number(drawn.getAttribute('height')));
+  const pixel = canvas.getContext('2d').getImageData(Math.floor(x(last) * scale), Math.floor(y(last) * scale), 1, 1).data;
+  const token = stage.stage.step.nodes.find((one) => codes.colour(book, one.token) === own.getAttribute('fill')).token;
+  const tied = ['x', 'y'].map((name) => Number(own.getAttribute(name)) + 4.5);
+  return [[...pixel], book.rgb(last), tied, [x(token), y(token)]];
+}"""
 PIXELS = "document.querySelector('.sv-pixels').toDataURL()"
 
 
@@ -156,6 +166,16 @@ def test_judging_again_changes_the_verdicts_and_says_that_it_is_approximate(show
     tab.page.keyboard.press("End")
     expect(box).to_contain_text("λ = 10:")
     assert strict < recorded < kept()
+
+
+def test_the_map_paints_every_code_where_its_look_alikes_are_tied(show: Open) -> None:
+    tab, trace = show(text()), image_trace()
+    tab.go(next(step.index for step in trace.steps if len(step.nodes) > 1))
+    ground, drawn = (tab.page.locator(f".sv-codemap {one}").bounding_box() for one in ("canvas", "svg"))
+    assert ground == drawn and ground and ground["width"] > 100
+    painted, colour, tied, place = tab.run(MAP)
+    assert painted == [*colour, 255]
+    assert tied == pytest.approx(place, abs=0.1)
 
 
 def test_a_picture_drawn_in_two_sizes_marks_its_islands(show: Open) -> None:
