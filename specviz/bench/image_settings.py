@@ -28,8 +28,8 @@ REJECTED = (
     Setting("eagle2", {"nodes": 25, "rule": "rejection"}),
 )
 LANTERN = Setting("lantern", {"delta": 0.1, "nodes": 25})
-LANTERN_PP = Setting("lantern_pp", {"factor": 5.0})
-FEWER_LOOK_ALIKES = tuple(Setting("lantern_pp", {"factor": factor, "k": 5}) for factor in (10.0, 20.0))
+LANTERN_PP = Setting("lantern_pp", {"factor": 5.0, "tree": "25"})
+FEWER_LOOK_ALIKES = tuple(Setting("lantern_pp", {"factor": factor, "k": 5, "tree": "25"}) for factor in (10.0, 20.0))
 
 ORDER = ((LANTERN, DYNAMIC), (LANTERN, REJECTED[1]), *((one, LANTERN) for one in (LANTERN_PP, *FEWER_LOOK_ALIKES)))
 """The first of two should beat the second, at the bounds that were published: LANTERN's δ 0.1, and all three pairs of
@@ -43,7 +43,7 @@ SWEPT = (("lantern", "delta"), ("lantern_pp", "factor"))
 STRICT = (STATIC, DYNAMIC, *REJECTED, Setting("speculative_jacobi", {}))
 RELAXED = tuple(
     [Setting("lantern", {"delta": delta, "nodes": 25}) for delta in (0.05, 0.1, 0.3)]
-    + [Setting("lantern_pp", {"factor": factor}) for factor in (1.5, 2.0, 5.0)]
+    + [Setting("lantern_pp", {"factor": factor, "tree": "25"}) for factor in (1.5, 2.0, 5.0)]
     + list(FEWER_LOOK_ALIKES)
     + [Setting("mulo_sd", {"tau": tau}) for tau in (0.02, 0.05, 0.1, 0.2)]
 )

@@ -8,25 +8,11 @@ from typing import TYPE_CHECKING
 from specviz.methods.lantern import RESIDUAL
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
+from specviz.methods.static_tree import TREES, static_tree
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.methods.parts import Parts
-
-# Nodes by depth: the published 57 (5 / 13 / 16 / 14 / 9) and 25 (4 / 8 / 8 / 3 / 2), ours of 12, and a chain.
-# By child counts, level by level; earlier siblings, which were drawn first, have more below them.
-TREES = {
-    "57": (
-        (5,),
-        (4, 3, 3, 2, 1),
-        (3, 2, 1, 1, 2, 1, 1, 2, 1, 1, 1),
-        (3, 2, 1, 2, 1, 1, 1, 1, 1, 1),
-        (3, 2, 1, 1, 1, 1),
-    ),
-    "25": ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,)),
-    "12": ((3,), (2, 1, 1), (1, 1, 1), (1, 1)),
-    "chain": ((1,), (1,), (1,), (1,), (1,)),
-}
 
 
 @dataclass(frozen=True)
@@ -41,7 +27,11 @@ class Parameters:
         step=0.1,
     )
     k: int = number(10, 0, 1024, "Look-alikes that are considered, nearest first.", "codes")
-    tree: str = choice("25", tuple(TREES), "Drafted nodes: the paper's 57, EAGLE's 25, 12, or a chain of 5.")
+    tree: str = choice(
+        "fitted",
+        ("fitted", *TREES),
+        "Drafted nodes: the paper's 57, EAGLE's 25, 12, a chain of 5, or of these what pays most on this machine.",
+    )
     residual: str = RESIDUAL
 
 
@@ -73,11 +63,10 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.drafters.guided_drafter import feature_drafter
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.engine.tree import shape_from_counts
     from specviz.growth.sampled import Sampled
 
     network = parts.heads("eagle")
     rule = Relaxed(parts.neighbours(), Limit(factor=parameters.factor), parameters.k, parameters.residual)
-    growth = Sampled(shape_from_counts(TREES[parameters.tree]))
+    growth = Sampled(static_tree(parameters.tree, parts, network))
     drafter = feature_drafter(network, parts.guidance)
     return Composition(Steady(drafter, growth), rule, network.config.taps, draft_name="image_drafter")
