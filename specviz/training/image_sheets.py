@@ -24,19 +24,20 @@ def folder() -> Path:
     return cache_folder() / "training" / "sheets"
 
 
-def reconstructions(count: int = 48) -> Path:
-    """Held-out emoji above what their codes give back, sixteen a row."""
+def reconstructions(count: int = 45, across: int = 9) -> Path:
+    """Held-out emoji above what their codes give back, ``across`` a row, in whole rows."""
     art = emoji.load()
     net, _ = vq_model()
     concepts = [one for one in art.part(held_out=True) if drawable(one)]
-    rows = [one.rows[emoji.STYLES[place % 3]] for place, one in enumerate(concepts)][:count]
+    rows = [one.rows[emoji.STYLES[place % 3]] for place, one in enumerate(concepts)]
+    rows = rows[: min(count, len(rows)) // across * across]
     grounds = list(emoji.GROUNDS.values())
     pixels = torch.from_numpy(art.on(rows, np.array([grounds[place % 4 * (place % 2)] for place in range(len(rows))])))
     with torch.inference_mode():
         drawn = torch.cat([net.decode(encode(net, part)) for part in pixels.split(16)])
-    lines = [part for pair in zip(pixels.split(16), drawn.split(16), strict=True) for part in pair]
+    lines = [part for pair in zip(pixels.split(across), drawn.split(across), strict=True) for part in pair]
     path = folder() / "image_vq.png"
-    save_sheet(torch.cat(lines), path, scale=2)
+    save_sheet(torch.cat(lines), path, columns=across, scale=2)
     return path
 
 

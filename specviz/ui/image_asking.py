@@ -16,7 +16,7 @@ from specviz.ui import controls
 from specviz.ui.settings import Settings
 
 PROMPT_LETTERS = 2000
-METHOD = "lantern_pp"
+METHOD = "mulo_sd"
 """The method chosen when the page opens."""
 
 EXAMPLES: Sequence[tuple[str, tuple[str, ...]]] = (
