@@ -11,10 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import transformers
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, StaticCache
 
 from specviz.engine.transfer import send
+
+# transformers 5.24 renamed the keyword of every forward, and drops the older name in 5.40.
+_RENAMED = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)
+CACHE_ARGUMENT = "cache" if _RENAMED else "past_key_values"
+"""The keyword by which a transformers model, layer or attention is handed its cache."""
 
 
 class GrowingLayer(DynamicLayer):

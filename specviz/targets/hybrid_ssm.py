@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.engine.cache import GrowingCache
+from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.state_space import Activations, Carried, Recurrence, joined, replayed, stacked, tree_scan
 from specviz.engine.tiers import TREE_ROOM, choose_tier, see
@@ -133,10 +133,11 @@ class _Attended:
 
     def attend(self, layer: Any, inner: Tensor, turns: Any) -> Tensor:
         """The next attention layer over inner [1, node, hidden]."""
-        return layer(inner, position_embeddings=turns, attention_mask=self._mask, past_key_values=self)[0]
+        return layer(inner, position_embeddings=turns, attention_mask=self._mask, **{CACHE_ARGUMENT: self})[0]
 
-    def update(self, keys: Tensor, values: Tensor, layer: int) -> tuple[Tensor, Tensor]:
-        """Called by the layer, which counts the recurrent layers too; the cache holds only those that attend."""
+    def update(self, keys: Tensor, values: Tensor, layer: int, **_: Any) -> tuple[Tensor, Tensor]:
+        """Called by the layer, which counts the recurrent layers too; the cache holds only those that attend. Newer
+        versions of transformers hand their caches further keywords, which none of ours reads."""
         assert self._cache is not None
         place, self._next = self._next, self._next + 1
         return self._cache.cache.update(keys, values, place)

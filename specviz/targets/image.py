@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import GrowingCache
+from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.tiers import TREE_ROOM, choose_tier, see
 from specviz.engine.transfer import send
@@ -91,7 +91,7 @@ class ImageTarget:
             inputs_embeds=embedded,
             position_ids=positions,
             attention_mask=mask,
-            past_key_values=cache,
+            **{CACHE_ARGUMENT: cache},
             use_cache=True,
             **({"output_hidden_states": True} if early else {}),
         )

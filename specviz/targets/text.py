@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import FixedCache, GrowingCache
+from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.tiers import TREE_ROOM, GraphRunner, bucket, choose_tier, padded_width, see
 from specviz.engine.transfer import send
@@ -175,7 +175,7 @@ class TextTarget:
                 **self._inputs(tokens, probe),
                 position_ids=positions,
                 attention_mask=mask,
-                past_key_values=cache,
+                **{CACHE_ARGUMENT: cache},
                 use_cache=True,
                 logits_to_keep=last,
                 **asked,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.rows import MOST_ROWS, Aim, RowCache
 from specviz.engine.tree import DraftTree, chain
@@ -63,7 +64,7 @@ class TextRows:
                 input_ids=aim.tokens,
                 position_ids=aim.positions,
                 attention_mask=self._mask(aim),
-                past_key_values=self.cache.cache,
+                **{CACHE_ARGUMENT: self.cache.cache},
                 use_cache=True,
                 logits_to_keep=last,
                 **asked,

@@ -19,6 +19,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from specviz.drafters.recurrent_net import RecurrentNet
+from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.training.data import Dialogues, Markers
 
 LENGTH = 64
@@ -95,12 +96,12 @@ def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) ->
     count, length = tokens.shape
     cache = DynamicCache()
     with torch.no_grad():
-        own = model.base_model(input_ids=tokens, past_key_values=cache, use_cache=True).last_hidden_state
+        own = model.base_model(input_ids=tokens, **{CACHE_ARGUMENT: cache}, use_cache=True).last_hidden_state
         law = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
     probes = net.probe.to(own.dtype).expand(count, len(places), -1)
     behind = model.base_model(
         inputs_embeds=probes,
-        past_key_values=cache,
+        **{CACHE_ARGUMENT: cache},
         attention_mask=_seen(length, places)[length:][None, None],
         position_ids=(places + 1)[None].expand(count, -1),
         use_cache=True,

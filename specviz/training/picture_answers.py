@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
+from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.training import scenes
 from specviz.training.scene_batches import Writer, exchanges, held_out
 from specviz.training.scene_names import Exchange, a, at, named
@@ -57,7 +58,7 @@ def _answered(
     cache, ended, said = DynamicCache(), torch.zeros(rows, dtype=torch.bool, device=visual.device), []
     last = real.sum(1) - 1
     passed = text(
-        inputs_embeds=embedded, attention_mask=real, position_ids=places, past_key_values=cache, use_cache=True
+        inputs_embeds=embedded, attention_mask=real, position_ids=places, **{CACHE_ARGUMENT: cache}, use_cache=True
     )
     hidden = passed.last_hidden_state[torch.arange(rows), last]
     for step in range(limit):
@@ -70,7 +71,7 @@ def _answered(
         real = torch.cat((real, torch.ones_like(real[:, :1])), 1)
         passed = text(
             inputs_embeds=text.embed_tokens(token[:, None]), attention_mask=real, position_ids=(last + 1 + step)[:, None],
-            past_key_values=cache, use_cache=True,
+            **{CACHE_ARGUMENT: cache}, use_cache=True,
         )  # fmt: skip
         hidden = passed.last_hidden_state[:, -1]
     whole = torch.stack(said, 1).tolist()
