@@ -21,6 +21,7 @@ import transformers
 import specviz
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
+from specviz.engine.threads import ThreadLimit
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
@@ -69,7 +70,13 @@ def stream(
 
     A request that cannot be run raises a SpecvizError before the Run. What goes wrong later ends the run: see ``End.reason``.
     """
-    cancel = cancel or threading.Event()
+    with ThreadLimit() as limit:
+        yield from _decoded(request, memory, cancel or threading.Event(), progress, limit)
+
+
+def _decoded(
+    request: Request, memory: Memory | None, cancel: threading.Event, progress: Progress | None, limit: ThreadLimit
+) -> Iterator[Event]:
     prepared = prepare(request, memory, progress)
     composition = prepared.compose()
     _earlier_trajectories(prepared, cancel)
@@ -80,11 +87,12 @@ def stream(
         steps.append(step)
         yield step
     end = end_record(prepared, decoding, steps)
-    yield end
+    yield replace(end, message=end.message or limit.sentence)
     if request.baseline and end.reason in {"eos", "budget", "context"}:
         found = _baseline(prepared, list(end.output_ids), cancel)
         if found is not None:
-            yield replace(end, baseline=found, metrics=summarise(steps, end.reason, end.prefill_ns, found))
+            metrics = summarise(steps, end.reason, end.prefill_ns, found)
+            yield replace(end, baseline=found, metrics=metrics, message=end.message or limit.sentence)
 
 
 def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:

@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import arms, batch, chain, diffusion, eagle, image, length, quick, ssm, table, vision
+from specviz.bench import arms, batch, chain, contention, diffusion, eagle, image, length, quick, ssm, table, vision
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
@@ -29,6 +29,7 @@ SUITES: dict[str, Suite] = {
     "vision": vision.run,
     "length": length.run,
     "arms": arms.run,
+    "contention": contention.run,
     "text": partial(table.run, only="text"),
     "all": table.run,
 }
@@ -42,6 +43,7 @@ SHORT: dict[str, Suite] = {
     "vision": partial(vision.run, quick=True),
     "length": partial(length.run, quick=True),
     "arms": partial(arms.run, quick=True),
+    "contention": partial(contention.run, quick=True),
     "text": partial(table.run, only="text", quick=True),
     "all": partial(table.run, quick=True),
 }

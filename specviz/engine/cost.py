@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 
+from specviz.engine import threads
 from specviz.engine.interfaces import Session
 from specviz.engine.tree import DraftTree
 
@@ -74,6 +75,7 @@ def measure(target: Timed, widths: Sequence[int] = WIDTHS, chains: bool = False)
         taken: dict[int, list[float]] = {width: [] for width in widths}
         for repeat in range(REPEATS + 1):
             for width in widths:
+                threads.look()
                 spent = _pass(target, session, width, chains)
                 if repeat:  # the first of each is warm-up
                     taken[width].append(spent)

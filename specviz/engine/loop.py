@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from specviz.engine import threads
 from specviz.engine.clock import Aside, Stopwatch
 from specviz.engine.interfaces import Composition, Context, Draft, Round, Session, Target, TargetPass, Verdict
 from specviz.engine.recorder import Pending, Recorder
@@ -153,6 +154,7 @@ class Decoding:
         deferred = self.target.device.type == "cuda"
         stop: str | None = None
         while stop is None and not self.cancel.is_set():
+            threads.look()
             clock = Stopwatch(self.target.device, self._aside)
             clock.start(self._recording_ns)
             context = self._context()
