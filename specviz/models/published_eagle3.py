@@ -2,11 +2,15 @@
 
 The layout: ``midlayer.*`` (one decoder layer twice as wide on its input), ``fc``, ``norm``, ``lm_head`` over a draft
 vocabulary, ``d2t`` (how far each of its rows lies from the token it stands for) and ``t2d`` (which tokens it has).
+Settings that change the arithmetic without adding a tensor are refused by name, and so is any that is not known: what
+they mean is taken from SafeAILab/EAGLE, sgl-project/SpecForge, vllm-project/speculators, vLLM and NVIDIA's Model-Optimizer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,18 +21,65 @@ from specviz.drafters.feature_net import FeatureConfig, FeatureNet
 from specviz.errors import ModelUnavailable
 from specviz.models.published import Fit, Repository, refuse_strangers, shaped
 
+_OURS = "Choose heads in the layout of EAGLE's authors, or leave the draft empty."
+_STRANGE = {
+    "norm_before_residual": "adds the normalised hidden state to what attention saw, where our layer adds the state itself",
+    "norm_before_fc": "normalises the target's hidden states together before fc, which our network does not",
+    "fc_norm": "normalises each of the target's hidden states before fc (EAGLE-3.1), which our network does not",
+    "norm_output": (
+        "feeds the normalised state back (EAGLE-3.1), which our network does not; only in SpecForge before September 2026 "
+        "did it mean the norm before the head, which we have: if these heads are as old, take it out of a copy of the file"
+    ),
+    "use_sliding_window": "lets attention see a window alone, where ours sees the whole text",
+    "attention_bias": "adds a bias in attention, which our layer has not",
+    "qkv_bias": "adds a bias in attention, which our layer has not",
+    "mlp_bias": "adds a bias in the feed-forward layer, which ours has not",
+    "quantization_config": "says that the weights are quantised, and we read plain ones",
+}
+"""Settings whose truthy value means arithmetic that :class:`FeatureNet` does not have, and what they do."""
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu",),
+    "logit_scale": (1,),
+    "model_type": ("llama", "mistral", "qwen2", "qwen3"),
+    "num_hidden_layers": (1,),
+    "partial_rotary_factor": (1,),
+    "position_embedding_type": ("rope",),
+    "eagle_config.next_layer_regular": (True,),
+    "eagle_config.parallel_draft_step": (0, 1),
+    "eagle_config.use_aux_hidden_state": (True,),
+    "eagle_config.use_input_layernorm_in_first_layer": (True,),
+    "eagle_config.use_last_layernorm": (True,),
+}
+"""Settings that say what our network does anyway, with the values that do, unset aside."""
+_READ = frozenset(
+    """hidden_size target_hidden_size num_attention_heads num_key_value_heads head_dim intermediate_size rms_norm_eps
+    rope_theta rope_scaling rope_parameters max_position_embeddings eagle_aux_hidden_state_layer_ids eagle_config layer_types
+    sliding_window tie_word_embeddings architectures eagle_config.eagle_aux_hidden_state_layer_ids""".split()
+)
+"""Settings that are read, here or below."""
+_HARMLESS = frozenset(
+    """_name_or_path attention_dropout auto_map bos_token_id chunk_size_feed_forward decoder_sparse_step
+    draft_vocab_size dtype embed_requires_grad eos_token_id id2label
+    initializer_range is_decoder label2id length_penalty max_length max_window_layers min_length num_beam_groups num_beams
+    num_return_sequences output_attentions output_hidden_states pad_token_id pretraining_tp repetition_penalty
+    return_dict speculators_version target_model_type temperature top_k top_p torch_dtype transformers_version typical_p
+    use_cache vocab_size eagle_config.parallel_draft_heads_num_layers""".split()
+)
+"""Settings that change nothing of a forward pass: names, ids, training, how a text would be generated, how products are cut."""
+
 
 def feature_net(stored: Repository, target: Fit) -> FeatureNet:
-    """The network of published EAGLE-3 heads, in the target's number format, on the target's embedding.
+    """The network of published EAGLE-3 heads, in the target's number format, on its own embedding or else the target's.
 
     Raises ModelUnavailable naming the tensor or setting that does not fit.
     """
     names = {_plain(name): name for name in stored.files}
+    _refuse_other_arithmetic(stored, names)
     config = _feature_config(stored, target, names)
     for name, shape in _sizes(config).items():  # before a config that is wrong makes us reserve room for it
         shaped(stored, names, name, shape)
     head, ids = _head_and_ids(stored, target, names)
-    net = FeatureNet(config, target.embedding, head, ids)
+    net = FeatureNet(config, _embedding(stored, target, names), head, ids)
     own = {name: tuple(value.shape) for name, value in net.state_dict().items() if name != "fc.scale"}
     known = {*own, "lm_head.weight", "d2t", "t2d", "embed_tokens.weight"}
     refuse_strangers(stored, names, known, "EAGLE-3")
@@ -45,6 +96,52 @@ def _plain(name: str) -> str:
     return name
 
 
+def _refuse_other_arithmetic(stored: Repository, names: Mapping[str, str]) -> None:
+    """Raise ModelUnavailable where the config.json says that something else is computed than :class:`FeatureNet` does."""
+    config, name = stored.config, stored.name
+    if "speculators_model_type" in config or "transformer_layer_config" in config:
+        flags = [flag for flag in ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output") if config.get(flag)]
+        sets = f", and sets {' and '.join(flags)}, which our network does not compute" if flags else ""
+        raise ModelUnavailable(
+            f"{name} is stored in the layout of the speculators library (transformer_layer_config){sets}. That layout is not "
+            f"read yet. {_OURS}"
+        )
+    kinds = [kind for kind in config.get("architectures") or () if "eagle3" not in str(kind).lower()]
+    if strange := [kind for kind in kinds if kind != "LlamaForCausalLM"]:
+        raise ModelUnavailable(f"{name} is a {strange[0]} (architectures), not EAGLE-3 heads. {_OURS}")
+    inner = config.get("eagle_config")
+    inner = {f"eagle_config.{field}": value for field, value in inner.items()} if isinstance(inner, Mapping) else {}
+    for field, value in {**config, **inner}.items():
+        if field in _READ or field in _HARMLESS or value is None or value in _NEUTRAL.get(field, ()):
+            continue
+        if field in _NEUTRAL:
+            known = " or ".join(str(one) for one in _NEUTRAL[field])
+            raise ModelUnavailable(f"{name} has {field} {value!r}, and our network computes {known}. {_OURS}")
+        if value and field in _STRANGE:
+            raise ModelUnavailable(f"{name} sets {field}: it {_STRANGE[field]}. {_OURS}")
+        if value:
+            raise ModelUnavailable(
+                f"{name} sets {field} to {str(value)[:60]!r} in its config.json, which our reader does not know and will not "
+                f"leave out. {_OURS} If it changes nothing of what is computed, take it out of a copy of the file."
+            )
+    _refuse_windows(stored)
+    if config.get("tie_word_embeddings") and "embed_tokens.weight" in names and "lm_head.weight" not in names:
+        raise ModelUnavailable(f"{name} ties its head to an embedding of its own, which is not read yet. {_OURS}")
+
+
+def _refuse_windows(stored: Repository) -> None:
+    """A sliding window is named by layer, or by its width alone unless another setting says that it is not used."""
+    kinds, width = stored.config.get("layer_types"), stored.config.get("sliding_window")
+    sliding = any(kind != "full_attention" for kind in kinds) if kinds else (
+        bool(width) and stored.config.get("use_sliding_window") is not False
+    )  # fmt: skip
+    if sliding:
+        raise ModelUnavailable(
+            f"{stored.name} has {'layer_types ' + str(kinds) if kinds else f'a sliding_window of {width}'}: its attention sees "
+            f"a window alone, and ours the whole text. {_OURS}"
+        )
+
+
 def _feature_config(stored: Repository, target: Fit, names: Mapping[str, str]) -> FeatureConfig:
     hidden, heads = _number(stored, "hidden_size"), _number(stored, "num_attention_heads")
     read = _number(stored, "target_hidden_size", hidden)
@@ -53,8 +150,6 @@ def _feature_config(stored: Repository, target: Fit, names: Mapping[str, str]) -
             f"{stored.name} was made for hidden states {read} wide and is {hidden} wide itself, and those of {target.name} "
             f"are {target.hidden}: choose the target it was trained for."
         )
-    if _number(stored, "num_hidden_layers", 1) != 1 or stored.config.get("hidden_act", "silu") != "silu":
-        raise ModelUnavailable(f"{stored.name} is not one layer with SiLU, as EAGLE-3 heads are. Choose other heads.")
     if "layer.self_attn.q_proj.weight" not in names:
         raise ModelUnavailable(f"{stored.name} lacks midlayer.self_attn.q_proj.weight: these are no EAGLE-3 heads.")
     rows = stored.tensor(names["layer.self_attn.q_proj.weight"]).shape[0]
@@ -131,12 +226,17 @@ def _rotary(stored: Repository, size: int) -> tuple[float, tuple[float, ...]]:
     return theta, tuple(rates.double().tolist())
 
 
+def _embedding(stored: Repository, target: Fit, names: Mapping[str, str]) -> Tensor:
+    """The heads' own embedding where they bring one, which may have been trained; the target's where it is the same."""
+    if "embed_tokens.weight" not in names:
+        return target.embedding
+    own = shaped(stored, names, "embed_tokens.weight", tuple(target.embedding.shape)).to(target.embedding)
+    return target.embedding if torch.equal(own, target.embedding) else own
+
+
 def _head_and_ids(stored: Repository, target: Fit, names: Mapping[str, str]) -> tuple[Tensor, Tensor | None]:
     """The head's rows, and which token each stands for (None: every token, in order)."""
     vocab = target.embedding.shape[0]
-    embedded = names.get("embed_tokens.weight")
-    if embedded is not None:
-        shaped(stored, names, "embed_tokens.weight", tuple(target.embedding.shape))
     ids = _draft_ids(stored, names, vocab) if "d2t" in names else None
     if "lm_head.weight" not in names:
         return target.head, ids
