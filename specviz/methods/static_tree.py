@@ -8,15 +8,16 @@ if TYPE_CHECKING:
     from specviz.engine.tree import TreeShape
     from specviz.methods.parts import Parts
 
-# Nodes by depth: the published 57 (5 / 13 / 16 / 14 / 9) and 25 (4 / 8 / 8 / 3 / 2), ours of 12, and a chain.
-# By child counts, level by level; earlier siblings, which were drawn first, have more below them.
+# Nodes by depth: the 57 of LANTERN++'s authors (5 / 13 / 16 / 14 / 9; `naive_extend_57` in models/drafters/choices.py of
+# jadohu/LANTERN), the 25 of EAGLE's (4 / 8 / 8 / 3 / 2), ours of 12, and a chain. By child counts, level by level, 0 for a
+# node that has none; earlier siblings, which were drawn first, have more below them.
 TREES = {
     "57": (
         (5,),
         (4, 3, 3, 2, 1),
-        (3, 2, 1, 1, 2, 1, 1, 2, 1, 1, 1),
-        (3, 2, 1, 2, 1, 1, 1, 1, 1, 1),
-        (3, 2, 1, 1, 1, 1),
+        (4, 3, 3, 2, 2, 1, 0, 1),
+        (4, 3, 2, 1, 2, 1, 0, 1),
+        (3, 2, 0, 0, 2, 1, 0, 1),
     ),
     "25": ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,)),
     "12": ((3,), (2, 1, 1), (1, 1, 1), (1, 1)),

@@ -9,8 +9,20 @@ import pytest
 
 from specviz.drafters import forward_cost
 from specviz.engine.cost import CostCurve
+from specviz.engine.tree import shape_from_paths
 from specviz.methods.static_tree import ACCEPTED, TREES, static_tree
 
+PUBLISHED = {
+    "57": """0 1 2 3 4
+        00 01 02 03 10 11 12 20 21 22 30 31 40
+        000 001 002 003 010 011 012 020 021 022 030 031 100 101 110 200
+        0000 0001 0002 0003 0010 0011 0012 0020 0021 0030 0100 0101 0110 0200
+        00000 00001 00002 00010 00011 00100 00101 00110 00200""",
+    "25": """0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100
+        0000 0001 0002 00000 00001""",
+}
+"""The rank paths that LANTERN++'s authors draft on, ``naive_extend_57`` and ``mc_sim_7b_63`` in models/drafters/choices.py of
+jadohu/LANTERN at 3a56e45: a digit a level, the rank among its siblings."""
 WIDTHS = (1, 13, 26, 58, 256)
 
 
@@ -41,3 +53,11 @@ def test_a_tree_by_name_needs_no_measurement() -> None:
     parts: Any = None
     sizes = {name: len(static_tree(name, parts, None).parents) - 1 for name in TREES}
     assert sizes == {"57": 57, "25": 25, "12": 12, "chain": 5} and set(ACCEPTED) == set(TREES)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_tree_has_the_paths_its_authors_wrote_down(name: str) -> None:
+    paths = [tuple(int(rank) for rank in path) for path in PUBLISHED[name].split()]
+    parts: Any = None
+    assert len(paths) == int(name)
+    assert static_tree(name, parts, None).parents == shape_from_paths(paths).parents
