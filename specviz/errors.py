@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SpecvizError(Exception):
     """Base of every error a user can act on. The message is shown as it is, so it must say what to do."""
@@ -35,3 +37,12 @@ class ContextFull(SpecvizError):
 
 class OutOfMemory(SpecvizError):
     """The device has no room for the model, the cache or the tree. The partial trace is kept."""
+
+
+def shown(value: Any, letters: int = 60) -> str:
+    """A value as a message quotes it: its ``repr``, cut to so many letters."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits has no decimal text in Python
+        text = f"a {type(value).__name__} too large to write down"
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"

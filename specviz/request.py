@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any
 
-from specviz.errors import BadInput
+from specviz.errors import BadInput, shown
 
 MOST_NEW_TOKENS = 4096
+MOST_LETTERS = 1_000_000
+"""Of a prompt: the most that a trace holds."""
+_BOUNDS = {"max_new_tokens": (1, MOST_NEW_TOKENS), "top_k": (0, 2**31 - 1), "seed": (0, 2**63 - 1)}
+_TEXTS = ("method", "prompt", "target", "dtype", "device", "tier", "record")
+_SWITCHES = ("raw", "baseline")
+_NUMBERS = ("temperature", "top_p", "guidance")
 
 
 @dataclass(frozen=True)
@@ -42,14 +51,65 @@ class Request:
     guidance: float | None = None
 
     def __post_init__(self) -> None:
+        """Raises BadInput naming the field whose type or value is none that it can have."""
+        for name in _TEXTS:
+            _text(name, getattr(self, name))
+        for name in _SWITCHES:
+            if not isinstance(getattr(self, name), bool):
+                raise BadInput(f"{name} is {shown(getattr(self, name))}; give True or False.")
+        for name, (low, high) in _BOUNDS.items():
+            object.__setattr__(self, name, _whole(name, getattr(self, name), low, high))
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if value is not None or name == "top_p":
+                object.__setattr__(self, name, _number(name, value))
+        if self.draft is not None:
+            _text("draft", self.draft)
+        pictures = self.image if isinstance(self.image, list | tuple) else (self.image,)
+        if not all(isinstance(one, bytes | str | PathLike | None) for one in pictures):
+            raise BadInput(f"image is {shown(self.image)}; give the path of a picture, or the bytes of a PNG or JPEG.")
+        if not isinstance(self.parameters, Mapping):
+            raise BadInput(f'parameters is {shown(self.parameters)}; give a dict of the method\'s own, as {{"nodes": 8}}.')
         if not self.prompt.strip():
             raise BadInput("The prompt is empty; write what the model should continue, or draw.")
-        if not 1 <= self.max_new_tokens <= MOST_NEW_TOKENS:
-            raise BadInput(
-                f"max_new_tokens is {self.max_new_tokens}; choose a whole number from 1 to {MOST_NEW_TOKENS}."
-            )
-        if not 0 <= self.seed < 2**63:
-            raise BadInput(f"seed is {self.seed}; choose a whole number from 0 to 2**63 - 1.")
+        if len(self.prompt) > MOST_LETTERS:
+            raise BadInput(f"The prompt has {len(self.prompt):,} characters; give at most {MOST_LETTERS:,}.")
+
+
+def refuse_unused(request: Request, why: Mapping[str, str]) -> None:
+    """Raise BadInput where one of these fields is set that this kind of target has no use for; ``why`` ends the sentence."""
+    for name, sentence in why.items():
+        if getattr(request, name) not in (None, False):
+            raise BadInput(f"{request.target} takes no {name}: {sentence}; leave {name} out.")
+
+
+def _text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise BadInput(f"{name} is {shown(value)}; give text.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{name} has half of a surrogate pair, which is no character; take it out.") from None
+
+
+def _whole(name: str, value: Any, low: int, high: int) -> int:
+    try:
+        given = operator.index(value)  # numpy's integers as well, but no 1.5 and no "7"
+    except TypeError:
+        given = low - 1
+    if isinstance(value, bool) or not low <= given <= high:
+        raise BadInput(f"{name} is {shown(value)}; choose a whole number from {low} to {high}.")
+    return given
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        given = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        given = math.nan
+    if not math.isfinite(given):
+        raise BadInput(f"{name} is {shown(value)}; choose a finite number.")
+    return given
 
 
 class Memory:

@@ -22,7 +22,7 @@ import specviz
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.threads import ThreadLimit
-from specviz.errors import ModelUnavailable
+from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.models.kinds import modality_of
@@ -47,6 +47,8 @@ FAULTS = frozenset({"error", "out_of_memory"})
 
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:
     """Load and check, as the target's kind wants it. Raises a SpecvizError that says what to change."""
+    if not (isinstance(memory, Memory | None) and (progress is None or callable(progress))):
+        raise BadInput("memory is a specviz.request.Memory and progress a function of a message and a fraction, or None.")
     progress = progress or (lambda message, fraction: None)
     # What is wrong with the request itself is said before anything is fetched or loaded.
     build(get(request.method).parameters, request.parameters, request.method)

@@ -127,7 +127,9 @@ def test_a_path_on_the_command_line_will_do(tiny: Any, tmp_path: Path, capsys: p
         ({"image": [scene()] * 10}, "There are 10 pictures"),
         ({"image": b"GIF89a"}, "no picture that can be read|damaged"),
         ({"image": scene()[:80]}, "damaged"),
-        ({"raw": True}, "leave raw off"),
+        ({"raw": True}, "takes no raw: .* leave raw out"),
+        ({"draft": "smollm2-draft"}, "takes no draft: .* leave draft out"),
+        ({"guidance": 2.0}, "takes no guidance: .* leave guidance out"),
         ({"method": "medusa"}, "does not run on scenes-vlm"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from specviz.commands.console import ProgressLine, emit, tell
 from specviz.commands.stopping import Stopping
-from specviz.errors import BadInput
+from specviz.errors import BadInput, shown
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.models.catalog import DEFAULT_TEXT_TARGET
@@ -76,6 +76,8 @@ def execute(options: argparse.Namespace) -> int:
         with Stopping() as stopping:
             for event in stream(request, cancel=stopping.event, progress=progress):
                 progress.close()
+                if options.picture and isinstance(event, Run) and event.modality != "image":
+                    raise BadInput(f"{event.target} draws no picture that --picture could keep; leave it out.")
                 taken.take(event)
                 stopping.started = True
                 live.take(event)
@@ -200,7 +202,11 @@ def _check_out(out: str | None) -> None:
     if out is None:
         return
     folder = Path(out).parent
-    if Path(out).is_dir():
+    try:
+        taken, good = Path(out).is_dir(), folder.is_dir() and os.access(folder, os.W_OK)
+    except OSError as problem:
+        raise BadInput(f"The name {shown(out)} cannot be written to: {problem.strerror}.") from None
+    if taken:
         raise BadInput(f"{out} is a folder; name a file in it to keep the trace in.")
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
+    if not good:
         raise BadInput(f"The trace cannot be kept in {out}: {folder} is not a folder that can be written to.")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
-from specviz.errors import BadInput
+from specviz.errors import BadInput, shown
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
     for name in values:
         if name not in known:
             listed = ", ".join(known) or "none"
-            raise BadInput(f"{method} has no parameter {name!r}; it has: {listed}.")
+            raise BadInput(f"{method} has no parameter {shown(name)}; it has: {listed}.")
     return parameters(**{name: _value(known[name], value, method) for name, value in values.items()})
 
 
@@ -87,19 +87,27 @@ def _value(one: Parameter, value: Any, method: str) -> Any:
             "no": False,
             "off": False,
         }
-        if str(value).lower() not in words:
-            raise BadInput(f"{what} is {value!r}; give true or false.")
-        return words[str(value).lower()]
+        word = _written(value).lower()
+        if word not in words:
+            raise BadInput(f"{what} is {shown(value)}; give true or false.")
+        return words[word]
     if one.bounds.choices or one.kind == "str":
-        if str(value) not in one.bounds.choices:
-            raise BadInput(f"{what} is {value!r}; choose one of {', '.join(one.bounds.choices)}.")
-        return str(value)
+        if _written(value) not in one.bounds.choices:
+            raise BadInput(f"{what} is {shown(value)}; choose one of {', '.join(one.bounds.choices)}.")
+        return _written(value)
     low, high = one.bounds.low, one.bounds.high
     try:
-        given = float(value)
-    except (TypeError, ValueError):
-        raise BadInput(f"{what} is {value!r}; give a number from {low} to {high}.") from None
+        given = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        given = math.nan
     if not math.isfinite(given) or not low <= given <= high or (one.kind == "int" and given != int(given)):
         kind = "a whole number" if one.kind == "int" else "a number"
-        raise BadInput(f"{what} is {value}; give {kind} from {low} to {high}.")
+        raise BadInput(f"{what} is {shown(value)}; give {kind} from {low} to {high}.")
     return int(given) if one.kind == "int" else given
+
+
+def _written(value: Any) -> str:
+    try:
+        return str(value)
+    except ValueError:  # an integer of thousands of digits has no decimal text in Python
+        return ""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from specviz.errors import BadInput
+from specviz.errors import BadInput, shown
 from specviz.methods.parameters import NoParameters
 
 if TYPE_CHECKING:
@@ -121,6 +121,6 @@ def _published(one: Method) -> str:
 def get(name: str) -> Method:
     """The method called ``name``. Raises BadInput listing the names there are."""
     known = all_methods()
-    if name not in known:
-        raise BadInput(f"There is no method {name!r}; there are: {', '.join(sorted(known))}.")
+    if not isinstance(name, str) or name not in known:
+        raise BadInput(f"There is no method {shown(name)}; there are: {', '.join(sorted(known))}.")
     return known[name]

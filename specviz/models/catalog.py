@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from specviz.errors import ModelUnavailable
+from specviz.errors import ModelUnavailable, shown
 
 TARGET = "target"
 DRAFT = "draft"
@@ -267,20 +267,30 @@ def resolve(name: str) -> Place:
     name = name.strip()
     if name in _BY_NAME:
         return Place(name, entry=_BY_NAME[name])
-    path = Path(name).expanduser()
-    if name.lower().endswith(".gguf") or (name and path.is_dir()) or name.startswith((".", "/", "~", "\\")):
+    path = _path(name)
+    if path is not None and (name.lower().endswith(".gguf") or path.is_dir() or name.startswith((".", "/", "~", "\\"))):
         return Place(name, path=_existing(path, name))
     if re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[\w.-]{1,96}", name):
         return Place(name, repository=name)
     raise ModelUnavailable(
-        f"There is no model {name!r}. Give a name from the catalogue ({', '.join(_BY_NAME)}), a hub id such as "
+        f"There is no model {shown(name)}. Give a name from the catalogue ({', '.join(_BY_NAME)}), a hub id such as "
         "organisation/model, a folder with safetensors weights, or a .gguf file."
     )
 
 
+def _path(name: str) -> Path | None:
+    """``name`` as a path, None where none can be called so: it is empty or too long, or names a user there is not."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError):
+        return None
+    return path if name else None
+
+
 def _existing(path: Path, name: str) -> Path:
     if not path.exists():
-        raise ModelUnavailable(f"There is no file or folder {name!r}. Check the path.")
+        raise ModelUnavailable(f"There is no file or folder {shown(name)}. Check the path.")
     if path.is_file() and path.suffix.lower() != ".gguf":
         raise ModelUnavailable(f"{name} is a file but no .gguf. Give the folder that holds the model, or a .gguf file.")
     return path.resolve()

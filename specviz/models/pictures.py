@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from specviz.errors import BadInput
+from specviz.errors import BadInput, shown
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 """What is decoded. With JPEG comes MPO, which is how some phones write one."""
@@ -76,9 +76,13 @@ def _read(source: Source) -> bytes:
     if isinstance(source, bytes):
         data = source
     else:
-        path = Path(source).expanduser()
-        if not path.is_file():
-            raise BadInput(f"There is no picture {str(source)!r}. Check the path.")
+        try:
+            path = Path(source).expanduser()
+            there = path.is_file()
+        except (OSError, RuntimeError):  # a name too long, or the home of a user there is not
+            there = False
+        if not there:
+            raise BadInput(f"There is no picture {shown(str(source))}. Check the path.")
         if path.stat().st_size > MOST_BYTES:
             raise _too_heavy(path.stat().st_size)
         data = path.read_bytes()

@@ -34,10 +34,16 @@ from specviz.models.image_parts import image_drafter, image_samplers
 from specviz.models.image_words import warning
 from specviz.models.prompts import checked
 from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
-from specviz.request import Memory, Request
+from specviz.request import Memory, Request, refuse_unused
 from specviz.targets.image import ImageTarget
 from specviz.trace.schema import Note, Step
 
+UNUSED = {
+    "image": "a model that draws pictures reads none",
+    "draft": "what drafts for a model that draws pictures ships with this project",
+    "raw": "a picture's prompt has no chat template that could be left out",
+}
+"""Fields of a request that mean nothing here, and why."""
 PARTNERS = {"emoji-64": "emoji-32"}
 """By target: the model that draws the same picture on half the grid."""
 LIVE_SIDE = 128
@@ -111,8 +117,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
     parameters = build(method.parameters, request.parameters, request.method)
     guidance = _guidance(request.guidance)
     checked(request.prompt)
-    if request.image is not None or request.draft is not None:
-        raise BadInput("A model that draws pictures reads no picture and takes no draft model; leave image and draft out.")
+    refuse_unused(request, UNUSED)
     loaded = _loaded(request, progress)
     scale = loaded.guidance if guidance is None else guidance
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)

@@ -51,11 +51,17 @@ class Prepared:
         self.budget = self.budget or self.request.max_new_tokens
 
     def compose(self, name: str | None = None) -> Composition:
-        """The method's composition, or a parameterless one's by ``name``."""
+        """The method's composition, or a parameterless one's by ``name``.
+
+        Raises BadInput where a draft was asked for and the method drafts without one.
+        """
         if name is not None:
             other = get(name)
             return other.compose(other.parameters(), self.parts)
-        return self.method.compose(self.parameters, self.parts)
+        made = self.method.compose(self.parameters, self.parts)
+        if self.request.draft and not made.draft_name:
+            raise BadInput(f"{self.method.title} takes no draft: it drafts without a second model; leave draft out.")
+        return made
 
     def decoding(self, composition: Composition, seed: int, record: str, cancel: threading.Event) -> Decoding:
         """One run, ready to start."""

@@ -14,7 +14,7 @@ from specviz.models.heads import drafting_heads, ours
 from specviz.models.load import load_causal_lm
 from specviz.models.middles import middle_model
 from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
-from specviz.request import Memory, Request
+from specviz.request import Memory, Request, refuse_unused
 from specviz.targets.causal import causal_target
 
 
@@ -25,6 +25,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
         raise BadInput(
             f"{request.target} reads no pictures. Leave the picture out, or choose a target that does: scenes-vlm."
         )
+    refuse_unused(request, {"guidance": "only a model that draws pictures is guided by its prompt"})
     warp = Warp(request.temperature, request.top_k, request.top_p)
     parameters = build(method.parameters, request.parameters, request.method)
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)

@@ -9,7 +9,7 @@ from typing import Any
 
 from specviz.drafters.visual import Layout, spans
 from specviz.engine.sampling import Warp
-from specviz.errors import BadInput, ContextFull
+from specviz.errors import ContextFull
 from specviz.methods.parameters import build
 from specviz.methods.parts import Parts
 from specviz.models.picture_question import PictureQuestion
@@ -17,11 +17,17 @@ from specviz.models.pictures import as_text, one_picture
 from specviz.models.vision_drafts import text_only_model, vision_heads
 from specviz.models.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.preparing.prepared import Prepared, Progress, measured_curve, suited
-from specviz.request import Memory, Request
+from specviz.request import Memory, Request, refuse_unused
 from specviz.targets.sights import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from specviz.trace.schema import Note, Step
 
+UNUSED = {
+    "draft": "what drafts for a target that reads pictures ships with this project",
+    "guidance": "only a model that draws pictures is guided by its prompt",
+    "raw": "a question about a picture is always asked through the model's own template",
+}
+"""Fields of a request that mean nothing here, and why."""
 MOST_BOXES = 2500
 """Visual tokens whose places in the picture travel with a trace where they are no plain grid."""
 
@@ -42,10 +48,9 @@ class PreparedPicture(Prepared):
 def prepare(request: Request, memory: Memory, progress: Progress) -> PreparedPicture:
     """Load and check. Raises a SpecvizError that says what to change."""
     method = suited(request.method, "vision_language", request.target)
+    refuse_unused(request, UNUSED)
     warp = Warp(request.temperature, request.top_k, request.top_p)
     parameters = build(method.parameters, request.parameters, request.method)
-    if request.raw:
-        raise BadInput("A question about a picture is always asked through the model's own template; leave raw off.")
     picture = one_picture(request.image)
     loaded = load_vision_language(request.target, request.dtype, request.device, progress)
     loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings))

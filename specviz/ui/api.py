@@ -8,8 +8,8 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.errors import SpecvizError
-from specviz.methods.registry import all_methods
+from specviz.errors import BadInput, SpecvizError
+from specviz.methods.registry import all_methods, get
 from specviz.ui import asking, controls
 from specviz.ui.asking import Asked
 from specviz.ui.shared import Shared
@@ -44,7 +44,10 @@ def register(shared: Shared) -> None:
         """
         common = {"seed": seed, "top_p": top_p, "top_k": top_k, "baseline": baseline, "raw": raw}
         basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
-        asked = _asked(shared, (method, target, draft, prompt), basics, common, parameters)
+        try:
+            asked = _asked(shared, (method, target, draft, prompt), basics, common, parameters)
+        except SpecvizError as error:
+            raise gr.Error(str(error), print_exception=False) from None
         yield from streamed(shared, request.session_hash, asked)
 
     gr.api(run, api_name="run", concurrency_limit=None)
@@ -56,6 +59,8 @@ def _asked(
 ) -> Asked:
     """What the page's controls would say."""
     method, target, draft, prompt = names
+    if draft and not get(method).needs_draft:
+        raise BadInput(f"{get(method).title} takes no draft model; leave draft empty.")
     raw = common.pop("raw")
     advanced = {**common, "prompt_as": "raw" if raw else "chat", "device": shared.settings.device}
     forms = _form("basics", basics), _form("advanced", advanced), _form(method, _object(own))
@@ -101,7 +106,7 @@ def _form(of: str, values: dict[str, Any]) -> str:
 def _object(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text or "{}")
-    except (ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise gr.Error('parameters must be a JSON object such as {"copied": 8}.', print_exception=False)

@@ -90,7 +90,7 @@ def _prompt(text: str | None) -> str:
 
 def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     """A model's name, refused when this copy of the app keeps visitors to the list."""
-    given = (name or "").strip()
+    given = name.strip() if isinstance(name, str) else ""
     known = [entry.name for entry in catalog.entries(modality)]
     if not given or len(given) > 300:
         raise BadInput("Choose a target model.")

@@ -111,7 +111,8 @@ def _prompt(text: str | None) -> str:
 
 
 def _target(name: str | None, settings: Settings) -> str:
-    given, known = (name or "").strip(), [entry.name for entry in catalog.entries("image", catalog.TARGET)]
+    given = name.strip() if isinstance(name, str) else ""
+    known = [entry.name for entry in catalog.entries("image", catalog.TARGET)]
     if given not in known and not settings.any_model:
         raise BadInput(f"This app draws only with the models on its list: {', '.join(known)}.")
     return given or catalog.DEFAULT_IMAGE_TARGET

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from tests.tiny import tiny_llama
 from torch import Tensor
 
+from specviz.drafters.feature_net import FeatureNet, attend
 from specviz.models.published import Fit, Repository, open_repository
 
 VOCAB, HIDDEN, LAYERS = 48, 32, 2
@@ -123,3 +124,17 @@ def expected_logits(
     inner = norm(x, "post_attention_layernorm")
     gated = F.silu(inner @ part["mlp.gate_proj.weight"].T) * (inner @ part["mlp.up_proj.weight"].T)
     return norm(x + gated @ part["mlp.down_proj.weight"].T, "norm") @ part["lm_head.weight"].T
+
+
+def logits_of(net: FeatureNet, tokens: Tensor, features: Tensor) -> Tensor:
+    rows = torch.arange(len(tokens))
+    inputs, residual = net.inputs(tokens, net.fuse(features))
+    keys, values = net.keys_values(inputs, rows)
+    hidden_from = torch.ones(len(tokens), len(tokens)).triu(1).bool()
+    return net.logits(net.finish(residual, attend(net.queries(inputs, rows), keys, values, hidden_from)))
+
+
+def text() -> tuple[Tensor, Tensor]:
+    chance = torch.Generator().manual_seed(9)
+    tokens = torch.randint(VOCAB, (7,), generator=chance)
+    return tokens, torch.randn(7, 3 * HIDDEN, generator=chance, dtype=torch.float64)

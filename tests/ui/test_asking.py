@@ -54,7 +54,7 @@ def test_every_control_reaches_the_request(shared: Shared) -> None:
     ("form", "name", "value", "said"),
     [
         ("basics", "temperature", "hot", "Temperature is 'hot'; give a number from 0.0 to 2.0"),
-        ("basics", "temperature", "NaN", "Temperature is NaN"),
+        ("basics", "temperature", "NaN", "Temperature is 'NaN'"),
         ("basics", "temperature", "", "Temperature is ''"),
         ("basics", "temperature", None, "Temperature is None"),
         ("basics", "temperature", -0.1, "from 0.0 to 2.0"),
@@ -62,7 +62,7 @@ def test_every_control_reaches_the_request(shared: Shared) -> None:
         ("basics", "max_new_tokens", 10.5, "New tokens is 10.5; give a whole number"),
         ("basics", "max_new_tokens", 500, "New tokens is 500; here the most is 200"),
         ("advanced", "seed", "lucky", "Seed is 'lucky'"),
-        ("advanced", "top_p", "inf", "Top-p is inf"),
+        ("advanced", "top_p", "inf", "Top-p is 'inf'"),
         ("advanced", "dtype", "int3", "Number format is 'int3'; choose one of auto"),
         ("advanced", "nonsense", 1, "nonsense"),
         ("own", "nodes", 900, "STAND's parameter nodes is 900; give a whole number from 0 to 80"),
