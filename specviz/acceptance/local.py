@@ -83,15 +83,14 @@ class Local:
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         """Which codes of the block fail. The path is the whole block; :meth:`mend` draws again what has to be.
 
-        What stays is *accepted* where it is the very code that the target would have drawn there, else *relaxed*.
+        What stays is *accepted* where it is the very code that the target would have drawn there, else *relaxed*; the repair
+        changes what stands before it, so :meth:`mend` says so anew.
         """
         nodes = len(draft.tree)
         law = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         codes = draft.tree.tokens[1:]
         mass = pooled(law, codes, self.neighbours[:, : self.pool]).tolist()
-        places = [context.position + node for node in range(1, nodes)]
-        own = context.warp.choose(target.logits[: nodes - 1], places, context.noise).tolist()
-        kept = [ACCEPTED if code == wanted else RELAXED for code, wanted in zip(codes.tolist(), own, strict=True)]
+        kept = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
         marks = [ROOT, *(REJECTED if one < self.tau else mark for one, mark in zip(mass, kept, strict=True))]
         return Verdict(
             rule="local",
@@ -107,6 +106,13 @@ class Local:
     def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
         """Draw the islands again, in waves."""
         return _Waves(self, session, draft, scored, verdict, context).verdict()
+
+
+def kept_marks(codes: Sequence[int], logits: Tensor, context: Context) -> list[str]:
+    """For each of a block's ``codes``, given the target's ``logits`` [place, code] there: is it the one it would have drawn?"""
+    places = [context.position + place for place in range(1, len(codes) + 1)]
+    own = context.warp.choose(logits, places, context.noise).tolist()
+    return [ACCEPTED if code == wanted else RELAXED for code, wanted in zip(codes, own, strict=True)]
 
 
 class _Waves:
@@ -133,8 +139,9 @@ class _Waves:
         again = spread(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
         found = islands(again, self.rule.columns)
         self._run([[cell - self.shift for cell in island] for island in found])
-        before = self.judged.statuses
-        marks = [RESAMPLED if node in self.wave_of else before[node] for node in range(len(self.tokens))]
+        # By the logits of the last pass that read each place: with entries rewritten, those of the block as it is now.
+        kept = kept_marks(self.tokens[1:], self.logits[: self.last], self.context)
+        marks = [RESAMPLED if node in self.wave_of else mark for node, mark in enumerate(kept, start=1)]
         story = {
             **self.judged.notes[0].data,
             "tau": self.rule.tau,
@@ -150,7 +157,7 @@ class _Waves:
         }
         return replace(
             self.judged,
-            statuses=(ROOT, *marks[1:]),
+            statuses=(ROOT, *marks),
             replaced={node: self.tokens[node] for node in self.wave_of},
             passes=self.passes,
             notes=(Note("islands", story),) if self.context.story else (),

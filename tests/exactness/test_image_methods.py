@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 import torch
 from tests.image_runs import image_trace, tiny_models
-from tests.image_worlds import WARM, World
+from tests.image_worlds import WARM, World, plain_rows
 
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -160,6 +160,22 @@ def test_passes_of_a_block_are_its_check_its_waves_and_one_last_rewriting(tau: f
     assert {"accepted", "relaxed"} & {node.status for step in run.steps for node in step.nodes}
 
 
+@pytest.mark.parametrize("warped", ["warm", "narrow"])
+def test_a_kept_codes_mark_is_true_of_the_picture_as_it_is_when_its_block_is_done(warped: str) -> None:
+    """A repair in front of a kept code changes what the target would have drawn there."""
+    place, warp, told = world(), WARPS[warped], set()
+    for seed in range(4):
+        run = place.draw("mulo_sd", {"tau": 0.1, "pool": 4, "radius": 0, "rows": 2}, warp, seed)
+        rows = plain_rows(place.loaded, place.target, place.prompt, run.ids)[:-1]
+        at = range(len(place.prompt), len(place.prompt) + len(run.ids))
+        own = warp.choose(rows, list(at), Noise(seed)).tolist()
+        marks = [node.status for step in run.steps for node in step.nodes[1:]]
+        kept = {cell: mark for cell, mark in enumerate(marks) if mark != "resampled"}
+        assert kept == {cell: "accepted" if run.ids[cell] == own[cell] else "relaxed" for cell in kept}
+        told |= set(kept.values())
+    assert told == {"accepted", "relaxed"}
+
+
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -221,9 +237,9 @@ def test_steps_say_whether_guesses_were_chosen_and_places_drawn_again_have_no_p_
     assert bool(again) == (name == "mulo_sd") and all(node.p is None for node in again)
 
 
-@pytest.mark.parametrize("more", [{"image": b"a picture"}, {"draft": "small-draft"}])
+@pytest.mark.parametrize("more", [{"image": b"a picture"}, {"draft": "small-draft"}, {"raw": True}])
 def test_what_an_image_target_cannot_use_is_refused_and_not_forgotten(more: dict[str, object]) -> None:
-    with tiny_models(), pytest.raises(BadInput, match="leave image and draft out"):
+    with tiny_models(), pytest.raises(BadInput, match="leave (image|draft|raw) out"):
         prepare(Request(method="autoregressive", prompt="red heart", target="emoji-64", **more))
 
 
