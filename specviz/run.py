@@ -22,6 +22,7 @@ import specviz
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.threads import ThreadLimit
+from specviz.engine.recorder import written
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
@@ -152,7 +153,7 @@ def end_record(prepared: Prepared, decoding: Decoding, steps: list[Step]) -> End
     return End(
         reason=outcome.reason,
         output_ids=tuple(outcome.output_ids),
-        text="".join(prepared.text.pieces([], outcome.output_ids)),
+        text="".join(written(prepared.text, [], outcome.output_ids, frozenset(prepared.target.eos_ids))),
         prefill_ns=outcome.prefill_ns,
         metrics=summarise(steps, outcome.reason, outcome.prefill_ns),
         message=outcome.message,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +193,17 @@ def test_bfloat16_works_as_well(tiny: Any) -> None:
     question = loaded.read(Image.new("RGB", (20, 20)), "what is it")
     assert preparing.shown(question, 5)["grid"] == [4, 4]
     assert question.inputs["pixel_values"].dtype == torch.bfloat16
+
+
+def test_the_token_that_ends_an_answer_is_emitted_and_not_shown(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = ran(temperature=1.0)
+    ids = free.end.output_ids
+    ending = next(token for place, token in enumerate(ids) if place > 2 and ids.index(token) == place)
+    ended = replace(tiny, eos_ids=frozenset({ending}))
+    monkeypatch.setattr(preparing, "load_vision_language", lambda *_: ended)
+    for method in ("autoregressive", "prompt_lookup", "token_recycling"):
+        trace = ran(method=method, temperature=1.0)
+        assert trace.end.reason == "eos" and trace.end.output_ids == ids[: ids.index(ending) + 1]
+        assert trace.steps[-1].emitted[-1] == ending and trace.steps[-1].pieces[-1] == ""
+        assert trace.end.text == "".join(piece for step in trace.steps for piece in step.pieces)
+        assert trace.end.text == "".join(tiny.text.pieces([], ids[: ids.index(ending)]))

@@ -49,12 +49,14 @@ class Pending:
 class Recorder:
     """``level`` "off" keeps only counts and times, "path" the accepted path, "tree" everything.
 
-    ``grid`` is (rows, columns) of a picture, whose cells are the tokens after the prompt in reading order.
+    ``grid`` is (rows, columns) of a picture, whose cells are the tokens after the prompt in reading order. ``ends`` are
+    tokens that end a text: a step emits them, and they are no part of what is written.
     """
 
     text: TokenText
     level: str = "tree"
     grid: tuple[int, int] | None = None
+    ends: frozenset[int] = frozenset()
     committed: list[int] = field(default_factory=list)
     _index: int = 0
 
@@ -117,7 +119,7 @@ class Recorder:
             path=verdict.path if self.level == "tree" else tuple(range(1, len(verdict.path) + 1)),
             bonus=self._bonus(finished, bonus_p) if len(emitted) > len(verdict.path) else None,
             emitted=emitted,
-            pieces=self.text.pieces(self.committed, emitted) if self.level != "off" else ("",) * len(emitted),
+            pieces=written(self.text, self.committed, emitted, self.ends) if self.level != "off" else ("",) * len(emitted),
             rule=verdict.rule if len(finished.draft.tree) > 1 else "none",
             time=pending.clock.read(),
             cut=pending.cut,
@@ -217,3 +219,9 @@ class Recorder:
         if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
             return [self._texts(value) for value in data]
         return data
+
+
+def written(text: TokenText, ids: Sequence[int], more: Sequence[int], ends: frozenset[int]) -> tuple[str, ...]:
+    """What each of ``more`` adds to the text of ``ids``: nothing where it is one of ``ends``."""
+    pieces = text.pieces(ids, more)
+    return tuple("" if token in ends else piece for token, piece in zip(more, pieces, strict=True))

@@ -71,7 +71,7 @@ class Prepared:
 
     def recorder(self, record: str) -> Recorder:
         """Who makes the steps of a run."""
-        return Recorder(self.text, record)
+        return Recorder(self.text, record, ends=frozenset(self.target.eos_ids))
 
     def told(self, step: Step, output: Sequence[int]) -> Step:
         """The step as it goes into the trace; ``output`` is all that was written up to and with it."""
