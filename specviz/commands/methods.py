@@ -42,6 +42,7 @@ def card(method: Method) -> dict[str, Any]:
         "exactness": method.exactness,
         "token_exact": method.token_exact,
         "in_law": list(method.in_law or ()),
+        "token_exact_with": list(method.token_exact_with or ()),
         "bound": method.bound,
         "family": method.family,
         "claim": method.claim,
@@ -70,8 +71,8 @@ def present(name: str) -> bool:
 
 
 def _shown(method: Method) -> str:
-    exception = f" ({method.exception})" if method.exception else ""
-    equal = f", token for token{exception}" if method.token_exact else ""
+    equal = ", token for token" if method.token_exact else ""
+    equal += f" ({method.exception})" if method.exception else ""
     bound = f": {method.bound}" if method.bound else ""
     rows = [("output", f"{method.exactness}{equal}{bound}")]
     for one in describe(method.parameters):

@@ -1,4 +1,4 @@
-"""EXP3Spec, of BanditSpec (2505.15141): exponential weights on rewards, each divided by the chance of having seen it."""
+"""EXP3Spec, of BanditSpec (2505.15141), as Auer's EXP3: exponential weights on rewards over their chance to be seen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's exact update was not at hand: this is Auer's."""
+    """We could not read the paper's exact update: this is Auer's EXP3 (Auer et al. 2002)."""
 
     gamma: int = number(5, 1, 12, "Tokens drafted in a round.", "tokens")
     explore: float = number(
@@ -29,7 +29,7 @@ class Parameters:
 
 @method(
     name="bandit_exp3",
-    title="EXP3Spec",
+    title="EXP3Spec (EXP3)",
     summary="The same arms, drawn by exponential weights: made for rewards that change, slow with few rounds.",
     modality=("text",),
     exactness="exact",
@@ -37,8 +37,8 @@ class Parameters:
     family="model",
     claim="τ 4.86 beside 7.15 with full information, Llama 3.1 8B over seven domains (measured by the latter's authors).",
     differs=(
-        "Here τ is 1.41 where full information has 1.67 (T = 0, a stream of five subjects): a run of a hundred rounds is mostly "
-        "exploration."
+        "Here the update is Auer's EXP3; the paper's own we could not read. τ is 1.41 where full information has 1.67 (T = 0, a "
+        "stream of five subjects): a run of a hundred rounds is mostly exploration."
     ),
     paper=PAPER,
     look_at="Weights creep: a reward that was seen rarely weighs much when it is seen, and is mostly chance.",

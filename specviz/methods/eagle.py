@@ -40,6 +40,7 @@ class Parameters:
     modality=("text", "image"),
     exactness="exact",
     token_exact=False,
+    token_exact_with=("rule", "match"),
     family="features",
     claim="2.7 to 3.5× on LLaMA2-Chat 70B.",
     differs=(

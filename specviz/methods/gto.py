@@ -44,9 +44,9 @@ class Parameters:
     family="features",
     claim="τ 6.52 instead of EAGLE-3's 6.07, and 3.73× instead of 3.46×, on Llama 3.1 8B.",
     differs=(
-        "Here next to nothing is gained: on EAGLE-3's own tree of 25 nodes τ is 2.080 instead of 2.072, over sixty prompts, and "
-        "after 74 updates no higher than after as many of plain cross-entropy. The trees do change, the tree reward does not "
-        "rise; the paper trains for days."
+        "Here the comparison says nothing about the method yet: this drafter was fine-tuned on dialogues that its start, "
+        "EAGLE-3's, had already read, where trees are nearly right as they are. So trained, it gains next to nothing: on "
+        "EAGLE-3's own tree of 25 nodes τ is 2.080 instead of 2.072, over sixty prompts. The paper trains for days."
     ),
     paper=Paper(
         "Bridging Draft Policy Misalignment: Group Tree Optimization for Speculative Decoding",
@@ -55,7 +55,8 @@ class Parameters:
         "2509.22134",
         "ICLR",
     ),
-    look_at="Switch on compare: the tree before and after training, from the same text, and what the target thinks of each.",
+    look_at="Switch on compare: the tree before and after training, from the same text, and what the target thinks of each. The "
+    "drafter that ships learned on text that its start had read: do not look for a gain.",
     parameters=Parameters,
     weights=("eagle3", "gto"),
 )

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters(owl.Parameters):
-    """The paper does not state its threshold. Ours is weighed in the run: the score from which on the memories have been
-    bringing more than a tree of the network."""
+    """We could not read which threshold the paper uses. Ours is weighed in the run: the score from which on the memories
+    have been bringing more than a tree of the network."""
 
     bar: str = choice(
         "weighed", ("weighed", "fixed"), "Weigh the score by what either half has brought in this run, or fix it below."
@@ -48,7 +48,7 @@ class Parameters(owl.Parameters):
         "memories 10.8, and 2.8 at 4096 (1.8 and 2.1): SmolLM2 seldom copies from so long a text."
     ),
     paper=owl.PAPER,
-    look_at="The badge of each step: long copies from the text, short trees from the network, never both.",
+    look_at="The badge in the panel Length: a step is a long copy from the text or a short tree from the network, never both.",
     parameters=Parameters,
     weights=("owl",),
 )

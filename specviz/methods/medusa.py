@@ -35,7 +35,8 @@ class Parameters:
     rule: str = choice(
         "typical",
         ("typical", "match"),
-        "Typical acceptance as published (relaxed above temperature 0), or sample-and-match, which is exact.",
+        "Typical acceptance (relaxed above temperature 0; as published, but that a step's last token is drawn and not the "
+        "likeliest), or sample-and-match, which is exact.",
     )
     epsilon: float = number(0.09, 0.01, 1.0, "ε: above this probability a token always stays.", step=0.01)
     delta: float = number(
@@ -50,6 +51,7 @@ class Parameters:
     modality=("text",),
     exactness="relaxed",
     token_exact=False,
+    token_exact_with=("rule", "match"),
     family="heads",
     claim="2.2 to 3.6× on Vicuna.",
     differs=(
@@ -68,7 +70,7 @@ class Parameters:
     weights=("medusa",),
     bound=(
         "Exact at temperature 0 and with the rule match. Above it a drafted token stays where p > min(ε, δ·exp(-H)): every "
-        "token written is at least that likely to the target, but which of several likely ones it is, the heads decide."
+        "drafted token kept is at least that likely to the target, but which of several likely ones it is, the heads decide."
     ),
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper publishes no values of τ, pool and radius. These were found by a sweep on learned and held-out prompts: of
-    512 codes 32 look-alikes, where pictures fit their prompts nearly as well as the target's own and passes are fewest."""
+    """We could not find the paper's values of τ, pool and radius. These were found by a sweep on learned and held-out prompts:
+    of 512 codes 32 look-alikes, where pictures fit their prompts nearly as well as the target's own and passes are fewest."""
 
     tau: float = number(
         0.05, 0.0, 1.1, "τ: a code fails below this pooled mass; 0 keeps all, above 1 draws all again.", step=0.01
@@ -44,7 +44,9 @@ class Parameters:
     differs=(
         "Here 1.72× on 64 held-out prompts of a 64-pixel model, 2.8 times fewer passes of the target. By a retrieval score the "
         "pictures fit their prompts nearly as well as its own (0.23 and 0.25); they differ from its own choices almost as "
-        "much as two independent pictures do."
+        "much as two independent pictures do. The partner has half the target's layers, where the paper's is, as we read it, as "
+        "large as its target; it draws at half the resolution (the second version goes to a quarter); up- and down-samplers are "
+        "learned, as in the first version, not the second's by way of pixels; nothing is drafted by ZipAR."
     ),
     paper=Paper(
         "Multi-Scale Local Speculative Decoding for Image Generation", "Peruzzo et al.", 2026, "2601.05149", "CVPR"

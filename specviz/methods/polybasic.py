@@ -22,7 +22,7 @@ UNKNOWN = 8
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's middle model is the target in 4 bits under EAGLE-2's drafter; it does not state K and μ."""
+    """The paper's middle model is the target in 4 bits under EAGLE-2's drafter; we found no K and μ in it."""
 
     middle: str = choice(
         "auto",

@@ -23,7 +23,7 @@ BASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper does not state its budgets; these are ours."""
+    """We could not read which budgets the paper uses; these are ours."""
 
     drafter: str = choice(
         "recycling",

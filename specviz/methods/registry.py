@@ -44,7 +44,8 @@ class Method:
 
     ``exactness`` is "exact" or "relaxed"; ``token_exact`` says that with the same seed the output equals the autoregressive
     run token for token at any temperature, but for the one (parameter, choice) in ``in_law``, with which only the law is the
-    target's. ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs.
+    target's. ``token_exact_with`` is the one with which a method that is not token exact by itself is. ``look_at`` tells a
+    class what to watch. ``weights`` are catalog names it needs.
     ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
     ``differs`` says why a small model on a small machine sees something else.
     """
@@ -66,11 +67,14 @@ class Method:
     claim: str = ""
     differs: str = ""
     in_law: tuple[str, str] | None = None
+    token_exact_with: tuple[str, str] | None = None
 
     @property
     def exception(self) -> str:
-        """When a method that is token for token exact is not, in words; empty where it always is, or never."""
-        return f"in law with {self.in_law[0]} {self.in_law[1]}" if self.in_law else ""
+        """With which choice a method is less exact, or more, than it is by itself, in words; empty where there is none."""
+        if self.token_exact_with:
+            return f"token for token with {' '.join(self.token_exact_with)}"
+        return f"in law with {' '.join(self.in_law)}" if self.in_law else ""
 
 
 @dataclass

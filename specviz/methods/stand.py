@@ -44,6 +44,7 @@ class Parameters:
     modality=("text", "vision_language"),
     exactness="exact",
     token_exact=False,
+    token_exact_with=("rule", "match"),
     family="memory",
     claim="60 to 65 % less time than one by one on reasoning tasks.",
     differs=(

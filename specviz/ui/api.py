@@ -92,6 +92,7 @@ def methods() -> list[dict[str, Any]]:
             "exactness": one.exactness,
             "token_exact": one.token_exact,
             "in_law": list(one.in_law or ()),
+            "token_exact_with": list(one.token_exact_with or ()),
             "parameters": controls.fields(one.parameters),
         }
         for one in all_methods().values()

@@ -28,7 +28,7 @@ MORE = '<button type="button" class="sp-link" data-sp-open="sp-figures">term by 
 
 
 def exactness(method: Method) -> str:
-    """In two or three words, and with which choice of its parameters it is less."""
+    """In two or three words, and with which choice of its parameters it is less, or more."""
     return "; ".join(part for part in (_word(method), method.exception) if part)
 
 
@@ -38,6 +38,8 @@ def _word(method: Method) -> str:
 
 def _meaning(method: Method) -> str:
     said = MEANING[_word(method)]
+    if method.token_exact_with:
+        return f"{said} With {' '.join(method.token_exact_with)}: {MEANING['exact, token for token']}"
     return f"{said} With {' '.join(method.in_law)}: {MEANING['exact in law']}" if method.in_law else said
 
 

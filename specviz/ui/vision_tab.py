@@ -19,6 +19,10 @@ from specviz.ui.shared import Shared
 
 MODALITY = "vision_language"
 FIRST = "hivis"
+LIMITS = (
+    f"{DEFAULT_VISION_TARGET}, the target that ships, knows emoji and plain shapes only: of a photograph it tells things "
+    "that are not there."
+)
 
 
 @dataclass
@@ -96,6 +100,9 @@ def _controls(shared: Shared, examples: tuple[Example, ...]) -> dict[str, Any]:
             "Bring your own picture", type="filepath", file_count="single", size="sm", elem_id="sp-see-upload",
             file_types=[".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"],
         ),
+    }  # fmt: skip
+    theme.html(f'<p class="sp-summary">{LIMITS}</p>', elem_id="sp-see-limits")
+    made |= {
         "prompt": gr.Textbox(
             first.question if first else "", label="Question", lines=2, max_lines=4, elem_id="sp-see-prompt"
         ),

@@ -57,6 +57,17 @@ def test_a_rule_that_keeps_only_the_law_is_named_beside_token_for_token(method: 
         assert f"With {name} {choice}" in panels.cards()
 
 
+@pytest.mark.parametrize("name", ["eagle", "medusa", "stand"])
+def test_a_rule_that_is_token_exact_is_named_where_the_usual_one_is_not(name: str) -> None:
+    method = all_methods()[name]
+    assert method.token_exact_with is not None and not method.token_exact
+    parameter, choice = method.token_exact_with
+    known = {one.name: one.bounds.choices for one in describe(method.parameters)}
+    assert choice in known[parameter] and method.parameters().__dict__[parameter] != choice
+    assert panels.exactness(method).endswith(f"; token for token with {parameter} {choice}")
+    assert f"With {parameter} {choice}: {panels.MEANING['exact, token for token']}" in html.unescape(panels.summary(name))
+
+
 def test_what_a_tree_on_states_needs_is_not_the_draft_model_of_another_target() -> None:
     assert "hybrid-small and its Mamba-2 drafter" in panels.needs(all_methods()["stree"])
     assert "SmolLM2" in panels.needs(all_methods()["speculative_sampling"])

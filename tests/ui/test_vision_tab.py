@@ -121,3 +121,9 @@ def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
 def test_a_card_names_the_target_that_its_drafter_is_for() -> None:
     assert "scenes model" in panels.needs(get("hivis")) and "scenes model" in panels.needs(get("dream"))
     assert "SmolLM2" in panels.needs(get("eagle2")) and "nothing but the target" in panels.needs(get("stand"))
+
+
+def test_beside_the_upload_it_says_what_the_model_does_not_know(tmp_path: Path) -> None:
+    built = page.build(app(tmp_path))
+    said = [str(one.value) for one in built.blocks.values() if isinstance(one, gr.HTML)]
+    assert sum(vision_tab.LIMITS in text for text in said) == 1
