@@ -111,7 +111,7 @@ def method_answer(method: str, values: Mapping[str, Any] | None = None) -> str:
 
 def values(payload: str | None, of: str) -> dict[str, Any]:
     """What a form says, as it was typed. Empty when it still shows another method's fields: defaults apply."""
-    if payload is None or len(payload) > FORM_LETTERS:
+    if not isinstance(payload, str) or len(payload) > FORM_LETTERS:
         raise BadInput("The settings did not arrive as the page sends them. Reload the page and try again.")
     try:
         form = json.loads(payload)

@@ -8,7 +8,6 @@ from typing import Any
 import gradio as gr
 
 from specviz.errors import BadInput
-from specviz.methods.registry import all_methods
 from specviz.models.catalog import DEFAULT_VISION_TARGET
 from specviz.request import Request
 from specviz.ui import asking, choice, controls, panels, run_tab, scene_shelf, theme
@@ -52,10 +51,7 @@ class VisionTab(RunTab):
 
     def request(self, *asked: Any) -> Request:
         """What the controls ask for."""
-        wanted = self.ask(*asked)
-        if wanted.method not in all_methods():
-            raise BadInput("Choose a method.")
-        return asking.request(wanted, self.shared.settings)
+        return asking.request(self.ask(*asked), self.shared.settings)
 
     def bring(self, path: str | None) -> dict[Any, Any]:
         """An uploaded picture, opened with care; one that cannot be leaves the one that was there."""

@@ -1,0 +1,54 @@
+"""The interface for programs: what it is given is refused in a sentence, never dropped and never a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from specviz.errors import BadInput, SpecvizError
+from specviz.ui import api, asking
+from specviz.ui.shared import Shared
+from tests.ui.fakes import app
+
+
+def asked(shared: Shared, method: Any = "prompt_lookup", draft: Any = "", target: Any = "", **more: Any) -> Any:
+    """The request that a call would make."""
+    basics = {"temperature": more.pop("temperature", 0.0), "max_new_tokens": more.pop("max_new_tokens", 8)}
+    common = {"seed": 0, "top_p": 1.0, "top_k": 0, "baseline": False, "raw": False}
+    own, prompt = more.pop("parameters", "{}"), more.pop("prompt", "hello")
+    found = api._asked(shared, (method, target, draft, prompt), basics, {**common, **more}, own)
+    return asking.request(found, shared.settings)
+
+
+def test_a_draft_is_used_or_refused(tmp_path: Path) -> None:
+    shared = app(tmp_path)
+    assert asked(shared, "speculative_sampling").draft is None
+    for method in ("prompt_lookup", "stand", "autoregressive"):
+        with pytest.raises(BadInput, match="takes no draft model; leave draft empty"):
+            asked(shared, method, draft="smollm2-135m-instruct")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"method": {}}, {"method": None}, {"method": 5}, {"method": "no_such"}, {"target": ["x"]}, {"target": "a" * 301},
+        {"prompt": 5}, {"prompt": None}, {"seed": 1.5}, {"seed": 10**400}, {"seed": "x"}, {"top_k": 3_000_000_000},
+        {"top_p": float("nan")}, {"temperature": float("inf")}, {"temperature": []}, {"max_new_tokens": True},
+        {"baseline": "perhaps"}, {"parameters": '{"copied": 1e999}'}, {"parameters": '{"wings": 2}'},
+        {"method": "speculative_sampling", "draft": 7},
+    ],
+    ids=lambda given: "-".join(given),
+)  # fmt: skip
+def test_hostile_values_are_refused_in_a_sentence(tmp_path: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(SpecvizError) as refused:
+        asked(app(tmp_path), **given)
+    assert len(str(refused.value)) < 1500
+
+
+@pytest.mark.parametrize("text", ["[]", "5", "{", "[" * 100_000, 5, "9" * 5000])
+def test_parameters_that_are_no_object_are_refused(tmp_path: Path, text: Any) -> None:
+    with pytest.raises((gr.Error, SpecvizError)):
+        asked(app(tmp_path), parameters=text)
