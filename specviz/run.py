@@ -21,8 +21,8 @@ import transformers
 import specviz
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
-from specviz.engine.threads import ThreadLimit
 from specviz.engine.recorder import written
+from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
