@@ -1,7 +1,8 @@
 """specviz runs speculative decoding live and draws what happens.
 
-``specviz.run(method=..., prompt=...)`` decodes and returns a trace; ``specviz.views`` draws it. Both are imported when first
-used, so that listing methods or reading a trace needs no torch.
+``specviz.run(method=..., prompt=...)`` decodes and returns a trace, whose ``show`` puts it on the stage in a notebook;
+``specviz.figures`` draws it for papers and slides. All are imported when first used, so that listing methods or reading a
+trace needs no torch.
 """
 
 from __future__ import annotations
@@ -13,6 +14,6 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"run", "views"}:
+    if name in {"figures", "run"}:
         return importlib.import_module(f"specviz.{name}")
     raise AttributeError(f"module 'specviz' has no attribute {name!r}")

@@ -22,10 +22,11 @@ WRITTEN = [*PYTHON, *sorted([*HOUSE.rglob("*.js"), *HOUSE.rglob("*.css")])]
 MIDDLE = frozenset({"targets", "drafters", "growth", "acceptance"})
 BELOW_METHODS = frozenset({"errors", "trace", "engine"}) | MIDDLE
 BELOW_RUN = BELOW_METHODS | {"methods", "models", "request"}
-ALL = BELOW_RUN | {"preparing", "run", "views", "viewer"}
+ALL = BELOW_RUN | {"figures", "palette", "preparing", "run", "viewer"}
 # A room may import itself and the rooms listed here; the files beside the rooms count as rooms of their own.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
+    "palette": frozenset(),
     "trace": frozenset({"errors"}),
     "engine": frozenset({"errors", "trace"}),
     **dict.fromkeys(MIDDLE, frozenset({"errors", "trace", "engine"})),
@@ -34,22 +35,21 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "request": frozenset({"errors", "trace"}),
     "preparing": BELOW_RUN,
     "run": BELOW_RUN | {"preparing"},
-    "views": frozenset({"errors", "trace"}),
-    "viewer": frozenset({"errors", "trace"}),
+    **dict.fromkeys(("figures", "viewer"), frozenset({"errors", "palette", "trace"})),
     "bench": ALL - {"viewer"} | {"training"},  # a proof may teach a toy world before it measures it; never the other way
     "training": ALL - {"viewer"},
     "ui": ALL,
     "commands": ALL | {"bench", "training"},
     "__main__": ALL | {"bench", "training", "commands"},
-    "__init__": frozenset({"run", "views"}),
+    "__init__": frozenset({"figures", "run"}),
     "app": frozenset({"ui"}),
 }
 # Which libraries stay out of which rooms: (library, where it may be).
 FENCES = {
-    "torch": ("everywhere but", ("trace", "views", "viewer")),
-    "transformers": ("everywhere but", ("trace", "views", "viewer")),
+    "torch": ("everywhere but", ("trace", "figures", "viewer")),
+    "transformers": ("everywhere but", ("trace", "figures", "viewer")),
     "gradio": ("only in", ("ui", "viewer/component.py", "app.py")),
-    "plotly": ("only in", ("views",)),
+    "plotly": ("only in", ("figures",)),
 }
 # Written apart so that this file may be held to its own rules.
 NEVER = [

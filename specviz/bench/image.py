@@ -30,7 +30,7 @@ from specviz.models.folders import cache_folder, made
 from specviz.models.image import weights_of
 from specviz.models.image_score import ImageScore, load
 from specviz.run import Prepared
-from specviz.views.quality_curve import Point, quality_curve
+from specviz.figures.quality_curve import Point, quality_curve
 
 SHEET = 8
 """Pictures a row of a contact sheet."""

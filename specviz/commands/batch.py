@@ -16,7 +16,7 @@ from specviz.models.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import End
-from specviz.views.theme import count, number
+from specviz.figures.theme import count, number
 
 HELP = "decode several prompts in step, a trace for each"
 MOST = 8

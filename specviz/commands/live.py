@@ -6,8 +6,8 @@ import sys
 
 from specviz.commands.console import colours, table, tell
 from specviz.trace.schema import RELAXED, End, Run, Step, Trace
-from specviz.views.explain import explain
-from specviz.views.theme import calm, number, percent
+from specviz.figures.explain import explain
+from specviz.figures.theme import calm, number, percent
 
 _PLAIN = "\x1b[0m"
 _STYLES = {"accepted": "\x1b[4;34m", "relaxed": "\x1b[4;33m", "own": "\x1b[32m"}

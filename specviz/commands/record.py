@@ -24,7 +24,7 @@ from specviz.errors import BadInput
 from specviz.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from specviz.views.theme import number
+from specviz.figures.theme import number
 
 HELP = "make the app's recorded runs anew"
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "traces"

@@ -5,6 +5,7 @@ A trace file holds one ``run`` line, then ``step`` lines, then an ``end`` line. 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -265,3 +266,16 @@ class Trace:
     run: Run
     steps: tuple[Step, ...]
     end: End | None = None
+
+    def show(self, step: int | None = None, *, height: int = 680) -> Any:
+        """The stage in a notebook, ``height`` pixels high: at ``step``, counted from 0, or playing from the first one.
+
+        Raises BadInput when there is no such step.
+        """
+        # The stage reads traces, and a trace knows nothing of it until somebody asks to see one: hence no import above.
+        return importlib.import_module("specviz.viewer.replay").frame(self, step, height)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of a trace."""
+        shown: str = self.show()._repr_html_()
+        return shown

@@ -7,7 +7,7 @@ import gradio as gr
 from specviz.trace.metrics import FORMULAS
 from specviz.ui import panels, theme
 from specviz.ui.shared import Shared
-from specviz.views.theme import markup
+from specviz.figures.theme import markup
 
 INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
 <p>A large model writes one token a pass. Speculative decoding lets something cheap guess ahead and lets the model
@@ -21,7 +21,8 @@ client = Client("{here}")
 job = client.submit(method="prompt_lookup", prompt="Repeat: one two three", max_new_tokens=48, api_name="/run")
 for text in job: print(text.splitlines()[-1])   # grows by a line a step</code></pre>
 <p>Or without a server: <code>import specviz; trace = specviz.run(method="prompt_lookup", prompt="…")</code>, then
-<code>specviz.views.draft_tree(trace.steps[3])</code>; or <code>python -m specviz --help</code>.</p>"""
+<code>trace.show(step=3)</code> in a notebook or <code>specviz.figures.draft_tree(trace.steps[3])</code>; or
+<code>python -m specviz --help</code>.</p>"""
 
 
 def build(shared: Shared) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.methods.registry import families
-from specviz.views.theme import markup
+from specviz.figures.theme import markup
 
 Choices = dict[str, list[tuple[str, str]]]
 

@@ -17,7 +17,7 @@ from specviz.ui.gallery import Gallery
 from specviz.ui.session import Visit
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
-from specviz.views.theme import markup
+from specviz.figures.theme import markup
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from specviz.errors import SpecvizError
 from specviz.request import Memory, Request
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
-from specviz.views.unfinished import unfinished
+from specviz.figures.unfinished import unfinished
 
 Event = Run | Step | End
 Progress = Callable[[str, "float | None"], None]

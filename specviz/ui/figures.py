@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz import views
+from specviz import figures
 from specviz.errors import SpecvizError
 from specviz.ui import panels, theme
 from specviz.ui.shared import Shared
@@ -20,11 +20,11 @@ SUBTITLE_LETTERS = 66
 SUBTITLE_LINE = 16
 
 SUMMARIES = (
-    views.speed_explained,
-    views.accepted_length,
-    views.acceptance_by_depth,
-    views.time_shares,
-    views.reliability,
+    figures.speed_explained,
+    figures.accepted_length,
+    figures.acceptance_by_depth,
+    figures.time_shares,
+    figures.reliability,
 )
 
 REVEAL = "() => window.specvizPage.reveal('sp-figures')"
@@ -82,7 +82,7 @@ class Figures:
                 trace = shared.archive.trace(shown)
             except SpecvizError as error:
                 return [panels.banner(str(error)), *([None] * len(self.plots))]
-            return [views.speed_table(trace, look), *(_fluid(view(trace, look)) for view in SUMMARIES)]
+            return [figures.speed_table(trace, look), *(_fluid(view(trace, look)) for view in SUMMARIES)]
 
         return drawn
 

@@ -22,7 +22,7 @@ from typing import Any
 from specviz.errors import BadInput
 from specviz.trace import metrics
 from specviz.trace.schema import PRUNED, ROOT, SKIPPED, Nanoseconds, Step, Trace
-from specviz.views.theme import markup, visible
+from specviz.figures.theme import markup, visible
 
 PLACES = ("first", "last", "longest", "none_kept", "first_rejection")
 MOST_CHOICES = 6

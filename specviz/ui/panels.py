@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from specviz.methods.registry import Method, all_methods, families
 from specviz.trace.schema import PHASES, End, Run, Trace
-from specviz.views.explain import Term, explain, priced
-from specviz.views.speed_table import amount
-from specviz.views.theme import duration, markup
+from specviz.figures.explain import Term, explain, priced
+from specviz.figures.speed_table import amount
+from specviz.figures.theme import duration, markup
 
 EXACTNESS = {
     (True, True): "exact, token for token",

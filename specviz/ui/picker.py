@@ -8,7 +8,7 @@ import gradio as gr
 
 from specviz.ui import controls
 from specviz.ui.examples import GROUPS
-from specviz.views.theme import markup
+from specviz.figures.theme import markup
 
 _SCRIPT = """
 element.addEventListener("click", (event) => {

@@ -13,7 +13,7 @@ import gradio as gr
 
 from specviz.errors import BadInput
 from specviz.models.pictures import Picture, open_picture
-from specviz.views.theme import markup
+from specviz.figures.theme import markup
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "images" / "scenes"
 SIDE = 768

@@ -8,23 +8,24 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.views import theme as look
-from specviz.views.theme import Theme
+from specviz import palette
+from specviz.palette import Theme
 
 HERE = Path(__file__).parent
 
 
-def _palette(shared: Theme, ground: str, edge: str, hover: str) -> dict[str, str]:
-    """The page's colours: those of the figures, and three that only a page has."""
+def _colours(shared: Theme, hover: str) -> dict[str, str]:
+    """The page's names for the shared colours, and one that only a page has."""
     return {
-        "ground": ground, "card": shared.paper, "ink": shared.ink, "mute": shared.mute, "line": shared.line, "edge": edge,
-        "accent": shared.accepted, "accent_hover": hover, "on_accent": shared.on_fill, "soft": shared.tints["accepted"],
-        "warn": shared.rejected, "warn_soft": shared.tints["rejected"], "good": shared.bonus, "amber": shared.relaxed,
+        "ground": shared.ground, "card": shared.paper, "ink": shared.ink, "mute": shared.mute, "line": shared.line,
+        "edge": shared.strong, "accent": shared.accepted, "accent_hover": hover, "on_accent": shared.on_fill,
+        "soft": shared.tints["accepted"], "warn": shared.rejected, "warn_soft": shared.tints["rejected"],
+        "good": shared.bonus, "amber": shared.relaxed_ink,
     }  # fmt: skip
 
 
-LIGHT = _palette(look.LIGHT, "#fbfbfa", "#c9ced4", "#005f95")
-DARK = _palette(look.DARK, "#14181c", "#414a54", "#6cbcec")
+LIGHT = _colours(palette.LIGHT, "#005f95")
+DARK = _colours(palette.DARK, "#6cbcec")
 
 # Which of our colours each of Gradio's variables takes; one table serves light and dark.
 COLOURS = {
@@ -71,7 +72,7 @@ SHAPES = {
 @cache
 def theme() -> gr.themes.Base:
     """Gradio's plainest theme in our colours, with fonts the visitor's machine already has."""
-    base = gr.themes.Base(font=_fonts(look.SANS), font_mono=_fonts(look.MONO))
+    base = gr.themes.Base(font=_fonts(palette.SANS), font_mono=_fonts(palette.MONO))
     known = set(gr.themes.Base.set.__code__.co_varnames)
     chosen: dict[str, str] = {}
     for colour, names in COLOURS.items():

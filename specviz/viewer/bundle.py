@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
+from specviz import palette
+from specviz.palette import Theme
 from specviz.trace.lengths import LengthCurves, measured
 from specviz.trace.replay import embedded
 
@@ -20,9 +22,19 @@ ORDER = (
 )  # fmt: skip
 # Later ones win where two rules are equally particular.
 STYLES = (
-    "colours", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "sight", "lookup",
+    "base", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "sight", "lookup",
     "diffusion", "state", "choice", "chains", "run", "phone", "picture",
 )  # fmt: skip
+# What the style sheets call the colours of the palette, and its tints.
+VARIABLES = {
+    "bg": "ground", "card": "paper", "ink": "ink", "mute": "mute", "faint": "faint", "line": "line", "strong": "strong",
+    "track": "track", "focus": "focus", "acc": "accepted", "on-acc": "on_fill", "relax": "relaxed",
+    "relaxink": "relaxed_ink", "rej": "rejected", "resam": "resampled", "bonus": "bonus", "skip": "quiet", "draft": "draft",
+    "verify": "verify", "judge": "judge", "host": "host", "plain": "plain",
+}  # fmt: skip
+TINTS = {
+    "accbg": "accepted", "relaxbg": "relaxed", "rejbg": "rejected", "resambg": "resampled", "bonusbg": "bonus",
+}  # fmt: skip
 
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -43,8 +55,20 @@ def _sources() -> list[Path]:
 
 @cache
 def style() -> str:
-    """The stylesheet."""
-    return "".join(_slim((HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
+    """The stylesheet, the shared colours and fonts as variables first."""
+    fonts = {"mono": palette.MONO, "sans": palette.SANS}
+    variables = _rule(".specviz", _colours(palette.LIGHT) | fonts) + _rule(".dark .specviz", _colours(palette.DARK))
+    return variables + "".join(_slim((HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
+
+
+def _colours(theme: Theme) -> dict[str, str]:
+    """Variable of the style sheet, without its --sv-, to colour."""
+    tints = {name: theme.tints[status] for name, status in TINTS.items()}
+    return {name: getattr(theme, role) for name, role in VARIABLES.items()} | tints
+
+
+def _rule(selector: str, variables: Mapping[str, str]) -> str:
+    return f"{selector} {{{';'.join(f'--sv-{name}:{value}' for name, value in variables.items())}}}\n"
 
 
 @cache
@@ -58,4 +82,6 @@ def written(lengths: Sequence[LengthCurves]) -> str:
     body = "".join(_slim(path.read_text(encoding="utf-8")) for path in _sources())
     css = json.dumps(style(), ensure_ascii=False)
     known = embedded(json.dumps([asdict(one) for one in lengths], ensure_ascii=False))
-    return f'(() => {{\n"use strict";\nconst measured = {known};\n{body}SpecvizViewer.css = {css};\n}})();\n'
+    called = json.dumps({"LABELS": palette.LABELS, "LEGEND": palette.LEGEND}, separators=(",", ":"))
+    given = f"const measured = {known};\nconst called = {called};\n"
+    return f'(() => {{\n"use strict";\n{given}{body}SpecvizViewer.css = {css};\n}})();\n'

@@ -1,4 +1,4 @@
-"""A recorded run as one HTML file that plays from disk: viewer and trace, and nothing that asks the network."""
+"""A recorded run as one HTML page: a file that plays from disk, or a frame in a notebook; nothing asks the network."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import base64
 import gzip
 import hashlib
 import html
+from dataclasses import dataclass, field
 
+from specviz.errors import BadInput
+from specviz.palette import DARK, LIGHT
 from specviz.trace import replay, store
+from specviz.trace.schema import Trace
 from specviz.viewer import bundle
 
 COMPRESS_ABOVE = 400_000
@@ -24,10 +28,8 @@ TEMPLATE = """<!doctype html>
 <link rel="icon" href="data:,">
 <title>{{title}}</title>
 <style>
-html, body { margin: 0; height: 100%; background: #fbfbfa; --specviz-height: max(600px, 100vh); }
-.dark, .dark body { background: #14181c; }
+html, body { margin: 0; height: 100%; --specviz-height: max(600px, 100vh); }
 .specviz-notice { margin: 0; padding: 6px 14px; font: 13px/1.4 system-ui, sans-serif; }
-.specviz-notice { background: #fdf1d5; color: #1d2329; }
 {{style}}</style>
 </head>
 <body>
@@ -39,10 +41,16 @@ html, body { margin: 0; height: 100%; background: #fbfbfa; --specviz-height: max
 </body>
 </html>
 """
+STYLE = f"""html, body {{ background: {LIGHT.ground}; }}
+.dark, .dark body {{ background: {DARK.ground}; }}
+.specviz-notice {{ background: {LIGHT.tints["relaxed"]}; color: {LIGHT.ink}; }}
+"""
 
+# ?theme=dark and ?step=4 behind the address of a file; steps are counted as on the screen, from 1.
 START = """(async () => {
 const preferred = matchMedia("(prefers-color-scheme: dark)");
-const asked = new URLSearchParams(location.search).get("theme");
+const query = new URLSearchParams(location.search);
+const asked = query.get("theme");
 const dress = () => document.documentElement.classList.toggle("dark", asked ? asked === "dark" : preferred.matches);
 preferred.addEventListener("change", dress);
 dress();
@@ -54,19 +62,53 @@ text = await new Response(new Blob([bytes]).stream().pipeThrough(new Decompressi
 }
 const { autoplay, speed } = host.dataset;
 const options = { mode: "recorded", autoplay: autoplay !== "false", speed: Number(speed) };
-window.stage = SpecvizViewer.mount(host, { text, ...options });
+const step = Number(query.get("step") ?? host.dataset.step) - 1;
+const stage = SpecvizViewer.mount(host, { text, ...options });
+if (Number.isInteger(step) && step >= 0) stage.go(step);
+window.stage = stage;
 })();
 """
 
 
+@dataclass(frozen=True)
+class Frame:
+    """A replay page in a frame of its own, which a notebook shows where this stands as a cell's last value."""
+
+    page: str = field(repr=False)
+    height: int
+
+    def _repr_html_(self) -> str:
+        """The frame as HTML. Its page may run the one script that its own policy names, and reaches nothing around it."""
+        # A notebook is sent as UTF-8, which has no way to write half a character.
+        source = html.escape(self.page.encode("utf-8", "replace").decode("utf-8"), quote=True)
+        style = f"width:100%;height:{self.height:d}px;border:0"
+        return f'<iframe title="specviz" sandbox="allow-scripts" allowfullscreen style="{style}" srcdoc="{source}"></iframe>'
+
+
+def frame(trace: Trace, step: int | None = None, height: int = 680) -> Frame:
+    """A frame ``height`` pixels high with the run in it, opened at ``step``, counted from 0; without one it plays.
+
+    A run too long for a page loses its last steps there, as in ``page``; the latest one that is left stands in for them.
+    Raises BadInput when there is no such step.
+    """
+    if step is not None and not 0 <= step < len(trace.steps):
+        raise BadInput(f"There is no step {step}; the run has {len(trace.steps)}, counted from 0.")
+    title = f"{trace.run.title} on {trace.run.target} · specviz"
+    return Frame(page(store.text(trace), title=title, autoplay=step is None, step=step), height)
+
+
 def page(
-    text: str, *, title: str = "A recorded run · specviz", autoplay: bool = True, speed: float | None = None
-) -> str:
+    text: str, *, title: str = "A recorded run · specviz", autoplay: bool = True, speed: float | None = None,
+    step: int | None = None,
+) -> str:  # fmt: skip
     """The HTML file for the lines of a trace. ``speed`` 1 plays as fast as it was recorded, None chooses a calm speed.
 
+    ``step``, counted from 0, is where it opens and waits; None opens it at the first.
     A run too long for a megabyte even when compressed loses notes, then tables, then its last steps; the page says so.
     """
     options = f'data-autoplay="{str(autoplay).lower()}" data-speed="{speed or 0:g}"'
+    if step is not None:
+        options += f' data-step="{step + 1:d}"'
     script = bundle.script() + START
     if len(text) <= COMPRESS_ABOVE:
         made = _filled(TEMPLATE.replace("OPTIONS", options), title, replay.embedded(text), script)
@@ -77,7 +119,7 @@ def page(
     if len(made) < replay.MAX_PAGE and len(made.encode("utf-8", "surrogatepass")) < replay.MAX_PAGE:
         return made
     return replay.page(
-        store.read(text.encode("utf-8", "surrogatepass")), script, "", TEMPLATE.replace("OPTIONS", options)
+        store.read(text.encode("utf-8", "surrogatepass")), script, STYLE, TEMPLATE.replace("OPTIONS", options)
     )
 
 
@@ -88,7 +130,7 @@ def _filled(template: str, title: str, data: str, script: str) -> str:
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    parts = {"policy": policy, "title": html.escape(title), "style": "", "notice": "", "trace": data, "script": script}
+    parts = {"policy": policy, "title": html.escape(title), "style": STYLE, "notice": "", "trace": data, "script": script}
     made, rest = "", template
     for mark, part in parts.items():
         before, _, rest = rest.partition("{{" + mark + "}}")

@@ -18,8 +18,8 @@ from specviz.engine.insertion import Costs, Insertion, Lengths, forecast, kept_o
 from specviz.errors import ModelUnavailable
 from specviz.growth.chain_lengths import ChainLengths, Weighed, warning, weighed
 from specviz.methods.polybasic import MIDDLES
-from tests.views.chain_notes import CHAINS
-from tests.views.made import SILENT, TREE, with_note
+from tests.viewer.notes import CHAINS
+from tests.figures.made import SILENT, TREE, with_note
 
 ALONE, GOOD = Lengths(0.0, 1.9, 2.0), Lengths(0.95, 1.8, 2.0)
 TARGET = CostCurve((1, 32), (40.0, 50.0))

@@ -21,7 +21,7 @@ from specviz.methods.registry import all_methods
 from tests.samples import sample_trace
 from tests.stories import TELLERS, story_trace
 from tests.image_runs import image_trace
-from tests.views.vision_notes import vision_trace
+from tests.viewer.vision_notes import vision_trace
 
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+from specviz import palette
+from specviz.figures.theme import figure
+from specviz.figures.verdicts import ORDER, look
+from specviz.ui import theme as page
 from specviz.viewer import bundle
+from tests.viewer.conftest import Evaluate
 
 
 def test_the_script_is_safe_to_inline() -> None:
@@ -47,3 +54,32 @@ def test_every_file_is_in_the_bundle_and_small() -> None:
 
 def test_slimming_takes_comments_only() -> None:
     assert bundle._slim("  // gone\n  a(); // stays\n/* gone\n too */\nb('//x');\n") == "a(); // stays\nb('//x');\n"
+
+
+def test_the_style_sheets_have_no_colours_of_their_own_and_name_none_that_are_missing() -> None:
+    sheets = "".join(path.read_text(encoding="utf-8") for path in (bundle.HERE / "css").glob("*.css"))
+    assert re.findall(r"#[0-9a-fA-F]{3,8}\b", sheets) == []
+    scripts = "".join(path.read_text(encoding="utf-8") for path in bundle._sources())
+    defined = set(re.findall(r'--(sv-[a-z-]+)[:"]', bundle.style() + scripts))
+    asked = set(re.findall(r"var\(--(sv-[a-z-]+)", sheets + scripts)) | set(re.findall(r'read\("(sv-[a-z-]+)"', scripts))
+    assert asked and asked <= defined
+
+
+@pytest.mark.parametrize("mode", palette.THEMES)
+def test_stage_page_and_figures_have_the_same_colours(mode: str) -> None:
+    theme = palette.THEMES[mode]
+    stage = dict(re.findall(r"--sv-([a-z-]+):([^;}]+)", bundle.style().splitlines()[mode == "dark"]))
+    around = {"light": page.LIGHT, "dark": page.DARK}[mode]
+    drawn = figure(theme, "a title").layout
+    assert stage["card"] == around["card"] == drawn.paper_bgcolor
+    assert stage["ink"] == around["ink"] == drawn.font.color
+    assert stage["acc"] == around["accent"] == look("accepted", theme).line
+    assert stage["rej"] == around["warn"] == look("rejected", theme).line
+    assert stage["relaxink"] == around["amber"] == look("relaxed", theme).text
+
+
+def test_stage_and_figures_call_a_verdict_the_same(node: Evaluate) -> None:
+    long, short = node("return [given.map(labels.of), labels.LEGEND];", list(palette.LABELS))
+    assert dict(zip(palette.LABELS, long, strict=True)) == palette.LABELS
+    for status in ORDER:
+        assert look(status, palette.LIGHT).label == short.get(status, palette.LABELS[status])

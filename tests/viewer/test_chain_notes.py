@@ -8,7 +8,7 @@ import pytest
 
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
-from tests.views.chain_notes import CHAINS
+from tests.viewer.notes import CHAINS
 
 MOMENT = """
 stage.moments[given.step.notes[0].type] = given.moment;

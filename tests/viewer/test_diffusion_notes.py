@@ -10,7 +10,7 @@ import pytest
 from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_lookup_notes import JUNK, PAGE
-from tests.views.diffusion_notes import DIFFUSION
+from tests.viewer.notes import DIFFUSION
 
 
 def step(kind: str, data: dict[str, Any], veiled: bool = False) -> dict[str, Any]:

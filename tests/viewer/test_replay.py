@@ -6,9 +6,17 @@ import base64
 import gzip
 import json
 import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
 
+import pytest
+
+from specviz.errors import BadInput
 from specviz.trace import store
 from specviz.viewer import replay
+from tests.figures.made import hostile
 from tests.samples import sample_trace
 from tests.viewer import cases
 
@@ -64,3 +72,63 @@ def test_marks_inside_a_trace_are_not_filled() -> None:
     page = replay.page(text, title="{{trace}}")
     assert objects(embedded(page)) == objects(text)
     assert "<title>{{trace}}</title>" in page
+
+
+class Tags(HTMLParser):
+    """Every start tag of a text, as its name and attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def framed(html: str) -> tuple[dict[str, str | None], str]:
+    """The attributes of the one element in ``html``, an iframe, and the page in it."""
+    ((tag, attributes),) = Tags(html).found
+    page = attributes.pop("srcdoc")
+    assert tag == "iframe" and page is not None
+    return attributes, page
+
+
+def test_a_notebook_shows_a_trace_as_the_replay_page_in_a_frame() -> None:
+    trace = sample_trace(6)
+    attributes, page = framed(trace._repr_html_())
+    assert objects(embedded(page)) == objects(store.text(trace))
+    assert 'data-autoplay="true"' in page and " data-step" not in page
+    assert attributes["sandbox"] == "allow-scripts" and "height:680px" in str(attributes["style"])
+
+
+def test_a_frame_opens_at_a_step_and_waits_there() -> None:
+    shown = sample_trace(6).show(step=3, height=720)
+    attributes, page = framed(shown._repr_html_())
+    assert 'data-autoplay="false"' in page and ' data-step="4"' in page, "counted from 1 as on the screen"
+    assert "height:720px" in str(attributes["style"])
+    assert len(repr(shown)) < 100, "a notebook keeps this beside the page"
+
+
+@pytest.mark.parametrize("step", [-1, 6])
+def test_a_step_that_is_not_there_is_refused(step: int) -> None:
+    with pytest.raises(BadInput, match=f"There is no step {step}; the run has 6, counted from 0."):
+        sample_trace(6).show(step=step)
+
+
+def test_what_a_trace_says_never_leaves_its_frame() -> None:
+    trace = hostile(sample_trace(8))
+    html = trace.show(step=2)._repr_html_()
+    html.encode("utf-8")
+    attributes, page = framed(html)
+    assert set(attributes) == {"title", "sandbox", "allowfullscreen", "style"}
+    assert not {"img", "a", "h1"} & {tag for tag, _ in Tags(page).found}
+    assert page.lower().count("</script") == 2
+
+
+def test_a_trace_is_read_without_the_stage() -> None:
+    asked = "import sys, specviz.trace.schema; print([name for name in sys.modules if name.startswith('specviz.viewer')])"
+    root = Path(__file__).resolve().parents[2]
+    answer = subprocess.run([sys.executable, "-c", asked], cwd=root, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

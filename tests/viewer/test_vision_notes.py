@@ -11,7 +11,7 @@ import pytest
 from specviz.trace import store
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_lookup_notes import PAGE
-from tests.views.vision_notes import KEPT, vision_trace
+from tests.viewer.vision_notes import KEPT, vision_trace
 
 SHOW = (
     PAGE.split("const step =")[0]

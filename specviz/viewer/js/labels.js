@@ -1,26 +1,7 @@
-// The words and the order of the verdicts, the same in the legend, the inspector, the table and for screen readers.
+// The words and the order of the verdicts, those of palette.py: the same in the legend, the inspector, the table and for screen readers.
 const labels = (() => {
-  const WORDS = {
-    root: "last committed token",
-    accepted: "accepted",
-    relaxed: "accepted by the relaxed rule",
-    rejected: "rejected",
-    skipped: "never judged",
-    pruned: "pruned before the pass",
-    resampled: "drawn again",
-    bonus: "bonus",
-  };
-  const LEGEND = {
-    accepted: "accepted",
-    relaxed: "relaxed",
-    rejected: "rejected",
-    resampled: "drawn again",
-    skipped: "never judged",
-    pruned: "pruned",
-    bonus: "bonus",
-  };
-
-  const of = (status) => WORDS[status] || status;
+  const { LABELS, LEGEND } = called;
+  const of = (status) => LABELS[status] || status;
 
   /** Verdicts worth a place in the legend: the usual ones, and those this run has shown. */
   function shown(trace) {

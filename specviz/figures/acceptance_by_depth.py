@@ -1,0 +1,52 @@
+"""How likely the target is to accept at each depth of the draft, given that the walk came that far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from specviz.trace import metrics
+from specviz.trace.schema import PRUNED, Step, Trace
+from specviz.figures.theme import axis, figure, percent, theme_of
+
+FEW = 5
+"""A share of fewer steps than this is drawn hollow: it says little."""
+
+
+def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
+    """A point for each depth: the share of steps that accepted a node there, of those that had one to judge there."""
+    look = theme_of(theme)
+    shares, judged = metrics.accepted_by_depth(trace.steps), judged_at_depth(trace.steps)
+    subtitle = (
+        "of the steps whose walk came that far and had a drafted token to judge" if shares else "nothing was drafted"
+    )
+    made = figure(look, "Acceptance by depth", subtitle, width=720, height=380)
+    depths = list(range(1, len(shares) + 1))
+    told = zip(depths, shares, judged, strict=True)
+    fill = [look.accepted if count >= FEW else look.paper for count in judged]
+    made.add_scatter(
+        x=depths, y=[None if share is None else round(share, 4) for share in shares], mode="lines+markers+text",
+        text=[percent(share) for share in shares], textposition="top center", textfont={"size": 12, "color": look.ink},
+        line={"color": look.accepted, "width": 2}, cliponaxis=False, hoverinfo="text",
+        marker={"size": 11, "color": fill, "line": {"width": 2, "color": look.accepted}},
+        hovertext=[f"depth {depth}: {percent(share)} of {count} steps" for depth, share, count in told],
+    )  # fmt: skip
+    every = max(1, len(depths) // 14)
+    labels = [f"{depth}<br>n = {count}" for depth, count in zip(depths, judged, strict=True)]
+    ticks = {"tickvals": depths[::every], "ticktext": labels[::every], "range": [0.5, max(len(depths), 1) + 0.5]}
+    made.update_xaxes(axis(look, "depth in the draft, and how many steps were judged there", grid=False, **ticks))
+    made.update_yaxes(axis(look, "", range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"))
+    return made
+
+
+def judged_at_depth(steps: Sequence[Step]) -> list[int]:
+    """Entry d - 1: how many steps had a drafted node to judge at depth d, the walk having come that far."""
+    counts: list[int] = []
+    for step in steps:
+        parents = {node.parent for node in step.nodes if node.status != PRUNED}
+        for depth, reached in enumerate((0, *step.path)):
+            if reached in parents:
+                counts += [0] * (depth + 1 - len(counts))
+                counts[depth] += 1
+    return counts

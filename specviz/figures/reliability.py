@@ -1,0 +1,139 @@
+"""Does the drafter know what it knows? Its confidence in a guess against how often such guesses are accepted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from specviz.trace.schema import ACCEPTED, RELAXED, Step, Trace
+from specviz.figures.theme import axis, count, figure, percent, theme_of
+from specviz.palette import Theme
+from specviz.figures.verdicts import JUDGED
+
+BINS = 10
+FEW = 5
+"""A bin of fewer guesses than this is drawn hollow: it says little."""
+_WIDTH, _HEIGHT = 720, 520
+
+
+class Bin(NamedTuple):
+    """Guesses of like confidence: how many there were, how many were accepted, their mean confidence."""
+
+    low: float
+    high: float
+    confidence: float
+    accepted: int
+    judged: int
+
+    @property
+    def share(self) -> float:
+        return self.accepted / self.judged
+
+
+def reliability(trace: Trace, theme: str = "light") -> go.Figure:
+    """A point a bin with its 95 % interval over the diagonal of a perfectly calibrated drafter; below, the counts."""
+    look = theme_of(theme)
+    bins = calibration(trace.steps)
+    made = figure(look, "Confidence against acceptance", _subtitle(bins), width=_WIDTH, height=_HEIGHT)
+    made.add_scatter(
+        x=[0, 1], y=[0, 1], mode="lines", hoverinfo="skip", line={"color": look.quiet, "width": 1.6, "dash": "6px,4px"}
+    )
+    if bins:
+        _points(made, look, bins)
+        _counts(made, look, bins)
+    tenths = [0, 0.25, 0.5, 0.75, 1]
+    shares = {"tickvals": tenths, "tickformat": ".0%"}
+    made.update_layout(
+        xaxis=axis(look, "the drafter's probability of its guess, q", range=[-0.02, 1.02], anchor="y2", **shares),
+        yaxis=axis(look, "accepted, its parent being accepted", range=[-0.03, 1.1], domain=[0.34, 1], **shares),
+        yaxis2=axis(look, "guesses", rangemode="tozero", domain=[0, 0.2], nticks=3, tickformat="d"),
+    )
+    return made
+
+
+def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
+    """Judged guesses whose parent was accepted, by the drafter's confidence; bins without any are left out.
+
+    A guess that was never judged, since a sibling was taken before its turn, says nothing and is not counted.
+    """
+    found: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    for step in steps:
+        reached = {0, *step.path}
+        for node in step.nodes[1:]:
+            if node.q is not None and node.status in JUDGED and node.parent in reached:
+                place = min(bins - 1, int(node.q * bins))
+                found[place].append((node.q, node.status in (ACCEPTED, RELAXED)))
+    return [
+        Bin(
+            place / bins,
+            (place + 1) / bins,
+            sum(q for q, _ in one) / len(one),
+            sum(accepted for _, accepted in one),
+            len(one),
+        )
+        for place, one in enumerate(found)
+        if one
+    ]
+
+
+def calibration_error(bins: Sequence[Bin]) -> float | None:
+    """Mean distance of acceptance from confidence, each bin weighing as many guesses as it has."""
+    judged = sum(one.judged for one in bins)
+    return sum(one.judged * abs(one.share - one.confidence) for one in bins) / judged if judged else None
+
+
+def interval(accepted: int, judged: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval for a share: it stays inside 0 and 1, and is honest for few guesses."""
+    share, wide = accepted / judged, z * z / judged
+    middle = (share + wide / 2) / (1 + wide)
+    half = z * math.sqrt(share * (1 - share) / judged + wide / (4 * judged)) / (1 + wide)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _subtitle(bins: Sequence[Bin]) -> str:
+    error = calibration_error(bins)
+    if error is None:
+        return "no judged guess of this run has a confidence: its drafter proposes without probabilities"
+    confidence = sum(one.confidence * one.judged for one in bins) / sum(one.judged for one in bins)
+    share = sum(one.accepted for one in bins) / sum(one.judged for one in bins)
+    side = "too sure" if confidence > share + 0.02 else "too modest" if confidence < share - 0.02 else "about right"
+    judged = count(sum(one.judged for one in bins), "judged guess").replace("guesss", "guesses")
+    return f"{judged}; on the diagonal it would be right as often as it thinks; {side} by {percent(error)} on average"
+
+
+def _points(made: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
+    spans = [interval(one.accepted, one.judged) for one in bins]
+    sound = [one for one in bins if one.judged >= FEW]
+    made.add_scatter(
+        x=[round(one.confidence, 4) for one in sound], y=[round(one.share, 4) for one in sound], mode="lines",
+        line={"color": look.accepted, "width": 2}, hoverinfo="skip",
+    )  # fmt: skip
+    made.add_scatter(
+        x=[round(one.confidence, 4) for one in bins], y=[round(one.share, 4) for one in bins], mode="markers",
+        cliponaxis=False, hoverinfo="text",
+        error_y={
+            "type": "data", "symmetric": False, "color": look.accepted, "thickness": 1.4, "width": 5,
+            "array": [round(high - one.share, 4) for one, (_, high) in zip(bins, spans, strict=True)],
+            "arrayminus": [round(one.share - low, 4) for one, (low, _) in zip(bins, spans, strict=True)],
+        },
+        marker={
+            "size": 11, "color": [look.accepted if one.judged >= FEW else look.paper for one in bins],
+            "line": {"width": 2, "color": look.accepted},
+        },
+        hovertext=[
+            f"q from {one.low:.1f} to {one.high:.1f}: {one.accepted} of {one.judged} accepted, {percent(one.share)}"
+            for one in bins
+        ],
+    )  # fmt: skip
+
+
+def _counts(made: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
+    made.add_bar(
+        x=[round((one.low + one.high) / 2, 3) for one in bins], y=[one.judged for one in bins], yaxis="y2",
+        width=[round((one.high - one.low) * 0.86, 3) for one in bins], marker={"color": look.draft},
+        text=[str(one.judged) for one in bins], textposition="outside", cliponaxis=False,
+        textfont={"size": 12, "color": look.ink}, hoverinfo="skip",
+    )  # fmt: skip

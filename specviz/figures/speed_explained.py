@@ -1,0 +1,114 @@
+"""Why (not) faster, as two lengths: what one step of this run costs, against what its tokens cost one by one."""
+
+from __future__ import annotations
+
+import plotly.graph_objects as go
+
+from specviz.trace.schema import PHASES, Trace
+from specviz.figures.explain import Term, explain, priced
+from specviz.figures.theme import axis, duration, figure, percent, theme_of, wrapped
+from specviz.palette import Theme
+
+_WIDTH = 1000
+
+
+def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
+    """Above a mean step, phase by phase; below its tokens at the one-by-one price. Their ratio is the speed-up."""
+    look = theme_of(theme)
+    terms = {term.name: term for term in explain(trace)}
+    made = figure(
+        look,
+        _headline(terms),
+        _subtitle(terms),
+        width=_WIDTH,
+        height=300,
+        key="tau" in terms,
+        barmode="stack",
+        bargap=0.42,
+    )
+    if "tau" not in terms:
+        return made
+    _step(made, look, terms, f"{priced(trace)} of this run")
+    longest = sum(terms[phase].value or 0 for phase in PHASES)
+    if "plain" in terms:
+        length, pass_ns = terms["tau"].value or 0.0, terms["plain"].value or 0.0
+        _passes(made, look, length, pass_ns)
+        longest = max(longest, length * pass_ns)
+    made.update_xaxes(axis(look, "milliseconds", range=[0, max(longest, 1) / 1e6 * 1.12]))
+    made.update_yaxes(axis(look, "", grid=False, autorange="reversed"))
+    made.update_layout(margin={"l": 160})
+    return made
+
+
+def _headline(terms: dict[str, Term]) -> str:
+    if not terms:
+        return "Why (not) faster: no finished steps yet"
+    said = [
+        f"{value:.2f}× {word}"
+        for word in ("measured", "predicted")
+        if word in terms and (value := terms[word].value) is not None
+    ]
+    return "Why (not) faster · " + (" · ".join(said) or "no one-by-one run to compare with")
+
+
+def _subtitle(terms: dict[str, Term]) -> str:
+    """The verdict; a drafter that was silent too often goes first."""
+    silence = terms.get("silence")
+    first = [silence.sentence] if silence is not None and silence.loud else []
+    return "<br>".join(wrapped(sentence, _WIDTH) for sentence in ([*first, terms["verdict"].sentence] if terms else []))
+
+
+def _step(made: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> None:
+    total = 0.0
+    for phase in PHASES:
+        term = terms[phase]
+        spent = term.value or 0.0
+        total += spent
+        wide = (term.share or 0) > 0.07
+        made.add_bar(
+            orientation="h",
+            x=[round(spent / 1e6, 4)],
+            y=[ours],
+            name=phase,
+            marker={"color": getattr(look, phase), "line": {"color": look.paper, "width": 1}},
+            text=f"{phase} {percent(term.share)}" if wide else "",
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            insidetextfont={"size": 13},  # without a colour Plotly takes the one that can be read on the bar
+            hovertext=f"{duration(spent)}. {term.sentence}",
+            hoverinfo="text",
+        )
+    _end(made, look, total, ours)
+
+
+def _passes(made: go.Figure, look: Theme, length: float, pass_ns: float) -> None:
+    """One block for each pass that the step saves or replaces, the last one a part of a pass."""
+    row = f"its {length:.2f} tokens one by one"
+    whole = min(int(length), 200)
+    blocks = [1.0] * whole + ([length - whole] if length - whole > 1e-6 else [])
+    for place, block in enumerate(blocks):
+        made.add_bar(
+            orientation="h",
+            x=[round(block * pass_ns / 1e6, 4)],
+            y=[row],
+            name="one AR pass",
+            showlegend=place == 0,
+            legendgroup="plain",
+            marker={"color": look.plain, "line": {"color": look.paper, "width": 1}},
+            hovertext=f"one AR pass: {duration(pass_ns)}",
+            hoverinfo="text",
+        )
+    _end(made, look, length * pass_ns, row)
+
+
+def _end(made: go.Figure, look: Theme, total: float, row: str) -> None:
+    made.add_annotation(
+        x=round(total / 1e6, 4),
+        y=row,
+        text=duration(total),
+        showarrow=False,
+        xanchor="left",
+        xshift=6,
+        font={"size": 13, "color": look.ink},
+    )

@@ -1,0 +1,48 @@
+"""Why (not) faster, as a table of terms with their sentences: HTML that carries no script and no untrusted markup."""
+
+from __future__ import annotations
+
+from specviz.palette import SANS
+from specviz.trace.schema import Trace
+from specviz.figures.explain import Term, eater, explain
+from specviz.figures.theme import duration, markup, percent, theme_of
+
+
+def speed_table(trace: Trace, theme: str = "light") -> str:
+    """The verdict, then a row a term; the term that eats most of the gain is marked in words and in weight."""
+    look = theme_of(theme)
+    terms = explain(trace)
+    if not terms:
+        return f'<p style="color:{look.mute};font:13px {markup(SANS)}">No finished steps yet.</p>'
+    worst = eater(trace)
+    first, rest = terms[0], terms[1:]
+    role, color = ("alert", look.rejected) if first.loud else ("note", look.ink)
+    head = f'<p role="{role}" style="color:{color};font-weight:600;margin:0 0 8px">{markup(first.sentence)}</p>'
+    rows = "".join(_row(term, term.name == worst, look.rejected, look.line, look.mute) for term in rest)
+    style = f"font:13px/1.45 {markup(SANS)};color:{look.ink};font-variant-numeric:tabular-nums"
+    table = (
+        f'<table style="font:inherit;color:inherit;border-collapse:collapse;width:100%"><tbody>{rows}</tbody></table>'
+    )
+    return f'<div class="specviz-why" style="{style}">{head}{table}</div>'
+
+
+def _row(term: Term, worst: bool, loud: str, line: str, mute: str) -> str:
+    weight = f"font-weight:600;color:{loud};" if worst or term.loud else ""
+    label = markup(term.label) + (" (eats most)" if worst else "")
+    cell = f"padding:3px 12px 3px 0;border-top:1px solid {line};vertical-align:top;text-align:left;"
+    return (
+        f'<tr><th scope="row" style="{cell}{weight or "font-weight:400;"}white-space:nowrap">{label}</th>'
+        f'<td style="{cell}text-align:right;white-space:nowrap">{markup(amount(term))}</td>'
+        f'<td style="{cell}color:{mute}">{markup(term.sentence)}</td></tr>'
+    )
+
+
+def amount(term: Term) -> str:
+    """A term's value with its unit, for people."""
+    if term.value is None:
+        return "–"
+    if term.unit == "ns":
+        return duration(term.value)
+    if term.unit == "share":
+        return percent(term.value)
+    return {"x": f"{term.value:.2f}×", "tokens": f"{term.value:.2f}"}.get(term.unit, f"{term.value:g}")

@@ -1,0 +1,157 @@
+"""The one look of every figure: its frame, axes and numbers, and how untrusted token text is made safe to draw."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+import unicodedata
+from typing import Any
+
+import plotly.graph_objects as go
+
+from specviz.errors import BadInput
+from specviz.palette import SANS, THEMES, Theme
+
+SMALL = 11
+TEXT = 12.5
+TITLE = 16
+
+
+_SEEN = {" ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"}
+# Invisible or direction-changing characters could make a figure lie about a token; they are spelled out instead.
+_SPELLED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_UNRULY = frozenset(
+    map(chr, (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+)
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
+
+
+def theme_of(name: str) -> Theme:
+    """The theme called ``name``. Raises BadInput when it is neither light nor dark."""
+    if name not in THEMES:
+        raise BadInput(f"There is no theme {name!r}; choose light or dark.")
+    return THEMES[name]
+
+
+def visible(text: str, most: int | None = None) -> str:
+    """Token text with its whitespace and invisible characters shown, cut with an ellipsis after ``most`` characters."""
+    shown = "".join(_visible(character) for character in text)
+    return shown if most is None or len(shown) <= most else shown[: most - 1] + "…"
+
+
+def _visible(character: str) -> str:
+    if character in _SEEN:
+        return _SEEN[character]
+    return f"\\u{ord(character):04x}" if unicodedata.category(character) in _SPELLED else character
+
+
+def safe(text: str) -> str:
+    """Text that Plotly draws as it stands: it reads a subset of HTML, and LaTeX between dollar signs where it can."""
+    return "".join(_ENTITIES.get(character, character) for character in text)
+
+
+def calm(text: str) -> str:
+    """Text with the control characters spelled out that could hide, recolour or turn round what stands beside it."""
+    return "".join(_visible(character) if character in _UNRULY else character for character in text)
+
+
+def markup(text: str) -> str:
+    """Text for HTML, quotes included; a half character, which no page can hold, becomes a question mark."""
+    return html.escape(calm(text).encode("utf-8", "replace").decode("utf-8"), quote=True)
+
+
+def cells(text: str) -> int:
+    """How many monospace cells a text takes: wide East Asian characters and emoji take two, combining marks none."""
+    return sum(_cells(character) for character in text)
+
+
+def _cells(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A probability or ratio for people: fixed digits, a dash for None, scientific where it would read as zero."""
+    if value is None:
+        return "–"
+    return f"{value:.{digits}f}" if value == 0 or abs(value) >= 10**-digits else f"{value:.0e}".replace("e-0", "e-")
+
+
+def count(number_of: int, what: str) -> str:
+    """A number of things, such as 1 token or 3 tokens."""
+    return f"{number_of} {what}" + ("" if number_of == 1 else "s")
+
+
+def percent(share: float | None) -> str:
+    """A share for people, such as 41 %."""
+    if share is None:
+        return "–"
+    return "< 1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
+
+
+def duration(nanoseconds: float) -> str:
+    """A time for people, in the unit that suits it."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if nanoseconds >= size:
+            scaled = nanoseconds / size
+            return (
+                f"{scaled:.2f} {unit}"
+                if scaled < 10
+                else f"{scaled:.0f} {unit}"
+                if scaled >= 100
+                else f"{scaled:.1f} {unit}"
+            )
+    return f"{nanoseconds:.0f} ns"
+
+
+def wrapped(text: str, width: int) -> str:
+    """Our own sentences, broken for a figure ``width`` pixels wide; Plotly does not break lines itself."""
+    return "<br>".join(textwrap.wrap(text, max(40, int(width / 7.2)), break_on_hyphens=False))
+
+
+def figure(
+    theme: Theme, title: str, subtitle: str = "", *, width: int = 960, height: int = 420, key: bool = False,
+    **layout: Any,
+) -> go.Figure:  # fmt: skip
+    """An empty figure in the shared look. ``title`` and ``subtitle`` are our own words or already made safe.
+
+    ``key`` leaves room for a legend between subtitle and drawing; the figure grows with the lines of its subtitle.
+    """
+    more_lines = 16 * subtitle.count("<br>")
+    top = 46 + (24 + more_lines if subtitle else 0) + (36 if key else 10)
+    made = go.Figure()
+    made.update_layout(
+        template="none", width=width, height=height + more_lines, margin={"l": 64, "r": 24, "t": top, "b": 56},
+        paper_bgcolor=theme.paper, plot_bgcolor=theme.paper, font={"family": SANS, "size": 13, "color": theme.ink},
+        title=_title(theme, title, subtitle), showlegend=key, hovermode="closest", dragmode="pan",
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+    )  # fmt: skip
+    made.update_layout(legend_font={"size": 12, "color": theme.mute})
+    hover = {"family": SANS, "size": 12, "color": theme.ink}
+    made.update_layout(hoverlabel={"bgcolor": theme.paper, "bordercolor": theme.line, "align": "left", "font": hover})
+    return made.update_layout(**layout)
+
+
+def _title(theme: Theme, title: str, subtitle: str) -> dict[str, Any]:
+    """Both at the left edge of the figure, not of the drawing."""
+    below = {"text": subtitle, "font": {"size": TEXT, "color": theme.mute}}
+    place = {"x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
+    return {"text": title, **place, "pad": {"t": 14, "l": 20}, "font": {"size": TITLE}, "subtitle": below}
+
+
+def axis(theme: Theme, title: str = "", *, grid: bool = True, **more: Any) -> dict[str, Any]:
+    """An axis in the shared look: hairline grid, no zero line, ticks at 11 px or more."""
+    return {
+        "title": {"text": title, "font": {"size": TEXT, "color": theme.mute}},
+        "tickfont": {"size": 12, "color": theme.mute},
+        "showgrid": grid,
+        "gridcolor": theme.line,
+        "zeroline": False,
+        "showline": False,
+        "automargin": True,
+        "ticks": "outside",
+        "ticklen": 5,
+        "tickcolor": "rgba(0,0,0,0)",
+        **more,
+    }

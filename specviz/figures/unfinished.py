@@ -1,0 +1,80 @@
+"""The picture of a run that was broken off, put together from what its steps brought: finished rows, then plain squares."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from collections.abc import Iterator
+
+from PIL import Image, UnidentifiedImageError
+
+from specviz.errors import BadTrace
+from specviz.trace.schema import Codebook, Step, Trace
+
+Colour = tuple[int, int, int]
+
+MISSING = (238, 238, 238)
+"""The colour of cells that were not drawn."""
+UNKNOWN = (200, 200, 200)
+"""The colour of a code that the codebook does not hold."""
+_SIDE = 8
+"""Pixels a cell where no finished row says it."""
+_MOST = 4096
+"""Pixels a side of a picture that a trace may ask for."""
+
+
+def unfinished(trace: Trace) -> str:
+    """Base64 of a PNG: rows as the steps' notes have them, other cells in the mean colour of their code, the rest grey.
+
+    Empty for a run that draws nothing, or whose steps brought neither rows nor codes whose colour is known. Raises BadTrace
+    when a row in it is damaged.
+    """
+    if trace.run.grid is None:
+        return ""
+    rows, columns = trace.run.grid
+    bands = [(row, band) for step in trace.steps for row, band in _bands(step, columns)]
+    colours, drawn = _colours(trace.run.codebook), [token for step in trace.steps for token in step.emitted][: rows * columns]
+    if not bands and not (colours and drawn):
+        return ""
+    side = bands[-1][1].width // columns if bands else _SIDE
+    picture = Image.new("RGB", (columns * side, rows * side), MISSING)
+    for cell, code in enumerate(drawn):
+        row, column = divmod(cell, columns)
+        paint = colours[code] if 0 <= code < len(colours) else UNKNOWN
+        picture.paste(paint, (column * side, row * side, (column + 1) * side, (row + 1) * side))
+    for row, band in bands:
+        picture.paste(band, (0, row * side))
+    kept = io.BytesIO()
+    picture.save(kept, "PNG", optimize=True)
+    return base64.b64encode(kept.getvalue()).decode()
+
+
+def _colours(book: Codebook | None) -> list[Colour]:
+    """Mean colour of every code; none without a codebook or with a damaged one."""
+    try:
+        raw = base64.b64decode(book.colours, validate=True) if book is not None else b""
+    except (binascii.Error, ValueError):
+        return []
+    size = min(book.size, len(raw) // 3) if book is not None else 0
+    return [(raw[3 * code], raw[3 * code + 1], raw[3 * code + 2]) for code in range(size)]
+
+
+def _bands(step: Step, columns: int) -> Iterator[tuple[int, Image.Image]]:
+    """The finished rows that a step brought: the first one's number, and their pixels."""
+    for note in step.notes:
+        if note.type != "canvas":
+            continue
+        where = f"note canvas of step {step.index + 1}"
+        row = note.data.get("row")
+        if isinstance(row, bool) or not isinstance(row, int) or row < 0:
+            raise BadTrace(f"{where}: row is not a whole number; the trace was not written by specviz or is damaged.")
+        try:
+            band = Image.open(io.BytesIO(base64.b64decode(str(note.data.get("png")), validate=True)))
+            sound = band.width % columns == 0 and 0 < band.width <= _MOST and band.height <= _MOST
+            pixels = band.convert("RGB") if sound else None
+        except (binascii.Error, ValueError, UnidentifiedImageError, OSError):
+            pixels = None
+        if pixels is None:
+            raise BadTrace(f"{where}: png is not a picture of {columns} cells a row; the trace is damaged.")
+        yield row, pixels

@@ -1,0 +1,154 @@
+"""Why (not) faster: the right term is blamed in plain words, and a silent drafter is never passed over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from specviz import figures
+from specviz.trace import metrics, store
+from specviz.trace.schema import Divergence, Nanoseconds, Step, Trace
+from specviz.ui.panels import why
+from specviz.figures.explain import Term, eater, explain
+from tests.samples import METHODS, sample_trace
+from tests.figures.made import MS, SILENT, TREE, trace
+
+
+TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
+
+
+def timed(step: Step = TREE, **milliseconds: int) -> Step:
+    return replace(step, time=Nanoseconds(**{name: spent * MS for name, spent in milliseconds.items()}))
+
+
+def terms(one: Trace) -> dict[str, Term]:
+    return {term.name: term for term in explain(one)}
+
+
+def test_slow_drafting_is_named_with_its_share_and_what_it_costs() -> None:
+    found = trace(timed(draft=41, verify=50, judge=3, commit=3, host=3), plain_ms=40)
+    verdict = terms(found)["verdict"]
+    assert verdict.sentence == (
+        "1.20× faster than one token at a time. Drafting eats most: it takes 41 % of each step. "
+        "If it were free, the speed-up would be 2.03×."
+    )
+    assert not verdict.loud
+    assert eater(found) == "draft"
+    assert terms(found)["draft"].without == pytest.approx(3 * 40 / 59)
+
+
+def test_slow_verifying_is_told_in_one_token_passes() -> None:
+    found = trace(timed(draft=5, verify=120), plain_ms=40)
+    assert "Verifying eats most: a pass over the draft takes 3.0 one-token passes." in terms(found)["verdict"].sentence
+    assert terms(found)["verify"].without == pytest.approx(3 * 40 / 45)
+
+
+def test_a_target_pass_that_costs_what_it_always_costs_is_not_a_loss() -> None:
+    found = trace(timed(draft=0, verify=40), plain_ms=40)
+    assert eater(found) is None
+    assert terms(found)["verdict"].sentence.startswith("3.00× faster than one token at a time. No cost stands out")
+
+
+def test_low_acceptance_is_the_limit_however_cheap_the_rest() -> None:
+    lost = timed(replace(TREE, path=(), emitted=(8,), pieces=(" blue",)), draft=1, verify=50)
+    found = trace(lost, lost)
+    assert eater(found) == "tau"
+    verdict = terms(found)["verdict"]
+    assert "Acceptance is the limit: a pass gives only 1.00 tokens" in verdict.sentence
+    assert verdict.loud, "slower than one by one must be seen"
+
+
+def test_every_term_of_the_identity_is_there_and_multiplies_out() -> None:
+    found = terms(trace(timed(draft=10, verify=50, judge=2, commit=2, host=1), plain_ms=40))
+    costs = sum(found[name].value for name in ("draft", "verify", "judge", "commit", "host"))
+    assert found["predicted"].value == pytest.approx(found["tau"].value * found["plain"].value / costs)
+    assert found["measured"].value == pytest.approx(found["predicted"].value)
+    assert "as predicted" in found["measured"].sentence
+    assert found["predicted"].sentence == "3.00 × 40.0 ms ÷ 65.0 ms = 1.85×."
+
+
+def test_a_drafter_that_never_spoke_is_the_headline() -> None:
+    found = trace(SILENT, SILENT, SILENT)
+    verdict = explain(found)[0]
+    assert verdict.loud
+    assert verdict.sentence.startswith("The drafter proposed nothing in all of 3 steps")
+    assert "The drafter proposed nothing" in figures.speed_explained(found).layout.title.subtitle.text
+    assert 'role="alert"' in figures.speed_table(found)
+
+
+def test_a_drafter_that_was_often_silent_is_said_before_the_verdict() -> None:
+    found = trace(TREE, SILENT, TREE)
+    assert terms(found)["silence"].loud
+    assert terms(found)["silence"].sentence.startswith("The drafter proposed nothing in 1 of 3 steps")
+    assert figures.speed_explained(found).layout.title.subtitle.text.startswith("The drafter proposed nothing in 1 of 3")
+    assert not terms(trace(TREE, SILENT, *[TREE] * 6))["silence"].loud
+
+
+def test_plain_decoding_is_not_accused_of_silence() -> None:
+    found = explain(trace(SILENT, SILENT, method="autoregressive"))
+    assert found[0].sentence == "One token a pass: this is the one-by-one run itself, nothing is drafted."
+    assert not any(term.loud for term in found)
+
+
+def test_without_a_baseline_it_says_what_is_missing_and_still_blames_the_costs() -> None:
+    found = terms(trace(timed(draft=50, verify=50), plain_ms=None))
+    assert found["verdict"].value is None
+    assert "no one-by-one run was recorded" in found["verdict"].sentence
+    assert "Drafting eats most: it takes 50 % of each step." in found["verdict"].sentence
+    assert found["measured"].value is None and "predicted" not in found
+
+
+def test_a_cut_last_step_explains_the_gap_between_prediction_and_measurement() -> None:
+    cut = replace(TREE, emitted=(2,), pieces=(" sky",), cut="budget")
+    found = terms(trace(TREE, cut))
+    assert "1 step cut short gave fewer tokens for the full price" in found["measured"].sentence
+    only_cut = terms(trace(cut))
+    assert "no prediction to hold against it" in only_cut["measured"].sentence
+
+
+def test_texts_that_differ_are_mentioned_with_place_and_gap() -> None:
+    found = terms(trace(TREE, apart=Divergence(1, 0.03125)))
+    assert found["divergence"].value == 2
+    assert "from token 2 on (its two best logits were 0.031 apart there)" in found["divergence"].sentence
+
+
+def test_a_run_that_has_only_begun_is_no_error() -> None:
+    begun = trace(ended=False)
+    assert explain(begun) == []
+    assert "No finished steps yet" in figures.speed_table(begun)
+    assert explain(trace(TREE, ended=False))[0].value is None
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_numbers_are_those_of_the_metrics(method: str) -> None:
+    one = sample_trace(20, method=method)
+    found, stated = terms(one), metrics.summarise(one.steps, "budget", 0, one.end.baseline)
+    assert found["measured"].value == pytest.approx(stated["speedup"])
+    assert found["predicted"].value == pytest.approx(stated["predicted_speedup"])
+    assert found["tau"].value == pytest.approx(stated["tau"])
+
+
+def test_where_a_step_takes_several_passes_its_costs_are_shared_among_them() -> None:
+    """MuLo-SD's waves: the prediction is that of the metrics, and says that costs are those of a pass."""
+    one = store.read(TRACES / "mulo_sd.spectrace.jsonl")
+    assert any(step.passes > 1 for step in one.steps)
+    found, stated = terms(one), metrics.summarise(one.steps, "budget", 0, one.end.baseline)
+    assert found["predicted"].value == pytest.approx(stated["predicted_speedup"])
+    assert found["predicted"].value == pytest.approx(found["measured"].value, rel=0.05)
+    made = [figures.speed_explained(one).data[0].y[0], why(one)]
+    assert all("a step ÷ its passes" in said for said in made)
+
+
+def test_the_figure_draws_the_step_against_its_tokens_one_by_one() -> None:
+    figure = figures.speed_explained(trace(timed(draft=10, verify=50), plain_ms=40))
+    rows: dict[str, float] = {}
+    for bar in figure.data:
+        rows[bar.y[0]] = rows.get(bar.y[0], 0) + bar.x[0]
+    assert rows == pytest.approx({"one step of this run": 60.0, "its 3.00 tokens one by one": 120.0})
+    assert figure.layout.title.text == "Why (not) faster · 2.00× measured · 2.00× predicted"
+
+
+def test_the_table_marks_the_term_that_eats_most() -> None:
+    assert "draft (eats most)" in figures.speed_table(trace(timed(draft=41, verify=50)))
