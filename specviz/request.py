@@ -6,7 +6,7 @@ import math
 import operator
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
@@ -112,25 +112,63 @@ def _number(name: str, value: Any) -> float:
     return given
 
 
+@dataclass
+class _Entry:
+    """Something kept, and the first generation that no run which used it has had."""
+
+    value: Any
+    generation: int = 0
+
+
 class Memory:
     """What one user's earlier runs left for later ones: n-gram stores, successor matrices. Bounded, oldest out first."""
 
     def __init__(self, most: int = 8) -> None:
-        self._kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._kept: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
         self._most = most
         self._lock = threading.Lock()
 
     def recall(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What stands under ``key``, made now if nothing does."""
+        return self.entry(key, make).value
+
+    def entry(self, key: tuple[Any, ...], make: Callable[[], Any]) -> _Entry:
+        """The same with its generation."""
         with self._lock:
             if key not in self._kept:
-                self._kept[key] = make()
+                self._kept[key] = _Entry(make())
             self._kept.move_to_end(key)
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
             return self._kept[key]
 
+    def pass_on(self, entries: Sequence[_Entry]) -> int:
+        """A generation for a run that uses ``entries``: above that of every earlier run that used one of them, 0 for the
+        first. Two runs that share an entry never get the same one, also when they decode at the same time."""
+        with self._lock:
+            generation = max((entry.generation for entry in entries), default=0)
+            for entry in entries:
+                entry.generation = generation + 1
+            return generation
+
     def forget(self) -> None:
         """Start afresh."""
         with self._lock:
             self._kept.clear()
+
+
+class Recollection:
+    """What one run takes from a memory while its method is composed."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._entries: list[_Entry] = []
+
+    def recall(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """As :meth:`Memory.recall`, and noted."""
+        self._entries.append(self._memory.entry(key, make))
+        return self._entries[-1].value
+
+    def generation(self) -> int:
+        """The run's generation: see :meth:`Memory.pass_on`. Asked once, when all is recalled."""
+        return self._memory.pass_on(self._entries)

@@ -115,9 +115,10 @@ def run(*, memory: Memory | None = None, progress: Progress | None = None, **fie
 
 
 def _earlier_trajectories(prepared: Prepared, cancel: threading.Event) -> None:
-    """Decode other trajectories of the prompt first, for methods that learn from them (their seeds follow this one's)."""
+    """Decode other trajectories of the prompt first, for methods that learn from them. No run has their noise, whatever its
+    seed: a run must neither be judged by numbers that its drafter has seen, nor find its own text learned by heart."""
     for number in range(1, getattr(prepared.parameters, "earlier_trajectories", 0) + 1):
-        decoding = prepared.decoding(prepared.compose(), prepared.request.seed + number, "off", cancel)
+        decoding = prepared.decoding(prepared.compose(), prepared.request.seed, "off", cancel, number)
         for _ in decoding.steps():
             pass
 
@@ -196,7 +197,7 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
         title=method.title,
         exactness=method.exactness,
         parameters=dict(vars(prepared.parameters)),
-        sampling=Sampling(request.temperature, request.top_k, request.top_p, request.seed),
+        sampling=Sampling(request.temperature, request.top_k, request.top_p, request.seed, composition.generation),
         device=str(target.device),
         dtype=str(target.dtype).removeprefix("torch."),
         tier=target.tier,

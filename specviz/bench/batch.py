@@ -6,7 +6,6 @@ import gc
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from specviz.bench.measure import Bencher, paired, spread
@@ -54,8 +53,7 @@ def assembled(
 
 def _composed(ready: Prepared, rows: int) -> Composition:
     """The method of one row, told what a pass costs it among others."""
-    parts = replace(ready.parts, cost_curve=lambda: shared(ready.parts.cost_curve(), rows))
-    return ready.method.compose(ready.parameters, parts)
+    return ready.compose(cost_curve=lambda: shared(ready.parts.cost_curve(), rows))
 
 
 def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> list[Trace]:

@@ -229,7 +229,8 @@ class Controller(Protocol):
 @dataclass(frozen=True)
 class Composition:
     """What a method is made of. ``taps`` are the target's hidden-state layers its drafter wants, ``probe`` the embedding
-    that is to stand behind every scored token (see :meth:`Target.open`)."""
+    that is to stand behind every scored token (see :meth:`Target.open`). ``generation`` counts the runs that taught what
+    it drafts from (see :class:`~specviz.engine.sampling.Noise`)."""
 
     controller: Controller
     acceptance: Acceptance
@@ -238,3 +239,4 @@ class Composition:
     warnings: tuple[str, ...] = ()
     mending: Mending | None = None
     probe: Tensor | None = None
+    generation: int = 0

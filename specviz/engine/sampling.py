@@ -3,13 +3,18 @@
 Noise is a counter-based hash, not a generator with state, so that a token drawn at absolute position t by a speculative
 run is the very token the autoregressive run with the same seed draws there (a coupling: both take the argmax of p over
 the exponential noise of t), and so that it is the same on every device and inside a captured graph.
+
+Rejection sampling is exact only while a draft is independent of the numbers that it is judged with. A drafter that outlives
+a run has learned from the numbers of that run, so the next one needs others although its seed is the same: its noise has
+another *generation*. The target's own token at a position is drawn alike in all generations, as sample-and-match is exact
+whatever a draft depends on.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -55,12 +60,31 @@ def _weyl(size: int, device: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Noise:
-    """Random numbers keyed by place. ``seed`` is the run's."""
+    """Random numbers keyed by place.
+
+    ``seed`` is the run's. ``trajectory`` numbers what is decoded for the run's sake before it, from 1; 0 is the run itself.
+    ``generation`` counts the runs that taught the drafter before. Each has numbers of its own.
+    """
 
     seed: int
+    trajectory: int = 0
+    generation: int = 0
+
+    @property
+    def coupled(self) -> Noise:
+        """The noise of the target's own tokens, which every run with this seed shares, the autoregressive one included."""
+        return replace(self, generation=0) if self.generation else self
+
+    def _start(self) -> int:
+        if not (self.trajectory or self.generation):
+            return _mix_host(self.seed * 2 + 1)
+        key = _mix_host(self.seed * 2)  # even, where no seed starts
+        for part in (self.trajectory, self.generation):
+            key = _mix_host(key + (part + 1) * (_GOLDEN & _MASK))
+        return key
 
     def _key(self, stream: int, *place: int) -> int:
-        key = _mix_host(self.seed * 2 + 1)
+        key = self._start()
         for part in (stream, *place):
             key = _mix_host(key + (part + 1) * (_GOLDEN & _MASK))
         return key
@@ -156,12 +180,13 @@ class Warp:
     def choose(self, logits: Tensor, positions: Sequence[int], noise: Noise, stream: int = TARGET) -> Tensor:
         """The target's own token at each row, int64 [row]: row i is drawn with the noise of absolute ``positions[i]``.
 
-        ``positions`` are those of the token being chosen (one past the node whose row it is).
+        ``positions`` are those of the token being chosen (one past the node whose row it is). In the stream ``TARGET`` the
+        noise is that of all generations; a drafter that draws so names a stream of its own.
         """
         if self.greedy:
             return _wide(logits).argmax(-1)
         rows = self.probabilities(logits).double()
-        found = {}
+        found, noise = {}, noise.coupled if stream == TARGET else noise
         for place in set(positions):
             found[place] = noise.exponential(rows.shape[-1], stream, place, device=rows.device)
         return (rows / torch.stack([found[place] for place in positions])).argmax(-1)

@@ -142,7 +142,8 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
         said.append(warning(loaded.name, request.prompt))
     facts["warnings"] = tuple(word for word in said if word)
     text = CodeText(loaded)
-    return PreparedImage(request, method, parameters, loaded, target, text, prompt, parts, "image", loaded.cells, facts)
+    about = (parts, "image", loaded.cells, facts, memory)
+    return PreparedImage(request, method, parameters, loaded, target, text, prompt, *about)
 
 
 def _loaded(request: Request, progress: Progress) -> LoadedImage:

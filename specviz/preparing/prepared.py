@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specviz.engine.cost import CostCurve, measure
@@ -15,7 +15,7 @@ from specviz.engine.sampling import Noise
 from specviz.errors import BadInput
 from specviz.methods.parts import Parts
 from specviz.methods.registry import Method, all_methods, get
-from specviz.request import Request
+from specviz.request import Memory, Recollection, Request
 from specviz.trace.schema import Step
 
 Progress = Callable[[str, float | None], None]
@@ -32,7 +32,7 @@ class Prepared:
     """A request with everything it names loaded and checked; nothing has been decoded yet.
 
     ``loaded`` is the model as its loader gives it: it has a ``name`` and ``warnings``. ``text`` spells tokens.
-    ``facts`` are further fields of the trace's run line that this kind of target fills.
+    ``facts`` are further fields of the trace's run line that this kind of target fills. ``memory`` is the user's.
     """
 
     request: Request
@@ -46,28 +46,31 @@ class Prepared:
     modality: str = "text"
     budget: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
 
     def __post_init__(self) -> None:
         self.budget = self.budget or self.request.max_new_tokens
 
-    def compose(self, name: str | None = None) -> Composition:
-        """The method's composition, or a parameterless one's by ``name``.
+    def compose(self, name: str | None = None, **changed: Any) -> Composition:
+        """One run of the method, or of a parameterless one by ``name``, with some of the parts ``changed``.
 
-        Raises BadInput where a draft was asked for and the method drafts without one.
+        What it recalls from the memory gives the run its generation, so each run needs a composition of its own. Raises
+        BadInput where a draft was asked for and the method drafts without one.
         """
-        if name is not None:
-            other = get(name)
-            return other.compose(other.parameters(), self.parts)
-        made = self.method.compose(self.parameters, self.parts)
-        if self.request.draft and not made.draft_name:
+        method, values = (self.method, self.parameters) if name is None else (get(name), get(name).parameters())
+        recollection = Recollection(self.memory)
+        made = method.compose(values, replace(self.parts, recall=recollection.recall, **changed))
+        if name is None and self.request.draft and not made.draft_name:
             raise BadInput(f"{self.method.title} takes no draft: it drafts without a second model; leave draft out.")
-        return made
+        return replace(made, generation=recollection.generation())
 
-    def decoding(self, composition: Composition, seed: int, record: str, cancel: threading.Event) -> Decoding:
-        """One run, ready to start."""
-        warp = self.parts.warp
-        recorder = self.recorder(record)
-        return Decoding(self.target, composition, self.prompt_ids, warp, Noise(seed), self.budget, recorder, cancel)
+    def decoding(
+        self, composition: Composition, seed: int, record: str, cancel: threading.Event, trajectory: int = 0
+    ) -> Decoding:
+        """One run, ready to start, or with a number from 1 a trajectory that only teaches the drafter."""
+        noise = Noise(seed, trajectory, composition.generation)
+        warp, recorder = self.parts.warp, self.recorder(record)
+        return Decoding(self.target, composition, self.prompt_ids, warp, noise, self.budget, recorder, cancel)
 
     def recorder(self, record: str) -> Recorder:
         """Who makes the steps of a run."""

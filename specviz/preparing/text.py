@@ -52,4 +52,4 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
         curve_of=lambda draft: measured_curve(draft, progress),
     )
     template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
-    return Prepared(request, method, parameters, loaded, target, text, ids, parts, facts=template)
+    return Prepared(request, method, parameters, loaded, target, text, ids, parts, facts=template, memory=memory)

@@ -75,6 +75,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> PreparedPic
         parts,
         "vision_language",
         facts=facts,
+        memory=memory,
         question=question,
     )
 

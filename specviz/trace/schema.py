@@ -165,12 +165,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are chosen. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token."""
+    """How tokens are chosen. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token.
+
+    ``generation`` is the number of earlier runs that taught the drafter: its draws are keyed by it as by the seed.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

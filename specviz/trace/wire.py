@@ -96,6 +96,7 @@ def _run(run: Run) -> dict[str, Any]:
             "top_k": sampling.top_k,
             "top_p": _short(sampling.top_p),
             "seed": sampling.seed,
+            **({"generation": sampling.generation} if sampling.generation else {}),
         },
         "prompt_pieces": run.prompt_pieces,
         "libraries": dict(run.libraries),
@@ -221,7 +222,9 @@ def _as_run(found: Mapping[str, Any]) -> Run:
     return Run(
         **{**plain, "max_new_tokens": int(found["max_new_tokens"])},
         parameters=found["parameters"],
-        sampling=Sampling(given["temperature"], int(given["top_k"]), given["top_p"], int(given["seed"])),
+        sampling=Sampling(
+            given["temperature"], int(given["top_k"]), given["top_p"], int(given["seed"]), int(given.get("generation", 0))
+        ),
         prompt_pieces=tuple(found["prompt_pieces"]),
         libraries=found.get("libraries", {}),
         warnings=tuple(found.get("warnings", ())),

@@ -105,6 +105,7 @@ class Header {
       ["target", run.target],
       ["draft", run.draft],
       ["sampling", `${how} · seed ${sampling.seed}`],
+      ["earlier runs remembered", sampling.generation || ""],
       ["token budget", run.max_new_tokens],
       ["chat template", run.chat_template ? "yes" : "no"],
       ["machine", run.machine],
