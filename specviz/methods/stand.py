@@ -30,7 +30,7 @@ class Parameters:
         "Rejection without replacement, or sample-and-match (equal to the autoregressive run token for token).",
     )
     earlier_trajectories: int = number(
-        0, 0, 16, "Decode this many trajectories of the prompt first, with other seeds, to fill the store.", "runs"
+        0, 0, 16, "Decode this many trajectories of the prompt first, drawn independently, to fill the store.", "runs"
     )
     lowest_order: int = number(
         2, 2, 4, "Shortest n-gram looked up when longer ones are unknown; 2 looks at the last token alone.", "tokens"

@@ -39,7 +39,7 @@ class Advanced:
         1.0, 0.01, 1.0, "Draw only from the likeliest tokens that together have this probability.", step=0.05
     )
     top_k: int = number(0, 0, 1000, "Draw only from this many of the likeliest tokens; 0 keeps all.")
-    seed: int = number(0, 0, 2**31 - 1, "The same seed draws the same tokens, whatever the method.")
+    seed: int = number(0, 0, 2**31 - 1, "The same seed draws the same tokens with every method that is exact token for token.")
     prompt_as: str = choice(
         "chat", ("chat", "raw"), "Chat wraps the prompt in the model's own template; raw lets it continue the text."
     )

@@ -63,6 +63,7 @@ def facts(trace: Trace) -> str:
         "draft model": run.draft,
         "exactness": run.exactness + (f" ({run.bound})" if run.bound else ""),
         "sampling": f"temperature {heat:g}, seed {run.sampling.seed}" if heat else "greedy",
+        "earlier runs remembered": str(run.sampling.generation or ""),
         "written": f"{written} tokens in {len(trace.steps)} passes, τ {_number(metrics.get('tau'))}",
         "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the one-by-one run" if speed else "")
         if rate

@@ -10,8 +10,9 @@ import itertools
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,22 +24,21 @@ from specviz.acceptance.rejection import Rejection
 from specviz.drafters.silent import Silent
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Context, Proposal, TargetPass
-from specviz.engine.sampling import Warp
+from specviz.engine.sampling import ACCEPT, TARGET, Noise, Warp
 from specviz.engine.tree import DraftTree, chain
 from specviz.growth.chosen import Arm, Chosen
 from specviz.growth.choosers import ExponentialWeights, NormalHedge, UpperConfidence
 from specviz.growth.sampled import Sampled
 from specviz.methods.not_a_bandit import recalled
-from specviz.methods.parameters import build
+from specviz.methods.parameters import NoParameters, build
 from specviz.methods.parts import Parts
 from specviz.methods.registry import Method, get
 from specviz.preparing.prepared import Prepared
-from specviz.request import Memory, Request
+from specviz.request import Memory, Recollection, Request
+from specviz.run import _earlier_trajectories
 from tests.tiny import Letters
 
 WARM = Warp(1.0)
-PROMPT = [0]
-RUNS = 4
 
 
 @dataclass
@@ -100,33 +100,63 @@ class Table(Silent):
         return 0
 
 
-TARGET = Places(2.0 * torch.randn((3, 3, 3), generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+LEFT, RIGHT, START = range(3)
+EVEN, SURE_LEFT, SURE_RIGHT = [0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
+OFTEN_LEFT, OFTEN_RIGHT = [0.9, 0.1, 0.0], [0.1, 0.9, 0.0]
 
 
-def bandit(chooser: type) -> Method:
+@dataclass(frozen=True)
+class Toy:
+    """A method with a memory, and what the target says after each token: at the first place, and at all others."""
+
+    method: Method
+    first: list[list[float]]
+    later: list[list[float]]
+    prompt: int = START
+    budget: int = 2
+    seeds: int = 300
+
+    def target(self) -> Places:
+        laws = torch.tensor([self.first, self.later], dtype=torch.float64)
+        return Places(laws.log())
+
+
+def bandit(chooser: Callable[[], Any], *arms: list[list[float]]) -> Method:
+    """A choice among drafters by table, remembered as those methods remember it."""
+
     def compose(parameters: Any, parts: Parts) -> Composition:
-        near, far = ([[0.9, 0.05, 0.05]] * 3, [[0.05, 0.05, 0.9]] * 3)
-        arms = [
-            Arm(name, Table(torch.tensor(laws, dtype=torch.float64)), Sampled(chain(2)))
-            for name, laws in (("near", near), ("far", far))
-        ]
-        return Composition(Chosen(arms, recalled(parts, "toy", "", True, lambda: chooser(2)), 2), Rejection())
+        tables = [Table(torch.tensor(laws, dtype=torch.float64)) for laws in arms]
+        made = [Arm(str(number), table, Sampled(chain(1))) for number, table in enumerate(tables)]
+        return Composition(Chosen(made, recalled(parts, "toy", "", True, chooser), 1), Rejection())
 
-    return replace(get("not_a_bandit"), compose=compose)
+    return replace(get("not_a_bandit"), compose=compose, parameters=NoParameters)
 
 
-def ready(method: Method, seed: int, budget: int, memory: Memory, **values: Any) -> Prepared:
-    parts = Parts(TARGET, WARM, "prompt", memory.recall, lambda: CostCurve((1, 9), (1.0, 2.0)), lambda: None)
-    request = Request(method.name, "prompt", max_new_tokens=budget, temperature=1.0, seed=seed)
+# Text begins with LEFT or RIGHT and mostly stays there. Which of them it was says which drafter was the better one, and so
+# who drafts the first token of the next run.
+STAYS = [OFTEN_LEFT, OFTEN_RIGHT, EVEN]
+HEDGED = ([OFTEN_RIGHT, OFTEN_RIGHT, OFTEN_LEFT], [OFTEN_LEFT, OFTEN_RIGHT, OFTEN_RIGHT])
+BOTH_RIGHT = ([SURE_RIGHT, SURE_RIGHT, SURE_LEFT], [SURE_RIGHT, SURE_RIGHT, SURE_RIGHT])
+TOYS = {
+    # The prompt's own token comes seldom, and then again and again: a store that has seen it drafts it first.
+    "stand": Toy(get("stand"), [[0.2, 0.8, 0.0], SURE_RIGHT, EVEN], STAYS, LEFT, 4, 400),
+    "hedge": Toy(bandit(partial(NormalHedge, 2), *HEDGED), STAYS, STAYS),
+    "ucb": Toy(bandit(partial(UpperConfidence, 2, 0.5), *BOTH_RIGHT), STAYS, STAYS, budget=3),
+}
+RUNS = 4
+
+
+def ready(toy: Toy, seed: int, **values: Any) -> Prepared:
+    """A user with a fresh memory who asks for one seed."""
+    target, memory, method = toy.target(), Memory(), toy.method
+    parts = Parts(target, WARM, "prompt", memory.recall, lambda: CostCurve((1, 9), (1.0, 2.0)), lambda: None)  # type: ignore[arg-type]
+    request = Request(method.name, "prompt", max_new_tokens=toy.budget, temperature=1.0, seed=seed)
     loaded = SimpleNamespace(name="places", warnings=())
-    parameters = build(method.parameters, values, method.name)
-    return Prepared(request, method, parameters, loaded, TARGET, Letters(), PROMPT, parts, memory=memory)
+    given = build(method.parameters, {"nodes": 1, **values} if method.name == "stand" else values, method.name)
+    return Prepared(request, method, given, loaded, target, Letters(), [toy.prompt], parts, memory=memory)
 
 
-def written(one: Prepared, salted: bool = True) -> tuple[int, ...]:
-    composition = one.compose()
-    if not salted:
-        composition = replace(composition, generation=0)
+def written(one: Prepared, composition: Composition) -> tuple[int, ...]:
     run = one.decoding(composition, one.request.seed, "off", threading.Event())
     for _ in run.steps():
         pass
@@ -134,11 +164,119 @@ def written(one: Prepared, salted: bool = True) -> tuple[int, ...]:
     return tuple(run.outcome.output_ids)
 
 
-def z(found: Counter[tuple[int, ...]], budget: int) -> float:
-    p = WARM.probabilities(TARGET.logits)
-    chi, count = 0.0, sum(found.values())
-    for text in itertools.product(range(3), repeat=budget):
-        chance = math.prod(float(p[place, a, b]) for place, (a, b) in enumerate(zip((PROMPT[-1], *text), text)))
-        chi += (found[text] - count * chance) ** 2 / (count * chance)
-    free = 3**budget - 1
+def texts(toy: Toy, salted: bool = True) -> list[Counter[tuple[int, ...]]]:
+    """What each run of the same seed wrote, over all seeds."""
+    found: list[Counter[tuple[int, ...]]] = [Counter() for _ in range(RUNS)]
+    for seed in range(toy.seeds):
+        one = ready(toy, seed)
+        for run in found:
+            composition = one.compose()
+            run[written(one, composition if salted else replace(composition, generation=0))] += 1
+    return found
+
+
+def deviation(found: Counter[tuple[int, ...]], toy: Toy) -> float:
+    """Chi-square of the joint distribution of the first three tokens, as a normal deviate (Wilson and Hilferty)."""
+    chi, cells, count = 0.0, 0, sum(found.values())
+    length = min(3, toy.budget)
+    beginnings: Counter[tuple[int, ...]] = Counter()
+    for text, times in found.items():
+        beginnings[text[:length]] += times
+    for text in itertools.product(range(3), repeat=length):
+        pairs = zip((toy.prompt, *text), text, strict=False)
+        chance = math.prod((toy.later if place else toy.first)[a][b] for place, (a, b) in enumerate(pairs))
+        assert chance or not beginnings[text], "a text that the target never writes"
+        if chance * count >= 5:
+            chi, cells = chi + (beginnings[text] - count * chance) ** 2 / (count * chance), cells + 1
+    free = cells - 1
     return ((chi / free) ** (1 / 3) - 1 + 2 / (9 * free)) / math.sqrt(2 / (9 * free))
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_every_run_of_one_seed_has_the_targets_distribution(name: str) -> None:
+    assert max(deviation(found, TOYS[name]) for found in texts(TOYS[name])) < 3.5
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_these_toys_show_it_when_runs_share_their_random_numbers(name: str) -> None:
+    assert max(deviation(found, TOYS[name]) for found in texts(TOYS[name], salted=False)) > 5
+
+
+def test_every_run_that_recalls_the_same_has_the_next_generation() -> None:
+    memory = Memory()
+
+    def generation(*keys: str) -> int:
+        taken = Recollection(memory)
+        for key in keys:
+            taken.recall((key,), dict)
+        return taken.generation()
+
+    assert generation() == 0
+    assert [generation("store") for _ in range(3)] == [0, 1, 2]
+    assert [generation("other"), generation("store", "other"), generation("other"), generation("store")] == [0, 3, 4, 4]
+    memory.forget()
+    assert generation("store") == 0
+
+
+def test_an_exp3_run_goes_on_from_the_last_one_with_numbers_of_its_own() -> None:
+    toy = replace(TOYS["ucb"], method=bandit(partial(ExponentialWeights, 2), *BOTH_RIGHT))
+    one = ready(toy, 5)
+    made = [one.compose() for _ in range(3)]
+    assert [composition.generation for composition in made] == [0, 1, 2]
+    assert len({id(composition.controller.chooser) for composition in made}) == 1
+    noises = [one.decoding(composition, 5, "off", threading.Event()).noise for composition in made]
+    assert [noise.generation for noise in noises] == [0, 1, 2]
+    assert noises[0] == Noise(5) and one.compose("autoregressive").generation == 0
+
+
+def matching() -> Toy:
+    """STAND with sample-and-match on a text that is worth remembering."""
+    return replace(TOYS["stand"], first=STAYS, budget=40)
+
+
+def test_matching_writes_the_autoregressive_text_whatever_the_memory_has_seen() -> None:
+    kept = 0
+    for seed in range(5):
+        one = ready(matching(), seed, rule="match")
+        alone = written(one, one.compose("autoregressive"))
+        for generation in range(3):
+            composition = one.compose()
+            assert composition.generation == generation
+            run = one.decoding(composition, seed, "tree", threading.Event())
+            kept += sum(len(step.path) for step in run.steps())
+            assert tuple(run.outcome.output_ids) == alone
+    assert kept > 100
+
+
+@pytest.mark.parametrize("rule", ["match", "without_replacement"])
+def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    noises: list[tuple[Noise, tuple[int, ...]]] = []
+    for seed in (3, 4, 5):
+        one = ready(matching(), seed, rule=rule, earlier_trajectories=2)
+        plain = one.decoding
+
+        def noted(*asked: Any, plain: Any = plain) -> Any:
+            made = plain(*asked)
+            noises.append((made.noise, made.outcome.output_ids))
+            return made
+
+        monkeypatch.setattr(one, "decoding", noted)
+        for _ in range(2):
+            composition = one.compose()
+            _earlier_trajectories(one, threading.Event())
+            written(one, composition)
+    assert len(noises) == 18
+    # What teaches and what is taught never meet, in whatever order a user asks for seeds; nor does one trajectory another.
+    assert len({noise for noise, _ in noises}) == len({noise.uniform(ACCEPT, 0, 1) for noise, _ in noises}) == 18
+    ours = {noise.coupled.uniform(TARGET, 1) for noise, _ in noises if not noise.trajectory}
+    assert len(ours) == 3
+    assert ours.isdisjoint(noise.coupled.uniform(TARGET, 1) for noise, _ in noises if noise.trajectory)
+    texts = [tuple(ids) for _, ids in noises[:3]]
+    assert len(set(texts)) == 3, "a run must not be taught its own text"
+
+
+def test_a_first_run_draws_what_it_always_drew() -> None:
+    """Recorded runs stay repeatable: these numbers are those of the noise that had no generations."""
+    assert Noise(7, 0, 0).uniform(ACCEPT, 3, 1) == 0.8463825539485544
+    others = {noise.uniform(ACCEPT, 3, 1) for noise in (Noise(7, 1), Noise(7, 0, 1), Noise(7, 1, 1), Noise(7, 2))}
+    assert len(others) == 4 and 0.8463825539485544 not in others

@@ -44,6 +44,13 @@ def test_numbers_keep_five_digits_and_trailing_nulls_are_cut() -> None:
     assert written["nodes"][1] == [0, node.token, node.text, 1.2346e-07, 0.12346, node.status]
 
 
+def test_a_run_whose_drafter_was_taught_by_others_says_by_how_many() -> None:
+    trace = sample_trace(2)
+    taught = replace(trace, run=replace(trace.run, sampling=replace(trace.run.sampling, generation=3)))
+    assert store.read(store.text(taught)) == taught
+    assert "generation" not in wire.line(trace.run, 0)
+
+
 def test_fields_that_say_nothing_are_left_out() -> None:
     step = replace(sample_trace(1, cut=False).steps[0], notes=(), rows=())
     assert not {"cut", "rows", "notes"} & set(json.loads(wire.line(step, 1)))
