@@ -34,6 +34,8 @@ _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
 # A nucleus is nearly always among so many best tokens, which cost far less to find than a sorted vocabulary.
 _NUCLEUS = 2048
+# At lower temperatures than this the largest logit is subtracted first.
+_COLD = 1e-6
 
 
 def _mix_host(value: int) -> int:
@@ -145,7 +147,11 @@ class Warp:
         scores = _wide(logits)
         if self.greedy:
             return scores
-        scores = scores / self.temperature
+        if self.temperature < _COLD:
+            # Logits over so little overflow, and infinity less infinity is no number. Only differences count, so the largest
+            # may be 0; and what a float cannot hold (float32's reciprocal of 1e-40, say) is as cold as what it just can.
+            scores = scores - scores.amax(-1, keepdim=True)
+        scores = scores / max(self.temperature, torch.finfo(scores.dtype).tiny)
         if 0 < self.top_k < scores.shape[-1]:
             floor = scores.topk(self.top_k, dim=-1).values[..., -1:]
             scores = scores.masked_fill(scores < floor, -math.inf)

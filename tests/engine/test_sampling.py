@@ -128,3 +128,32 @@ def test_one_row_has_the_law_it_has_among_others() -> None:
     for warp in (Warp(0.8), Warp(0.8, 50), Warp(0.8, 0, 0.9), Warp(1.2, 100, 0.7)):
         whole = warp.probabilities(logits)
         assert all(torch.equal(whole[row], warp.probabilities(logits[row])) for row in range(9))
+
+
+COLDEST = (5e-324, 1e-300, 1e-45, 1e-38, 1e-37, 1e-10, 9e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("temperature", COLDEST)
+@pytest.mark.parametrize("cut", [{}, {"top_k": 3}, {"top_p": 0.9}])
+def test_next_to_no_temperature_takes_the_likeliest_token(
+    temperature: float, dtype: torch.dtype, cut: dict[str, float]
+) -> None:
+    rows = torch.randperm(64, generator=torch.Generator().manual_seed(0)).view(4, 16)
+    for logits in (rows - 20, rows * 512 - 9000, (rows == rows.amax(-1, keepdim=True)) * 1e4):
+        warp, logits = Warp(temperature, **cut), logits.to(dtype)
+        assert torch.equal(warp.probabilities(logits), Warp().probabilities(logits))
+        assert warp.choose(logits, [3, 4, 5, 6], Noise(0)).tolist() == logits.argmax(-1).tolist()
+        assert not warp.log_probabilities(logits).isnan().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("temperature", COLDEST)
+def test_next_to_no_temperature_leaves_equals_equal(temperature: float, dtype: torch.dtype) -> None:
+    found = Warp(temperature).probabilities(torch.tensor([7.0, 9.0, -torch.inf, 9.0], dtype=dtype))
+    assert found.tolist() == [0.0, 0.5, 0.0, 0.5]
+
+
+def test_at_usual_temperatures_logits_are_divided_and_nothing_else() -> None:
+    logits = torch.randn(5, 200, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(Warp(0.7).probabilities(logits), torch.softmax(logits / 0.7, -1))

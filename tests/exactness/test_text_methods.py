@@ -74,6 +74,17 @@ def test_same_tokens_as_one_by_one(
     assert any(step.path for step in run.steps), "nothing was ever accepted, so nothing was tested"
 
 
+@pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32)])
+@pytest.mark.parametrize("temperature", [1e-300, 1e-40, 1e-37])
+@pytest.mark.parametrize(("name", "values"), [("autoregressive", {}), CASES[4], *CASES[5:]])
+def test_next_to_no_temperature_writes_the_greedy_text(
+    name: str, values: dict[str, object], temperature: float, tier: str, dtype: torch.dtype
+) -> None:
+    target, warp = tiny_target(tier, dtype), Warp(temperature)
+    run = decode(target, compose(name, values, target, warp), PROMPT, 60, warp)
+    assert run.ids == one_by_one(tier, dtype, GREEDY)[:60]
+
+
 @pytest.mark.parametrize(
     ("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)]
 )
