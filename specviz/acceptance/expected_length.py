@@ -67,9 +67,7 @@ class Rewarded:
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         verdict = self._rule.judge(draft, target, context)
-        if not context.story:
-            return verdict
-        return replace(verdict, notes=(*verdict.notes, self._note(draft, target, context)))
+        return replace(verdict, notes=(*verdict.notes, *context.told(lambda: [self._note(draft, target, context)])))
 
     def _note(self, draft: Draft, target: TargetPass, context: Context) -> Note:
         lengths = _lengths(draft, target, context)

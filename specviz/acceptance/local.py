@@ -90,7 +90,8 @@ class Local:
         law = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         codes = draft.tree.tokens[1:]
         mass = pooled(law, codes, self.neighbours[:, : self.pool]).tolist()
-        kept = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
+        with context.aside:  # the rule itself does not ask what the target would have drawn
+            kept = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
         marks = [ROOT, *(REJECTED if one < self.tau else mark for one, mark in zip(mass, kept, strict=True))]
         return Verdict(
             rule="local",
@@ -100,7 +101,7 @@ class Local:
             statuses=tuple(marks),
             visited=(*range(nodes - 1),),
             thresholds=dict.fromkeys(range(1, nodes), self.tau),
-            notes=(Note("islands", {"mass": mass}),),
+            notes=context.told(lambda: [Note("islands", {"mass": mass})]),
         )
 
     def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
@@ -139,9 +140,19 @@ class _Waves:
         again = spread(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
         found = islands(again, self.rule.columns)
         self._run([[cell - self.shift for cell in island] for island in found])
-        # By the logits of the last pass that read each place: with entries rewritten, those of the block as it is now.
-        kept = kept_marks(self.tokens[1:], self.logits[: self.last], self.context)
+        with self.context.aside:
+            # By the logits of the last pass that read each place: with entries rewritten, those of the block as it is now.
+            kept = kept_marks(self.tokens[1:], self.logits[: self.last], self.context)
         marks = [RESAMPLED if node in self.wave_of else mark for node, mark in enumerate(kept, start=1)]
+        return replace(
+            self.judged,
+            statuses=(ROOT, *marks),
+            replaced={node: self.tokens[node] for node in self.wave_of},
+            passes=self.passes,
+            notes=self.context.told(lambda: [self._note(failed, found)]),
+        )
+
+    def _note(self, failed: list[int], found: list[list[int]]) -> Note:
         story = {
             **self.judged.notes[0].data,
             "tau": self.rule.tau,
@@ -155,13 +166,7 @@ class _Waves:
             # The last code has no entry yet: it is the next round's root.
             "stale": sorted(self.outdated - {self.last}),
         }
-        return replace(
-            self.judged,
-            statuses=(ROOT, *marks),
-            replaced={node: self.tokens[node] for node in self.wave_of},
-            passes=self.passes,
-            notes=(Note("islands", story),) if self.context.story else (),
-        )
+        return Note("islands", story)
 
     def _run(self, left: list[list[int]]) -> None:
         """Wave by wave the first cell that is left of every island; the first wave needs no pass of its own.

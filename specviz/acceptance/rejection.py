@@ -61,7 +61,7 @@ class _Walk:
             visited=tuple(self.visited),
             thresholds=self.thresholds,
             draws=self.draws,
-            notes=(Note("overlap", {"positions": self.shown}),) if self.shown else (),
+            notes=self.context.told(lambda: [Note("overlap", {"positions": self.shown})] if self.shown else []),
         )
 
     def _at(self, node: int) -> Remaining:
@@ -70,7 +70,8 @@ class _Walk:
         offered = [tree.host_tokens[child] for child in tree.shape.children[node]]
         left = remaining(self.context.warp.probabilities(self.target.logits[node]), proposal, offered)
         if self.context.story and proposal is not None:
-            self.shown.append(left.story(node))
+            with self.context.aside:  # now, as judging the children changes what is left
+                self.shown.append(left.story(node))
         return left
 
     def _try_children(self, node: int, left: Remaining) -> int | None:

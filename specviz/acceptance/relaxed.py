@@ -114,7 +114,7 @@ class _Walk:
             visited=tuple(self.visited),
             thresholds=self.thresholds,
             draws=self.draws,
-            notes=self._notes(),
+            notes=self.context.told(self._notes),
         )
 
     def _notes(self) -> tuple[Note, ...]:
@@ -190,23 +190,26 @@ class _Walk:
 
     def _tell(self, child: int, code: int, law: Tensor, taken: Tensor, sums: Tensor, share: float) -> None:
         """What the screen needs of one judged child, and enough to judge it again under another limit."""
-        if not self.context.story:
-            return
+        if self.context.story:
+            with self.context.aside:
+                self.shown.append(self._shown(child, code, law, taken, sums, share))
+
+    def _shown(
+        self, child: int, code: int, law: Tensor, taken: Tensor, sums: Tensor, share: float
+    ) -> dict[str, Any]:
         p = float(law[code])
         steps = sorted({*(size for size in LADDER if size <= len(sums)), len(taken)} - {0})
-        self.shown.append(
-            {
-                "node": child,
-                "p": p,
-                "q": share,
-                "limit": self.rule.limit.of(p),
-                "count": len(taken),
-                "moved": float(law[taken].sum()),
-                "near": packed(self._near(code).tolist()),
-                "mass": law[self._near(code)[:SHOWN]].tolist(),
-                "sums": [[size, total] for size, total in zip(steps, _at(sums, steps), strict=True)],
-            }
-        )
+        return {
+            "node": child,
+            "p": p,
+            "q": share,
+            "limit": self.rule.limit.of(p),
+            "count": len(taken),
+            "moved": float(law[taken].sum()),
+            "near": packed(self._near(code).tolist()),
+            "mass": law[self._near(code)[:SHOWN]].tolist(),
+            "sums": [[size, total] for size, total in zip(steps, _at(sums, steps), strict=True)],
+        }
 
 
 def _spread(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:

@@ -98,11 +98,17 @@ class GroupedDrafter(Silent):
             found = model.extend(text[same:], True)
         else:
             fuzzy = (self._exact, same) if context.story and same > self._exact else None
-            before = model.entries(*fuzzy) if fuzzy else None
+            before = None
+            if fuzzy:
+                with context.aside:
+                    before = model.entries(*fuzzy)
             model.rewind(self._exact)
             found = model.extend(text[self._exact :], False)
             repaired = max(0, same - self._exact)
-            likeness = _likeness(before, model.entries(*fuzzy)) if fuzzy and before is not None else []
+            likeness: list[list[float]] = []
+            if fuzzy and before is not None:
+                with context.aside:
+                    likeness = _likeness(before, model.entries(*fuzzy))
             self._story = {"exact": len(text) - self._exact, "repaired": repaired, "likeness": likeness, "fuzzy": 0}
             self._exact = len(text)
         self._fed = text

@@ -60,7 +60,7 @@ class PromptCopy(Silent):
             self._places[self._noted.pop()].pop()
         self._indexed = bookmark[0]
 
-    def continuation(self, context: Context) -> tuple[Sequence[int], Note]:
+    def continuation(self, context: Context) -> tuple[Sequence[int], tuple[Note, ...]]:
         """What followed the longest suffix that occurred before, and where that was."""
         ids = context.ids
         for size in range(min(self.longest, len(ids) - 1), self.shortest - 1, -1):
@@ -68,8 +68,8 @@ class PromptCopy(Silent):
             if source is not None:
                 # The context's last place is the bonus token's.
                 tokens = ids[source : source + min(self.length, max(0, context.room - 1))]
-                return tokens, self._note(len(ids) - size, size, source, len(tokens))
-        return (), self._note(len(ids), 0, 0, 0)
+                return tokens, context.told(lambda: [self._note(len(ids) - size, size, source, len(tokens))])
+        return (), context.told(lambda: [self._note(len(ids), 0, 0, 0)])
 
     def _source(self, suffix: tuple[int, ...], total: int) -> int | None:
         """Where the continuation to copy starts, or None."""

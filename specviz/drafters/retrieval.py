@@ -77,14 +77,14 @@ class Retrieval(Silent):
             )
         return found
 
-    def guess(self, context: Context) -> tuple[Guess, Note]:
+    def guess(self, context: Context) -> tuple[Guess, tuple[Note, ...]]:
         """The better guess of the two, empty when it stays below the threshold, and its story."""
-        found = self.found(thorough=context.story)
-        best = max(found, key=lambda one: one.guess.score)  # the first of equals: this run's own text
+        best = _best(self.found())
         kept = best.guess if best.guess.score >= self.threshold else Guess()
-        return kept, self._note(best, found) if context.story else Note("suffix", {})
+        return kept, context.told(lambda: [self._note(self.found(thorough=True))])
 
-    def _note(self, best: Found, found: Sequence[Found]) -> Note:
+    def _note(self, found: Sequence[Found]) -> Note:
+        best = _best(found)
         guess, used = best.guess, best.guess.score >= self.threshold
         return Note(
             "suffix",
@@ -103,6 +103,11 @@ class Retrieval(Silent):
                 "remembered": 0 if self.store is None else self.store.tokens,
             },
         )
+
+
+def _best(found: Sequence[Found]) -> Found:
+    """The guess of the highest score, of equals the first: this run's own text."""
+    return max(found, key=lambda one: one.guess.score)
 
 
 def _rows(guess: Guess) -> list[dict[str, object]]:

@@ -35,9 +35,9 @@ class Blocks:
 
     def grow(self, drafter: Drafter, context: Context) -> Draft:
         draft = self.growth.grow(drafter, context)
-        if not context.story or draft.calls == 0:
+        if draft.calls == 0:
             return draft
-        return replace(draft, notes=(*draft.notes, Note("blocks", self._told(draft))))
+        return replace(draft, notes=(*draft.notes, *context.told(lambda: [Note("blocks", self._told(draft))])))
 
     def _told(self, draft: Draft) -> dict[str, object]:
         """Nodes by forward, dropped ones included, and the levels between which they lie."""
@@ -81,7 +81,7 @@ class Ranked:
                     parents.append(place[node])
                     confidence.append(math.exp(share))
         tree, calls = DraftTree.of(tokens, parents, context.device), drafter.calls()
-        notes = drafter.story(()) if context.story else ()
+        notes = context.told(lambda: drafter.story(()))
         return Draft(tree, confidence=confidence, calls=calls, notes=notes)
 
 

@@ -23,5 +23,5 @@ class BlockRows:
         fine, coarse = drafter.block(context)
         fine = fine[: max(0, context.room)]
         tree = DraftTree.of([context.ids[-1], *fine], range(-1, len(fine)), context.device)
-        notes = (Note("coarse", {"codes": coarse, "fine": fine}),) if context.story else ()
+        notes = context.told(lambda: [Note("coarse", {"codes": coarse, "fine": fine})])
         return Draft(tree, confidence=(None,) * len(tree), calls=len(coarse), notes=notes)

@@ -186,10 +186,12 @@ class Chained:
         for node, row in enumerate(buffer.rows[: len(tokens)]):
             if not context.warp.greedy:
                 proposals[node] = Proposal(context.warp.probabilities(row))
-            if context.story:
-                sure[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
+        if context.story:
+            with context.aside:
+                for node, row in enumerate(buffer.rows[: len(tokens)]):
+                    sure[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
         self._count(buffer, len(tokens))
-        notes = (self._note(buffer, len(tokens)),) if context.story else ()
+        notes = context.told(lambda: [self._note(buffer, len(tokens))])
         # All that drafts for the target counts: the drafter's forwards, and the middle model's passes over them.
         calls = sum(one.calls for one in buffer.passes) + len(buffer.passes)
         return Draft(tree, proposals, sure, calls, notes=notes)

@@ -71,9 +71,10 @@ class Chosen:
         found = arm.growth.grow(arm.drafter, context)
         # The last round was judged after its draft was told: what that took is this one's, and chose its arm.
         found, self._looked = replace(found, calls=found.calls + self._looked), 0
-        if not context.story:
-            return found
-        # What the round brings for the others is written into the note once it is known: before the step is recorded.
+        return replace(found, notes=(*context.told(lambda: [self._note(chances)]), *found.notes))
+
+    def _note(self, chances: list[float]) -> Note:
+        """What the round brings for the others is written into it once that is known: before the step is recorded."""
         self._told = {
             "names": [one.name for one in self.arms],
             "chances": chances,
@@ -82,7 +83,7 @@ class Chosen:
             "loss": self.queue.loss,
             "ahead": self.queue.ahead,
         }
-        return replace(found, notes=(Note("arms", self._told), *found.notes))
+        return Note("arms", self._told)
 
     def observe(self, finished: Round) -> None:
         context, emitted = finished.context, finished.emitted
@@ -105,7 +106,8 @@ class Chosen:
         for arm in self.arms:
             arm.drafter.observe(finished)
         if context.story:
-            self._tell(finished, judged, len(settled))
+            with context.aside:
+                self._tell(finished, judged, len(settled))
 
     def _laws(self, finished: Round) -> Tensor | None:
         """The target's warped laws of the emitted tokens, [emitted, vocab]."""

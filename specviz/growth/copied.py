@@ -13,7 +13,7 @@ from specviz.trace.schema import Note
 class Copying(Protocol):
     """A drafter that can say what followed before."""
 
-    def continuation(self, context: Context) -> tuple[Sequence[int], Note]:
+    def continuation(self, context: Context) -> tuple[Sequence[int], tuple[Note, ...]]:
         """Tokens expected after ``context.ids``, possibly none, and the story of where they were found."""
 
 
@@ -21,7 +21,7 @@ class Copied:
     """The continuation as a chain, cut to the room there is (a drafter may do so itself, and tell it so)."""
 
     def grow(self, drafter: Copying, context: Context) -> Draft:
-        tokens, note = drafter.continuation(context)
+        tokens, notes = drafter.continuation(context)
         tokens = list(tokens)[: max(0, context.room - 1)]
         tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
-        return Draft(tree, confidence=(None,) * len(tree), calls=1 if tokens else 0, notes=(note,))
+        return Draft(tree, confidence=(None,) * len(tree), calls=1 if tokens else 0, notes=notes)

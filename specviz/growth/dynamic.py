@@ -195,8 +195,11 @@ class Dynamic:
                 break
         ranked, calls = found.ranked(), drafter.calls()
         kept = ranked[: self._size(found, ranked)]
-        left = found.shown(ranked[len(kept) :]) if context.story else []
-        notes = self._story(drafter, found, kept, left, stopped, limit) if context.story else ()
+        left: list[int] = []
+        if context.story:
+            with context.aside:
+                left = found.shown(ranked[len(kept) :])
+        notes = context.told(lambda: self._story(drafter, found, kept, left, stopped, limit))
         return _draft(found, sorted(kept), left, calls, notes, context.device)
 
     def _size(self, found: _Candidates, ranked: Sequence[int]) -> int:

@@ -49,16 +49,14 @@ class Either:
         self._found = found
         self._remembered = found is not None and len(found.tree) > 1 and (self.threshold is not None or expected(found) >= bar)
         if self._remembered:
-            return replace(found, notes=self._notes("suffix", context, found, found, bar))
+            return replace(found, notes=context.told(lambda: self._notes("suffix", context, found, found, bar)))
         grown = self.growth.grow(self.network, context)
-        return replace(grown, notes=self._notes("tree", context, grown, found, bar))
+        return replace(grown, notes=context.told(lambda: self._notes("tree", context, grown, found, bar)))
 
     def _notes(
         self, half: str, context: Context, drafted: Draft, looked: Draft | None, bar: float | None
     ) -> tuple[Note, ...]:
-        """The method's own note first, then those of the half that drafted; the memory's score where somebody looks."""
-        if not context.story:
-            return drafted.notes
+        """The method's own note first, with the memory's score, then those of the half that drafted."""
         score = None if looked is None or not looked.notes else looked.notes[0].data.get("score")
         if score is not None and self.threshold is None:
             score = expected(looked)  # what was weighed: near the end there is room for a part of the guess only

@@ -232,7 +232,7 @@ class Merged:
         tree = DraftTree.of([leaf.token for leaf in leaves[:size]], parents[:size], context.device)
         pruned = [(parent, leaf.token, leaf.chance) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)]
         confidence = [None, *(leaf.chance for leaf in leaves[1:size])]
-        notes = (self._note(found, leaves, size, place),) if context.story else ()
+        notes = context.told(lambda: [self._note(found, leaves, size, place)])
         return Draft(tree, confidence=confidence, calls=calls or int(size > 1), pruned=pruned, notes=notes)
 
     def _note(self, found: _Merging, leaves: Sequence[_Leaf], size: int, place: dict[int, int]) -> Note:

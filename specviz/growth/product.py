@@ -77,5 +77,5 @@ class Product:
             parents.append(place[path[:-1]])
             confidence.append(offer.probability[path[-1]])
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = drafter.story(offers) if context.story else ()
+        notes = context.told(lambda: drafter.story(offers))
         return Draft(tree, confidence=confidence, calls=drafter.calls(), notes=notes)

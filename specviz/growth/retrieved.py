@@ -23,7 +23,7 @@ class Guessed(Protocol):
 class Remembering(Protocol):
     """A drafter that looks up."""
 
-    def guess(self, context: Context) -> tuple[Guessed, Note]:
+    def guess(self, context: Context) -> tuple[Guessed, tuple[Note, ...]]:
         """What is expected after ``context.ids``, possibly nothing, and the story of how it was found."""
 
 
@@ -31,7 +31,7 @@ class Retrieved:
     """The guess as a tree, cut to the depth there is room for."""
 
     def grow(self, drafter: Remembering, context: Context) -> Draft:
-        guess, note = drafter.guess(context)
+        guess, told = drafter.guess(context)
         tokens, parents, shares, depth = [context.ids[-1]], [-1], [None], [0]
         place = {0: 0}
         for node, (token, above) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
@@ -44,7 +44,7 @@ class Retrieved:
             depth.append(depth[place[above]] + 1)
             shares.append(guess.share(node))
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = (_renumbered(note, place),) if context.story else ()
+        notes = context.told(lambda: [_renumbered(note, place) for note in told])
         return Draft(tree, confidence=shares, calls=1 if len(tokens) > 1 else 0, notes=notes)
 
 

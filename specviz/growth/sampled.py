@@ -138,7 +138,7 @@ class Sampled:
                 fresh = growing.hang(place[node], pick, pick.perturbed is None)
                 place.update(zip(shape.children[node], fresh, strict=False))
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
-        notes = drafter.story(growing.picks[:SHOWN]) if context.story else ()
+        notes = context.told(lambda: drafter.story(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
     def _level(

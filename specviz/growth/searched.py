@@ -81,7 +81,7 @@ class Searched:
         self._found, self._counted = found, min(before_end)
         tree = DraftTree.of([context.ids[-1], *found.path], range(-1, len(found.path)), context.device)
         confidence = [None, *(math.exp(one) for one in found.log_q)]
-        notes = (self._told(lattice, found, length, cut),) if context.story else ()
+        notes = context.told(lambda: [self._told(lattice, found, length, cut)])
         return Draft(tree, confidence=confidence, calls=self.drafter.calls(), notes=notes)
 
     def _told(self, lattice: list[Column], found: Search, length: int, cut: int | None) -> Note:

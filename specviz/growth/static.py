@@ -29,7 +29,8 @@ class Static:
         self.shape = shape
 
     def grow(self, drafter: Ranking, context: Context) -> Draft:
-        tokens, parents, place, rows = [context.ids[-1]], [-1], {0: 0}, []
+        tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
+        unfolded: list[tuple[int, Sequence[int], int]] = []
         for depth, level in enumerate(self.shape.levels):
             here = [node for node in level if node in place and self.shape.children[node]]
             if not here or depth >= context.room - 1:
@@ -40,9 +41,15 @@ class Static:
                     place[child] = len(tokens)
                     tokens.append(int(token))
                     parents.append(place[node])
-                if used and len(rows) < SHOWN:
-                    rows.append(
-                        {"node": place[node], "token": tokens[place[node]], "tokens": list(ranked), "used": len(used)}
-                    )
+                if used:
+                    unfolded.append((place[node], ranked, len(used)))
         tree = DraftTree.of(tokens, parents, context.device)
-        return Draft(tree, confidence=(None,) * len(tree), calls=1, notes=(drafter.note(rows),))
+
+        def note() -> list[Note]:
+            rows = [
+                {"node": node, "token": tokens[node], "tokens": list(ranked), "used": used}
+                for node, ranked, used in unfolded[:SHOWN]
+            ]
+            return [drafter.note(rows)]
+
+        return Draft(tree, confidence=(None,) * len(tree), calls=1, notes=context.told(note))

@@ -26,6 +26,6 @@ class Window:
         tree = DraftTree.of([context.ids[-1], *codes], range(-1, len(codes)), context.device)
         greedy = context.warp.greedy
         proposals = {} if greedy else {place: Proposal(law) for place, law in laws.items()}
-        told = {"codes": codes, "redrawn": len(laws)}
         shares = [None, *(float(laws[place][code]) if place in laws else None for place, code in enumerate(codes))]
-        return Draft(tree, proposals, shares, 0, notes=(Note("window", told),) if context.story else ())
+        notes = context.told(lambda: [Note("window", {"codes": codes, "redrawn": len(laws)})])
+        return Draft(tree, proposals, shares, 0, notes=notes)

@@ -52,7 +52,7 @@ def test_prompt_lookup_says_where_it_copied_from() -> None:
     ids = [1, 2, 3, 4, 5, 6, 9, 1, 2]
     drafter = PromptCopy(3, 1, 3, latest=False, partial=False)
     drafter.begin(context(ids), None)
-    tokens, note = drafter.continuation(context(ids))
+    tokens, (note,) = drafter.continuation(context(ids))
     assert list(tokens) == [3, 4, 5]
     assert dict(note.data) == {"suffix_start": 7, "suffix_length": 2, "source": 2, "length": 3}
 

@@ -53,8 +53,8 @@ def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, nod
 class Quoting:
     """Always names the same continuation."""
 
-    def continuation(self, context: Context) -> tuple[list[int], Note]:
-        return [4, 5, 6], Note("copy", {})
+    def continuation(self, context: Context) -> tuple[list[int], tuple[Note, ...]]:
+        return [4, 5, 6], (Note("copy", {}),)
 
 
 @pytest.mark.parametrize(("room", "tokens"), [(100, (1, 4, 5, 6)), (3, (1, 4, 5)), (1, (1,))])

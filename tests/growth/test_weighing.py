@@ -89,7 +89,7 @@ def test_a_long_run_of_failures_leaves_a_bar_that_can_be_drawn() -> None:
 def test_the_score_that_is_told_is_the_one_that_was_weighed(room: int, half: str, score: float) -> None:
     """Near the end only a part of a guess has room, and what was left out is not held against the network."""
     guessed = SimpleNamespace(tokens=[1, 2, 3, 4, 5, 6], parents=[0, 1, 2, 3, 4, 5], share=lambda node: 1.0)
-    memory: Any = SimpleNamespace(guess=lambda context: (guessed, Note("suffix", {"score": 6.0})))
+    memory: Any = SimpleNamespace(guess=lambda context: (guessed, (Note("suffix", {"score": 6.0}),)))
     nobody: Any = None
     network: Any = SimpleNamespace(grow=lambda drafter, context: guess([], [], []))
     context = Context([9], 1, 0, Warp(), Noise(0), torch.device("cpu"), room)
