@@ -8,7 +8,9 @@ node is judged like a leaf. The root's weight stays 1.
 
 Invariant, by induction from the leaves: a node entered with weight w is accepted (itself or a descendant) with
 probability w over the draws below it, and what then follows it has the target's law. So the rule is exact for children
-really drawn without replacement and kept in draw order. A node without a stored law has children chosen
+really drawn without replacement and kept in draw order. On a chain it never accepts fewer tokens on average than the rule
+from the root downwards. On a tree it mostly accepts more, but not always: a leaf that was drawn before a sibling with
+children is asked first, and what it wins those children lose. A node without a stored law has children chosen
 deterministically; each then counts as a point mass, and the rule accepts as often as the one from the root downwards.
 """
 
@@ -80,7 +82,7 @@ class _Walk:
             visited=(*(node for node in self.entered if node != end.node), end.node),
             thresholds={visit.node: visit.weight for visit in self.judged if visit.node},
             draws=self.draws,
-            notes=(self._note(path),) if self.context.story and len(shape) > 1 else (),
+            notes=self.context.told(lambda: [self._note(path)] if len(shape) > 1 else []),
         )
 
     def _walk(self, debts: Debts) -> _Visit:

@@ -43,7 +43,8 @@ class Parameters:
     differs=(
         "Here τ is 1.89 at temperature 0 and 1.81 at 1 on twelve prompts, with sampled trees of EAGLE-3's drafter, but the time "
         "0.7 to 0.8×: five drafter forwards and a wide tree for a head with minutes of training. On the very same drawn trees it "
-        "accepts more than the rule from the root: 2 % at two levels, 10 % along chains of six, 4 % on bushy trees."
+        "accepts more than the rule from the root: 2 % at two levels, 10 % along chains of six, 4 % on bushy trees. Along a "
+        "chain it is never less on average; on a tree it can be, where a later sibling goes on and an earlier one does not."
     ),
     paper=Paper("Traversal Verification for Speculative Tree Decoding", "Weng et al.", 2025, "2505.12398", "NeurIPS"),
     look_at="At T = 1: the weights fill from the leaves, and rescued nodes stand below ones the usual rule would have refused.",

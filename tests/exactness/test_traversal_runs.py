@@ -6,14 +6,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.exactness.test_laws import judged, total_variation
 from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, tokens, until_full
 from tests.exactness.test_text_methods import _Audit as Audit
+from tests.exactness.worlds import World
 from tests.feature_worlds import tiny_net
 from tests.tiny import decode, parts_for, perturbed, tiny_target
 from torch import dtype, float32, float64
 
+from specviz.acceptance.traversal import Traversal
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
+from specviz.engine.tree import chain, shape_from_counts
 from specviz.errors import BadInput
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
@@ -149,3 +153,18 @@ def test_the_same_seed_gives_the_same_text_and_another_one_another() -> None:
 def test_combinations_that_make_no_sense_are_refused(values: dict[str, object], words: str) -> None:
     with pytest.raises(BadInput, match=words):
         composed(values, tiny_target(), WARM)
+
+
+# Growth, rule and noise together, in a world of a few tokens.
+
+
+def test_many_judged_trees_keep_the_law_of_three_tokens() -> None:
+    world = World(4, 9, Warp(0.9), sparse=True)
+    binary = shape_from_counts([[2], [2, 2]])
+    assert total_variation(judged(world, binary, Traversal(), 500, 8), world.law()) < 0.08
+    assert total_variation(judged(world, chain(2), Traversal(), 500, 8), world.law()) < 0.08
+
+
+def test_a_nucleus_may_leave_the_drafter_tokens_the_target_rules_out() -> None:
+    world = World(4, 10, Warp(1.3, 3, 0.9))
+    assert total_variation(judged(world, shape_from_counts([[2], [1, 2]]), Traversal(), 500, 8), world.law()) < 0.08
