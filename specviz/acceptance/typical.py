@@ -3,7 +3,8 @@
 Medusa (Cai et al., arXiv 2401.10774): token x is kept where p(x) > min(epsilon, delta * exp(-H(p))), H being the entropy
 of the warped law p in nats. Of all paths whose every token is kept the longest is taken, and of equally long ones the
 one with the largest product of p. The law of the text changes: which of several likely tokens is written is decided by
-the drafter. With epsilon 1 and delta without bound nothing is ever kept, and the run is the autoregressive one.
+the drafter. With epsilon 1 and delta without bound nothing is ever kept, and the run is the autoregressive one (with
+``greedy_root`` that at temperature 0, whatever the temperature).
 """
 
 from __future__ import annotations
@@ -30,10 +31,14 @@ class Typical:
     it carries the very token that the exact rule of matching would have taken there, and *relaxed* where it would have
     taken another. A node that was good enough but whose path lost against a longer or likelier one is *rejected*; below
     a node that was not good enough nobody looks.
+
+    The token after the path is a sample from the target's distribution or, with ``greedy_root``, its most likely one, as
+    published ("greedy decoding for the first token", section 2.3.1).
     """
 
     epsilon: float = 0.09
     delta: float = 0.3
+    greedy_root: bool = False
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         if context.warp.greedy:
@@ -44,19 +49,20 @@ class Typical:
         path = shape.path(found.best())[1:]
         end = path[-1] if path else 0
         choices = Choices(target.logits, draft.tree, context)
-        chosen = {node: choices.at(shape.parents[node]) for node in path}
         known = list(statuses(shape, path, list(found.thresholds)))
-        for node, token in chosen.items():
-            known[node] = ACCEPTED if draft.tree.host_tokens[node] == token else RELAXED
+        with context.aside:  # the rule itself does not ask what the target would have taken
+            for node in path:
+                same = draft.tree.host_tokens[node] == choices.at(shape.parents[node])
+                known[node] = ACCEPTED if same else RELAXED
         return Verdict(
             rule="typical",
             path=path,
-            bonus=choices.at(end),
+            bonus=int(target.logits[end].argmax()) if self.greedy_root else choices.at(end),
             source="target",
             statuses=tuple(known),
             visited=(*(node for node in found.asked if node != end), end),
             thresholds=found.thresholds,
-            notes=(Note("typical", {"positions": found.shown}),) if context.story and found.shown else (),
+            notes=context.told(lambda: [Note("typical", {"positions": found.shown})] if found.shown else []),
         )
 
 
@@ -111,6 +117,11 @@ class _Search:
             p = math.exp(one)
             if p > threshold:
                 self.kept[child] = self.kept[node] + one
-            if self.context.story:
-                token = self.draft.tree.host_tokens[child]
-                self.shown.append({"node": child, "token": token, "p": p, "threshold": threshold, "entropy": entropy})
+        if self.context.story:
+            with self.context.aside:
+                self._show(node, threshold, entropy, log_p)
+
+    def _show(self, node: int, threshold: float, entropy: float, log_p: list[float]) -> None:
+        for child, one in zip(self.draft.tree.shape.children[node], log_p, strict=False):
+            token, p = self.draft.tree.host_tokens[child], math.exp(one)
+            self.shown.append({"node": child, "token": token, "p": p, "threshold": threshold, "entropy": entropy})

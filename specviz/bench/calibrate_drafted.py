@@ -1,5 +1,5 @@
-"""What trained drafters need measured: which nodes of EAGLE's fixed tree are accepted how often, and how much probability
-a beam holds level by level, for the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
+"""What trained drafters need measured: which nodes of EAGLE's fixed tree and of Medusa's are accepted how often, and how
+much probability a beam holds level by level, for the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import numpy
 
 from specviz.bench import calibrate_depth, chain
 from specviz.bench.prompts import CALIBRATION
+from specviz.errors import BadInput
 from specviz.growth.calibrated import from_counts
 from specviz.growth.depth import CalibratedDepth
 from specviz.methods.parts import TREES
+from specviz.models.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Request
 from specviz.run import prepare
 from specviz.trace.schema import Step
+from specviz.training import make_medusa
 
 BEARABLE = 0.005
 """The share of emitted tokens that a threshold may cost. Nodes not drafted deeper are spent elsewhere, so it costs less."""
@@ -125,6 +128,13 @@ def _decoded(method: str, parameters: dict[str, Any], target: str, tokens: int) 
         yield list(ready.decoding(ready.compose(), 0, "tree", threading.Event()).steps())
 
 
+def medusa(target: str, report: Callable[[str], None] = print) -> Path:
+    """The rank paths of Medusa's tree, from answers that its heads did not learn from."""
+    if target != DEFAULT_TEXT_TARGET:
+        raise BadInput(f"The heads that ship, and the tree fitted to them, are for {DEFAULT_TEXT_TARGET}.")
+    return make_medusa.refit(report)
+
+
 RUNS: dict[str, Callable[..., Path]] = {
-    "eagle": eagle, "ddd": ddd, "polybasic": chain.calibrate, **calibrate_depth.RUNS
+    "eagle": eagle, "ddd": ddd, "medusa": medusa, "polybasic": chain.calibrate, **calibrate_depth.RUNS
 }  # fmt: skip

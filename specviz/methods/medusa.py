@@ -35,8 +35,13 @@ class Parameters:
     rule: str = choice(
         "typical",
         ("typical", "match"),
-        "Typical acceptance (relaxed above temperature 0; as published, but that a step's last token is drawn and not the "
-        "likeliest), or sample-and-match, which is exact.",
+        "Typical acceptance (relaxed above temperature 0), or sample-and-match, which is exact.",
+    )
+    root: str = choice(
+        "sampled",
+        ("sampled", "greedy"),
+        "With typical acceptance, the token after the accepted ones: a sample at the run's temperature, or the target's most "
+        "likely one. Greedy is as published, but writes nearly greedy text at every temperature.",
     )
     epsilon: float = number(0.09, 0.01, 1.0, "ε: above this probability a token always stays.", step=0.01)
     delta: float = number(
@@ -51,12 +56,12 @@ class Parameters:
     modality=("text",),
     exactness="relaxed",
     token_exact=False,
-    token_exact_with=("rule", "match"),
     family="heads",
     claim="2.2 to 3.6× on Vicuna.",
     differs=(
         "Here τ is 1.33 at temperature 0 and 1.57 at 1 on twelve prompts, where typical acceptance keeps more than the target's "
-        "law would; the heads had minutes of training on a thousand dialogues."
+        "law would; the heads had minutes of training on a thousand dialogues. The published root, the first token of a step, is "
+        "greedy at every temperature; here it is sampled unless asked for, so that the temperature keeps its meaning."
     ),
     paper=Paper(
         "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
@@ -69,8 +74,9 @@ class Parameters:
     parameters=Parameters,
     weights=("medusa",),
     bound=(
-        "Exact at temperature 0 and with the rule match. Above it a drafted token stays where p > min(ε, δ·exp(-H)): every "
-        "drafted token kept is at least that likely to the target, but which of several likely ones it is, the heads decide."
+        "Exact at temperature 0 and with the rule match. Above it a drafted token stays where p > min(ε, δ·exp(-H)): no drafted "
+        "token is less likely to the target, but which of several likely ones is written, the heads decide. The token after "
+        "them is sampled from the target's distribution, or with the root greedy its most likely one."
     ),
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:
@@ -82,7 +88,9 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.growth.product import Product
 
     network = parts.heads("medusa")
-    acceptance = Match() if parameters.rule == "match" else Typical(parameters.epsilon, parameters.delta)
+    acceptance = Match() if parameters.rule == "match" else Typical(
+        parameters.epsilon, parameters.delta, parameters.root == "greedy"
+    )
     controller = Steady(ParallelDrafter(network), Product(_paths(parameters, parts)))
     return Composition(controller, acceptance, (network.config.tap,), "medusa", _told(parameters, parts))
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 import torch
 
-from specviz.drafters.parallel_net import ParallelConfig, ParallelNet, save
+from specviz.drafters.parallel_net import ParallelConfig, ParallelNet, load, save
 from specviz.engine.tree import shape_from_counts
+from specviz.growth.calibrated import CalibratedTree
 from specviz.growth.product import paths_of
 from specviz.methods.medusa import PUBLISHED
 from specviz.methods.parts import TREES
@@ -20,14 +22,14 @@ from specviz.training.commit import commit
 from specviz.training.feature_training import Bench, Settings, learned, places_in, train, use_average
 from specviz.training.foresight import greedy_only
 from specviz.training.optimizer import Optimizer
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import WEIGHTS, Job, recipes
+from specviz.training.trainer import cores
 
 HEADS = 4
 PEAK = 0.003
 # The heads are so quick to train that having the target read new dialogues would take most of the time: with so many
 # read already, by this recipe or another one, no more are.
 ENOUGH = 800
-CALIBRATED_DIALOGUES = 300
 FITTED_DIALOGUES = 400
 
 
@@ -69,19 +71,8 @@ def _measure(net: ParallelNet, stuff: feature_job.Stuff, numbers: Sequence[int])
 def finish(
     job: Job, stuff: feature_job.Stuff, net: ParallelNet, settings: Settings, progress: trainer.Progress
 ) -> None:
-    """Fit the tree on answers that were learned from, measure on others, and write both files."""
-    known = [number for number in greedy_only(stuff.store, stuff.training) if stuff.store.known(number)]
-    name = stuff.material.target.name
-    learnt = medusa.ranks(net, stuff.store, known[:CALIBRATED_DIALOGUES])
-    tree = medusa.calibrated(
-        learnt, f"{len(known[:CALIBRATED_DIALOGUES])} greedy answers of {name}, {len(learnt)} places"
-    )
-    chosen = greedy_only(stuff.store, stuff.held_out)[: feature_job.MEASURED_DIALOGUES]
-    feature_job.read_all(stuff.store, chosen, settings.workers)
-    with torch.inference_mode():
-        held = medusa.ranks(net, stuff.store, chosen)
-    found = medusa.foresight(held, paths_of(shape_from_counts(PUBLISHED)))
-    found |= {f"tau_{size}": medusa.tau(held, tree.paths[:size]) for size in (8, 16, 32)}
+    """Fit the tree, measure, and write both files."""
+    tree, found = fitted(stuff, net, settings.workers)
     print("held-out:", "  ".join(f"{key} {value:.4f}" for key, value in found.items()), flush=True)
     TREES.mkdir(parents=True, exist_ok=True)
     tree.save(TREES / f"{job.recipe.name}.json")
@@ -92,6 +83,35 @@ def finish(
         f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): " + "; ".join(f"{k}: {v}" for k, v in card.items()),
         flush=True,
     )
+
+
+def fitted(stuff: feature_job.Stuff, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:
+    """The tree, and how well the heads foresee the target with it and with the published one.
+
+    Both come from greedy answers that were kept out of training, and not from the same ones: on what they learned from the
+    heads are right far more often than anywhere else, so a tree fitted there believes in long paths, and is made too large.
+    """
+    greedy = greedy_only(stuff.store, stuff.held_out)
+    cut = min(feature_job.MEASURED_DIALOGUES, len(greedy) // 2)
+    measured, chosen = greedy[:cut], greedy[cut:]
+    feature_job.read_all(stuff.store, greedy, workers)
+    places, held = medusa.ranks(net, stuff.store, chosen), medusa.ranks(net, stuff.store, measured)
+    name = stuff.material.target.name
+    tree = medusa.calibrated(places, f"{len(chosen)} held-out greedy answers of {name}, {len(places)} places")
+    found = medusa.foresight(held, paths_of(shape_from_counts(PUBLISHED)))
+    return tree, found | {f"tau_{size}": medusa.tau(held, tree.paths[:size]) for size in (8, 16, 32)}
+
+
+def refit(report: Callable[[str], None] = print) -> Path:
+    """Fit the tree to the heads that ship, which stay as they are; the path of its file."""
+    stuff = feature_job.gather(Job(recipes()["medusa"], "auto", 0.0, False))
+    head = stuff.material.target.model.get_output_embeddings().weight.detach().float()
+    net = load(WEIGHTS / "medusa.safetensors", head, torch.float32, stuff.device)
+    tree, found = fitted(stuff, net, cores())
+    report("held-out: " + "  ".join(f"{key} {value:.4f}" for key, value in found.items()))
+    path = TREES / "medusa.json"
+    tree.save(path)
+    return path
 
 
 def card_of(

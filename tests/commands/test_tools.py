@@ -78,5 +78,7 @@ def test_calibrating_a_chain_hands_over_the_model_in_the_middle(
     assert main(["calibrate", "polybasic", "--target", "T"]) == 0
     assert asked == [("T", {"draft": "D"}), ("T", {})]
     assert capsys.readouterr().out == "trees/polybasic.json\n" * 2
+    assert main(["calibrate", "medusa", "--target", "T"]) == 2
+    assert "smollm2-135m-instruct" in capsys.readouterr().err
     assert main(["calibrate", "stand", "--draft", "D"]) == 2
     assert "leave --draft out" in capsys.readouterr().err

@@ -149,7 +149,8 @@ RUNS = 4
 def ready(toy: Toy, seed: int, **values: Any) -> Prepared:
     """A user with a fresh memory who asks for one seed."""
     target, memory, method = toy.target(), Memory(), toy.method
-    parts = Parts(target, WARM, "prompt", memory.recall, lambda: CostCurve((1, 9), (1.0, 2.0)), lambda: None)  # type: ignore[arg-type]
+    nobody: Any = None
+    parts = Parts(target, WARM, "prompt", memory.recall, lambda: CostCurve((1, 9), (1.0, 2.0)), nobody)
     request = Request(method.name, "prompt", max_new_tokens=toy.budget, temperature=1.0, seed=seed)
     loaded = SimpleNamespace(name="places", warnings=())
     given = build(method.parameters, {"nodes": 1, **values} if method.name == "stand" else values, method.name)

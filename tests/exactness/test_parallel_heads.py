@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, _Audit, compose, one_by_one, tokens
-from tests.tiny import Decoded, decode, tiny_llama, tiny_target
+from tests.tiny import Decoded, decode, parts_for, tiny_llama, tiny_target
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.typical import Typical
@@ -19,6 +20,7 @@ from specviz.engine.sampling import Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.growth.product import Product, paths_of
 from specviz.methods.medusa import PUBLISHED
+from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import RELAXED
 
@@ -65,6 +67,35 @@ def test_at_temperature_zero_the_typical_rule_is_exact() -> None:
 def test_at_its_strict_end_the_typical_rule_writes_the_autoregressive_text(warped: str) -> None:
     found = run(Typical(1.0, math.inf), WARPS[warped])
     assert found.ids == one_by_one("eager", torch.float64, WARPS[warped])
+
+
+def test_the_published_root_is_the_targets_most_likely_token_at_every_temperature() -> None:
+    found, model = run(Typical(greedy_root=True), WARM, budget=60), tiny_llama()
+    text, roots = [*PROMPT], 0
+    for step in found.steps:
+        text += step.emitted[: len(step.path)]
+        if step.bonus is not None and len(step.emitted) > len(step.path):
+            assert step.bonus.token == int(model(torch.tensor([text])).logits[0, -1].argmax())
+            roots += 1
+        text += step.emitted[len(step.path) :]
+    assert roots > 10
+    assert found.ids != run(Typical(), WARM, budget=60).ids
+
+
+def test_with_the_published_root_the_strict_end_is_the_greedy_text() -> None:
+    """Which is why it is not the default: nothing but roots is written there, and the temperature changes none of them."""
+    found = run(Typical(1.0, math.inf, greedy_root=True), WARM, budget=60)
+    assert found.ids == one_by_one("eager", torch.float64, GREEDY)[:60]
+
+
+@pytest.mark.parametrize(("root", "greedy"), [("sampled", False), ("greedy", True)])
+def test_the_root_is_the_users_choice_and_sampled_by_default(root: str, greedy: bool) -> None:
+    method, target = get("medusa"), tiny_target()
+    network = ParallelNet(ParallelConfig(32, 4, TAP), target.model.get_output_embeddings().weight.detach())
+    parts = replace(parts_for(target, WARM), heads=lambda kind: network, own_heads=False)
+    values = method.parameters(root=root)
+    assert method.compose(values, parts).acceptance == Typical(greedy_root=greedy)
+    assert method.parameters().root == "sampled"
 
 
 def test_relaxing_accepts_more_and_changes_the_text() -> None:

@@ -16,12 +16,13 @@ from tests.training.tiny_training import MARKERS, dialogues
 from specviz.drafters.parallel_net import ParallelConfig, ParallelNet
 from specviz.growth.calibrated import CalibratedTree
 from specviz.drafters.weights import read_weights
+from specviz.methods.parts import TREES
 from specviz.training import data, make_medusa, medusa
 from specviz.training.feature_job import Stuff
 from specviz.training.feature_training import Bench, Settings, learned, places_in, update, use_average
 from specviz.training.features import FeatureStore
 from specviz.training.optimizer import Optimizer
-from specviz.training.registry import Job, recipes
+from specviz.training.registry import WEIGHTS, Job, recipes
 from specviz.training.trainer import Progress
 
 HEADS = 3
@@ -177,5 +178,36 @@ def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
     make_medusa.finish(Job(recipes()["medusa"], "cpu", 1.0, False), stuff, net, settings, Progress(3, 60.0, 99))
     card = read_weights(tmp_path / "medusa.safetensors")[1]
     assert f"{len(read)} dialogues read" in card["data"] and "tau_8" in json.loads(card["metrics"])
-    greedy = sum(made.temperature[number] == 0 for number in read)
-    assert CalibratedTree.load(tmp_path / "trees" / "medusa.json").source.startswith(f"{greedy} greedy answers of tiny")
+    greedy = [number for number in held_out if made.temperature[number] == 0]
+    source = CalibratedTree.load(tmp_path / "trees" / "medusa.json").source
+    assert source.startswith(f"{len(greedy) - len(greedy) // 2} held-out greedy answers of tiny")
+
+
+def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that_nobody_learned_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept, made = store(), dialogues()
+    model = tiny_llama(dtype=torch.float32)
+    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
+    material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
+    training, held_out = data.split(made)
+    stuff = Stuff(material, Path(__file__), kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
+    medusa.start(net := network(), kept, training[:12])
+    asked: list[list[int]] = []
+    plain = medusa.ranks
+    monkeypatch.setattr(medusa, "ranks", lambda net, store, numbers: asked.append(list(numbers)) or plain(net, store, numbers))
+    tree, found = make_medusa.fitted(stuff, net, 1)
+    assert sorted(sum(asked, [])) == [number for number in held_out if made.temperature[number] == 0]
+    assert len(asked) == 2 and all(asked)
+    for numbers, expected in zip(asked, (1 + sum(tree.chance[:8]), found["tau_8"]), strict=True):
+        assert medusa.tau(plain(net, kept, numbers), tree.paths[:8]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_tree_that_ships_expects_what_the_heads_do_on_answers_it_has_not_seen() -> None:
+    """As far as its own card says: both are means over thousands of places."""
+    tree = CalibratedTree.load(TREES / "medusa.json")
+    measured = json.loads(read_weights(WEIGHTS / "medusa.safetensors")[1]["metrics"])
+    assert "held-out" in tree.source
+    assert tree.chance[0] == pytest.approx(measured["first1"], abs=0.02)
+    for size in (8, 16, 32):
+        assert 1 + sum(tree.chance[:size]) == pytest.approx(measured[f"tau_{size}"], abs=0.05)
