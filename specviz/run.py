@@ -11,6 +11,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +23,7 @@ import specviz
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import written
+from specviz.engine.stop import Stop, why
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.parameters import build
@@ -72,30 +74,37 @@ def stream(
     """One Run, then Steps as they happen, then an End; with a baseline a second End that carries it.
 
     A request that cannot be run raises a SpecvizError before the Run. What goes wrong later ends the run: see ``End.reason``.
+    A time limit (see :class:`Stop`) holds for all that is computed for the request once its model is loaded.
     """
-    with ThreadLimit() as limit:
-        yield from _decoded(request, memory, cancel or threading.Event(), progress, limit)
+    with ThreadLimit() as threads:
+        yield from _decoded(request, memory, cancel or threading.Event(), progress, threads)
 
 
 def _decoded(
-    request: Request, memory: Memory | None, cancel: threading.Event, progress: Progress | None, limit: ThreadLimit
+    request: Request, memory: Memory | None, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
 ) -> Iterator[Event]:
     prepared = prepare(request, memory, progress)
+    if isinstance(cancel, Stop):
+        cancel.begin()
     composition = prepared.compose()
-    _earlier_trajectories(prepared, cancel)
-    yield run_record(prepared, composition)
+    missing = _earlier_trajectories(prepared, cancel)
+    record = run_record(prepared, composition)
+    yield replace(record, warnings=(*record.warnings, missing)) if missing else record
     decoding = prepared.decoding(composition, request.seed, request.record, cancel)
     steps: list[Step] = []
     for step in _told(prepared, decoding):
         steps.append(step)
         yield step
     end = end_record(prepared, decoding, steps)
-    yield replace(end, message=end.message or limit.sentence)
+    yield replace(end, message=end.message or threads.sentence)
     if request.baseline and end.reason in {"eos", "budget", "context"}:
-        found = _baseline(prepared, list(end.output_ids), cancel)
+        found = _baseline(prepared, list(end.output_ids), cancel) if _spare(cancel, end.prefill_ns / 1e9) else None
         if found is not None:
             metrics = summarise(steps, end.reason, end.prefill_ns, found)
-            yield replace(end, baseline=found, metrics=metrics, message=end.message or limit.sentence)
+            yield replace(end, baseline=found, metrics=metrics, message=end.message or threads.sentence)
+        elif limit := why(cancel):
+            left_out = f"{limit} That was too short to time the baseline as well."
+            yield replace(end, message=" ".join(part for part in (end.message, left_out) if part))
 
 
 def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:
@@ -114,13 +123,32 @@ def run(*, memory: Memory | None = None, progress: Progress | None = None, **fie
     return Trace(record, tuple(steps), end)
 
 
-def _earlier_trajectories(prepared: Prepared, cancel: threading.Event) -> None:
+def _earlier_trajectories(prepared: Prepared, cancel: threading.Event) -> str:
     """Decode other trajectories of the prompt first, for methods that learn from them. No run has their noise, whatever its
-    seed: a run must neither be judged by numbers that its drafter has seen, nor find its own text learned by heart."""
-    for number in range(1, getattr(prepared.parameters, "earlier_trajectories", 0) + 1):
+    seed: a run must neither be judged by numbers that its drafter has seen, nor find its own text learned by heart.
+
+    They may take half of a time limit, so that it leaves something to see. Answers with a warning when that cut them short.
+    """
+    wanted = getattr(prepared.parameters, "earlier_trajectories", 0)
+    for number in range(1, wanted + 1):
         decoding = prepared.decoding(prepared.compose(), prepared.request.seed, "off", cancel, number)
-        for _ in decoding.steps():
-            pass
+        with closing(decoding.steps()) as steps:
+            cut = any(_halfway(cancel) for _ in steps)
+        if cut or _halfway(cancel):
+            whole = number - cut
+            stopped = cancel.is_set() and not why(cancel)
+            return "" if stopped or whole == wanted else f"{whole} of {wanted} earlier trajectories fitted into half the time."
+    return ""
+
+
+def _spare(cancel: threading.Event, seconds: float) -> bool:
+    """Whether there is time for something that took this long before."""
+    return cancel.spare(seconds) if isinstance(cancel, Stop) else not cancel.is_set()
+
+
+def _halfway(cancel: threading.Event) -> bool:
+    """Whether what comes before the run itself has to end."""
+    return cancel.halfway() if isinstance(cancel, Stop) else cancel.is_set()
 
 
 def _told(prepared: Prepared, decoding: Decoding) -> Iterator[Step]:
@@ -167,7 +195,7 @@ def _baseline(prepared: Prepared, output: list[int], cancel: threading.Event) ->
     decoding = prepared.decoding(prepared.compose("autoregressive"), prepared.request.seed, "off", cancel)
     taken = tuple(step.time.total for step in decoding.steps())
     ids = decoding.outcome.output_ids
-    if decoding.outcome.reason in {"cancelled", *FAULTS}:
+    if decoding.outcome.reason in {"cancelled", "time_limit", *FAULTS}:
         return None
     place = next((at for at, (ours, alone) in enumerate(zip(output, ids, strict=False)) if ours != alone), None)
     if place is None and len(output) != len(ids):

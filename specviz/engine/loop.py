@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -15,6 +15,7 @@ from specviz.engine.clock import Aside, Stopwatch
 from specviz.engine.interfaces import Composition, Context, Draft, Round, Session, Target, TargetPass, Verdict
 from specviz.engine.recorder import Pending, Recorder
 from specviz.engine.sampling import Noise, Warp
+from specviz.engine.stop import why
 from specviz.errors import ContextFull, OutOfMemory, SpecvizError
 from specviz.trace.schema import Step
 
@@ -75,7 +76,7 @@ class Decoding:
         self._aside = Aside(self.target.device)
         self._waiting: Pending | None = None
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Generator[Step, None, None]:
         """Decode, yielding each step as it is recorded. Whatever goes wrong ends the run and is told in ``outcome``."""
         session: Session | None = None
         try:
@@ -168,7 +169,10 @@ class Decoding:
                 yield ready
             self._round += 1
         last = self._finish()
-        self.outcome.reason = stop or "cancelled"
+        limit = why(self.cancel)
+        self.outcome.reason = stop or ("time_limit" if limit else "cancelled")
+        if stop is None:
+            self.outcome.message = limit
         if last is not None:
             yield last
 

@@ -24,7 +24,7 @@ STATUSES = (ROOT, ACCEPTED, RELAXED, REJECTED, SKIPPED, PRUNED, RESAMPLED)
 
 RULES = ("none", "greedy", "match", "ratio", "without_replacement", "traversal", "typical", "relaxed", "local")
 CUTS = ("eos", "budget", "context")
-REASONS = ("eos", "budget", "context", "cancelled", "error", "out_of_memory")
+REASONS = ("eos", "budget", "context", "cancelled", "time_limit", "error", "out_of_memory")
 EXACTNESS = ("exact", "relaxed")
 MODALITIES = ("text", "vision_language", "image")
 PHASES = ("draft", "verify", "judge", "commit", "host")

@@ -12,6 +12,7 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, get
 from specviz.ui import asking, controls
 from specviz.ui.asking import Asked
+from specviz.ui.presence import Caller
 from specviz.ui.shared import Shared
 
 
@@ -48,7 +49,7 @@ def register(shared: Shared) -> None:
             asked = _asked(shared, (method, target, draft, prompt), basics, common, parameters)
         except SpecvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
-        yield from streamed(shared, request.session_hash, asked)
+        yield from streamed(shared, shared.presence.caller(request), asked)
 
     gr.api(run, api_name="run", concurrency_limit=None)
     gr.api(methods, api_name="methods", concurrency_limit=None)
@@ -67,11 +68,13 @@ def _asked(
     return Asked(method, target or shared.settings.target, draft, prompt, *forms)
 
 
-def streamed(shared: Shared, session: str | None, asked: Asked) -> Iterator[str]:
+def streamed(shared: Shared, caller: Caller, asked: Asked) -> Iterator[str]:
     """The trace file as it grows. Raises gr.Error with the sentence a user can act on."""
     seen = 0
     try:
-        for frame in shared.live.run(shared.visits.of(session), asking.request(asked, shared.settings)):
+        wanted = asking.request(asked, shared.settings)
+        visit = shared.visits.enter(caller.session, caller.address)
+        for frame in shared.live.run(visit, wanted, caller.reader()):
             if frame.failure:
                 raise gr.Error(frame.failure, print_exception=False)
             if frame.lines > seen:

@@ -10,7 +10,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.errors import SpecvizError
-from specviz.ui import choice, comparing, panels, tail, theme
+from specviz.ui import choice, comparing, panels, tail, text_run, theme
 from specviz.ui.asking import Asked
 from specviz.ui.comparing import Change
 from specviz.ui.gathered import gathered
@@ -140,11 +140,11 @@ def wire(tab: CompareTab, here: gr.Tab, asked: list[Any]) -> None:
         one: str | None, two: str | None, runs: Runs, other: str, request: gr.Request, *controls: Any
     ) -> Iterator[dict[Any, Any]]:
         before, mine = (one or "", two or ""), list(runs)
-        with closing(comparing.live(shared, request.session_hash, Asked(*controls), other, before)) as changes:
+        with closing(comparing.live(shared, shared.presence.caller(request), Asked(*controls), other, before)) as changes:
             yield from gathered(tab.updates(change, mine) for change in changes)
 
     def halt(request: gr.Request) -> None:
-        shared.visits.of(request.session_hash).stop()
+        text_run.stop(shared, request.session_hash)
 
     for event in (here.select, tab.one.input, tab.two.input):
         event(pair, [tab.one, tab.two, tab.runs], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)

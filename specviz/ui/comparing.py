@@ -14,7 +14,7 @@ from specviz.trace.schema import Run, Trace
 from specviz.ui import asking, controls
 from specviz.ui.asking import Asked
 from specviz.ui.gallery import Gallery
-from specviz.ui.session import Visit
+from specviz.ui.presence import Caller
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
 from specviz.figures.theme import markup
@@ -42,25 +42,25 @@ def both(shared: Shared, left: str, right: str) -> Change:
 
 
 def live(
-    shared: Shared, session: str | None, asked: Asked, other: str, before: tuple[str, str]
+    shared: Shared, caller: Caller, asked: Asked, other: str, before: tuple[str, str]
 ) -> Generator[Change, None, None]:
     """Run one method and then the other on the same prompt and seed. The other runs with its defaults."""
     try:
         second = replace(asked, method=other, own=controls.method_answer(other))
         requests = [asking.request(one, shared.settings) for one in (asked, second)]
         yield Change(running=True, banner="", left="", right="")
-        yield from _one_after_the_other(shared, shared.visits.of(session), requests, before)
+        yield from _one_after_the_other(shared, caller, requests, before)
     except SpecvizError as error:
         yield Change(banner=str(error))
     yield Change(running=False)
 
 
 def _one_after_the_other(
-    shared: Shared, visit: Visit, requests: list[Request], before: tuple[str, str]
+    shared: Shared, caller: Caller, requests: list[Request], before: tuple[str, str]
 ) -> Generator[Change, None, None]:
-    names = list(before)
+    visit, names = shared.visits.enter(caller.session, caller.address), list(before)
     for side, request in enumerate(requests):
-        with closing(shared.live.run(visit, request)) as frames:
+        with closing(shared.live.run(visit, request, caller.reader())) as frames:
             for frame in frames:
                 if not visit.current(frame.cancel):
                     return

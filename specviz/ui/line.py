@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
+import time
+from collections import deque
+from collections.abc import Callable
 
 from specviz.errors import SpecvizError
+
+RECENT = 9
+"""Runs whose durations say how long the next ones take."""
 
 
 class LineFull(SpecvizError):
@@ -16,15 +23,25 @@ class Ticket:
 
     def __init__(self, line: Line) -> None:
         self._line = line
+        self.started: float | None = None
 
     @property
     def ahead(self) -> int:
         """Runs that come before this one; 0 means it is this one's turn."""
         return self._line.position(self)
 
+    @property
+    def seconds(self) -> float | None:
+        """About how long it takes until it is this one's turn, by how long recent runs took; None before the first."""
+        return self._line.expected(self)
+
     def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for something to move. True when it is this ticket's turn."""
+        """Wait up to ``seconds`` for this ticket's turn. True when it has come."""
         return self._line.wait(self, seconds)
+
+    def start(self) -> None:
+        """The run begins now, which is what its duration counts from."""
+        self.started = self._line.clock()
 
     def leave(self) -> None:
         """Give the place to the next one."""
@@ -34,9 +51,11 @@ class Ticket:
 class Line:
     """First come, first served."""
 
-    def __init__(self, waiting: int) -> None:
+    def __init__(self, waiting: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.waiting = waiting
+        self.clock = clock
         self._tickets: list[Ticket] = []
+        self._recent: deque[float] = deque(maxlen=RECENT)
         self._moved = threading.Condition()
 
     def join(self) -> Ticket:
@@ -51,9 +70,22 @@ class Line:
             self._tickets.append(ticket)
             return ticket
 
+    @property
+    def behind(self) -> int:
+        """Runs that wait behind the one whose turn it is."""
+        return max(0, len(self._tickets) - 1)
+
     def position(self, ticket: Ticket) -> int:
         with self._moved:
             return self._tickets.index(ticket)
+
+    def expected(self, ticket: Ticket) -> float | None:
+        with self._moved:
+            ahead = self._tickets[: self._tickets.index(ticket)]
+            if not ahead or not self._recent:
+                return None if ahead else 0.0
+            usual, now = statistics.median(self._recent), self.clock()
+            return sum(usual if one.started is None else max(0.0, usual - (now - one.started)) for one in ahead)
 
     def wait(self, ticket: Ticket, seconds: float) -> bool:
         with self._moved:
@@ -64,4 +96,6 @@ class Line:
         with self._moved:
             if ticket in self._tickets:
                 self._tickets.remove(ticket)
+                if ticket.started is not None:
+                    self._recent.append(self.clock() - ticket.started)
                 self._moved.notify_all()

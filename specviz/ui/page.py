@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from specviz.ui import (
     about_tab,
@@ -19,7 +20,14 @@ from specviz.ui import (
     traces_tab,
     vision_tab,
 )
+from specviz.ui.presence import Watch
 from specviz.ui.shared import Shared
+
+SESSIONS = 256
+"""Sessions whose state is kept; open pages are not among those forgotten first."""
+
+OTHER_THREADS = 40
+"""Threads for everything but runs: each run holds one, while it waits too."""
 
 QUEUE = 64
 """Events of all kinds that may wait at once; the line in front of the engine is bounded apart from it."""
@@ -98,6 +106,10 @@ def launch_options(shared: Shared) -> dict[str, Any]:
         "max_file_size": settings.max_upload_mb * 1_000_000,
         "server_port": settings.port,
         "show_error": True,
-        "state_session_capacity": 256,
-        "app_kwargs": {"routes": [tail.route(shared.live.tails)]},
+        "state_session_capacity": SESSIONS,
+        "max_threads": settings.max_waiting + OTHER_THREADS,
+        "app_kwargs": {
+            "routes": [tail.route(shared.live.tails)],
+            "middleware": [Middleware(Watch, presence=shared.presence)],
+        },
     }

@@ -15,6 +15,9 @@ from specviz.errors import SpecvizError
 BATCH_SECONDS = 0.08
 """Least time between two updates of the screen: twelve a second read as motion, more only costs."""
 
+LOOK_SECONDS = 1.0
+"""Between two looks at whether a silent run is still wanted."""
+
 BOUND = 2048
 """Lines that may wait for the screen. An engine that is further ahead than this waits for the screen."""
 
@@ -78,21 +81,23 @@ def pump(
     cancel: threading.Event,
     done: Callable[[], None] = lambda: None,
     *,
+    wanted: Callable[[], bool] = lambda: True,
     every: float = BATCH_SECONDS,
     bound: int = BOUND,
 ) -> Generator[Batch, None, None]:
     """Run ``work`` in a thread of its own and yield what it hands over, at most once every ``every`` seconds.
 
     ``done`` is called from that thread when the work is over, whatever happened, so that nobody else starts before.
-    Closing this generator sets ``cancel`` and returns at once; the work ends at its next look at it.
+    Closing this generator sets ``cancel`` and returns at once; the work ends at its next look at it. The same happens once
+    ``wanted`` says no, which is asked between two batches and every ``LOOK_SECONDS`` while none comes.
     """
     outlet = Outlet(cancel, bound)
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(_work, work, outlet, done), daemon=True, name="specviz-engine").start()
     last, over = -every, False
     try:
-        while not over:
-            batch, over = _collect(outlet.items, last + every)
+        while not over and wanted():
+            batch, over = _collect(outlet.items, last + every, wanted)
             last = time.monotonic()
             yield batch
     finally:
@@ -114,10 +119,18 @@ def _work(work: Callable[[Outlet], None], outlet: Outlet, done: Callable[[], Non
         outlet.put(None)
 
 
-def _collect(items: queue.Queue[Callable[[Batch], None] | None], until: float) -> tuple[Batch, bool]:
+def _collect(
+    items: queue.Queue[Callable[[Batch], None] | None], until: float, wanted: Callable[[], bool]
+) -> tuple[Batch, bool]:
     """The next item, whenever it comes, and all that arrive with it or before ``until``. True with the last batch."""
-    batch = Batch()
-    item = items.get()
+    batch, item = Batch(), None
+    while True:
+        try:
+            item = items.get(timeout=LOOK_SECONDS)
+            break
+        except queue.Empty:
+            if not wanted():
+                return batch, True
     while item is not None:
         item(batch)
         try:

@@ -118,7 +118,7 @@ class RunTab(ABC):
     def go(self, shown: str, runs: Runs, request: gr.Request, *asked: Any) -> Iterator[Updates]:
         """Run what the controls say."""
         mine = list(runs)
-        changes = text_run.running(self.shared, request.session_hash, shown, lambda: self.request(*asked))
+        changes = text_run.running(self.shared, self.shared.presence.caller(request), shown, lambda: self.request(*asked))
         with closing(changes):
             yield from gathered(self.updates(change, mine) for change in changes)
 

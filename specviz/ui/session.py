@@ -6,11 +6,15 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from specviz.errors import BadInput
+from specviz.engine.stop import Limit, Stop, unlimited
+from specviz.errors import BadInput, SpecvizError
 from specviz.request import Memory
 
 MOST_VISITS = 256
-"""Pages open at once that the server remembers; beyond it the one idle for longest is forgotten."""
+"""Pages whose earlier runs the server remembers; beyond it the one idle for longest is forgotten."""
+
+MOST_EACH = 40
+"""Of these, pages of one address: a class behind one router fits, and nobody takes all places of the others."""
 
 PATIENCE = 3.0
 """Seconds that a page waits for a run it leaves; a run still loading its model may take longer to notice."""
@@ -20,14 +24,20 @@ PATIENCE = 3.0
 class Visit:
     """What belongs to one open page. ``cancel`` ends the run that is going on, ``over`` is set when it has been shown."""
 
+    address: str = ""
     memory: Memory = field(default_factory=Memory)
-    cancel: threading.Event | None = None
+    cancel: Stop | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
-    def begin(self) -> threading.Event:
+    @property
+    def running(self) -> bool:
+        """Whether a run of this page waits or goes on."""
+        return self.cancel is not None and not self.over.is_set()
+
+    def begin(self, limit: Limit = unlimited) -> Stop:
         """A new run of this page: whatever it was running before is ended."""
         self.stop()
-        self.cancel, self.over = threading.Event(), threading.Event()
+        self.cancel, self.over = Stop(limit), threading.Event()
         return self.cancel
 
     def current(self, cancel: threading.Event) -> bool:
@@ -50,23 +60,49 @@ class Visit:
 
 
 class Visits:
-    """Every open page by its session's name, which only the server and that page know."""
+    """The pages that have run something, by their session's name, which only the server and that page know."""
 
-    def __init__(self, most: int = MOST_VISITS) -> None:
+    def __init__(self, most: int = MOST_VISITS, each: int = MOST_EACH) -> None:
         self.most = most
+        self.each = each
         self._open: OrderedDict[str, Visit] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, session: str | None) -> Visit:
-        """The visit of a page, begun now if it is new. Raises BadInput without a session."""
+    def enter(self, session: str | None, address: str = "") -> Visit:
+        """The visit of a page that is about to run something, begun now if it is new.
+
+        Only idle visits make room for it, those of the same address first. Raises BadInput without a session, and a
+        SpecvizError where nothing is idle.
+        """
         if not session:
             raise BadInput("This page has no session; reload it.")
         with self._lock:
-            visit = self._open.setdefault(session, Visit())
+            if session not in self._open:
+                self._make_room(address)
+                self._open[session] = Visit(address)
             self._open.move_to_end(session)
-            while len(self._open) > self.most:
-                self._open.popitem(last=False)[1].stop()
-            return visit
+            return self._open[session]
+
+    def _make_room(self, address: str) -> None:
+        mine = [name for name, visit in self._open.items() if visit.address == address]
+        if len(mine) >= self.each:
+            self._forget_one_of(mine)
+        elif len(self._open) >= self.most:
+            self._forget_one_of(list(self._open))
+
+    def _forget_one_of(self, names: list[str]) -> None:
+        idle = next((name for name in names if not self._open[name].running), None)
+        if idle is None:
+            raise SpecvizError(
+                f"{len(names)} runs from your address wait or go on already, the most there may be. Try again when one of them "
+                "is over; recorded runs play without waiting."
+            )
+        del self._open[idle]
+
+    def find(self, session: str | None) -> Visit | None:
+        """The visit of a page that has run something; None for any other."""
+        with self._lock:
+            return self._open.get(session or "")
 
     def leave(self, session: str | None) -> None:
         """The page was closed: end its run and forget it."""

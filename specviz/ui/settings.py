@@ -4,7 +4,9 @@
 SPECVIZ_TARGET              target chosen when the page opens (default smollm2-135m-instruct)
 SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page opens (default auto)
 SPECVIZ_MAX_NEW_TOKENS      most new tokens a visitor may ask for (default 512)
-SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 16)
+SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 48)
+SPECVIZ_MAX_SECONDS         most seconds that one run may compute, its earlier trajectories and its baseline included
+                            (default 120 where others than this machine can reach the app, else no limit)
 SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabytes (default 20)
 SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder, 0 keeps them to the list (default 1 where
                             the app listens to this machine alone; 0 on a Space and on any other address, because there
@@ -28,6 +30,8 @@ from pathlib import Path
 from specviz.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
+PUBLIC_SECONDS = 120
+"""Most seconds of one run where strangers can reach the app."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,15 @@ class Settings:
     target: str = "smollm2-135m-instruct"
     device: str = "auto"
     max_new_tokens: int = 512
-    max_waiting: int = 16
+    max_waiting: int = 48
+    max_seconds: int | None = None
     max_upload_mb: int = 20
     any_model: bool = True
     traces: Path = ROOT / "assets" / "traces"
     lessons: Path = ROOT / "assets" / "lessons"
     port: int | None = None
     zero_gpu: bool = False
+    proxied: bool = False
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -55,12 +61,14 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         device=environment.get("SPECVIZ_DEVICE") or base.device,
         max_new_tokens=_whole(environment, "SPECVIZ_MAX_NEW_TOKENS", base.max_new_tokens),
         max_waiting=_whole(environment, "SPECVIZ_MAX_WAITING", base.max_waiting),
+        max_seconds=_whole(environment, "SPECVIZ_MAX_SECONDS", 0 if _private(environment) else PUBLIC_SECONDS) or None,
         max_upload_mb=_whole(environment, "SPECVIZ_MAX_UPLOAD_MB", base.max_upload_mb),
         any_model=environment.get("SPECVIZ_ANY_MODEL", "1" if _private(environment) else "0") == "1",
         traces=Path(environment.get("SPECVIZ_TRACES") or base.traces),
         lessons=Path(environment.get("SPECVIZ_LESSONS") or base.lessons),
         port=None if not port else _number("PORT", port),
         zero_gpu=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "true"),
+        proxied=bool(environment.get("SPACE_ID")),
     )
 
 

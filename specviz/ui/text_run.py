@@ -10,6 +10,7 @@ from specviz.errors import SpecvizError
 from specviz.request import Request
 from specviz.trace.schema import Run, Trace
 from specviz.ui.live import Frame
+from specviz.ui.presence import Caller
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
 
@@ -39,22 +40,23 @@ def recording(shared: Shared, session: str | None, name: str) -> Change:
     """Play a run, recorded or kept, and set the controls to what it was asked."""
     try:
         trace = shared.archive.trace(name)
-        shared.visits.of(session).turn_away()
+        if visit := shared.visits.find(session):
+            visit.turn_away()
         return Change(shared.archive.feed(name), name, trace, "", running=False, asked=trace.run)
     except SpecvizError as error:
         return Change(banner=str(error))
 
 
 def running(
-    shared: Shared, session: str | None, shown: str, ask: Callable[[], Request]
+    shared: Shared, caller: Caller, shown: str, ask: Callable[[], Request]
 ) -> Generator[Change, None, None]:
     """Run what ``ask`` makes of a tab's controls. A run that never began leaves the page as it was, and says why."""
     try:
         request = ask()
-        visit = shared.visits.of(session)
+        visit = shared.visits.enter(caller.session, caller.address)
         yield Change(running=True, banner="")
         last: Trace | None = None
-        with closing(shared.live.run(visit, request)) as frames:
+        with closing(shared.live.run(visit, request, caller.reader())) as frames:
             for frame in frames:
                 if not visit.current(frame.cancel):
                     return
@@ -79,4 +81,5 @@ def _changed(shared: Shared, shown: str, frame: Frame) -> Change:
 
 def stop(shared: Shared, session: str | None) -> None:
     """End this page's run at its next step."""
-    shared.visits.of(session).stop()
+    if visit := shared.visits.find(session):
+        visit.stop()

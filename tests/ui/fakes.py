@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from specviz.engine.stop import Stop, why
 from specviz.errors import SpecvizError
 from specviz.request import Memory, Request
 from specviz.trace import metrics, store
@@ -42,11 +43,20 @@ class FakeEngine:
     running: int = 0
     most_running: int = 0
     cancelled: int = 0
+    asked: list[Request] = field(default_factory=list)
+
+    @property
+    def begun(self) -> int:
+        """How many runs have reached the engine."""
+        return len(self.asked)
 
     def __call__(
         self, request: Request, memory: Memory, cancel: threading.Event, progress: Progress
     ) -> Iterator[Run | Step | End]:
         progress("Loading", 0.5)
+        if isinstance(cancel, Stop):
+            cancel.begin()
+        self.asked.append(request)
         self.running += 1
         self.most_running = max(self.running, self.most_running)
         try:
@@ -59,13 +69,13 @@ class FakeEngine:
             raise self.breaks
         trace = sample_trace(self.steps, request.seed, method=request.method, baseline=True, reason="budget")
         assert trace.end is not None
-        yield replace(trace.run, prompt=request.prompt, warnings=())
+        yield replace(trace.run, prompt=request.prompt, max_new_tokens=request.max_new_tokens, warnings=())
         for step in trace.steps:
             if step.index == self.breaks_at and self.breaks:
                 raise self.breaks
-            if cancel.wait(self.pace) if self.pace else cancel.is_set():
+            if cancel.wait(self.pace) or cancel.is_set():
                 self.cancelled += 1
-                yield stopped(trace.steps[: step.index])
+                yield stopped(trace.steps[: step.index], why(cancel))
                 return
             yield step
         yield replace(trace.end, baseline=None, metrics=metrics.summarise(trace.steps, "budget", trace.end.prefill_ns))
@@ -73,11 +83,12 @@ class FakeEngine:
             yield trace.end
 
 
-def stopped(steps: tuple[Step, ...]) -> End:
-    """The end of a run that somebody stopped."""
+def stopped(steps: tuple[Step, ...], limit: str = "") -> End:
+    """The end of a run that somebody stopped, or whose time was up."""
+    reason = "time_limit" if limit else "cancelled"
     output = tuple(token for step in steps for token in step.emitted)
     text = "".join(piece for step in steps for piece in step.pieces)
-    return End("cancelled", output, text, 1, metrics.summarise(steps, "cancelled", 1))
+    return End(reason, output, text, 1, metrics.summarise(steps, reason, 1), limit)
 
 
 ALIKE = {"polybasic": "speculative_sampling", "easyspec": "speculative_sampling", "reader": "token_recycling"}

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from specviz.trace.schema import Trace
-from specviz.ui import comparing
+from specviz.ui import comparing, text_run
 from specviz.ui.comparing import Change
+from specviz.ui.presence import Caller
 from tests.samples import sample_trace
 from tests.ui.fakes import FakeEngine, Refused, app, asked
 
@@ -44,7 +45,7 @@ def test_both_recorded(tmp_path: Path) -> None:
 
 def test_both_live_use_one_prompt_and_seed(tmp_path: Path) -> None:
     shared = app(tmp_path)
-    changes = list(comparing.live(shared, "a", asked(shared, "stand"), "prompt_lookup", ("", "")))
+    changes = list(comparing.live(shared, Caller("a"), asked(shared, "stand"), "prompt_lookup", ("", "")))
     names = next(change.names for change in changes if change.names)
     left, right = (shared.archive.trace(name) for name in names)
     assert (left.run.method, right.run.method) == ("stand", "prompt_lookup")
@@ -55,10 +56,10 @@ def test_both_live_use_one_prompt_and_seed(tmp_path: Path) -> None:
 def test_a_stop_ends_both(tmp_path: Path) -> None:
     shared = app(tmp_path, FakeEngine(steps=200, pace=0.02))
     changes: list[Change] = []
-    for change in comparing.live(shared, "a", asked(shared, "stand"), "prompt_lookup", ("stand", "stand")):
+    for change in comparing.live(shared, Caller("a"), asked(shared, "stand"), "prompt_lookup", ("stand", "stand")):
         changes.append(change)
         if change.left and '"kind":"step"' in change.left:
-            shared.visits.of("a").stop()
+            text_run.stop(shared, "a")
     assert changes[-1].running is False and not any(change.right for change in changes)
     names = next(change.names for change in changes if change.names)
     assert shared.archive.trace(names[0]).end is not None and names[1] == "stand"
@@ -67,7 +68,7 @@ def test_a_stop_ends_both(tmp_path: Path) -> None:
 def test_what_was_compared_comes_back_when_a_run_cannot_begin(tmp_path: Path) -> None:
     shared = app(tmp_path, FakeEngine(breaks=Refused("No model; fetch one.")))
     before = ("stand", "prompt_lookup")
-    changes = list(comparing.live(shared, "a", asked(shared), "prompt_lookup", before))
+    changes = list(comparing.live(shared, Caller("a"), asked(shared), "prompt_lookup", before))
     back = next(change for change in changes if change.banner)
     assert back.banner == "No model; fetch one." and back.names == before and back.left
     assert changes[-1].running is False
@@ -75,7 +76,7 @@ def test_what_was_compared_comes_back_when_a_run_cannot_begin(tmp_path: Path) ->
 
 def test_a_bad_prompt_leaves_both_stages_alone(tmp_path: Path) -> None:
     shared = app(tmp_path)
-    changes = list(comparing.live(shared, "a", asked(shared, prompt=""), "stand", ("stand", "stand")))
+    changes = list(comparing.live(shared, Caller("a"), asked(shared, prompt=""), "stand", ("stand", "stand")))
     assert all(change.left is None and change.right is None for change in changes)
     assert any("prompt is empty" in (change.banner or "") for change in changes)
 

@@ -10,6 +10,7 @@ from specviz.models import load
 from specviz.ui import asking, text_run
 from specviz.ui.engine import local
 from specviz.ui.panels import banner
+from specviz.ui.presence import Caller
 from specviz.ui.settings import Settings
 from specviz.ui.shared import Shared, make
 from specviz.ui.text_run import Change
@@ -32,7 +33,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 def run(shared: Shared, method: str) -> list[Change]:
     basics = changed(asking.basics(shared.settings), temperature="0", max_new_tokens="8")
     given = asked(shared, method, "Why is the sky?", target=TARGET, basics=basics)
-    return list(text_run.running(shared, "a", "token_recycling", lambda: asking.request(given, shared.settings)))
+    return list(text_run.running(shared, Caller("a"), "token_recycling", lambda: asking.request(given, shared.settings)))
 
 
 def test_it_can_be_chosen() -> None:

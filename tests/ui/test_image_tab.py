@@ -20,6 +20,7 @@ from specviz.trace import validate
 from specviz.training import emoji, image_codes
 from specviz.ui import controls, image_asking, image_tab, settings, shared, text_run
 from specviz.ui.image_asking import Asked
+from specviz.ui.presence import Caller
 from specviz.ui.shared import Shared
 
 SESSION = "somebody"
@@ -79,7 +80,7 @@ def test_only_methods_that_draw_are_offered() -> None:
 
 def run(page: Shared, wanted: Asked, stop_after: int | None = None) -> list[text_run.Change]:
     changes = []
-    for change in text_run.running(page, SESSION, "", lambda: made(wanted)):
+    for change in text_run.running(page, Caller(SESSION), "", lambda: made(wanted)):
         changes.append(change)
         if stop_after is not None and change.feed and change.feed.count("\n") >= stop_after:
             text_run.stop(page, SESSION)

@@ -47,3 +47,45 @@ def test_a_waiting_thread_wakes_when_its_turn_comes() -> None:
     first.leave()
     waiter.join(10)
     assert woken.is_set()
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_the_wait_is_told_by_how_long_recent_runs_took() -> None:
+    clock = Clock()
+    line = Line(waiting=4, clock=clock)
+    first, second, third = line.join(), line.join(), line.join()
+    assert (first.seconds, second.seconds) == (0.0, None), "nothing is known before the first run"
+    for took in (4.0, 6.0, 60.0):
+        done = first
+        done.start()
+        clock.now += took
+        done.leave()
+        first, second, third = second, third, line.join()
+    assert second.seconds == 6.0 and third.seconds == 12.0
+    first.start()
+    clock.now += 5.0
+    assert third.seconds == 7.0, "what has gone by of the run in front counts"
+    clock.now += 50.0
+    assert third.seconds == 6.0
+
+
+def test_a_place_that_was_given_up_while_waiting_says_nothing_about_durations() -> None:
+    line = Line(waiting=4)
+    line.join().leave()
+    line.join()
+    assert line.join().seconds is None
+
+
+def test_how_many_wait_behind_the_one_whose_turn_it_is() -> None:
+    line = Line(waiting=4)
+    assert line.behind == 0
+    tickets = [line.join() for _ in range(3)]
+    assert line.behind == 2
+    tickets[0].leave()
+    assert line.behind == 1

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import threading
+from dataclasses import dataclass, replace
 
 import pytest
 
 from specviz.request import Request
 from specviz.trace import store
 from specviz.trace.store import TraceStore
+from specviz.ui import live, presence
 from specviz.ui.line import Line, LineFull
 from specviz.ui.live import Frame, Live
+from specviz.ui.presence import Reader
 from specviz.ui.session import Visit
 from specviz.ui.tail import Tails
 from tests.ui.fakes import FakeEngine, Refused
@@ -123,6 +127,100 @@ def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
     assert len(room.store) == 0
     other.leave()
     assert room.free()
+
+
+def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "COMING_SECONDS", 0.2)
+    room = Room(FakeEngine())
+    frames = list(room.live.run(Visit(), REQUEST, Reader(lambda: False)))
+    assert len(frames) == 1 and "Nobody listened" in frames[0].failure
+    assert room.engine.begun == 0 and len(room.store) == 0 and room.free()
+
+
+def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
+    room, there = Room(FakeEngine()), [True]
+    room.line.join()
+    frames = room.live.run(Visit(), REQUEST, Reader(lambda: there[0]))
+    next(frames)
+    assert room.line.behind == 1
+    there[0] = False
+    assert "Nobody listened" in list(frames)[-1].failure
+    assert room.line.behind == 0 and room.engine.begun == 0
+
+
+def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
+    room, there = Room(FakeEngine(steps=2, pace=60.0)), [True]
+    for frame in room.live.run(Visit(), REQUEST, Reader(lambda: there[0])):
+        there[0] = there[0] and not frame.lines
+    assert room.free() and room.engine.cancelled == 1
+
+
+def test_a_run_starts_once_its_reader_is_there() -> None:
+    room, looks = Room(FakeEngine(steps=3)), iter([False, False, False])
+    frames = list(room.live.run(Visit(), REQUEST, Reader(lambda: next(looks, True))))
+    assert frames[-1].trace is not None and len(frames[-1].trace.steps) == 3
+
+
+def test_a_run_over_its_time_ends_with_what_it_has_and_says_why() -> None:
+    room = Room(FakeEngine(steps=400, pace=0.02))
+    room.live.seconds = 1
+    last = list(room.live.run(Visit(), REQUEST))[-1]
+    assert last.trace is not None and last.trace.end is not None
+    assert (last.trace.end.reason, last.trace.end.message) == ("time_limit", "A run has 1 s here.")
+    assert 2 < len(last.trace.steps) < 200 and room.free()
+
+
+def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "TELL_SECONDS", 0.0)
+    room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
+    first = room.line.join()
+    frames = room.live.run(Visit(), replace(REQUEST, max_new_tokens=96))
+    assert "While so many wait" not in (next(frames).feed or "")
+    for _ in range(live.CROWD):
+        room.line.join()
+    assert "While so many wait, a run writes at most 32 tokens and has 5 s." in (next(frames).feed or "")
+    first.leave()
+    trace = list(frames)[-1].trace
+    assert room.engine.asked[0].max_new_tokens == 32
+    assert trace is not None and "32 tokens at most instead of 96" in trace.run.warnings[-1]
+
+
+def test_a_run_that_asks_for_little_is_given_it_however_many_wait() -> None:
+    room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
+    first = room.line.join()
+    frames = room.live.run(Visit(), replace(REQUEST, max_new_tokens=20))
+    next(frames)
+    for _ in range(live.CROWD):
+        room.line.join()
+    first.leave()
+    trace = list(frames)[-1].trace
+    assert room.engine.asked[0].max_new_tokens == 20 and trace is not None and not trace.run.warnings
+
+
+def test_the_limit_follows_how_many_wait() -> None:
+    room = Room(FakeEngine(), waiting=live.CROWD + 1)
+    assert room.live.limit()[0] == math.inf
+    room.live.seconds = 120
+    assert room.live.limit() == (120.0, "A run has 120 s here.")
+    tickets = [room.line.join() for _ in range(live.CROWD + 1)]
+    assert room.live.limit() == (live.CROWD_SECONDS, "While 4 more were waiting, it had 5 s.")
+    tickets.pop().leave()
+    assert room.live.limit()[0] == 120.0
+
+
+def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(live, "WAIT_SECONDS", 0.01)
+    room = Room(FakeEngine(steps=2))
+    other = room.line.join()
+    frames = room.live.run(Visit(), REQUEST)
+    assert "1 run is ahead of yours" in (next(frames).feed or "")
+    threading.Timer(0.5, other.leave).start()
+    after = next(frames)
+    assert "ahead of yours" not in (after.feed or "").splitlines()[-1], "the next word is the engine's, however often it looked"
+    frames.close()
 
 
 def test_a_full_line_changes_nothing() -> None:

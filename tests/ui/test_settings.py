@@ -18,16 +18,27 @@ def test_every_variable_is_read() -> None:
     found = settings.read(
         {
             "SPECVIZ_TARGET": "a/b", "SPECVIZ_DEVICE": "cpu", "SPECVIZ_MAX_NEW_TOKENS": "64", "SPECVIZ_MAX_WAITING": "3",
-            "SPECVIZ_MAX_UPLOAD_MB": "5", "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_TRACES": "/t", "SPECVIZ_LESSONS": "/l",
-            "PORT": "8080", "SPACES_ZERO_GPU": "true",
+            "SPECVIZ_MAX_UPLOAD_MB": "5", "SPECVIZ_MAX_SECONDS": "45", "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_TRACES": "/t",
+            "SPECVIZ_LESSONS": "/l", "PORT": "8080", "SPACES_ZERO_GPU": "true",
         }
     )  # fmt: skip
-    assert found == settings.Settings("a/b", "cpu", 64, 3, 5, False, Path("/t"), Path("/l"), 8080, True)
+    assert found == settings.Settings("a/b", "cpu", 64, 3, 45, 5, False, Path("/t"), Path("/l"), 8080, True)
 
 
 def test_a_space_keeps_visitors_to_the_list_unless_told_otherwise() -> None:
     assert not settings.read({"SPACE_ID": "me/app"}).any_model
     assert settings.read({"SPACE_ID": "me/app", "SPECVIZ_ANY_MODEL": "1"}).any_model
+
+
+def test_runs_have_a_time_limit_where_strangers_ask_for_them() -> None:
+    assert settings.read({}).max_seconds is None
+    assert settings.read({"SPACE_ID": "me/app"}).max_seconds == 120
+    assert settings.read({"GRADIO_SERVER_NAME": "0.0.0.0"}).max_seconds == 120
+    assert settings.read({"SPECVIZ_MAX_SECONDS": "9"}).max_seconds == 9
+
+
+def test_only_a_space_stands_behind_a_proxy_that_names_visitors() -> None:
+    assert settings.read({"SPACE_ID": "me/app"}).proxied and not settings.read({"GRADIO_SERVER_NAME": "0.0.0.0"}).proxied
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from specviz.trace import store
 from specviz.ui import asking, text_run, text_tab
+from specviz.ui.presence import Caller
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
 from specviz.ui.text_run import Change
@@ -25,7 +26,7 @@ def shared(tmp_path: Path) -> Shared:
 
 def live(shared: Shared, session: str = "a", shown: str = "", **changes: str) -> Generator[Change, None, None]:
     wanted = asked(shared, **changes)
-    return text_run.running(shared, session, shown, lambda: asking.request(wanted, shared.settings))
+    return text_run.running(shared, Caller(session), shown, lambda: asking.request(wanted, shared.settings))
 
 
 def run(shared: Shared, session: str = "a", shown: str = "token_recycling", **changes: str) -> list[Change]:
@@ -129,7 +130,7 @@ def test_two_visitors_have_their_own_runs_and_stops(tmp_path: Path) -> None:
     mine = {change.shown for change in run(shared, "a") if change.shown}
     theirs = {change.shown for change in run(shared, "b") if change.shown}
     assert len(mine) == len(theirs) == 1 and mine != theirs
-    assert shared.visits.of("a").memory is not shared.visits.of("b").memory
+    assert shared.visits.enter("a").memory is not shared.visits.enter("b").memory
 
 
 def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tmp_path: Path) -> None:

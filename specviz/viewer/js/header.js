@@ -84,6 +84,7 @@ class Header {
     const more = end.message ? " " + study.text(end.message) : "";
     if (end.reason === "error") return [["error", `The run failed.${more}${kept}`]];
     if (end.reason === "out_of_memory") return [["error", `The device ran out of memory.${more}${kept}`]];
+    if (end.reason === "time_limit") return [["note", `The run reached its time limit.${more}${kept}`]];
     if (end.reason === "cancelled") return [["note", `The run was stopped.${more}${kept}`]];
     return end.message ? [["note", study.text(end.message)]] : [];
   }

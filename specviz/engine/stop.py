@@ -1,0 +1,64 @@
+"""What ends a run from outside: whoever asked for it, or the clock."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+Limit = Callable[[], tuple[float, str]]
+"""Most seconds a run may compute, as things stand now, and a sentence on why. It may change while the run goes on."""
+
+
+def unlimited() -> tuple[float, str]:
+    """The limit of a run that has none."""
+    return math.inf, ""
+
+
+class Stop(threading.Event):
+    """A cancellation flag with a time limit.
+
+    Whoever computes asks ``is_set`` between two steps, so the limit needs no thread of its own. ``why`` is empty after a
+    plain ``set``, and says what the limit was when that was reached.
+    """
+
+    def __init__(self, limit: Limit = unlimited, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._limit = limit
+        self._clock = clock
+        self._began: float | None = None
+        self.why = ""
+
+    def begin(self) -> None:
+        """The time counts from now on: what comes before, such as fetching a model, serves everybody."""
+        if self._began is None:
+            self._began = self._clock()
+
+    def is_set(self) -> bool:
+        """Whether the run is to end."""
+        if not super().is_set():
+            seconds, why = self._limit()
+            if self._spent() > seconds:
+                self.why = why
+                self.set()
+        return super().is_set()
+
+    def halfway(self) -> bool:
+        """Whether half of the time is used up, or the run is to end: what only prepares a run has to stop here."""
+        return self.is_set() or self._spent() > self._limit()[0] / 2
+
+    def spare(self, seconds: float) -> bool:
+        """Whether that much time is left for what comes next; if not, the run ends here instead of past its limit."""
+        if not self.is_set() and self._spent() + seconds > self._limit()[0]:
+            self.why = self._limit()[1]
+            self.set()
+        return not self.is_set()
+
+    def _spent(self) -> float:
+        return 0.0 if self._began is None else self._clock() - self._began
+
+
+def why(cancel: threading.Event) -> str:
+    """The limit that ended a run; empty when somebody stopped it."""
+    return cancel.why if isinstance(cancel, Stop) else ""

@@ -1,0 +1,170 @@
+"""Who is connected: open pages and readers of events, seen where their requests come in, and kept from being forgotten.
+
+Gradio runs an event whether or not anybody reads what it says, and forgets the oldest session when many new ones come. So the
+streams that a page holds open are counted here: a run whose reader never came or went gives its place back, and a page that
+is open keeps its state however many requests come in under other names.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+import gradio as gr
+from gradio.context import LocalContext
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+COMING_SECONDS = 10.0
+"""How long a run waits for its reader's first connection; a page connects within a moment of asking."""
+
+LEAVING_SECONDS = 1.0
+"""How long one may be without a reader that has been there."""
+
+MOST_KEPT = 64
+"""Open sessions of one address that are kept from being forgotten: more than a class behind one router has."""
+
+
+class Reader:
+    """Whether somebody reads the events of one run."""
+
+    def __init__(self, hears: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
+        self._hears = hears
+        self._clock = clock
+        self._last = clock()
+        self._came = False
+
+    @property
+    def here(self) -> bool:
+        """Whether they are connected now."""
+        if self._hears():
+            self._came, self._last = True, self._clock()
+            return True
+        return False
+
+    @property
+    def gone(self) -> bool:
+        """Whether they left, or did not come in time."""
+        return not self.here and self._clock() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks for a run: the page's session, the address it comes from, and how to see whether it still listens."""
+
+    session: str | None
+    address: str = ""
+    hears: Callable[[], bool] = lambda: True
+
+    def reader(self) -> Reader:
+        """A reader for a run that begins now."""
+        return Reader(self.hears)
+
+
+class Presence:
+    """Streams that are open, by the session or event whose news they carry. Used from the event loop and from threads."""
+
+    def __init__(self, proxied: bool = False) -> None:
+        self.proxied = proxied
+        """Whether requests come through a proxy that names the visitor's address, as on a Space."""
+        self.watching = False
+        """Whether requests pass through here at all; where they do not, everybody counts as connected."""
+        self._readers: Counter[str] = Counter()
+        self._open: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def connected(self, name: str, address: str, reading: bool) -> Iterator[None]:
+        """A stream of that name is open; ``reading`` says that it carries events and not only a sign of life."""
+        self._count(name, address, reading, 1)
+        try:
+            yield
+        finally:
+            self._count(name, address, reading, -1)
+
+    def _count(self, name: str, address: str, reading: bool, by: int) -> None:
+        with self._lock:
+            self._open[address, name] += by
+            if not self._open[address, name]:
+                del self._open[address, name]
+            if reading:
+                self._readers[name] += by
+                if not self._readers[name]:
+                    del self._readers[name]
+
+    def hears(self, *names: str | None) -> bool:
+        """Whether a reader is connected under one of these names."""
+        with self._lock:
+            return any(name in self._readers for name in names)
+
+    def kept(self) -> list[str]:
+        """Names of open sessions, for each address the first ones only."""
+        seen: Counter[str] = Counter()
+        with self._lock:
+            opened = list(self._open)
+        found = []
+        for address, name in opened:
+            seen[address] += 1
+            if seen[address] <= MOST_KEPT:
+                found.append(name)
+        return found
+
+    def caller(self, request: gr.Request) -> Caller:
+        """Who sent this event. A program may listen under the event's own name instead of its session's."""
+        session, event = request.session_hash, LocalContext.event_id.get(None)
+        where = self.address(dict(request.headers), request.client.host if request.client else "")
+        return Caller(session, where, (lambda: self.hears(session, event)) if self.watching else lambda: True)
+
+    def address(self, headers: dict[str, str], peer: str) -> str:
+        """Where a request comes from. What a proxy saw itself stands last; anything before it the visitor may have written."""
+        said = headers.get("x-forwarded-for", "").rsplit(",", 1)[-1].strip()
+        return said if self.proxied and said else peer
+
+
+class Watch:
+    """The middleware that tells :class:`Presence` of open streams."""
+
+    def __init__(self, app: ASGIApp, presence: Presence) -> None:
+        self.app = app
+        self.presence = presence
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.presence.watching = True
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        if scope["method"] == "POST":
+            refresh(scope["app"], self.presence.kept())
+        name, reading = stream(scope)
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        where = self.presence.address(headers, (scope.get("client") or ("",))[0])
+        with self.presence.connected(name, where, reading) if name else nullcontext():
+            await self.app(scope, receive, send)
+
+
+def stream(scope: Scope) -> tuple[str, bool]:
+    """The session or event whose stream a request opens, and whether it carries events; an empty name for any other request."""
+    parts = scope["path"].rstrip("/").split("/")
+    if scope["method"] != "GET":
+        return "", False
+    if parts[-2:] == ["queue", "data"]:
+        return parse_qs(scope["query_string"].decode("latin-1")).get("session_hash", [""])[0], True
+    if len(parts) > 2 and parts[-2] == "heartbeat":
+        return parts[-1], False
+    if "call" in parts[:-2]:
+        return parts[-1], True
+    return "", False
+
+
+def refresh(app: Any, names: list[str]) -> None:
+    """Make these the sessions that were used last, so that Gradio forgets others first: their state and unread events."""
+    state, unread = app.state_holder, app.get_blocks()._queue.pending_messages_per_session
+    for name in names:
+        if name in state:
+            state.update(name)
+        if name in unread:
+            unread.move_to_end(name)
