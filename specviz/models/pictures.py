@@ -1,14 +1,17 @@
 """Pictures that people bring: opened with care, bounded before a pixel is decoded, turned upright, made plain RGB.
 
-A file's header says how large its picture is; only then is it decoded. Formats are few and named, so that no seldom used
-decoder ever sees a stranger's bytes. Whatever cannot be shown as it is comes with a warning, or is refused in a sentence.
+A file's header says how large its picture is; only then is it decoded, large ones one after another. Formats are few and
+named, so that no seldom used decoder ever sees a stranger's bytes. Whatever cannot be shown as it is comes with a warning, or
+is refused in a sentence.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +23,27 @@ from specviz.errors import BadInput, shown
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 """What is decoded. With JPEG comes MPO, which is how some phones write one."""
 MOST_BYTES = 20 << 20
-MOST_PIXELS = 40_000_000
+MOST_PIXELS = 16_000_000
+"""Of a picture that has to be decoded whole; that takes up to two seconds and a quarter of a gigabyte."""
+MOST_JPEG_PIXELS = 50_000_000
+"""Of a JPEG, which is decoded at a fraction of its size; progressive ones are not."""
+MOST_SIDE = 20_000
+"""Pixels of a side: a decoder takes its time for every row, however short."""
+MOST_SCANS = 100
+"""Passes over the picture that a progressive JPEG may ask for; encoders write about ten."""
 LONGEST_SIDE = 1536
 """Larger pictures are made smaller: no model here looks at more."""
+QUICK_PIXELS = 1_000_000
+"""Pictures up to this size are decoded at once, larger ones in turn."""
+MOST_IN_LINE = 8
+"""Large pictures that may wait for the one being decoded."""
+
+_PLACES = threading.BoundedSemaphore(1 + MOST_IN_LINE)
+_DECODER = threading.Lock()
 
 _NAMES = "PNG, JPEG, WebP, GIF or BMP"
+_SHRINKABLE = {"L", "LA", "RGB", "RGBA", "CMYK"}
+"""Kinds of pixels that can be averaged as they are; a palette's numbers cannot."""
 _DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I", "F"}
 
 SHOWN_BYTES = 60_000
@@ -68,8 +87,24 @@ def open_picture(source: Source) -> Picture:
         raise BadInput(f"This file is no picture that can be read here. Save it as {_NAMES}.") from None
     except Exception as problem:  # decoders fail in many ways on a damaged header, each with an error of its own
         raise _damaged(problem) from problem
-    _bound(opened)
-    return _made(opened)
+    _bound(opened, data)
+    with _turn(opened.width * opened.height):
+        return _made(opened)
+
+
+@contextmanager
+def _turn(pixels: int) -> Iterator[None]:
+    """Leave to decode: large pictures take memory, so one is decoded at a time."""
+    if pixels <= QUICK_PIXELS:
+        yield
+        return
+    if not _PLACES.acquire(blocking=False):
+        raise BadInput("Several large pictures are being opened already. Try again in a moment, or make this one smaller.")
+    try:
+        with _DECODER:
+            yield
+    finally:
+        _PLACES.release()
 
 
 def _read(source: Source) -> bytes:
@@ -99,9 +134,9 @@ def _too_heavy(size: int) -> BadInput:
     )
 
 
-def _too_large(millions: str) -> BadInput:
+def _too_large(millions: str, most: int = MOST_PIXELS) -> BadInput:
     return BadInput(
-        f"The picture has {millions} million pixels; {MOST_PIXELS // 1_000_000} million are the most that is decoded here. "
+        f"The picture has {millions} million pixels; {most // 1_000_000} million are the most that is decoded here. "
         "Make it smaller and try again."
     )
 
@@ -113,19 +148,30 @@ def _damaged(problem: Exception) -> BadInput:
     )
 
 
-def _bound(opened: Image.Image) -> None:
+def _bound(opened: Image.Image, data: bytes) -> None:
     """What the header says, before anything is decoded."""
     wide, high = opened.size
     if wide < 1 or high < 1:
         raise BadInput("The picture has no pixels. Choose another.")
-    if wide * high > MOST_PIXELS:
-        raise _too_large(f"{wide * high / 1e6:.0f}")
+    progressive = "progressive" in opened.info
+    most = MOST_JPEG_PIXELS if opened.format in ("JPEG", "MPO") and not progressive else MOST_PIXELS
+    if wide * high > most:
+        raise _too_large(f"{wide * high / 1e6:.0f}", most)
+    if max(wide, high) > MOST_SIDE:
+        raise BadInput(f"A side of the picture has {max(wide, high):,} pixels; {MOST_SIDE:,} are the most. Crop it.")
+    if progressive and data.count(b"\xff\xda") > MOST_SCANS:  # start of scan; inside a scan, ff is never followed by da
+        raise BadInput(f"This JPEG is drawn in more than {MOST_SCANS} passes. Save it again as a plain one.")
 
 
 def _made(opened: Image.Image) -> Picture:
     try:
         told = _moving(opened)
+        if opened.format in ("JPEG", "MPO"):
+            opened.draft(opened.mode, _fitting(opened.size))
         opened.load()
+        # As early as it can be: every step after this one makes a copy.
+        if opened.mode in _SHRINKABLE and "transparency" not in opened.info:
+            opened.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
         image, turned = _upright(opened)
         shown, changed = _plain(image)
     except (MemoryError, BadInput):
@@ -135,6 +181,12 @@ def _made(opened: Image.Image) -> Picture:
     if max(shown.size) > LONGEST_SIDE:
         shown.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
     return Picture(shown, tuple(word for word in (told, turned, changed) if word))
+
+
+def _fitting(size: tuple[int, int]) -> tuple[int, int]:
+    """The size made so small that the longest side is what models look at; never larger than it is."""
+    share = min(1.0, LONGEST_SIDE / max(size))
+    return max(1, round(size[0] * share)), max(1, round(size[1] * share))
 
 
 def _moving(opened: Image.Image) -> str:
@@ -172,13 +224,14 @@ def _plain(image: Image.Image) -> tuple[Image.Image, str]:
 
 def _shallow(image: Image.Image) -> Image.Image:
     """Deep grey to 8 bits: 16-bit values by their upper half, anything else by its own range."""
-    values = numpy.asarray(image).astype(numpy.float64)
-    values = numpy.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+    values = numpy.asarray(image).astype(numpy.float32)
+    numpy.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
     low, high = float(values.min()), float(values.max())
     if image.mode != "F" and 0 <= low and high <= 65535:
         low, high = 0.0, 65535.0
-    scaled = (values - low) * (255.0 / (high - low) if high > low else 0.0)
-    return Image.fromarray(scaled.round().clip(0, 255).astype(numpy.uint8), "L").convert("RGB")
+    values -= low
+    values *= 255.0 / (high - low) if high > low else 0.0
+    return Image.fromarray(values.round(out=values).clip(0, 255, out=values).astype(numpy.uint8), "L").convert("RGB")
 
 
 def as_text(image: Image.Image) -> list[str]:

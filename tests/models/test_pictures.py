@@ -6,15 +6,18 @@ import base64
 import io
 import random
 import struct
+import threading
 import warnings
 import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 from PIL import Image
+from PIL.JpegImagePlugin import JpegImageFile
 
 from specviz.errors import BadInput
 from specviz.models import pictures
@@ -150,9 +153,71 @@ def test_four_hundred_million_pixels_are_refused_before_they_are_decoded(monkeyp
         raise AssertionError("a pixel was decoded")
 
     monkeypatch.setattr(Image.Image, "load", never)
-    for wide, high in ((20_000, 20_000), (8_000, 8_000), (10_000, 10_000)):
-        with pytest.raises(BadInput, match="million pixels; 40 million are the most"):
+    for wide, high in ((20_000, 20_000), (8_000, 8_000), (10_000, 10_000), (4_100, 4_100)):
+        with pytest.raises(BadInput, match="million pixels; 16 million are the most"):
             open_picture(claimed_png(wide, high))
+
+
+def test_a_thin_picture_of_many_rows_is_refused_before_it_is_decoded() -> None:
+    with pytest.raises(BadInput, match="15,000,000 pixels; 20,000 are the most"):
+        open_picture(claimed_png(1, 15_000_000))
+
+
+def test_a_phones_large_jpeg_is_decoded_at_a_fraction_and_comes_upright(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded, whole = [], JpegImageFile.load
+
+    def load(self: Any) -> Any:
+        decoded.append(self.size)
+        return whole(self)
+
+    monkeypatch.setattr(JpegImageFile, "load", load)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    stored = halves().resize((6000, 3000))
+    found = open_picture(written(stored, "JPEG", exif=exif)).image
+    assert decoded[0] == (3000, 1500) and found.size == (768, 1536)
+    assert near(found.getpixel((300, 20)), RED, 12) and near(found.getpixel((300, 1500)), BLUE, 12)
+
+
+def test_a_progressive_jpeg_has_to_be_decoded_whole_and_is_bounded_so() -> None:
+    large = Image.new("L", (4200, 4200))
+    assert open_picture(written(large, "JPEG")).image.size == (1536, 1536)
+    with pytest.raises(BadInput, match="16 million are the most"):
+        open_picture(written(large, "JPEG", progressive=True))
+
+
+def test_a_jpeg_of_endless_passes_is_refused() -> None:
+    data = written(halves(), "JPEG", progressive=True)
+    assert open_picture(data).image.size == (40, 20)
+    scan = data.rindex(b"\xff\xda")
+    with pytest.raises(BadInput, match="more than 100 passes"):
+        open_picture(data[:scan] + data[scan:-2] * 150 + data[-2:])
+
+
+def test_large_pictures_are_decoded_one_at_a_time_and_a_crowd_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small = written(Image.new("1", (2000, 2000))), written(halves())
+    inside, most, release = [0], [0], threading.Event()
+
+    def made(opened: Image.Image) -> pictures.Picture:
+        if opened.width > 100:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            release.wait(30)
+            inside[0] -= 1
+        return pictures.Picture(opened)
+
+    monkeypatch.setattr(pictures, "_made", made)
+    places = 1 + pictures.MOST_IN_LINE
+    with ThreadPoolExecutor(places) as pool:
+        asked = [pool.submit(open_picture, large) for _ in range(places)]
+        while pictures._PLACES.acquire(blocking=False):  # until all of them have theirs
+            pictures._PLACES.release()
+        with pytest.raises(BadInput, match="being opened already. Try again"):
+            open_picture(large)
+        assert open_picture(small).image.size == (40, 20), "a small one need not wait"
+        release.set()
+        assert all(one.result().image.size == (2000, 2000) for one in asked)
+    assert most == [1] and open_picture(large).image.size == (2000, 2000)
 
 
 def test_large_pictures_are_opened_in_silence_and_made_smaller() -> None:

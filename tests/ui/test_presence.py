@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from specviz.trace import store
-from specviz.ui import page, presence
+from specviz.ui import presence
 from specviz.ui.presence import Presence, Reader, refresh, stream
 from specviz.ui.shared import Shared
 from tests.ui.fakes import FakeEngine, app
