@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import arms, batch, chain, contention, diffusion, eagle, image, length, quick, ssm, table, vision
+from specviz.bench import arms, batch, chain, contention, diffusion, eagle, image, length, load, quick, ssm, table, vision
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
@@ -30,6 +30,7 @@ SUITES: dict[str, Suite] = {
     "length": length.run,
     "arms": arms.run,
     "contention": contention.run,
+    "load": load.run,
     "text": partial(table.run, only="text"),
     "all": table.run,
 }
@@ -44,6 +45,7 @@ SHORT: dict[str, Suite] = {
     "length": partial(length.run, quick=True),
     "arms": partial(arms.run, quick=True),
     "contention": partial(contention.run, quick=True),
+    "load": partial(load.run, quick=True),
     "text": partial(table.run, only="text", quick=True),
     "all": partial(table.run, quick=True),
 }
