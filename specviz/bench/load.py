@@ -167,17 +167,20 @@ def waiting(report: Report, server: Server, form: Form) -> None:
     with ThreadPoolExecutor(1 + WAITERS) as pool:
         crowd = list(pool.map(lambda _: Visitor(form).press(SHORT), range(1 + WAITERS)))
     marks.append(server.spent)
-    served = [one for one in crowd if one.served]
+    served = [one for one in crowd if one.served and one.decoding]
     first = sorted(served, key=lambda one: one.over or 0.0)[:PAIRS]
-    decoding = [statistics.median(one.decoding or 0.0 for one in found) for found in (alone, first)]
+    # By the token: a run that is over its time is cut short while others wait.
+    decoding = [
+        statistics.median([(one.decoding or 0.0) / max(1, one.tokens) for one in found] or [0.0]) for found in (alone, first)
+    ]
     ratio = None
-    said = f"decoding by the clock: {decoding[1]:.2f} s with 12 to 16 waiting, {decoding[0]:.2f} s alone, medians of {PAIRS}"
+    said = f"by the clock {1000 * decoding[1]:.0f} ms a token with 12 to 16 waiting, {1000 * decoding[0]:.0f} ms alone"
     if None not in marks and len(served) == len(crowd):
         start, middle, end = (float(one or 0.0) for one in marks)
-        each = (end - middle) / len(crowd), (middle - start) / PAIRS
+        each = [spent / sum(one.tokens for one in found) for spent, found in ((end - middle, crowd), (middle - start, alone))]
         ratio = each[0] / each[1]
-        said = f"{each[0]:.2f} s of processor a run of 32 tokens while sixteen wait, {each[1]:.2f} s alone; {said}"
-    report.add(Row("what a run costs while others wait", ratio, "×", 1.1, at_most=True, detail=said))
+        said = f"{1000 * each[0]:.0f} ms of processor a token while sixteen wait, {1000 * each[1]:.0f} ms alone; {said}"
+    report.add(Row("what a token costs while others wait", ratio, "×", 1.1, at_most=True, detail=said))
 
 
 def told(report: Report, seen: Sequence[Seen], took: float) -> None:

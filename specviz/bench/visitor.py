@@ -27,6 +27,7 @@ class Seen:
     over: float | None = None
     decoding: float | None = None
     """Seconds of decoding by the run's own end line."""
+    tokens: int = 0
     refused: str = ""
     left: bool = False
 
@@ -109,7 +110,8 @@ def _note(seen: Seen, line: str, now: float) -> None:
     if seen.first_step is None and STEP_LINE in plain:
         seen.first_step = now
     if line.startswith("data: {") and END_LINE in line and '"msg"' not in line:
-        seen.decoding = json.loads(line.removeprefix("data: "))["metrics"]["seconds"]["total"]
+        metrics = json.loads(line.removeprefix("data: "))["metrics"]
+        seen.decoding, seen.tokens = metrics["seconds"]["total"], metrics["emitted"]
     if REFUSAL in plain and not seen.refused and seen.first_step is None:
         seen.refused = plain.split(REFUSAL, 1)[1].split(">", 1)[-1].split("<", 1)[0]
 

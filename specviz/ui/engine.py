@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from specviz.engine.stop import Stop, why
 from specviz.errors import SpecvizError
 from specviz.request import Memory, Request
 from specviz.trace.metrics import summarise
@@ -79,24 +80,30 @@ def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
             raise SpecvizError(event.message)
         if isinstance(event, Run):
             run = event
+            if isinstance(cancel, Stop):
+                cancel.begin()
         if isinstance(event, Step):
             steps.append(event)
         yield event
         if cancel.is_set():
             events.close()
             if run is not None and not isinstance(event, End):
-                yield _stopped(run, steps)
+                yield _stopped(run, steps, why(cancel))
             return
 
 
-def _stopped(run: Run, steps: list[Step]) -> End:
-    """The end of a run after these steps. How long its prefill took stayed behind with the GPU, and so did the model that
-    could decode the codes: a picture is put together from the rows that came."""
+def _stopped(run: Run, steps: list[Step], limit: str) -> End:
+    """The end of a run after these steps, by its time limit or somebody's wish.
+
+    How long its prefill took stayed behind with the GPU, and so did the model that could decode the codes: a picture is put
+    together from the rows that came.
+    """
     output = tuple(token for step in steps for token in step.emitted)
     text = "".join(piece for step in steps for piece in step.pieces)
     picture = unfinished(Trace(run, tuple(steps)))
-    said = PUT_TOGETHER if picture else ""
-    return End("cancelled", output, text, 0, summarise(steps, "cancelled", 0), message=said, picture=picture)
+    said = " ".join(part for part in (limit, PUT_TOGETHER if picture else "") if part)
+    reason = "time_limit" if limit else "cancelled"
+    return End(reason, output, text, 0, summarise(steps, reason, 0), message=said, picture=picture)
 
 
 def choose(zero_gpu: bool) -> Stream:

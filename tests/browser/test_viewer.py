@@ -177,6 +177,7 @@ def test_an_unknown_note_is_listed_and_a_broken_one_does_no_harm(show: Open) -> 
         ("error", "The run failed. The drafter broke."),
         ("out_of_memory", "ran out of memory"),
         ("cancelled", "The run was stopped."),
+        ("time_limit", "The run reached its time limit."),
     ],
 )
 def test_a_run_that_broke_off_says_so_loudly(show: Open, reason: str, told: str) -> None:

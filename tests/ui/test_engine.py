@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 from tests.image_runs import GRID, image_trace
 
+from specviz.engine.stop import Stop
 from specviz.errors import BadInput, SpecvizError
 from specviz.request import Memory, Request
 from specviz.trace.schema import End, Step
@@ -107,6 +108,18 @@ def test_a_stopped_picture_is_kept_as_far_as_it_was_drawn(monkeypatch: pytest.Mo
     assert not (shown[3 * side : 4 * side, : 2 * side] == 238).all()
     book, code = image_trace("autoregressive").run.codebook, end.output_ids[3 * GRID]
     assert book is not None and bytes(shown[3 * side, 0].tolist()) == base64.b64decode(book.colours)[3 * code : 3 * code + 3]
+
+
+def test_a_time_limit_lets_the_gpu_go_and_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    lender, now = Lender(), [0.0]
+    cancel = Stop(lambda: (60.0, "A run has 60 s here."), lambda: now[0])
+    found = []
+    for event in events(lent(monkeypatch, lender, replay), cancel):
+        found.append(event)
+        now[0] += 20.0
+    end = found[-1]
+    assert lender.closed and isinstance(end, End)
+    assert (end.reason, end.message, len(found)) == ("time_limit", "A run has 60 s here.", 5)
 
 
 def test_a_stopped_text_has_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
