@@ -85,13 +85,13 @@ def _leaves(step: Step, most: int) -> list[_Leaf]:
             _Leaf(drawn_at.get(one.parent, -1), depth, one.text, one.status, hover, one.q, one.p, hidden[place])
         )
     if step.bonus is not None:
-        one = step.bonus
+        bonus = step.bonus
         lines = (
-            f"<b>{safe(visible(one.text))}</b>",
-            f"{LABELS[BONUS]}, from the {'residual' if one.source == 'residual' else 'target'}",
-            f"target p {number(one.p, 4)} · token {one.token}",
+            f"<b>{safe(visible(bonus.text))}</b>",
+            f"{LABELS[BONUS]}, from the {'residual' if bonus.source == 'residual' else 'target'}",
+            f"target p {number(bonus.p, 4)} · token {bonus.token}",
         )
-        leaves.append(_Leaf(drawn_at[one.parent], depths[one.parent] + 1, one.text, BONUS, "<br>".join(lines)))
+        leaves.append(_Leaf(drawn_at[bonus.parent], depths[bonus.parent] + 1, bonus.text, BONUS, "<br>".join(lines)))
     return leaves
 
 
