@@ -6,11 +6,12 @@ A number that has no meaning for a run (no steps, no time, no baseline) is None,
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
 from specviz.errors import BadTrace
-from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, Step, Trace
+from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, End, Step, Trace
 
 FORMULAS: dict[str, str] = {
     "tau": "Tokens emitted per target pass, the bonus token included; steps cut short by end-of-sequence, budget or "
@@ -146,24 +147,47 @@ def _against(baseline: Baseline, steps: Sequence[Step], tokens_per_second: float
     }
 
 
+class Totals:
+    """Running counts over a trace's steps, so that an end line is held against all of them without a second walk."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.accepted = 0
+        self._histogram: list[int] = []
+        self._emitted = array("q")
+
+    def add(self, step: Step) -> None:
+        """Count a step, which follows those counted before."""
+        accepted = step.accepted
+        self.steps += 1
+        self.accepted += accepted
+        self._histogram.extend([0] * (accepted + 1 - len(self._histogram)))
+        self._histogram[accepted] += 1
+        self._emitted.extend(step.emitted)
+
+    def check(self, end: End | None = None) -> None:
+        """Raise BadTrace unless the counts add up, in the steps and in the metrics that the end line carries."""
+        _equal("the sum of the histogram", sum(self._histogram), self.steps, "steps")
+        _equal("accepted tokens by the histogram", _weighted(self._histogram), self.accepted, "accepted tokens in the steps")
+        if end is None:
+            return
+        _equal("the length of output_ids", len(end.output_ids), len(self._emitted), "tokens emitted", "output_ids")
+        if any(stated != emitted for stated, emitted in zip(end.output_ids, self._emitted, strict=True)):
+            raise BadTrace("output_ids are not the tokens that the steps emitted.", field="output_ids")
+        stated = end.metrics
+        for name, count in (("steps", self.steps), ("emitted", len(self._emitted)), ("accepted", self.accepted)):
+            _equal(name, stated.get(name, count), count, "counted in the steps", f"metrics.{name}")
+        if "histogram" in stated:
+            _equal("the sum", sum(stated["histogram"]), self.steps, "steps", "metrics.histogram")
+            _equal("accepted tokens", _weighted(stated["histogram"]), self.accepted, "in the steps", "metrics.histogram")
+
+
 def check_identities(trace: Trace) -> None:
     """Raise BadTrace unless the counts of a trace add up, in its steps and in the metrics its end line carries."""
-    steps, counts = len(trace.steps), histogram(trace.steps)
-    accepted = sum(step.accepted for step in trace.steps)
-    _equal("the sum of the histogram", sum(counts), steps, "steps")
-    _equal("accepted tokens by the histogram", _weighted(counts), accepted, "accepted tokens in the steps")
-    if trace.end is None:
-        return
-    emitted = [token for step in trace.steps for token in step.emitted]
-    _equal("the length of output_ids", len(trace.end.output_ids), len(emitted), "tokens emitted", "output_ids")
-    if tuple(emitted) != trace.end.output_ids:
-        raise BadTrace("output_ids are not the tokens that the steps emitted.", field="output_ids")
-    stated = trace.end.metrics
-    for name, found in (("steps", steps), ("emitted", len(emitted)), ("accepted", accepted)):
-        _equal(name, stated.get(name, found), found, "counted in the steps", f"metrics.{name}")
-    if "histogram" in stated:
-        _equal("the sum", sum(stated["histogram"]), steps, "steps", "metrics.histogram")
-        _equal("accepted tokens", _weighted(stated["histogram"]), accepted, "in the steps", "metrics.histogram")
+    totals = Totals()
+    for step in trace.steps:
+        totals.add(step)
+    totals.check(trace.end)
 
 
 def _weighted(counts: Sequence[int]) -> int:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from specviz.errors import BadInput, BadTrace
-from specviz.trace.schema import Trace
-from specviz.trace.validate import MAX_FILE, read_lines, split
-from specviz.trace.wire import MAX_LINE, TraceWriter, line
+from specviz.errors import BadInput, BadTrace, SpecvizError
+from specviz.trace.schema import End, Run, Trace
+from specviz.trace.validate import MAX_FILE, gathered, read_lines, records, split
+from specviz.trace.wire import MAX_ENDS, MAX_LINE, TraceWriter, decoded, line
 
-__all__ = ["SUFFIX", "TraceStore", "TraceWriter", "line", "lines", "read", "text", "validate", "write"]
+__all__ = ["SUFFIX", "TraceStore", "TraceWriter", "line", "lines", "read", "rewritten", "text", "validate", "write"]
 
 SUFFIX = ".spectrace.jsonl"
 
@@ -78,10 +79,54 @@ def _content(source: str | Path | bytes) -> bytes:
         raise BadInput(f"The trace file {str(source)[:200]!r} cannot be read: {cause}.") from None
 
 
+def rewritten(source: bytes) -> Iterator[str]:
+    """The lines of a file's content, checked and in today's form, one at a time; of two ends the last one.
+
+    No more of the trace than the line at hand is in memory. Raises BadTrace naming line and field.
+    """
+    writer, end = TraceWriter(), None
+    for record in records(split(source)):
+        if isinstance(record, End):
+            end = record
+        else:
+            yield writer.add(record)
+    if end is not None:
+        yield writer.add(end)
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a run was and how it ended, how many steps it took and how many tokens they wrote."""
+
+    run: Run
+    end: End | None
+    steps: int
+    tokens: int
+
+
+def outlined(trace: Trace) -> Outline:
+    """The outline of a trace in memory."""
+    return Outline(trace.run, trace.end, len(trace.steps), sum(len(step.emitted) for step in trace.steps))
+
+
+def outline(found: Sequence[str]) -> Outline:
+    """The outline of a trace whose lines were checked before: its steps are read only where no end line counts them."""
+    run = decoded(json.loads(found[0]))
+    assert isinstance(run, Run)
+    ends = [one for one in map(json.loads, found[1:][-MAX_ENDS:]) if one["kind"] == "end"]
+    steps = found[1 : len(found) - len(ends)]
+    if not ends:
+        return Outline(run, None, len(steps), sum(len(json.loads(one)["emitted"]) for one in steps))
+    end = decoded(ends[-1])
+    assert isinstance(end, End)
+    return Outline(run, end, len(steps), len(end.output_ids))
+
+
 @dataclass
 class _Kept:
-    lines: list[str] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
     size: int = 0
+    checked: bool = False
 
 
 class TraceStore:
@@ -91,23 +136,23 @@ class TraceStore:
     whoever asks for it later gets a BadInput that says so.
     """
 
-    def __init__(self, max_traces: int = 64, max_bytes: int = 128 << 20) -> None:
+    def __init__(self, max_traces: int = 96, max_bytes: int = 256 << 20) -> None:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._lock = threading.Lock()
         self._max_traces = max_traces
         self._max_bytes = max_bytes
         self._size = 0
 
-    def new(self, given: Iterable[str] = ()) -> str:
-        """Room for a trace; returns its key. ``given`` are its first lines."""
+    def new(self, given: Iterable[str] = (), checked: bool = False) -> str:
+        """Room for a trace; returns its key. ``given`` are its first lines, all of it and found good when ``checked``."""
         key = secrets.token_urlsafe(18)
         with self._lock:
-            self._kept[key] = _Kept()
+            self._kept[key] = _Kept(checked=checked)
             self._evict(key)
         try:
             for one in given:
                 self.append(key, one)
-        except BadTrace:
+        except SpecvizError:
             self.drop(key)
             raise
         return key
@@ -118,12 +163,13 @@ class TraceStore:
 
     def append(self, key: str, one: str) -> int:
         """Add a line; returns how many there are now. Raises BadTrace when the trace outgrows what a file may hold."""
-        size = len(one.encode("utf-8", "surrogatepass")) + 1
+        data = one.encode("utf-8", "surrogatepass")  # as bytes: a single emoji makes a text take four bytes a character
+        size = len(data) + 1
         with self._lock:
             kept = self._find(key)
             if size > MAX_LINE + 1 or kept.size + size > min(MAX_FILE, self._max_bytes):
                 raise BadTrace("This run has grown past what the server keeps; ask for fewer tokens or smaller trees.")
-            kept.lines.append(one)
+            kept.lines.append(data)
             kept.size += size
             self._size += size
             self._evict(key)
@@ -132,12 +178,21 @@ class TraceStore:
     def lines(self, key: str, start: int = 0, stop: int | None = None) -> list[str]:
         """Lines ``start`` to ``stop`` (not included). Counts below 0 are read as 0, counts past the end as the end."""
         with self._lock:
-            kept = self._find(key)
-            return kept.lines[max(0, start) : None if stop is None else max(0, stop)]
+            found = self._find(key).lines[max(0, start) : None if stop is None else max(0, stop)]
+        return [one.decode("utf-8", "surrogatepass") for one in found]
 
     def text(self, key: str) -> str:
         """The file of this trace as it stands."""
         return "".join(one + "\n" for one in self.lines(key))
+
+    def trace(self, key: str) -> Trace:
+        """This trace as data. Raises BadTrace when a run of ours has written what the format does not allow."""
+        with self._lock:
+            kept = self._find(key)
+            found, checked = list(kept.lines), kept.checked
+        if checked:
+            return gathered(decoded(json.loads(one)) for one in found)
+        return read_lines(one.decode("utf-8", "surrogatepass") for one in found)
 
     def drop(self, key: str) -> None:
         """Forget a trace; an unknown key is no error."""

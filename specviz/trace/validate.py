@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from specviz.errors import BadTrace
 from specviz.trace import metrics
 from specviz.trace.meaning import check_end, check_follows, check_step
 from specviz.trace.schema import SCHEMA_VERSION, End, Run, Step, Trace
-from specviz.trace.wire import MAX_LINE, Record, decoded
+from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, decoded
 
 MAX_FILE = 32 << 20
 """Most bytes of a trace file."""
@@ -176,12 +176,16 @@ def _check_free(value: Any, field: str) -> None:
 
 
 class Intake:
-    """Takes the lines of a trace in their order and keeps what they say, refusing the first one that is wrong."""
+    """Takes the lines of a trace in their order, refusing the first one that is wrong.
+
+    It keeps counts and the step before, not the records: checking a file takes no more memory than one line of it.
+    """
 
     def __init__(self) -> None:
-        self._run: Run | None = None
-        self._steps: list[Step] = []
-        self._end: End | None = None
+        self._begun = False
+        self._before: Step | None = None
+        self._totals = metrics.Totals()
+        self._ends = 0
         self._version: int | None = None
         self.count = 0
 
@@ -205,35 +209,30 @@ class Intake:
         self._version = version
 
     def _place(self, record: Record) -> None:
-        if isinstance(record, Run) != (self._run is None):
+        if isinstance(record, Run) == self._begun:
             raise BadTrace("the first line is the run line, and no other is.", field="kind")
-        if isinstance(record, Run):
-            self._run = record
-        elif isinstance(record, Step):
+        self._begun = True
+        if isinstance(record, Step):
             self._take_step(record)
-        else:
+        elif isinstance(record, End):
             self._take_end(record)
 
     def _take_step(self, step: Step) -> None:
-        if self._end is not None:
+        if self._ends:
             raise BadTrace("a step cannot follow the end.", field="kind")
-        if len(self._steps) >= MAX_STEPS:
+        if self._totals.steps >= MAX_STEPS:
             raise BadTrace(f"there are more than {MAX_STEPS} steps.", field="index")
         check_step(step)
-        check_follows(step, self._steps[-1] if self._steps else None)
-        self._steps.append(step)
+        check_follows(step, self._before)
+        self._before = step
+        self._totals.add(step)
 
     def _take_end(self, end: End) -> None:
+        if self._ends >= MAX_ENDS:
+            raise BadTrace(f"there are more than {MAX_ENDS} end lines.", field="kind")
         check_end(end)
-        metrics.check_identities(Trace(self.trace.run, tuple(self._steps), end))
-        self._end = end
-
-    @property
-    def trace(self) -> Trace:
-        """What was read so far. Raises BadTrace when not even a run line was."""
-        if self._run is None:
-            raise BadTrace("there is no run line; the file is empty.", 1)
-        return Trace(self._run, tuple(self._steps), self._end)
+        self._totals.check(end)
+        self._ends += 1
 
 
 def alone(text: str) -> Record:
@@ -242,12 +241,31 @@ def alone(text: str) -> Record:
     return shaped(found, found.get("seq", 0))
 
 
-def read_lines(lines: Iterable[str]) -> Trace:
-    """The trace that these lines hold. Raises BadTrace with line and field."""
+def records(lines: Iterable[str]) -> Iterator[Record]:
+    """The record of each line, checked before it is handed out. Raises BadTrace with line and field."""
     intake = Intake()
     for text in lines:
-        intake.take(text)
-    return intake.trace
+        yield intake.take(text)
+    if not intake.count:
+        raise BadTrace("there is no run line; the file is empty.", 1)
+
+
+def read_lines(lines: Iterable[str]) -> Trace:
+    """The trace that these lines hold. Raises BadTrace with line and field."""
+    return gathered(records(lines))
+
+
+def gathered(found: Iterable[Record]) -> Trace:
+    """The trace of records that begin with a run's; of several ends the last one counts."""
+    given = iter(found)
+    run, steps, end = next(given), [], None
+    for record in given:
+        if isinstance(record, Step):
+            steps.append(record)
+        elif isinstance(record, End):
+            end = record
+    assert isinstance(run, Run)
+    return Trace(run, tuple(steps), end)
 
 
 def check(trace: Trace) -> None:
@@ -265,14 +283,20 @@ def check(trace: Trace) -> None:
     metrics.check_identities(trace)
 
 
-def split(data: bytes) -> Sequence[str]:
-    """A file's bytes as its lines. Raises BadTrace when it is too long or not UTF-8."""
+def split(data: bytes) -> Iterator[str]:
+    """A file's lines, one at a time. Raises BadTrace when the file is too long or a line is not UTF-8."""
     if len(data) > MAX_FILE:
         raise BadTrace(f"The file has more than {MAX_FILE >> 20} MiB, the most that a trace may have.")
-    found = data.split(b"\n")  # not splitlines: U+2028 and its like may stand inside a text
-    if found and not found[-1].strip():
-        found.pop()
-    return [_decoded(one, number) for number, one in enumerate(found, start=1)]
+    return _lines(data)
+
+
+def _lines(data: bytes) -> Iterator[str]:
+    start, number = 0, 1
+    while (end := data.find(b"\n", start)) >= 0:  # not splitlines: U+2028 and its like may stand inside a text
+        yield _decoded(data[start:end], number)
+        start, number = end + 1, number + 1
+    if data[start:].strip():
+        yield _decoded(data[start:], number)
 
 
 def _decoded(data: bytes, number: int) -> str:

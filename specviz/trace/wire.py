@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, TextIO
 
 from specviz.errors import BadTrace
@@ -29,6 +29,10 @@ Record = Run | Step | End
 
 MAX_LINE = 1 << 20
 """Most bytes of one line, its end not counted."""
+MAX_ENDS = 2
+"""End lines of a file: a run writes one when it is over, and a second one once its baseline has been timed."""
+PACKED = 2048
+"""Characters of a note's JSON from which a note that is read stays JSON in memory."""
 
 _RUN_PLAIN = (
     "modality", "target", "method", "title", "exactness", "device", "dtype", "tier", "prompt", "max_new_tokens",
@@ -186,19 +190,21 @@ class TraceWriter:
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out
         self._before: type | None = None
+        self._ends = 0
         self.count = 0
 
     def add(self, record: Record) -> str:
         """The record's line, without its line end. Raises BadTrace when it comes out of order: run, steps, end(s)."""
         kind = type(record)
         fits = kind is Run if self._before is None else kind is End or (kind is Step and self._before is not End)
-        if not fits:
-            raise BadTrace("A trace is one run record, then steps, then an end; this record is out of that order.")
+        if not fits or (kind is End and self._ends == MAX_ENDS):
+            raise BadTrace("A trace is one run record, then steps, then an end or two; this record is out of that order.")
         made = line(record, self.count)
         if self._out is not None:
             self._out.write(made + "\n")
             self._out.flush()
         self._before = kind
+        self._ends += kind is End
         self.count += 1
         return made
 
@@ -269,8 +275,46 @@ def _as_step(found: Mapping[str, Any]) -> Step:
     )
 
 
+class PackedNote(Mapping[str, Any]):
+    """A large note's data as JSON text, read anew by whoever asks: as Python objects it may take twenty times the memory."""
+
+    __slots__ = ("_json",)
+
+    def __init__(self, made: str) -> None:
+        self._json = made.encode("utf-8")
+
+    def _read(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._json)
+        return found
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def items(self) -> ItemsView[str, Any]:
+        """All of it, read once."""
+        return self._read().items()
+
+    def values(self) -> ValuesView[Any]:
+        """The values, read once."""
+        return self._read().values()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self._read() == dict(other.items())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+
 def _as_note(found: Mapping[str, Any]) -> Note:
-    return Note(found["type"], {name: value for name, value in found.items() if name != "type"})
+    data = {name: value for name, value in found.items() if name != "type"}
+    made = _encode(data)
+    return Note(found["type"], data if len(made) < PACKED else PackedNote(made))
 
 
 def _as_end(found: Mapping[str, Any]) -> End:

@@ -79,7 +79,7 @@ class Gallery:
     def _recording(self, one: dict[str, str], index: Path) -> Recording:
         missing = {"name", "file", "title"} - one.keys()
         if missing or not one["file"] or Path(one["file"]).name != one["file"]:
-            raise BadTrace(f"{index} has an entry without {', '.join(sorted(missing)) or 'a plain file name'}.")
+            raise BadTrace(f"{index.name} has an entry without {', '.join(sorted(missing)) or 'a plain file name'}.")
         return Recording(one["name"], one["title"], one.get("note", ""), self.folder / one["file"])
 
     def get(self, name: str) -> Recording:

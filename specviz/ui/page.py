@@ -32,8 +32,8 @@ OTHER_THREADS = 40
 QUEUE = 64
 """Events of all kinds that may wait at once; the line in front of the engine is bounded apart from it."""
 
-CACHE = (3600, 3600)
-"""Seconds: how often uploads that nobody took are looked for, and how old they may get."""
+CACHE = (300, 900)
+"""Seconds: how often uploads are swept, and how old they may get. Nothing else removes them: people may share one."""
 
 MASTHEAD = """
 <h1 class="sp-brand">specviz</h1>
@@ -93,7 +93,10 @@ def _unhurried(page: gr.Blocks) -> None:
 
 
 def launch_options(shared: Shared) -> dict[str, Any]:
-    """How to launch it: nothing shared, nothing measured, no file served, uploads bounded."""
+    """How to launch it: nothing shared, nothing measured, no file served, uploads bounded.
+
+    Only a ``gr.Error`` reaches the page in its own words: any other exception's may name a path of the server.
+    """
     settings = shared.settings
     return {
         "theme": theme.theme(),
@@ -105,7 +108,7 @@ def launch_options(shared: Shared) -> dict[str, Any]:
         "share": False,
         "max_file_size": settings.max_upload_mb * 1_000_000,
         "server_port": settings.port,
-        "show_error": True,
+        "show_error": False,
         "state_session_capacity": SESSIONS,
         "max_threads": settings.max_waiting + OTHER_THREADS,
         "app_kwargs": {

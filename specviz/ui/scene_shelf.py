@@ -12,8 +12,8 @@ from typing import Any
 import gradio as gr
 
 from specviz.errors import BadInput
-from specviz.models.pictures import Picture, open_picture
 from specviz.figures.theme import markup
+from specviz.models.pictures import MOST_BYTES, Picture, open_picture
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "images" / "scenes"
 SIDE = 768
@@ -72,7 +72,12 @@ def brought(path: str | None) -> tuple[bytes, tuple[str, ...]]:
     """An uploaded file as a PNG of bounded size, and what was done to it. Raises BadInput when it is no picture."""
     if not path:
         raise BadInput("The picture did not arrive. Choose it again.")
-    return small(open_picture(path))
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError):  # the error would name the server's own path
+        raise BadInput("The picture did not arrive whole. Choose it again.") from None
+    return small(open_picture(data))
 
 
 def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:

@@ -9,6 +9,7 @@ from specviz.ui.engine import Stream, choose
 from specviz.ui.gallery import Gallery
 from specviz.ui.line import Line
 from specviz.ui.live import Live
+from specviz.ui.opening import Opening
 from specviz.ui.presence import Presence
 from specviz.ui.session import Visits
 from specviz.ui.settings import Settings
@@ -25,10 +26,12 @@ class Shared:
     live: Live
     visits: Visits
     presence: Presence
+    opening: Opening
 
 
 def make(settings: Settings, stream: Stream | None = None) -> Shared:
     """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do."""
     store = TraceStore()
     live = Live(stream or choose(settings.zero_gpu), Line(settings.max_waiting), Tails(store), settings.max_seconds)
-    return Shared(settings, Archive(Gallery(settings.traces), store), live, Visits(), Presence(settings.proxied))
+    archive, presence = Archive(Gallery(settings.traces), store), Presence(settings.proxied)
+    return Shared(settings, archive, live, Visits(), presence, Opening(store))

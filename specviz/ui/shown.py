@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 
 from specviz.errors import BadInput
-from specviz.trace import store as traces
 from specviz.trace.schema import Trace
-from specviz.trace.store import TraceStore
+from specviz.trace.store import Outline, TraceStore, outline, outlined
 from specviz.ui import feed
-from specviz.ui.gallery import Gallery
+from specviz.ui.gallery import Gallery, Recording
+
+PARSED_AT_ONCE = 2
+"""Kept runs that are turned into data at the same time; as data a run takes up to ten times the memory of its text."""
 
 MINE = "mine:"
 """Before the key of a run in the store. Such a name means nothing to anybody else, so no link carries it."""
@@ -21,20 +24,31 @@ class Archive:
 
     gallery: Gallery
     store: TraceStore
+    _parsing: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(PARSED_AT_ONCE), repr=False)
 
     def text(self, name: str) -> str:
         """The trace file. Raises BadInput when there is none of that name any more."""
-        if not name:
-            raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
         if name.startswith(MINE):
             return self.store.text(name.removeprefix(MINE))
-        return self.gallery.get(name).text
+        return self._recorded(name).text
+
+    def _recorded(self, name: str) -> Recording:
+        if not name:
+            raise BadInput("There is no run to show yet: run something, or choose a recorded run.")
+        return self.gallery.get(name)
 
     def trace(self, name: str) -> Trace:
         """The run as data."""
-        if name and not name.startswith(MINE):
-            return self.gallery.get(name).trace
-        return traces.read(self.text(name).encode())
+        if not name.startswith(MINE):
+            return self._recorded(name).trace
+        with self._parsing:
+            return self.store.trace(name.removeprefix(MINE))
+
+    def outline(self, name: str) -> Outline:
+        """What it was and how it ended, in numbers."""
+        if name.startswith(MINE):
+            return outline(self.store.lines(name.removeprefix(MINE)))
+        return outlined(self._recorded(name).trace)
 
     def note(self, name: str) -> str:
         """What the index says to watch in a recorded run; nothing for any other."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from specviz.errors import SpecvizError
-from specviz.trace import store as traces
-from specviz.trace.schema import Trace
+from specviz.trace.store import Outline
 from specviz.ui import downloads, panels, theme
 from specviz.ui.shared import Shared
-from specviz.ui.shown import MINE, choices, title
+from specviz.ui.shown import choices
 
 Runs = list[tuple[str, str]]
 
@@ -35,27 +34,11 @@ class TracesTab:
         return [self.run, self.facts, self.downloads, self.banner]
 
 
-def opened(shared: Shared, path: str | None) -> tuple[str, str]:
-    """Check an uploaded file and keep it: its name and its title. The copy on disk is removed whatever is in it.
-
-    Raises BadTrace naming the line and field that is wrong.
-    """
-    file = Path(path or "")
-    try:
-        content = file.read_bytes() if path else b""
-    finally:
-        if path:
-            file.unlink(missing_ok=True)
-    trace = traces.read(content)
-    return MINE + shared.archive.store.add(trace), title(trace)
-
-
-def facts(trace: Trace) -> str:
+def facts(found: Outline) -> str:
     """What a run is, as a table."""
-    run, end = trace.run, trace.end
+    run, end = found.run, found.end
     metrics = end.metrics if end else {}
     speed, rate = metrics.get("speedup"), metrics.get("tokens_per_second")
-    written = sum(len(step.emitted) for step in trace.steps)
     heat = run.sampling.temperature
     rows = {
         "method": run.title,
@@ -64,7 +47,7 @@ def facts(trace: Trace) -> str:
         "exactness": run.exactness + (f" ({run.bound})" if run.bound else ""),
         "sampling": f"temperature {heat:g}, seed {run.sampling.seed}" if heat else "greedy",
         "earlier runs remembered": str(run.sampling.generation or ""),
-        "written": f"{written} tokens in {len(trace.steps)} passes, τ {_number(metrics.get('tau'))}",
+        "written": f"{found.tokens} tokens in {found.steps} passes, τ {_number(metrics.get('tau'))}",
         "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the one-by-one run" if speed else "")
         if rate
         else "",
@@ -87,7 +70,7 @@ def chosen(shared: Shared, runs: Runs, name: str, message: str = "") -> list[Any
     """What the tab shows when a run is chosen."""
     listed = choices(shared.archive, runs)
     try:
-        shown = facts(shared.archive.trace(name)) if name else ""
+        shown = facts(shared.archive.outline(name)) if name else ""
     except SpecvizError as error:
         shown, name, message = "", "", str(error)
     return [
@@ -108,7 +91,7 @@ def build(shared: Shared) -> TracesTab:
         with gr.Row(elem_classes="sp-two"):
             with gr.Column(min_width=300):
                 run = gr.Dropdown(choices(shared.archive, []), value=name or None, label="Run", elem_id="sp-run")
-                shown = theme.html(facts(default.trace) if default else "")
+                shown = theme.html(facts(shared.archive.outline(name)) if default else "")
                 show = gr.Button("Show on the stage", variant="primary", size="md")
             with gr.Column(min_width=300):
                 theme.html("<h3>Save this run as</h3>")
@@ -135,15 +118,18 @@ def wire(
     def enter(name: str, mine: Runs) -> list[Any]:
         return chosen(shared, mine, name)
 
-    def take(path: str | None, mine: Runs, now: str) -> list[Any]:
-        if path is None:
-            return [*chosen(shared, mine, now), mine, None]
+    async def take(path: str | None, mine: Runs, now: str) -> list[Any]:
+        """An upload, waited for without holding one of the threads that answer everybody else."""
+        name, message = now, ""
         try:
-            name, said = opened(shared, path)
+            if path is not None:
+                found = await shared.opening.open(path)
+                name = found.name
+                if all(name != kept for _, kept in mine):
+                    mine = [*mine, (f"opened: {found.title}", name)]
         except SpecvizError as error:
-            return [*chosen(shared, mine, now, f"That file was not opened. {error}"), mine, None]
-        mine = [*mine, (f"opened: {said}", name)]
-        return [*chosen(shared, mine, name), mine, None]
+            message = f"That file was not opened. {error}"
+        return [*await asyncio.to_thread(chosen, shared, mine, name, message), mine, None]
 
     here.select(enter, [shown, runs], tab.outputs, **quiet)
     tab.run.input(enter, [tab.run, runs], tab.outputs, **quiet)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specviz.errors import BadInput, BadTrace
 from specviz.trace import store
+from specviz.trace.schema import Note
 from tests.samples import dump, lines, sample_trace
 
 
@@ -44,6 +48,55 @@ def test_a_run_cut_off_by_a_crash_is_read_up_to_its_last_whole_line() -> None:
     with pytest.raises(BadTrace) as fault:
         store.read("\n".join(made[:3]) + "\n" + made[3][:50])
     assert fault.value.line == 4
+
+
+def heavy(steps: int) -> bytes:
+    """A trace whose notes take twenty times their text as Python objects."""
+    trace = sample_trace(steps)
+    note = Note("x", {"a": [{}] * 4000})
+    return store.text(replace(trace, steps=tuple(replace(step, notes=(note,) * 4) for step in trace.steps))).encode()
+
+
+def peak(work: Callable[[], object]) -> int:
+    """Most bytes that ``work`` had allocated at once, its result included."""
+    tracemalloc.start()
+    made = work()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    del made
+    return most
+
+
+def test_rewriting_a_file_takes_the_memory_of_its_lines() -> None:
+    few, many = heavy(4), heavy(24)
+    found = [peak(lambda content=content: list(store.rewritten(content))) for content in (few, many)]
+    assert found[1] - found[0] < 2 * (len(many) - len(few))
+
+
+def test_large_notes_are_kept_as_text_and_read_as_data() -> None:
+    few, many = heavy(4), heavy(24)
+    found = [peak(lambda content=content: store.read(content)) for content in (few, many)]
+    assert found[1] - found[0] < 2 * (len(many) - len(few))
+    (note, *_) = store.read(few).steps[0].notes
+    assert note.data["a"] == [{}] * 4000 and note.data == {"a": [{}] * 4000} and list(note.data) == ["a"]
+    assert note.data.get("b") is None and dict(note.data) == {**note.data} and len(note.data) == 1
+    assert note == Note("x", {"a": [{}] * 4000}) and store.read(store.text(store.read(few))) == store.read(few)
+
+
+def test_a_rewritten_file_is_the_same_trace_and_needs_no_second_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, kept = sample_trace(5, method="relaxed"), store.TraceStore()
+    text = "\n".join([*lines(trace), store.line(trace.end, 7)])
+    key = kept.new(store.rewritten(text.encode()), checked=True)
+    assert kept.lines(key) == lines(trace)
+    monkeypatch.setattr(store, "read_lines", None)
+    assert kept.trace(key) == trace
+
+
+def test_a_run_of_ours_that_breaks_the_format_is_found_when_it_is_read() -> None:
+    kept = store.TraceStore()
+    made = lines(sample_trace(3))
+    with pytest.raises(BadTrace, match="line 2"):
+        kept.trace(kept.new([made[0], made[2]]))
 
 
 def test_lines_are_kept_in_order_and_handed_out_by_range() -> None:

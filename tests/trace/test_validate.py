@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from specviz.errors import BadTrace
-from specviz.trace import export, schema, store, validate
+from specviz.trace import export, metrics, schema, store, validate
 from tests.samples import METHODS, lines, sample_trace
 from tests.trace.mutations import changed_value, mutated
 
@@ -145,6 +145,24 @@ def test_a_step_after_a_cut_or_an_end_is_refused() -> None:
     after = sample_trace(4, reason="cancelled").steps[3]
     assert "cut ends the run" in str(refused("\n".join(lines(trace)[:-1] + [store.line(after, 4)])))
     assert "cannot follow the end" in str(refused("\n".join(lines(trace) + [store.line(after, 5)])))
+
+
+def test_a_third_end_is_refused_before_anything_is_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, checked = sample_trace(3), []
+    ends = [store.line(trace.end, place) for place in range(4, 4000)]
+    assert store.read("\n".join([*lines(trace)[:-1], *ends[:2]])) == trace
+    whole = metrics.Totals.check
+    monkeypatch.setattr(metrics.Totals, "check", lambda totals, end=None: (checked.append(end), whole(totals, end)))
+    fault = refused("\n".join([*lines(trace)[:-1], *ends]))
+    assert fault.line == 7 and "more than 2 end lines" in str(fault) and len(checked) == 2
+
+
+def test_a_step_is_counted_once_however_the_run_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, counted = sample_trace(12), []
+    whole = metrics.Totals.add
+    monkeypatch.setattr(metrics.Totals, "add", lambda totals, step: (counted.append(step.index), whole(totals, step)))
+    store.read("\n".join([*lines(trace), store.line(trace.end, 14)]))
+    assert counted == list(range(12))
 
 
 def test_a_script_in_a_token_is_only_text() -> None:

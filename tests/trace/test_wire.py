@@ -102,7 +102,8 @@ def test_the_writer_gives_screen_and_file_the_same_lines() -> None:
 
 def test_the_writer_refuses_records_out_of_order() -> None:
     trace = sample_trace(2)
-    for order in ([trace.steps[0]], [trace.end], [trace.run, trace.run], [trace.run, trace.end, trace.steps[0]]):
+    ends = [trace.run, *[trace.end] * 3]
+    for order in ([trace.steps[0]], [trace.end], [trace.run, trace.run], [trace.run, trace.end, trace.steps[0]], ends):
         writer = wire.TraceWriter()
         with pytest.raises(BadTrace, match="out of that order"):
             for record in order:
