@@ -38,7 +38,7 @@ const distortion = (() => {
       const found = find(step, "relaxed");
       if (!found) continue;
       last = found;
-      const rows = study.list(found.nodes);
+      const rows = study.list(found.nodes).filter((row) => row && typeof row === "object");
       most = Math.max(most, siblings(step, rows));
       for (const row of rows) {
         const node = step.nodes[row.node];

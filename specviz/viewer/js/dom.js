@@ -2,7 +2,22 @@
 const dom = (() => {
   const SVG = "http://www.w3.org/2000/svg";
 
+  const STORY = 4000; // elements of one story: eight times those of the largest real one
+  let left = Infinity;
+  /** What `draw` returns; an error once it has made more elements than a story may have: a page of too many hangs. */
+  function within(draw) {
+    const outer = left;
+    left = Math.min(outer, STORY);
+    try {
+      return draw();
+    } finally {
+      left = outer;
+    }
+  }
+
   function fill(element, attributes, children) {
+    left -= 1;
+    if (left < 0) throw new Error("more than a page can draw");
     for (const [name, value] of Object.entries(attributes || {})) {
       if (value !== null && value !== undefined && value !== false)
         element.setAttribute(name, value === true ? "" : value);
@@ -57,5 +72,5 @@ const dom = (() => {
 
   const MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
   const SANS = 'Inter, system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
-  return { h, s, button, icon, say, id, measure, MONO, SANS };
+  return { h, s, button, icon, say, id, measure, within, MONO, SANS };
 })();

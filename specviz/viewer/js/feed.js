@@ -4,6 +4,8 @@
 // them ("message", "fraction", "error") before the run line. A text that does not start with the one before it is a new
 // run, unless its control line names the same run: then it is the next segment of a long one. Lines of a live run may
 // reach it a second way, by `tail(run, from, take)`, which returns what ends it; whichever comes first counts.
+const MOST_CODES = 65536; // of one picture; those of today's models have a few thousand at most
+
 class Feed {
   constructor({ onReset, onChange, fetchRange = null, mode = "recorded" }) {
     Object.assign(this, { onReset, onChange, fetchRange, mode, tail: null, leave: null });
@@ -168,7 +170,7 @@ class Feed {
 
   use(line) {
     const { trace } = this;
-    if (line.kind === "run") trace.run = Feed.run(line);
+    if (line.kind === "run") trace.run = this.run(line);
     if (line.kind === "end") trace.end = line;
     if (line.kind !== "step") return;
     try {
@@ -183,10 +185,15 @@ class Feed {
     }
   }
 
-  static run(line) {
+  /** The run line made safe to read. A picture larger than any page can show is left out, and said so. */
+  run(line) {
+    const grid = study.list(line.grid);
+    const size = grid.length === 2 && grid.every((side) => Number.isInteger(side) && side > 0) ? grid[0] * grid[1] : 0;
+    if (size > MOST_CODES) this.problem(`a picture of ${grid[0]} × ${grid[1]} codes, which is more than a page can draw`);
     const pieces = study.list(line.prompt_pieces).map(study.text);
     return {
       ...line,
+      grid: size && size <= MOST_CODES ? grid : null,
       prompt_pieces: pieces,
       warnings: study.list(line.warnings).map(study.text),
       prompt: study.text(line.prompt),

@@ -65,9 +65,10 @@ const notebook = (() => {
   function one(note, stage) {
     if (known.has(note.type)) {
       try {
-        return known.get(note.type).draw(note, stage.step, stage);
+        return dom.within(() => known.get(note.type).draw(note, stage.step, stage));
       } catch {
-        // A note that is not as its type promises is shown as it is, like one of an unknown type.
+        const said = "This note is not as its kind promises, or asks for more than a page can draw. It stands here as it came.";
+        return dom.h("div", {}, sketch.caption(said), listed(note));
       }
     }
     return listed(note);

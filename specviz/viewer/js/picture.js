@@ -64,7 +64,7 @@ class Picture {
   take(step) {
     step.origins.forEach((origin, place) => {
       const node = study.find(step, origin.id);
-      if (!node || !node.grid) return;
+      if (!node || !node.grid || !this.holds(node.grid)) return;
       const kind = Picture.kind(step, origin);
       this.cells[node.grid[0] * this.columns + node.grid[1]] = {
         index: this.read,
@@ -77,6 +77,11 @@ class Picture {
     if (note && typeof note.png === "string") this.bands.set(this.read, { row: note.row, image: this.load(note.png), rows: note.rows });
     this.upto.push(this.cells.length);
     this.read += 1;
+  }
+
+  /** Whether a place lies in the picture: what a line says of it is a stranger's word. */
+  holds([row, column]) {
+    return Number.isInteger(row) && row >= 0 && row < this.rows && column >= 0 && column < this.columns;
   }
 
   /** How a cell came to be: as its token did, but a bonus that overruled the draft is drawn again. */

@@ -25,7 +25,7 @@ const reel = (() => {
       slider.value = at();
       slider.setAttribute("aria-valuetext", moment.label);
       dom.say(label, moment.label);
-      view.replaceChildren(draw(moment, at()));
+      view.replaceChildren(dom.within(() => draw(moment, at())));
     }
 
     function go(to) {

@@ -1,4 +1,7 @@
 // The output strip: the emitted text, each token coloured by how it came to be; the current step framed, the future pale.
+const MOST_PIECES = 20000; // tokens, and letters, of the strip: a browser takes seconds to break longer text into lines
+const MOST_LETTERS = 400000;
+
 class Strip {
   constructor(stage) {
     this.stage = stage;
@@ -29,6 +32,7 @@ class Strip {
     this.steps = trace.steps;
     this.groups = [];
     this.at = -1;
+    Object.assign(this, { pieces: 0, letters: 0, rest: null });
     this.thumb = false;
     this.text.classList.remove("sv-pictured");
     for (const name of ["backgroundImage", "backgroundSize", "paddingLeft", "minHeight"]) this.text.style[name] = "";
@@ -56,10 +60,18 @@ class Strip {
     const group = dom.h("span", { class: "sv-group sv-future", "data-step": index });
     step.origins.forEach((origin, place) => {
       const piece = words.plain(step.pieces[place] || "");
-      if (piece) group.append(dom.h("span", { class: `sv-tok sv-is-${origin.kind}`, "data-place": place }, piece));
+      this.pieces += 1;
+      this.letters += piece.length;
+      if (piece && !this.full()) group.append(dom.h("span", { class: `sv-tok sv-is-${origin.kind}`, "data-place": place }, piece));
     });
     this.groups.push(group);
-    this.text.append(group);
+    if (this.full() && !this.rest) this.text.append((this.rest = dom.h("p", { class: "sv-rest" })));
+    if (this.rest) this.rest.textContent = `The text goes on; ${words.count(this.pieces, "token")} are more than this strip can show.`;
+    else this.text.append(group);
+  }
+
+  full() {
+    return this.pieces > MOST_PIECES || this.letters > MOST_LETTERS;
   }
 
   /** Move the frame, and the border between past and future, touching only the steps in between. */
@@ -78,7 +90,7 @@ class Strip {
   reveal() {
     const group = this.groups[this.stage.cursor];
     const { scrollTop, clientHeight, scrollHeight } = this.text;
-    if (!group || scrollHeight <= clientHeight) return;
+    if (!group || !group.isConnected || scrollHeight <= clientHeight) return;
     const line = 14.5 * 1.85 * this.stage.u;
     const top = group.offsetTop - this.text.offsetTop,
       bottom = top + group.offsetHeight;

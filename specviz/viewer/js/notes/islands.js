@@ -6,6 +6,8 @@ const islands = (() => {
   function read(note, step) {
     const mass = study.list(note.mass).map((one) => number(one) || 0);
     const wave = study.list(note.waves).map((one) => number(one) || 0);
+    // A wave draws at least one cell again, so there are no more waves than cells; each becomes a moment of the story.
+    if (wave.some((one) => !Number.isInteger(one) || one < 0 || one >= step.nodes.length)) throw new Error("no such wave");
     const failed = new Set(study.list(note.failed));
     const owner = new Map();
     study.list(note.islands).forEach((island, at) => study.list(island).forEach((node) => owner.set(node, at)));

@@ -1,6 +1,7 @@
 // Typical acceptance: a guess stays when the target's p of it is above a bar that sinks where the target is unsure.
 const typical = (() => {
   const MOST = 80;
+  const MOST_NATS = 64; // no vocabulary has an entropy near it, and the axis has a mark for each nat or two
   const { text, disc, cross, line } = sketch;
 
   function read(note, step) {
@@ -16,7 +17,7 @@ const typical = (() => {
         entropy: number(row.entropy),
         status: step.nodes[row.node] ? step.nodes[row.node].status : "skipped",
       }));
-    return rows.filter((row) => row.p !== null && row.bar !== null && row.entropy !== null);
+    return rows.filter((row) => row.p !== null && row.bar !== null && row.entropy !== null && row.entropy >= 0 && row.entropy <= MOST_NATS);
   }
 
   const above = (row) => row.p > row.bar;

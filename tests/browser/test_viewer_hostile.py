@@ -1,0 +1,171 @@
+"""Files that are valid and made to keep a page busy: each is drawn, or said to be too much; the page goes on answering."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Page  # noqa: E402
+
+from specviz.trace import store  # noqa: E402
+from specviz.viewer import bundle  # noqa: E402
+from tests.browser.stage_page import PATIENCE, PROJECTOR  # noqa: E402
+from tests.viewer import cases  # noqa: E402
+
+pytestmark = pytest.mark.browser
+
+TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
+VISIT = """([text]) => {
+  window.handle = SpecvizViewer.mount(document.getElementById("stage"), { text: "", autoplay: false });
+  window.faults = [];
+  window.visited = 0;
+  setTimeout(() => { handle.update(text); handle.stage.set({ tab: "method" }); step(0); });
+  const step = (at) => {
+    if (at > handle.stage.last) return void (window.done = true);
+    try {
+      handle.go(at);
+      handle.flush();
+      const slider = document.querySelector(".sv-reel input");
+      if (slider) Object.assign(slider, { value: slider.max }).dispatchEvent(new Event("input"));
+    } catch (fault) { faults.push(`step ${at}: ${fault.stack}`); }
+    window.visited = at + 1;
+    setTimeout(() => step(at + 1));
+  };
+}"""
+Drawn = Callable[[list[dict[str, Any]]], Page]
+
+
+@pytest.fixture
+def drawn(browser: Any) -> Iterator[Drawn]:
+    """``drawn(records)`` shows every step of a trace and comes back once the page has answered for each."""
+    pages: list[Page] = []
+
+    def visit(records: list[dict[str, Any]]) -> Page:
+        page = browser.new_page(viewport=PROJECTOR)
+        pages.append(page)
+        page.set_content('<main id="stage" style="height: 700px"></main>')
+        page.add_script_tag(content=bundle.script())
+        page.evaluate(VISIT, ["".join(json.dumps(one) + "\n" for one in records)])
+        page.wait_for_function("window.done", timeout=2000 * PATIENCE)
+        assert page.evaluate("window.faults") == []
+        return page
+
+    yield visit
+    for page in pages:
+        page.close()
+
+
+def picture_step(note: dict[str, Any], cells: int = 4, grid: tuple[int, int] = (0, 0)) -> dict[str, Any]:
+    """A row of codes, all kept, with a note."""
+    nodes = [cases.node(-1, "#0", "root")]
+    for place in range(cells):
+        nodes.append([*cases.node(place, f"#{place}", "accepted", None, 0.5), [grid[0], grid[1] + place]])
+    return cases.step(0, nodes, list(range(1, cells + 1)), None, notes=[note])
+
+
+def valid(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of a file, once the format's own checks have found it good."""
+    store.validate("\n".join(json.dumps(one) for one in records))
+    return records
+
+
+def image_run(*grid: int) -> dict[str, Any]:
+    return cases.run(modality="image", grid=list(grid), exactness="relaxed")
+
+
+@pytest.mark.parametrize("wave", [1_000_000_000, 9_007_199_254_740_993, 5, 1.5, -1])
+def test_islands_of_more_waves_than_cells_are_listed_as_they_are(drawn: Drawn, wave: float) -> None:
+    note = {"type": "islands", "mass": [0.5] * 4, "tau": 0.1, "waves": [0, 0, wave, 0], "failed": [3], "islands": [[3]]}
+    page = drawn(valid([image_run(2, 2), picture_step(note)]))
+    assert "more than a page can draw" in page.inner_text(".sv-note") and "waves" in page.inner_text(".sv-note")
+
+
+def test_real_waves_are_a_story(drawn: Drawn) -> None:
+    note = {"type": "islands", "mass": [0.5] * 4, "tau": 0.1, "waves": [0, 0, 2, 1], "failed": [3], "islands": [[3, 4]]}
+    page = drawn(valid([image_run(2, 2), picture_step(note)]))
+    assert page.get_attribute(".sv-reel input", "max") == "3"
+
+
+def test_an_entropy_without_end_gets_no_axis(drawn: Drawn) -> None:
+    row = {"node": 1, "text": "a", "p": 0.5, "threshold": 0.1}
+    note = {"type": "typical", "epsilon": 0.1, "delta": 0.3, "positions": [{**row, "entropy": 1e308}, {**row, "entropy": 2}]}
+    page = drawn(valid([cases.run(), picture_step(note)]))
+    assert 0 < page.locator(".sv-note *").count() < 200
+
+
+def test_a_story_of_too_many_parts_is_listed_as_it_is(drawn: Drawn) -> None:
+    note = {"type": "overlap", "positions": [{"node": 0, "texts": ["a"] * 9000, "p": [0.1], "q": [0.1]}]}
+    page = drawn(valid([cases.run(), picture_step(note)]))
+    assert page.locator(".sv-note *").count() < 4100
+
+
+def test_a_picture_too_large_to_draw_is_said_and_the_steps_are_shown(drawn: Drawn) -> None:
+    page = drawn(valid([image_run(65535, 65535), picture_step({"type": "x"}, grid=(65535, 65000))]))
+    assert "65535 × 65535 codes, which is more than a page can draw" in page.inner_text(".sv-banners")
+    assert page.locator(".sv-tree [data-id]").count() == 5
+
+
+def test_a_code_outside_the_picture_has_no_cell(drawn: Drawn) -> None:
+    page = drawn(valid([image_run(2, 2), picture_step({"type": "x"}, grid=(65535, 65000))]))
+    assert page.evaluate("handle.stage.panels.find((one) => one.cells).cells.length") == 0
+
+
+def test_a_text_too_long_for_the_strip_ends_in_a_sentence(drawn: Drawn) -> None:
+    chain = [cases.node(-1, "r", "root"), *(cases.node(place, "word", "accepted") for place in range(500))]
+    steps = [cases.step(index, chain, list(range(1, 501)), None) for index in range(48)]
+    page = drawn([cases.run(), *steps])
+    assert "24000 tokens are more than this strip can show" in page.inner_text(".sv-strip")
+    assert page.locator(".sv-tok").count() <= 20_000
+
+
+def leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A copy of a note's data with every number changed."""
+    if isinstance(value, dict):
+        return {name: one if name == "type" else leaves(one, change) for name, one in value.items()}
+    if isinstance(value, list):
+        return [leaves(one, change) for one in value]
+    return change(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def worse(note: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Notes of the same type: its numbers beyond all bounds, all at once and field by field, and its lists much longer."""
+    for number in (1e9, 2**53, 1e308, -1e308):
+        yield leaves(note, lambda _, number=number: number)
+        for name in note.keys() - {"type"}:
+            yield {**note, name: leaves(note[name], lambda _, number=number: number)}
+    for name, value in note.items():
+        if isinstance(value, list) and value:
+            yield {**note, name: (value * (400 // len(value) + 1))[:400]}
+            yield {**note, name: [None, {}, [], "x", *value]}
+
+
+def recorded_notes() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Of every type that a recorded run has: the run line, and the first step with it."""
+    found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for file in sorted(TRACES.glob("*.jsonl")):
+        run, *rest = map(json.loads, file.read_text("utf-8").splitlines())
+        for step in rest:
+            for note in step.get("notes", ()):
+                found.setdefault(note["type"], (run, step))
+    return found
+
+
+NOTES = recorded_notes()
+
+
+@pytest.mark.parametrize("kind", sorted(NOTES))
+def test_no_number_in_a_note_keeps_the_page_from_answering(drawn: Drawn, kind: str) -> None:
+    run, step = NOTES[kind]
+    note = next(one for one in step["notes"] if one["type"] == kind)
+    records = [{**run, "seq": 0}]
+    for made in worse(note):
+        records.append({**copy.deepcopy(step), "seq": len(records), "index": len(records) - 1, "notes": [made]})
+    page = drawn(records)
+    assert page.evaluate("visited") == len(records) - 1
