@@ -119,10 +119,10 @@ def test_a_code_outside_the_picture_has_no_cell(drawn: Drawn) -> None:
 
 def test_a_text_too_long_for_the_strip_ends_in_a_sentence(drawn: Drawn) -> None:
     chain = [cases.node(-1, "r", "root"), *(cases.node(place, "word", "accepted") for place in range(500))]
-    steps = [cases.step(index, chain, list(range(1, 501)), None) for index in range(48)]
+    steps = [cases.step(index, chain, list(range(1, 501)), None) for index in range(20)]
     page = drawn([cases.run(), *steps])
-    assert "24000 tokens are more than this strip can show" in page.inner_text(".sv-strip")
-    assert page.locator(".sv-tok").count() <= 20_000
+    assert "10000 tokens are more than this strip can show" in page.inner_text(".sv-strip")
+    assert page.locator(".sv-tok").count() <= 8000
 
 
 def leaves(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -1,6 +1,6 @@
 // The output strip: the emitted text, each token coloured by how it came to be; the current step framed, the future pale.
-const MOST_PIECES = 20000; // tokens, and letters, of the strip: a browser takes seconds to break longer text into lines
-const MOST_LETTERS = 400000;
+const MOST_PIECES = 8000; // tokens, and letters, of the strip: a browser takes seconds to break longer text into lines
+const MOST_LETTERS = 200000;
 
 class Strip {
   constructor(stage) {
