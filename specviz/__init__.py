@@ -14,6 +14,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name in {"figures", "run"}:
-        return importlib.import_module(f"specviz.{name}")
+    if name == "run":
+        return importlib.import_module("specviz.runner").run
+    if name == "figures":
+        return importlib.import_module("specviz.figures")
     raise AttributeError(f"module 'specviz' has no attribute {name!r}")

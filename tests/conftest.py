@@ -38,7 +38,7 @@ def chromium_path() -> str:
 def model_trouble() -> str:
     """Why the real model cannot be had, or nothing when it is there."""
     from specviz.errors import SpecvizError
-    from specviz.models.prepare import prepare
+    from specviz.models.hub.prepare import prepare
 
     try:
         prepare(DEFAULT_TARGET)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_net import FeatureConfig, FeatureNet
 from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.engine.interfaces import Context, Round, TargetPass
-from specviz.training.unrolling import unroll
+from specviz.training.feature.unrolling import unroll
 
 
 def tiny_net(model: Any, wide: bool, support: int | None = None, seed: int = 3) -> FeatureNet:
@@ -63,9 +63,7 @@ class Audited(FeatureDrafter):
         self.accepted.append(len(finished.verdict.path))
         super().observe(finished)
 
-    def logits(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> Tensor | None:
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         found = super().logits(context, tokens, parents, nodes)
         if found is None:
             self.silent += 1

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from specviz.preparing import image
-from specviz.run import run
+from specviz.requests import image
+from specviz.runner import run
 from specviz.trace.schema import Trace
 from tests.tiny_images import tiny_image_drafter, tiny_pair, tiny_samplers
 

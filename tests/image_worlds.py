@@ -15,10 +15,10 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.parameters import build
-from specviz.methods.parts import Parts
 from specviz.methods.registry import all_methods
-from specviz.models.image import LoadedImage
-from specviz.preparing.image import CodeText, codes_first, coarse_partner, image_target
+from specviz.methods.resources import Parts
+from specviz.models.image.image import LoadedImage
+from specviz.requests.image import CodeText, coarse_partner, codes_first, image_target
 from specviz.targets.image import ImageTarget
 from tests.tiny import Decoded, parts_for
 from tests.tiny_images import tiny_image, tiny_image_drafter, tiny_pair, tiny_samplers

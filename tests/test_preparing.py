@@ -11,11 +11,11 @@ import torch
 
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import all_methods
-from specviz.models.kinds import modality_of
-from specviz.preparing import prepared
-from specviz.preparing.prepared import measured_curve, suited
+from specviz.models.hub.modality import modality_of
 from specviz.request import Request
-from specviz.run import prepare
+from specviz.requests import prepared
+from specviz.requests.prepared import measured_curve, suited
+from specviz.runner import prepare
 
 
 @pytest.mark.parametrize(

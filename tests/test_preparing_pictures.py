@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
-from specviz.models import vision_language as loading
-from specviz.preparing import vision_language as preparing
+from specviz.models.vision import vision_language as loading
 from specviz.request import Request
-from specviz.run import prepare, run
+from specviz.requests import vision_language as preparing
+from specviz.runner import prepare, run
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from tests.models.test_vision_language import tiny_scenes, tiny_tokenizer
+from tests.models.vision.test_vision_language import tiny_scenes, tiny_tokenizer
 
 
 def scene(mode: str = "RGB") -> bytes:
@@ -68,9 +68,7 @@ def test_the_first_step_brings_the_picture_along(tiny: Any) -> None:
     assert not any(step.notes for step in ran(record="path").steps)
 
 
-def test_the_picture_is_encoded_once_for_every_method_and_the_baseline(
-    tiny: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_picture_is_encoded_once_for_every_method_and_the_baseline(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, forward = [], tiny.model.model.vision_model.forward
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -78,9 +76,7 @@ def test_the_picture_is_encoded_once_for_every_method_and_the_baseline(
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(tiny.model.model.vision_model, "forward", counted)
-    texts = {
-        ran(method=name, baseline=True).end.text for name in ("autoregressive", "token_recycling", "prompt_lookup")
-    }
+    texts = {ran(method=name, baseline=True).end.text for name in ("autoregressive", "token_recycling", "prompt_lookup")}
     assert len(calls) == 1 and len(texts) == 1
 
 
@@ -159,7 +155,7 @@ def test_one_pixel_is_enough(tiny: Any) -> None:
 
 
 def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any) -> None:
-    from specviz.models import vision_drafts
+    from specviz.models.vision import vision_drafts
 
     monkeypatch.setattr(preparing, "vision_heads", vision_drafts.vision_heads)
     monkeypatch.setattr(vision_drafts, "WEIGHTS", tmp_path)
@@ -171,8 +167,8 @@ def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.M
 def test_a_network_of_another_training_of_the_target_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any
 ) -> None:
-    from specviz.drafters.weights import write_weights
-    from specviz.models import vision_drafts
+    from specviz.drafters.networks.weights import write_weights
+    from specviz.models.vision import vision_drafts
 
     monkeypatch.setattr(preparing, "vision_heads", vision_drafts.vision_heads)
     monkeypatch.setattr(vision_drafts, "WEIGHTS", tmp_path)
@@ -182,9 +178,7 @@ def test_a_network_of_another_training_of_the_target_is_refused(
         for card in cards:
             path = tmp_path / f"{weights}.safetensors"
             write_weights(path, {"one": torch.ones(2)}, {"tokenizer_hash": tiny.tokenizer_hash, **card})
-            with pytest.raises(
-                ModelUnavailable, match=f"another version of scenes_vlm.*python -m specviz train {weights}"
-            ):
+            with pytest.raises(ModelUnavailable, match=f"another version of scenes_vlm.*python -m specviz train {weights}"):
                 ran(method=name)
 
 

@@ -12,7 +12,7 @@ import pytest
 import specviz
 from specviz.__main__ import main
 from specviz.errors import BadInput, ModelUnavailable, SpecvizError
-from specviz.models.catalog import resolve
+from specviz.models.hub.catalog import resolve
 from specviz.request import MOST_NEW_TOKENS, Request
 from specviz.trace import store
 from tests.tiny_shelf import fill, stock
@@ -25,11 +25,7 @@ NO_SWITCH = (None, 0, 1, "true", [], HUGE)
 NO_WHOLE = (None, 1.5, "7", math.nan, math.inf, -1, True, [1], HUGE, -HUGE, 2**63)
 NO_NUMBER = ("hot", math.nan, math.inf, -math.inf, True, b"1", [0.5], {}, HUGE)
 HOSTILE = [
-    *(
-        (name, value)
-        for name in ("method", "prompt", "target", "dtype", "device", "tier", "record")
-        for value in NO_TEXT
-    ),
+    *((name, value) for name in ("method", "prompt", "target", "dtype", "device", "tier", "record") for value in NO_TEXT),
     *((name, value) for name in ("raw", "baseline") for value in NO_SWITCH),
     *((name, value) for name in ("max_new_tokens", "top_k", "seed") for value in NO_WHOLE),
     ("max_new_tokens", 0),
@@ -140,9 +136,7 @@ def test_what_is_accepted_writes_a_trace_that_is_valid(tiny: Path, tmp_path: Pat
 def test_a_draft_is_refused_by_a_method_that_drafts_without_one(tiny: Path) -> None:
     for method in ("autoregressive", "prompt_lookup", "token_recycling", "stand"):
         with pytest.raises(SpecvizError, match="takes no draft: .* leave draft out"):
-            specviz.run(
-                method=method, prompt="hello", target="hybrid-small", raw=True, draft="smollm2-draft", max_new_tokens=3
-            )
+            specviz.run(method=method, prompt="hello", target="hybrid-small", raw=True, draft="smollm2-draft", max_new_tokens=3)
 
 
 def test_a_picture_is_kept_of_image_runs_alone(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from specviz.engine.stop import Stop
-from specviz.models import load
+from specviz.models.text import load
 from specviz.request import Request
-from specviz.run import stream
+from specviz.runner import stream
 from specviz.trace import store
 from specviz.trace.schema import End, Run, Step, Trace
 from tests.tiny_shelf import fill, stock
@@ -79,9 +79,7 @@ def test_a_baseline_over_the_time_is_left_out_in_so_many_words() -> None:
 
 def test_a_user_who_stops_reads_nothing_about_time() -> None:
     stop = Stop(lambda: (1e6, LIMIT))
-    request = Request(
-        method="stand", prompt="Why?", target="hybrid-small", baseline=True, parameters={"earlier_trajectories": 4}
-    )
+    request = Request(method="stand", prompt="Why?", target="hybrid-small", baseline=True, parameters={"earlier_trajectories": 4})
     found: list[Run | Step | End] = []
     for one in stream(request, cancel=stop):
         found.append(one)

@@ -15,16 +15,14 @@ from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding, Outcome
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.parts import Parts
+from specviz.methods.resources import Parts
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step
 
 VOCAB = 48
 
 
-def tiny_llama(
-    seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, context: int = 1024
-) -> LlamaForCausalLM:
+def tiny_llama(seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, context: int = 1024) -> LlamaForCausalLM:
     """A two-layer random Llama whose greedy text is neither constant nor hopeless."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -54,9 +52,7 @@ def perturbed(model: LlamaForCausalLM, amount: float, seed: int = 1) -> LlamaFor
     return copy
 
 
-def tiny_target(
-    tier: str = "eager", dtype: torch.dtype = torch.float64, eos: Sequence[int] = (), **kwargs: Any
-) -> TextTarget:
+def tiny_target(tier: str = "eager", dtype: torch.dtype = torch.float64, eos: Sequence[int] = (), **kwargs: Any) -> TextTarget:
     return TextTarget(tiny_llama(dtype=dtype, **kwargs), "tiny", eos, tier)
 
 
@@ -70,9 +66,7 @@ class Letters:
         return tuple(self.of(token) for token in more)
 
 
-def parts_for(
-    target: TextTarget, warp: Warp, draft: TextTarget | None = None, memory: dict[Any, Any] | None = None
-) -> Parts:
+def parts_for(target: TextTarget, warp: Warp, draft: TextTarget | None = None, memory: dict[Any, Any] | None = None) -> Parts:
     """Parts without a machine to measure: a cost curve in which forty nodes are cheap."""
     kept = {} if memory is None else memory
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import BambaConfig, BambaForCausalLM, Mamba2Config, Mamba2ForCausalLM
 
-from specviz.targets.hybrid_ssm import HybridTarget
+from specviz.targets.hybrid import HybridTarget
 
 VOCAB = 48
 

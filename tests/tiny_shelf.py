@@ -8,10 +8,12 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from specviz.models import drafts, load, prepare
-from specviz.models.changed_heads import IMITATES, named
-from specviz.models.packed_model import write_model
-from specviz.training.state_space_data import END, START, small_tokenizer
+from specviz.models.drafters import drafts
+from specviz.models.drafters.lora_heads import IMITATES, named
+from specviz.models.hub import prepare
+from specviz.models.hub.packed_model import write_model
+from specviz.models.text import load
+from specviz.training.hybrid.state_space_data import END, START, small_tokenizer
 from tests.tiny_hybrid import hybrid, pure
 
 TEXTS = [f"{START}user\nWhy is the sky blue?{END}\n{START}assistant\nBecause light scatters.{END}\n"] * 4

@@ -14,7 +14,7 @@ from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTe
 from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLTextConfig
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 
-from specviz.models.picture_question import PictureQuestion, boxes_of_grid
+from specviz.models.vision.picture_question import PictureQuestion, boxes_of_grid
 
 VOCAB = 97
 IMAGE = 90
@@ -92,9 +92,7 @@ def _smolvlm(attention: str) -> tuple[Any, PictureQuestion]:
         vision_config=tf.SmolVLMVisionConfig(**_siglip()), text_config=_text(tf.LlamaConfig), image_token_id=IMAGE,
         scale_factor=2,
     )  # fmt: skip
-    return _made(tf.SmolVLMForConditionalGeneration, config, attention), _prompt(
-        4, {"pixel_values": _pixels(1, 1, 3, 32, 32)}
-    )
+    return _made(tf.SmolVLMForConditionalGeneration, config, attention), _prompt(4, {"pixel_values": _pixels(1, 1, 3, 32, 32)})
 
 
 def _llava(attention: str) -> tuple[Any, PictureQuestion]:
@@ -102,9 +100,7 @@ def _llava(attention: str) -> tuple[Any, PictureQuestion]:
         vision_config=tf.CLIPVisionConfig(**_siglip(projection_dim=32)), text_config=_text(tf.LlamaConfig),
         image_token_id=IMAGE, vision_feature_layer=-2, vision_feature_select_strategy="default",
     )  # fmt: skip
-    return _made(tf.LlavaForConditionalGeneration, config, attention), _prompt(
-        16, {"pixel_values": _pixels(1, 3, 32, 32)}
-    )
+    return _made(tf.LlavaForConditionalGeneration, config, attention), _prompt(16, {"pixel_values": _pixels(1, 3, 32, 32)})
 
 
 _QWEN_IDS = dict(image_token_id=IMAGE, video_token_id=91, vision_start_token_id=START, vision_end_token_id=STOP)

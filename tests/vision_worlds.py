@@ -11,19 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafters.cross_net import CrossConfig, CrossNet
 from specviz.drafters.cross_stepper import CrossStepper
-from specviz.drafters.feature_net import FeatureConfig, FeatureNet, attend
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.language_model import DraftModel, SmallModel
-from specviz.drafters.small_lm import SmallConfig, SmallLM
-from specviz.drafters.visual import Layout
+from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet, attend
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafters.visual_context import Layout
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
-from specviz.methods.parts import Parts
 from specviz.methods.registry import all_methods
-from specviz.targets.sights import sight
+from specviz.methods.resources import Parts
+from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from tests.tiny import Decoded, decode, parts_for
 from tests.tiny_vision import TinyVision, tiny_vision
@@ -112,9 +112,7 @@ def text_model(model: Any, seed: int = 5) -> SmallLM:
     """A random small language model on the model's embedding, over most of its vocabulary."""
     text = model.config.get_text_config()
     torch.manual_seed(seed)
-    config = SmallConfig(
-        text.vocab_size, text.hidden_size, draft_vocab=80, width=32, layers=2, heads=2, inner=48, window=128
-    )
+    config = SmallConfig(text.vocab_size, text.hidden_size, draft_vocab=80, width=32, layers=2, heads=2, inner=48, window=128)
     ids = torch.arange(8, 88)
     net = SmallLM(config, model.get_input_embeddings().weight.detach().float(), ids).to(model.dtype)
     net.rotary = net.rotary.to(model.dtype)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specviz.acceptance.match import Match
-from specviz.acceptance.remaining import Remaining, remaining
+from specviz.acceptance.residual import Remaining, remaining
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.verdict import statuses

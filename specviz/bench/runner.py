@@ -11,8 +11,8 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import arms, batch, chain, contention, diffusion, eagle, image, length, load, quick, ssm, table, vision
-from specviz.bench.report import Report
+from specviz.bench.kit.report import Report
+from specviz.bench.suites import arms, batch, chain, contention, diffusion, eagle, image, length, load, quick, ssm, table, vision
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 

@@ -10,13 +10,13 @@ from specviz.commands.console import ProgressLine, tell
 from specviz.commands.run import BROKEN, OUT_OF_MEMORY, STOPPED
 from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput
+from specviz.figures.theme import count, number
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.models.catalog import DEFAULT_TEXT_TARGET
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import End
-from specviz.figures.theme import count, number
 
 HELP = "decode several prompts in step, a trace for each"
 MOST = 8
@@ -24,20 +24,12 @@ MOST = 8
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the user may say."""
-    parser.add_argument(
-        "--prompts", type=Path, required=True, metavar="F", help="a file with one prompt a line, up to eight"
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help=f"where row-1{store.SUFFIX} and so on go"
-    )
+    parser.add_argument("--prompts", type=Path, required=True, metavar="F", help="a file with one prompt a line, up to eight")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help=f"where row-1{store.SUFFIX} and so on go")
     parser.add_argument("--method", default="reader", metavar="M", help="a name that `methods` lists")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
-    parser.add_argument(
-        "--every", type=int, default=8, metavar="R", help="rounds between two sweeps of the cache, 0 for none"
-    )
-    parser.add_argument(
-        "--max-new-tokens", type=int, default=96, metavar="N", help="how many tokens at most in each row"
-    )
+    parser.add_argument("--every", type=int, default=8, metavar="R", help="rounds between two sweeps of the cache, 0 for none")
+    parser.add_argument("--max-new-tokens", type=int, default=96, metavar="N", help="how many tokens at most in each row")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first row's; each row has the next one")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a method's parameter")
@@ -52,15 +44,13 @@ def execute(options: argparse.Namespace) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise BadInput(f"{options.out} cannot be made a folder for traces: {problem.strerror}.") from None
-    from specviz.bench.batch import traces
-    from specviz.run import prepare
+    from specviz.bench.suites.batch import traces
+    from specviz.runner import prepare
 
     progress, memory = ProgressLine(), Memory()
     asked = {"target": options.target, "max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
     ready = [
-        prepare(
-            Request(options.method, prompt, seed=options.seed + row, parameters=parameters, **asked), memory, progress
-        )
+        prepare(Request(options.method, prompt, seed=options.seed + row, parameters=parameters, **asked), memory, progress)
         for row, prompt in enumerate(prompts)
     ]
     progress.close()

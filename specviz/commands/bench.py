@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from specviz.commands.console import tell
-from specviz.models.catalog import DEFAULT_TEXT_TARGET
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 HELP = "measure a benchmark suite on this machine"
 

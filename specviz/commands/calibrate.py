@@ -7,7 +7,7 @@ from functools import partial
 
 from specviz.commands.console import tell
 from specviz.errors import BadInput
-from specviz.models.catalog import DEFAULT_TEXT_TARGET
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 HELP = "find a method's draft tree from decoded text"
 
@@ -21,7 +21,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Calibrate, and print the file that holds the tree."""
-    from specviz.bench import calibrate, calibrate_drafted
+    from specviz.bench.calibrate import drafted as calibrate_drafted
+    from specviz.bench.calibrate import replay as calibrate
 
     drafted = calibrate_drafted.RUNS.get(options.name)
     if options.draft and options.name != "polybasic":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from specviz.commands.console import ProgressLine
-from specviz.models.catalog import entries
+from specviz.models.hub.catalog import entries
 
 HELP = "bring a model onto this machine"
 
@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Fetch it and print the folder that holds it; progress goes to the error stream."""
-    from specviz.models.prepare import prepare
+    from specviz.models.hub.prepare import prepare
 
     progress = ProgressLine()
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from specviz.commands.console import colours, table, tell
-from specviz.trace.schema import RELAXED, End, Run, Step, Trace
 from specviz.figures.explain import explain
 from specviz.figures.theme import calm, number, percent
+from specviz.trace.schema import RELAXED, End, Run, Step, Trace
 
 _PLAIN = "\x1b[0m"
 _STYLES = {"accepted": "\x1b[4;34m", "relaxed": "\x1b[4;33m", "own": "\x1b[32m"}

@@ -10,8 +10,8 @@ from typing import Any
 from specviz.commands.console import emit, table
 from specviz.methods.parameters import Parameter, describe
 from specviz.methods.registry import Method, all_methods
-from specviz.models.catalog import ShippedFile, entries
-from specviz.models.folders import cache_folder
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.hub.catalog import ShippedFile, entries
 
 HELP = "list the decoding methods"
 _ROOT = Path(__file__).resolve().parents[2]
@@ -82,9 +82,7 @@ def _shown(method: Method) -> str:
     if method.paper is not None:
         where = f"arXiv {method.paper.arxiv}" if method.paper.arxiv else method.paper.venue
         rows.append(("paper", f"{method.paper.title} ({method.paper.authors}, {method.paper.year}) {where}".strip()))
-    return f"{method.name}: {method.title}. {method.summary}\n" + "\n".join(
-        f"  {line}" for line in table(rows).split("\n")
-    )
+    return f"{method.name}: {method.title}. {method.summary}\n" + "\n".join(f"  {line}" for line in table(rows).split("\n"))
 
 
 def _range(one: Parameter) -> str:

@@ -21,10 +21,10 @@ from typing import Any
 
 from specviz.commands.console import ProgressLine, tell
 from specviz.errors import BadInput
+from specviz.figures.theme import number
 from specviz.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from specviz.figures.theme import number
 
 HELP = "make the app's recorded runs anew"
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "traces"
@@ -44,7 +44,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.times < 1:
         raise BadInput("--times is how often each run is decoded; give a whole number from 1.")
     wanted = _wanted(options.folder, options.names)
-    from specviz.run import run as decode
+    from specviz.runner import run as decode
 
     for entry in wanted:
         trace = _median(_row if "beside" in entry else partial(_once, decode), entry, options.times)
@@ -110,8 +110,8 @@ def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:
 
 def _row(entry: Mapping[str, Any]) -> Trace:
     """The entry's own row of a batch, decoded in step with the prompts beside it; each row's seed follows the last one's."""
-    from specviz.bench.batch import traces
-    from specviz.run import prepare
+    from specviz.bench.suites.batch import traces
+    from specviz.runner import prepare
 
     memory, progress, asked = Memory(), ProgressLine(), entry["request"]
     ready = []

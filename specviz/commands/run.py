@@ -14,7 +14,7 @@ from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput, shown
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.models.catalog import DEFAULT_TEXT_TARGET
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Request
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Step, Trace
@@ -36,17 +36,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="what to write about")
     prompt.add_argument("--prompt-file", metavar="F", help="a file with the prompt in it, - for the input")
-    parser.add_argument(
-        "--image", metavar="F", help="the picture that the prompt asks about, for a target that reads pictures"
-    )
+    parser.add_argument("--image", metavar="F", help="the picture that the prompt asks about, for a target that reads pictures")
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
     said = "how many tokens at most; a picture has as many codes as its grid"
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=said)
     said = "0 takes the likeliest token; text does unless told, images are drawn at 1"
     parser.add_argument("--temperature", type=float, metavar="T", help=said)
-    parser.add_argument(
-        "--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass"
-    )
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="keep so many tokens, 0 for all")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text")
     kinds = ("auto", "float64", "float32", "bfloat16", "float16")
@@ -69,7 +65,7 @@ def execute(options: argparse.Namespace) -> int:
     _check_out(options.out)
     _check_out(options.picture)
     from specviz.commands.live import Live
-    from specviz.run import stream
+    from specviz.runner import stream
 
     progress, taken, live = ProgressLine(), _Taken(), Live(quiet=options.json)
     try:

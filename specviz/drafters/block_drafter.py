@@ -2,7 +2,7 @@
 
 The committed text lives as keys, values and one recurrent state, made from the target's true features alone; whatever was
 drafted from the network's own features is thrown away with the round. A *seed* is a node whose depth is a multiple of k
-and whose block was computed; the root is the first. See :mod:`specviz.drafters.block_net` for which input is which.
+and whose block was computed; the root is the first. See :mod:`specviz.drafters.networks.block_net` for which input is which.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specviz.drafters.block_net import BlockNet, State
-from specviz.drafters.silent import Silent
+from specviz.drafters.networks.block_net import BlockNet, State
+from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.transfer import send
+from specviz.engine.to_device import send
 from specviz.trace.schema import Note
 
 
@@ -123,9 +123,7 @@ class BlockDrafter(Silent):
         self._recent = torch.cat((self._recent, x[0]))[-self.block :]
 
     @torch.inference_mode()
-    def blocks(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]
-    ) -> Tensor | None:
+    def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor | None:
         """Raw logits [seed, k, support] of the k levels below each of ``seeds``: one forward.
 
         The root is asked alone and first; any other seed lies k levels below one that was asked before. None while less
@@ -181,9 +179,7 @@ class BlockDrafter(Silent):
         tree = tree.repeat_interleave(self.block, 0).repeat_interleave(self.block, 1)
         return torch.cat((tree.new_ones(len(tree), self._memory.length), tree), dim=1)
 
-    def logits(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> Tensor | None:
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         """Raw logits [node, support] after each of ``nodes``, all of one depth: a forward where blocks begin, else what
         one gave. Inside a block that is the marginal law, the same under every node, whatever token stands there.
         """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.drafters.silent import Silent
+from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Round, Session, TargetPass
 from specviz.engine.sampling import DRAFT
 from specviz.engine.tree import DraftTree

@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.cross_net import NOTHING, CrossConfig, CrossNet, Plain
-from specviz.drafters.feature_net import rotary
 from specviz.drafters.feature_stepper import FeatureCache, Layout, Product, attend, plain
+from specviz.drafters.networks.cross_net import NOTHING, CrossConfig, CrossNet, Plain
+from specviz.drafters.networks.feature_net import rotary
 
 
 class CrossCache:

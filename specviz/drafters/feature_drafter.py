@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.cross_stepper import CrossCache, CrossStepper
-from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
-from specviz.drafters.silent import Silent
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.transfer import send
+from specviz.engine.to_device import send
 from specviz.trace.schema import Note
 
 # Rows of a prompt that go through the network at once: the mask grows with their number times the prompt's length.
@@ -117,9 +117,7 @@ class FeatureDrafter(Silent):
         return [Proposal(law, self.support) for law in context.warp.log_probabilities(found).exp()]
 
     @torch.inference_mode()
-    def logits(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> Tensor | None:
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         """Raw logits [node, support] after each of ``nodes`` of the tree so far, whose parents were asked before.
 
         None where the network cannot go on: the context is full, or no token has a feature yet (a prompt of one token).
@@ -131,9 +129,7 @@ class FeatureDrafter(Silent):
         depths = [self._depth(parents, node) for node in nodes]
         if self._root_logits is None or context.position + max(depths) > self._context_length:
             return None
-        outputs = self._grow(
-            context, [tokens[node] for node in nodes], [parents[node] for node in nodes], nodes, depths
-        )
+        outputs = self._grow(context, [tokens[node] for node in nodes], [parents[node] for node in nodes], nodes, depths)
         return self._stepper.logits(outputs)
 
     def _after_root(self, context: Context) -> Tensor | None:
@@ -166,9 +162,7 @@ class FeatureDrafter(Silent):
         self._waiting = [features[done:]]
         return last
 
-    def _grow(
-        self, context: Context, tokens: list[int], parents: list[int], nodes: Sequence[int], depths: list[int]
-    ) -> Tensor:
+    def _grow(self, context: Context, tokens: list[int], parents: list[int], nodes: Sequence[int], depths: list[int]) -> Tensor:
         """One forward over drafted nodes; what it gives is kept for their children."""
         assert self._cache is not None
         start = self._committed + self._drafted

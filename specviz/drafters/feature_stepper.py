@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.feature_net import FeatureConfig, FeatureNet, rotary
+from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet, rotary
 
 Product = Callable[[Tensor], Tensor]
 """Rows times a fixed matrix."""

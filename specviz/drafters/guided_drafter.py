@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
-from specviz.drafters.silent import Silent
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.transfer import send
+from specviz.engine.to_device import send
 from specviz.trace.schema import Note
 
 TWO = 2
@@ -84,9 +84,7 @@ class GuidedDrafter(Silent):
         return [Proposal(law, self.support) for law in context.warp.log_probabilities(found).exp()]
 
     @torch.inference_mode()
-    def logits(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> Tensor | None:
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         """Guided logits [node, support] after each of ``nodes``, whose parents were asked before; None without features."""
         if self._root_logits is None and self._waiting:
             last = self._commit(context.ids, context.position)

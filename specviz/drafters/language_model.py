@@ -13,8 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafters.silent import Silent
-from specviz.drafters.small_lm import SmallLM
+from specviz.drafters.networks.small_lm import SmallLM
+from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Session, Target, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafters.silent import Silent
+from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, TargetPass
 from specviz.trace.schema import Note
 

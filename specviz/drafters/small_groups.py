@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.layer_spans import spans
-from specviz.drafters.small_lm import SmallCache, SmallLM, Stepper, unit
+from specviz.drafters.networks.small_lm import SmallCache, SmallLM, Stepper, unit
 
 
 class GroupedStepper(Stepper):

@@ -15,7 +15,7 @@ import transformers
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, StaticCache
 
-from specviz.engine.transfer import send
+from specviz.engine.to_device import send
 
 # transformers 5.24 renamed the keyword of every forward, and drops the older name in 5.40.
 _RENAMED = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Round, TokenText
-from specviz.engine.transfer import send
+from specviz.engine.to_device import send
 from specviz.errors import BadInput
 from specviz.trace.schema import (
     PRUNED,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specviz.engine.transfer import send
+from specviz.engine.to_device import send
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 
@@ -42,9 +42,7 @@ def padded_width(nodes: int) -> int:
     for width in WIDTHS:
         if nodes <= width:
             return width
-    raise BadInput(
-        f"A tree of {nodes} nodes is larger than the graph tier's widest pass ({WIDTHS[-1]}); use fewer nodes."
-    )
+    raise BadInput(f"A tree of {nodes} nodes is larger than the graph tier's widest pass ({WIDTHS[-1]}); use fewer nodes.")
 
 
 def bucket(capacity: int) -> int:

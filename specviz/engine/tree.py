@@ -16,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from specviz.engine.transfer import send
+from specviz.engine.to_device import send
 from specviz.errors import BadInput
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from specviz.figures.theme import axis, figure, percent, theme_of
 from specviz.trace import metrics
 from specviz.trace.schema import PRUNED, Step, Trace
-from specviz.figures.theme import axis, figure, percent, theme_of
 
 FEW = 5
 """A share of fewer steps than this is drawn hollow: it says little."""
@@ -18,9 +18,7 @@ def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
     """A point for each depth: the share of steps that accepted a node there, of those that had one to judge there."""
     look = theme_of(theme)
     shares, judged = metrics.accepted_by_depth(trace.steps), judged_at_depth(trace.steps)
-    subtitle = (
-        "of the steps whose walk came that far and had a drafted token to judge" if shares else "nothing was drafted"
-    )
+    subtitle = "of the steps whose walk came that far and had a drafted token to judge" if shares else "nothing was drafted"
     made = figure(look, "Acceptance by depth", subtitle, width=720, height=380)
     depths = list(range(1, len(shares) + 1))
     told = zip(depths, shares, judged, strict=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from specviz.trace.schema import PRUNED, Node, Step
 from specviz.figures.canvas import PILL, Canvas, Line, drawn, text_width
 from specviz.figures.theme import SMALL, TEXT, count, number, safe, theme_of, visible
 from specviz.figures.tidy import centres, columns
 from specviz.figures.verdicts import BONUS, JUDGED
 from specviz.palette import LABELS
+from specviz.trace.schema import PRUNED, Node, Step
 
 ROOMY = 40
 """Up to so many nodes the labels are larger and judged nodes carry their numbers in print."""
@@ -53,11 +53,7 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
     if not drafted:
         title = f"Step {step.index + 1} · the drafter proposed nothing"
     said = visible("".join(step.pieces), 60)
-    subtitle = (
-        f"rule: {step.rule.replace('_', ' ')} · adds “{safe(said)}”"
-        if drafted
-        else f"plain decoding: adds “{safe(said)}”"
-    )
+    subtitle = f"rule: {step.rule.replace('_', ' ')} · adds “{safe(said)}”" if drafted else f"plain decoding: adds “{safe(said)}”"
     if step.cut:
         subtitle += f" · cut short by {step.cut}"
     if folded:
@@ -81,9 +77,7 @@ def _leaves(step: Step, most: int) -> list[_Leaf]:
     for place, node in enumerate(kept):
         one, depth = step.nodes[node], depths[node]
         hover = _hover(node, one, depth)
-        leaves.append(
-            _Leaf(drawn_at.get(one.parent, -1), depth, one.text, one.status, hover, one.q, one.p, hidden[place])
-        )
+        leaves.append(_Leaf(drawn_at.get(one.parent, -1), depth, one.text, one.status, hover, one.q, one.p, hidden[place]))
     if step.bonus is not None:
         bonus = step.bonus
         lines = (

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specviz.figures.theme import count, duration, percent
 from specviz.trace import metrics
 from specviz.trace.schema import PHASES, Baseline, Step, Trace
-from specviz.figures.theme import count, duration, percent
 
 SILENT = 0.25
 """From this share of steps without a drafted token on, the drafter's silence is said aloud."""
@@ -124,9 +124,7 @@ def _nothing_drafted(trace: Trace, measured: float | None) -> Term:
     said = "One token a pass: this is the one-by-one run itself, nothing is drafted."
     if not by_design:
         steps = count(len(trace.steps), "step")
-        said = (
-            f"The drafter proposed nothing in all of {steps}, so every pass gave one token and nothing could be saved."
-        )
+        said = f"The drafter proposed nothing in all of {steps}, so every pass gave one token and nothing could be saved."
     return Term("verdict", "in one sentence", measured, "x", said, loud=not by_design)
 
 

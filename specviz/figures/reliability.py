@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import plotly.graph_objects as go
 
-from specviz.trace.schema import ACCEPTED, RELAXED, Step, Trace
 from specviz.figures.theme import axis, count, figure, percent, theme_of
-from specviz.palette import Theme
 from specviz.figures.verdicts import JUDGED
+from specviz.palette import Theme
+from specviz.trace.schema import ACCEPTED, RELAXED, Step, Trace
 
 BINS = 10
 FEW = 5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from specviz.trace.schema import PHASES, Trace
 from specviz.figures.explain import Term, explain, priced
 from specviz.figures.theme import axis, duration, figure, percent, theme_of, wrapped
 from specviz.palette import Theme
+from specviz.trace.schema import PHASES, Trace
 
 _WIDTH = 1000
 
@@ -44,9 +44,7 @@ def _headline(terms: dict[str, Term]) -> str:
     if not terms:
         return "Why (not) faster: no finished steps yet"
     said = [
-        f"{value:.2f}× {word}"
-        for word in ("measured", "predicted")
-        if word in terms and (value := terms[word].value) is not None
+        f"{value:.2f}× {word}" for word in ("measured", "predicted") if word in terms and (value := terms[word].value) is not None
     ]
     return "Why (not) faster · " + (" · ".join(said) or "no one-by-one run to compare with")
 

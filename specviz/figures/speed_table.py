@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from specviz.palette import SANS
-from specviz.trace.schema import Trace
 from specviz.figures.explain import Term, eater, explain
 from specviz.figures.theme import duration, markup, percent, theme_of
+from specviz.palette import SANS
+from specviz.trace.schema import Trace
 
 
 def speed_table(trace: Trace, theme: str = "light") -> str:
@@ -20,9 +20,7 @@ def speed_table(trace: Trace, theme: str = "light") -> str:
     head = f'<p role="{role}" style="color:{color};font-weight:600;margin:0 0 8px">{markup(first.sentence)}</p>'
     rows = "".join(_row(term, term.name == worst, look.rejected, look.line, look.mute) for term in rest)
     style = f"font:13px/1.45 {markup(SANS)};color:{look.ink};font-variant-numeric:tabular-nums"
-    table = (
-        f'<table style="font:inherit;color:inherit;border-collapse:collapse;width:100%"><tbody>{rows}</tbody></table>'
-    )
+    table = f'<table style="font:inherit;color:inherit;border-collapse:collapse;width:100%"><tbody>{rows}</tbody></table>'
     return f'<div class="specviz-why" style="{style}">{head}{table}</div>'
 
 

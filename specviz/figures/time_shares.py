@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
+from specviz.figures.theme import axis, duration, figure, percent, theme_of
 from specviz.trace import metrics
 from specviz.trace.schema import PHASES, Trace
-from specviz.figures.theme import axis, duration, figure, percent, theme_of
 
 MEANING = {
     "draft": "the drafter proposes",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.trace.schema import ACCEPTED, PRUNED, REJECTED, RELAXED, RESAMPLED, ROOT, SKIPPED
 from specviz.palette import LABELS, LEGEND, Theme
+from specviz.trace.schema import ACCEPTED, PRUNED, REJECTED, RELAXED, RESAMPLED, ROOT, SKIPPED
 
 BONUS = "bonus"
 JUDGED = (ACCEPTED, RELAXED, REJECTED, RESAMPLED)

@@ -9,7 +9,7 @@ from specviz.methods.registry import method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @method(
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 )
 def compose(parameters: NoParameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.silent import Silent
+    from specviz.drafters.null import Silent
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.root import RootOnly
+    from specviz.trees.root import RootOnly
 
     return Composition(Steady(Silent(), RootOnly()), Match())

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.bandit_ucb import PAPER
-from specviz.methods.not_a_bandit import ARMS, choosing, recalled
+from specviz.methods.hedgespec.method import ARMS, choosing, recalled
 from specviz.methods.parameters import number, switch
 from specviz.methods.registry import method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Parameters:
     weights=("small_draft", "arms"),
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:
-    from specviz.growth.choosers import ExponentialWeights
+    from specviz.methods.hedgespec.online_learners import ExponentialWeights
 
     chooser = recalled(parts, "exp3", "", parameters.remember, lambda: ExponentialWeights(len(ARMS)))
     chooser.explore, chooser.keep = parameters.explore, parameters.keep

@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.not_a_bandit import ARMS, choosing, recalled
+from specviz.methods.hedgespec.method import ARMS, choosing, recalled
 from specviz.methods.parameters import number, switch
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
-PAPER = Paper(
-    "BanditSpec: Adaptive Speculative Decoding via Bandit Algorithms", "Hou et al.", 2025, "2505.15141", "ICML"
-)
+PAPER = Paper("BanditSpec: Adaptive Speculative Decoding via Bandit Algorithms", "Hou et al.", 2025, "2505.15141", "ICML")
 
 
 @dataclass(frozen=True)
@@ -23,9 +21,7 @@ class Parameters:
     """The bonus of an arm counts that arm's own rounds, as in UCB1."""
 
     gamma: int = number(5, 1, 12, "Tokens drafted in a round.", "tokens")
-    doubt: float = number(
-        0.5, 0.0, 6.0, "How much an arm that was tried rarely is trusted; UCB1's value is 2.", step=0.25
-    )
+    doubt: float = number(0.5, 0.0, 6.0, "How much an arm that was tried rarely is trusted; UCB1's value is 2.", step=0.25)
     keep: float = number(1.0, 0.8, 1.0, "What is left of the past after each round; 1 never forgets.", step=0.01)
     remember: bool = switch(True, "Go on from your last run's rewards instead of starting anew.")
 
@@ -50,7 +46,7 @@ class Parameters:
     weights=("small_draft", "arms"),
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:
-    from specviz.growth.choosers import UpperConfidence
+    from specviz.methods.hedgespec.online_learners import UpperConfidence
 
     chooser = recalled(parts, "ucb", "", parameters.remember, lambda: UpperConfidence(len(ARMS)))
     chooser.doubt, chooser.keep = parameters.doubt, parameters.keep

@@ -10,8 +10,8 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.growth.depth import BeamMass
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
+    from specviz.trees.depth import BeamMass
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.drafters.feature_drafter import FeatureDrafter
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.dynamic import Dynamic
-    from specviz.methods.confident import paying
+    from specviz.methods.dynamic_tree import paying
+    from specviz.trees.dynamic import Dynamic
 
     network = parts.heads(parameters.drafter)
     stop, warnings = _stop(parameters, parts)
@@ -75,7 +75,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
 
 def _stop(parameters: Parameters, parts: Parts) -> tuple[BeamMass, tuple[str, ...]]:
     """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
-    from specviz.growth.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
+    from specviz.trees.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
 
     threshold, below, warnings = PUBLISHED_THRESHOLD, (), ()
     if parameters.threshold == "calibrated":

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.masked_block import MaskedBlock
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
-    from specviz.growth.sampled import Sampled
+    from specviz.methods.diffuspec.drafter import MaskedBlock
+    from specviz.trees.sampled import Sampled
 
     name = "deer" if parameters.aligned else "masked_lm"
     drafter = MaskedBlock(parts.heads(name), parameters.block)

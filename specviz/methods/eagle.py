@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import TreeShape
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 # The published 25-node tree by child counts, depth by depth: 4 / 8 / 8 / 3 / 2 nodes. Earlier siblings have more below.
 PUBLISHED = ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,))
@@ -48,9 +48,7 @@ class Parameters:
         "head learned from one to two thousand dialogues on a CPU, the paper's from seventy thousand. A pass over 25 nodes and "
         "five drafter forwards are expensive on a CPU, beside a target of 135 million weights; the fitted tree keeps few of them."
     ),
-    paper=Paper(
-        "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", "Li et al.", 2024, "2401.15077", "ICML"
-    ),
+    paper=Paper("EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", "Li et al.", 2024, "2401.15077", "ICML"),
     look_at="The tree has one shape in every round, sure or not; acceptance falls below the first level, as features drift.",
     parameters=Parameters,
     weights=("eagle",),
@@ -61,7 +59,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.drafters.guided_drafter import feature_drafter
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.sampled import Sampled
+    from specviz.trees.sampled import Sampled
 
     network = parts.heads("eagle")
     controller = Steady(feature_drafter(network, parts.guidance), Sampled(_shape(parameters, parts)))
@@ -71,8 +69,8 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
 
 def _shape(parameters: Parameters, parts: Parts) -> TreeShape:
     from specviz.engine.tree import shape_from_counts
-    from specviz.growth.calibrated import CalibratedTree
-    from specviz.growth.dynamic import Paying
+    from specviz.trees.calibrated import CalibratedTree
+    from specviz.trees.dynamic import Paying
 
     if parameters.tree == "published" or parts.grid is not None:  # the fitted tree was fitted on text
         return shape_from_counts(PUBLISHED)

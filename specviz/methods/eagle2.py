@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,8 @@ class Parameters:
         "heads were calibrated on the target with this width, else 4. The paper's value is 6.",
         "levels",
     )  # fmt: skip
-    width: int = number(
-        6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes"
-    )
-    nodes: int = number(
-        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes"
-    )
+    width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
     rule: str = choice(
         "match",
         ("match", "rejection"),
@@ -66,10 +62,10 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.guided_drafter import feature_drafter
-    from specviz.drafters.visual import AllRows
+    from specviz.drafters.visual_context import AllRows
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.methods.confident import confident_tree
+    from specviz.methods.dynamic_tree import confident_tree
 
     network = parts.heads("eagle")
     growth = confident_tree(parameters, parts, network, "eagle", "eagle2", usual=4)

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.drafters.feature_drafter import FeatureDrafter
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.methods.confident import confident_tree
+    from specviz.methods.dynamic_tree import confident_tree
 
     network = parts.heads("eagle3")
     growth = confident_tree(parameters, parts, network, "eagle3", "eagle3", usual=5)

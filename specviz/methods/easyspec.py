@@ -10,20 +10,16 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
 class Parameters:
     """The paper takes N = 4; with N = 5 its drafts already lose."""
 
-    group: int = number(
-        4, 1, 8, "N: layers whose attention reads one input; the first and the last layer never do.", "layers"
-    )
+    group: int = number(4, 1, 8, "N: layers whose attention reads one input; the first and the last layer never do.", "layers")
     gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target looks.", "tokens")
-    calibrated: bool = switch(
-        True, "Repair the draft model's cache with one exact pass each round; off shows what errors do."
-    )
+    calibrated: bool = switch(True, "Repair the draft model's cache with one exact pass each round; off shows what errors do.")
     drafter: str = choice(
         "auto",
         ("auto", "small_draft", "copy", "draft"),
@@ -62,7 +58,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
-    from specviz.growth.sampled import Sampled
+    from specviz.trees.sampled import Sampled
 
     kind = parameters.drafter
     if kind == "auto":

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.language_model import LanguageModelDrafter
-    from specviz.drafters.visual import TextAlone
+    from specviz.drafters.visual_context import TextAlone
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
-    from specviz.growth.sampled import Sampled
+    from specviz.trees.sampled import Sampled
 
     draft = parts.draft_model()
     drafter = LanguageModelDrafter(draft.open, draft.context_length)

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 RESIDUAL = choice(
     "exact",
@@ -29,9 +29,7 @@ class Parameters:
     k: int = number(100, 0, 1024, "Look-alikes that are considered, nearest first.", "codes")
     depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round.", "levels")
     width: int = number(10, 1, 16, "Nodes in the beam, and children each of them offers.", "nodes")
-    nodes: int = number(
-        0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 58.", "nodes"
-    )
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 58.", "nodes")
     residual: str = RESIDUAL
 
 
@@ -63,7 +61,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.drafters.guided_drafter import feature_drafter
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.methods.confident import confident_tree
+    from specviz.methods.dynamic_tree import confident_tree
 
     network = parts.heads("eagle")
     growth = confident_tree(parameters, parts, network, "eagle", "eagle2", usual=4)

@@ -12,7 +12,7 @@ from specviz.methods.static_tree import TREES, static_tree
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.drafters.guided_drafter import feature_drafter
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.sampled import Sampled
+    from specviz.trees.sampled import Sampled
 
     network = parts.heads("eagle")
     rule = Relaxed(parts.neighbours(), Limit(factor=parameters.factor), parameters.k, parameters.residual)

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -33,19 +33,17 @@ class Parameters:
     token_exact=True,
     family="memory",
     claim="2 to 4× where the answer repeats its input.",
-    differs=(
-        "Here 3.7× on six questions that quote their text and nothing on open ones, as its authors say."
-    ),
+    differs=("Here 3.7× on six questions that quote their text and nothing on open ones, as its authors say."),
     paper=Paper("Prompt Lookup Decoding", "Apoorv Saxena", 2023),
     look_at="The copied chain is long when the answer quotes the prompt, absent when it does not: an edit against a story.",
     parameters=Parameters,
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.prompt_copy import PromptCopy
+    from specviz.drafters.memory.prompt_copy import PromptCopy
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.copied import Copied
+    from specviz.trees.copied import Copied
 
     drafter = PromptCopy(
         parameters.longest,

@@ -104,7 +104,7 @@ def all_methods() -> dict[str, Method]:
     if not _REGISTRY.loaded:
         package = importlib.import_module("specviz.methods")
         for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
-            importlib.import_module(f"specviz.methods.{module.name}")
+            importlib.import_module(f"specviz.methods.{module.name}{'.method' if module.ispkg else ''}")
         _REGISTRY.loaded = True
     return dict(_REGISTRY.methods)
 

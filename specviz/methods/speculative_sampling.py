@@ -13,7 +13,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,7 @@ class Parameters:
         "Here it is a loss of 12 to 18 %: the default draft is right four times in ten, and its five passes of six layers "
         "cost more than the tokens they save. The paper's pairs are 11B and 60M parameters."
     ),
-    paper=Paper(
-        "Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"
-    ),
+    paper=Paper("Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"),
     look_at="Overlapping p and q bars: what they share is the chance of acceptance, the rest of p is drawn from on rejection.",
     parameters=Parameters,
     weights=("small_draft",),
@@ -50,7 +48,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
-    from specviz.growth.sampled import Sampled
+    from specviz.trees.sampled import Sampled
 
     draft = parts.draft_model()
     drafter = LanguageModelDrafter(draft.open, draft.context_length)

@@ -11,10 +11,10 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specviz.drafters.ngram_store import NgramStore
+    from specviz.drafters.memory.ngram_store import NgramStore
     from specviz.engine.interfaces import Composition, Context
     from specviz.engine.tree import TreeShape
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,17 @@ class Parameters:
         "Here, at temperature 0.6, the fourth answer to the same question takes 25 % less time, with τ from 1.09 to 1.53 "
         "over four answers: they are of 160 tokens, the paper's reasoning of thousands, so there is less to remember."
     ),
-    paper=Paper(
-        "Accelerated Test-Time Scaling with Model-Free Speculative Sampling", "Song et al.", 2025, "2506.04708", "EMNLP"
-    ),
+    paper=Paper("Accelerated Test-Time Scaling with Model-Free Speculative Sampling", "Song et al.", 2025, "2506.04708", "EMNLP"),
     look_at="Run the same prompt again with another seed: the store has grown and the tree goes deeper each time.",
     parameters=Parameters,
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.ngram_store import NgramDrafter, NgramStore
+    from specviz.drafters.memory.ngram_store import NgramDrafter, NgramStore
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.sampled import Sampled
+    from specviz.trees.sampled import Sampled
 
     orders = tuple(range(4, parameters.lowest_order - 1, -1))
     key = ("stand", parts.target.name, parts.prompt_key, orders)
@@ -75,7 +73,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
 def _shape(parameters: Parameters, parts: Parts, store: NgramStore) -> TreeShape | Callable[[Context], TreeShape]:
     """One tree of so many nodes, or per round what pays where so long an n-gram is known."""
     from specviz.engine.cost import best_size
-    from specviz.growth.calibrated import load_all
+    from specviz.trees.calibrated import load_all
 
     trees = load_all(parts.tree_file("stand"))
     if parameters.nodes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from specviz.engine.tree import TreeShape
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 # Nodes by depth: the 57 of LANTERN++'s authors (5 / 13 / 16 / 14 / 9; `naive_extend_57` in models/drafters/choices.py of
 # jadohu/LANTERN), the 25 of EAGLE's (4 / 8 / 8 / 3 / 2), ours of 12, and a chain. By child counts, level by level, 0 for a
@@ -37,7 +37,7 @@ def static_tree(name: str, parts: Parts, network: Any) -> TreeShape:
 
 
 def _that_pays(parts: Parts, network: Any) -> str:
-    from specviz.methods.confident import paying
+    from specviz.methods.dynamic_tree import paying
 
     pays = paying(parts, network, 8 if parts.guidance is None else 16)  # about a level of the 25 nodes
 

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.parts import Parts
+    from specviz.methods.resources import Parts
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,16 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: Parts) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.output_store import OutputStore
-    from specviz.drafters.retrieval import Retrieval
-    from specviz.drafters.suffix_guess import LengthRule
+    from specviz.drafters.memory.output_store import OutputStore
+    from specviz.drafters.memory.retrieval import Retrieval
+    from specviz.drafters.memory.suffix_guess import LengthRule
     from specviz.engine.controller import Steady
     from specviz.engine.interfaces import Composition
-    from specviz.growth.retrieved import Retrieved
+    from specviz.trees.retrieved import Retrieved
 
     store = None
     if parameters.remembered:
         store = parts.recall(("target_outputs", parts.target.name), OutputStore)
         store.most_outputs = parameters.remembered
-    rule = LengthRule(
-        parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree"
-    )
+    rule = LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")
     return Composition(Steady(Retrieval(store, rule, parameters.threshold), Retrieved()), Match())

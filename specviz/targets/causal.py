@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from specviz.targets.hybrid_ssm import HybridTarget
+from specviz.targets.hybrid import HybridTarget
 from specviz.targets.state_layers import can_branch
 from specviz.targets.text import TextTarget
 

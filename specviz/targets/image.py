@@ -16,7 +16,7 @@ from torch import Tensor
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.tiers import TREE_ROOM, choose_tier, see
-from specviz.engine.transfer import send
+from specviz.engine.to_device import send
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 
@@ -137,9 +137,7 @@ class ImageSession:
         target, nodes, start = self.target, len(tree), self.length
         positions = send([[start + depth for depth in tree.shape.depths]], target.device)
         mask = target.mask(see(tree, start, start + nodes, nodes, target.device)) if nodes > 1 else None
-        return TargetPass(
-            *target.run(target.embedded(tree.tokens, start), positions, mask, self._cache.cache, self.taps)
-        )
+        return TargetPass(*target.run(target.embedded(tree.tokens, start), positions, mask, self._cache.cache, self.taps))
 
     def rewrite(self, tokens: Sequence[int], nodes: Sequence[int]) -> TargetPass:
         """Run nodes of the chain that was scored last again, with the chain's ``tokens`` as they are now.

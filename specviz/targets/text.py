@@ -13,7 +13,7 @@ from torch import Tensor
 from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.tiers import TREE_ROOM, GraphRunner, bucket, choose_tier, padded_width, see
-from specviz.engine.transfer import send
+from specviz.engine.to_device import send
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 
@@ -49,9 +49,7 @@ def trouble(model: Any, kinds: Sequence[str]) -> str:
     if "position_ids" not in inspect.signature(model.forward).parameters or getattr(config, "alibi", False):
         return "takes no position ids, so two branches could not share a depth; choose a target with rotary positions"
     if "local" in getattr(config, "attention_layers", ()):
-        return (
-            "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
-        )
+        return "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
     kernel = model.config._attn_implementation
     if kernel not in KERNELS:
         return f"runs the attention kernel {kernel}, which ignores a tree's mask; load it with {' or '.join(KERNELS)}"

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.engine.batch_cache import MOST_ROWS, Aim, RowCache
 from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.rows import MOST_ROWS, Aim, RowCache
 from specviz.engine.tree import DraftTree, chain
 from specviz.errors import BadInput, ContextFull
 from specviz.targets.text import FULL, SLIDING, TextTarget
@@ -34,9 +34,7 @@ class TextRows:
         if not 1 <= len(capacities) <= MOST_ROWS:
             raise BadInput(f"A batch of {len(capacities)} rows is not possible; give 1 to {MOST_ROWS} prompts.")
         if max(capacities) > target.context_length:
-            raise ContextFull(
-                f"{max(capacities)} tokens do not fit the {target.context_length}-token context of {target.name}."
-            )
+            raise ContextFull(f"{max(capacities)} tokens do not fit the {target.context_length}-token context of {target.name}.")
         self.target = target
         self.taps = tuple(taps)
         self.cache = RowCache(len(target.kinds), len(capacities), max(capacities) + TREE_ROOM, target.device)
@@ -86,9 +84,7 @@ class TextRows:
         """A bool mask [row, 1, node, slot]; additive on the eager kernel, which would *add* a bool one as 0 and 1."""
         if self.target.attention != "eager":
             return seen[:, None]
-        additive = torch.full(
-            seen.shape, torch.finfo(self.target.dtype).min, dtype=self.target.dtype, device=seen.device
-        )
+        additive = torch.full(seen.shape, torch.finfo(self.target.dtype).min, dtype=self.target.dtype, device=seen.device)
         return additive.masked_fill_(seen, 0)[:, None]
 
     def view(self, row: int) -> RowView:

@@ -17,7 +17,7 @@ from torch import Tensor
 from specviz.engine.cache import FixedCache
 from specviz.engine.interfaces import TargetPass
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.targets.sights import Sight
+from specviz.targets.image_prompt import Sight
 from specviz.targets.text import SLIDING, TextSession, TextTarget, layer_kinds, trouble
 
 

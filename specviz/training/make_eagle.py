@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from specviz.training import eagle, feature_job
+from specviz.training.feature import eagle
+from specviz.training.feature import recipes as feature_job
 from specviz.training.registry import Job
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from specviz.drafters.feature_net import FeatureNet
-from specviz.training import eagle3, feature_job
-from specviz.training.feature_training import Loss, places_in
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.training.feature import eagle3
+from specviz.training.feature import recipes as feature_job
+from specviz.training.feature.feature_training import Loss, places_in
 from specviz.training.registry import Job
 
 

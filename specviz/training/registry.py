@@ -37,41 +37,35 @@ class Job:
 _RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("dialogues", "The target's own dialogues, prompts included", "specviz.training.dialogues", 60.0),
-        Recipe("small_draft", "Small autoregressive draft model", "specviz.training.make_small_draft", 90.0),
-        Recipe("medusa", "Medusa: four heads, each for a token further ahead", "specviz.training.make_medusa", 20.0),
+        Recipe("dialogues", "The target's own dialogues, prompts included", "specviz.training.common.dialogues", 60.0),
+        Recipe("small_draft", "Small autoregressive draft model", "specviz.training.draft_model.make_small_draft", 90.0),
+        Recipe("medusa", "Medusa: four heads, each for a token further ahead", "specviz.training.feature.make_medusa", 20.0),
         Recipe("eagle", "EAGLE: the target's last hidden state, regressed", "specviz.training.make_eagle", 20.0),
         Recipe("eagle3", "EAGLE-3: three hidden states in, tested on itself", "specviz.training.make_eagle3", 60.0),
-        Recipe("falcon", "Falcon: two tokens a forward, taught by glancing", "specviz.training.make_falcon", 20.0),
-        Recipe("falcon_plain", "Falcon without glancing: its control", "specviz.training.make_falcon", 20.0),
-        Recipe("scenes_vlm", "Small vision-language model of scenes", "specviz.training.make_scenes_vlm", 32.0),
-        Recipe(
-            "vlm_text_only", "Pictures: a drafter that knows words alone", "specviz.training.make_vlm_text_only", 5.0
-        ),
-        Recipe("vlm_eagle", "Pictures: EAGLE with visual rows", "specviz.training.make_picture_drafters", 6.0),
-        Recipe("vlm_hivis", "Pictures: HiViS, visual rows hidden", "specviz.training.make_picture_drafters", 6.0),
-        Recipe("vlm_dream", "Pictures: DREAM, gated cross-attention", "specviz.training.make_picture_drafters", 6.0),
-        Recipe("vlm_dream_plain", "DREAM without its middle loss", "specviz.training.make_picture_drafters", 6.0),
-        Recipe("hybrid", "A small hybrid target: Mamba-2 layers and attention", "specviz.training.make_hybrid", 24.0),
-        Recipe("hybrid_draft", "Its drafter: two Mamba-2 layers", "specviz.training.make_hybrid", 8.0),
-        Recipe("gto", "GTO: a change to EAGLE-3, rewarded for trees", "specviz.training.make_gto", 10.0),
-        Recipe("masked_lm", "Masked-diffusion language model", "specviz.training.make_masked_lm", 14.0),
-        Recipe("ngrams", "Pairs and triples of tokens, counted", "specviz.training.ngrams", 1.0),
-        Recipe("deer", "DEER: a change to masked_lm in two stages", "specviz.training.make_deer", 9.0),
-        Recipe("image_vq", "Picture codes: one for 4 x 4 pixels of emoji art", "specviz.training.make_image_vq", 8.0),
-        Recipe("image_decoder", "The same picture codes, better drawn", "specviz.training.make_image_decoder", 4.0),
-        Recipe("image_ar_small", "Image model of 8 x 8 codes, the partner", "specviz.training.make_image_ar", 6.0),
-        Recipe(
-            "image_ar_shallow", "Half the image model's layers, to start it", "specviz.training.make_image_ar", 10.0
-        ),
-        Recipe("image_drafter", "The image model's drafter, with guidance", "specviz.training.make_image_drafter", 8.0),
-        Recipe(
-            "image_samplers", "Picture codes from coarse to fine and back", "specviz.training.make_image_samplers", 4.0
-        ),
-        Recipe("image_score", "How well a picture fits its prompt", "specviz.training.make_image_score", 2.0),
-        Recipe("arms", "Four domains: a change each to the small draft model", "specviz.training.make_arms", 12.0),
-        Recipe("owl", "OWL: a recurrence on the last token's state alone", "specviz.training.make_owl", 12.0),
-        Recipe("image_ar", "Image model of 16 x 16 codes, from prompts", "specviz.training.make_image_ar", 14.0),
+        Recipe("falcon", "Falcon: two tokens a forward, taught by glancing", "specviz.training.falcon.make_falcon", 20.0),
+        Recipe("falcon_plain", "Falcon without glancing: its control", "specviz.training.falcon.make_falcon", 20.0),
+        Recipe("scenes_vlm", "Small vision-language model of scenes", "specviz.training.vision.make_scenes_vlm", 32.0),
+        Recipe("vlm_text_only", "Pictures: a drafter that knows words alone", "specviz.training.vision.make_vlm_text_only", 5.0),
+        Recipe("vlm_eagle", "Pictures: EAGLE with visual rows", "specviz.training.vision.make_picture_drafters", 6.0),
+        Recipe("vlm_hivis", "Pictures: HiViS, visual rows hidden", "specviz.training.vision.make_picture_drafters", 6.0),
+        Recipe("vlm_dream", "Pictures: DREAM, gated cross-attention", "specviz.training.vision.make_picture_drafters", 6.0),
+        Recipe("vlm_dream_plain", "DREAM without its middle loss", "specviz.training.vision.make_picture_drafters", 6.0),
+        Recipe("hybrid", "A small hybrid target: Mamba-2 layers and attention", "specviz.training.hybrid.make_hybrid", 24.0),
+        Recipe("hybrid_draft", "Its drafter: two Mamba-2 layers", "specviz.training.hybrid.make_hybrid", 8.0),
+        Recipe("gto", "GTO: a change to EAGLE-3, rewarded for trees", "specviz.training.feature.make_gto", 10.0),
+        Recipe("masked_lm", "Masked-diffusion language model", "specviz.training.diffusion.make_masked_lm", 14.0),
+        Recipe("ngrams", "Pairs and triples of tokens, counted", "specviz.training.diffusion.ngrams", 1.0),
+        Recipe("deer", "DEER: a change to masked_lm in two stages", "specviz.training.diffusion.make_deer", 9.0),
+        Recipe("image_vq", "Picture codes: one for 4 x 4 pixels of emoji art", "specviz.training.image.make_image_vq", 8.0),
+        Recipe("image_decoder", "The same picture codes, better drawn", "specviz.training.image.make_image_decoder", 4.0),
+        Recipe("image_ar_small", "Image model of 8 x 8 codes, the partner", "specviz.training.image.make_image_ar", 6.0),
+        Recipe("image_ar_shallow", "Half the image model's layers, to start it", "specviz.training.image.make_image_ar", 10.0),
+        Recipe("image_drafter", "The image model's drafter, with guidance", "specviz.training.image.make_image_drafter", 8.0),
+        Recipe("image_samplers", "Picture codes from coarse to fine and back", "specviz.training.image.make_image_samplers", 4.0),
+        Recipe("image_score", "How well a picture fits its prompt", "specviz.training.image.make_image_score", 2.0),
+        Recipe("arms", "Four domains: a change each to the small draft model", "specviz.training.draft_model.make_arms", 12.0),
+        Recipe("owl", "OWL: a recurrence on the last token's state alone", "specviz.training.owl.make_owl", 12.0),
+        Recipe("image_ar", "Image model of 16 x 16 codes, from prompts", "specviz.training.image.make_image_ar", 14.0),
     )
 }
 
@@ -81,9 +75,7 @@ def recipes() -> Mapping[str, Recipe]:
     return MappingProxyType(_RECIPES)
 
 
-def train(
-    name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: str | None = None
-) -> None:
+def train(name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: str | None = None) -> None:
     """Make the weights called ``name`` and print how it goes.
 
     ``resume`` goes on from the last checkpoint; ``minutes`` counts from the very beginning. Raises BadInput on an

@@ -10,10 +10,11 @@ import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, get
-from specviz.ui import asking, controls
-from specviz.ui.asking import Asked
-from specviz.ui.presence import Caller
 from specviz.ui.shared import Shared
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs.request_form import Asked
+from specviz.ui.widgets import controls
 
 
 def register(shared: Shared) -> None:
@@ -55,9 +56,7 @@ def register(shared: Shared) -> None:
     gr.api(methods, api_name="methods", concurrency_limit=None)
 
 
-def _asked(
-    shared: Shared, names: tuple[str, str, str, str], basics: dict[str, Any], common: dict[str, Any], own: str
-) -> Asked:
+def _asked(shared: Shared, names: tuple[str, str, str, str], basics: dict[str, Any], common: dict[str, Any], own: str) -> Asked:
     """What the page's controls would say."""
     method, target, draft, prompt = names
     if draft and not get(method).needs_draft:

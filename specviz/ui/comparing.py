@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from specviz.errors import SpecvizError
+from specviz.figures.theme import markup
 from specviz.request import Request
 from specviz.trace import metrics
 from specviz.trace.schema import Run, Trace
-from specviz.ui import asking, controls
-from specviz.ui.asking import Asked
-from specviz.ui.gallery import Gallery
-from specviz.ui.presence import Caller
 from specviz.ui.shared import Shared
 from specviz.ui.shown import MINE
-from specviz.figures.theme import markup
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs.request_form import Asked
+from specviz.ui.widgets import controls
+from specviz.ui.widgets.gallery import Gallery
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,7 @@ def both(shared: Shared, left: str, right: str) -> Change:
         return Change(banner=str(error))
 
 
-def live(
-    shared: Shared, caller: Caller, asked: Asked, other: str, before: tuple[str, str]
-) -> Generator[Change, None, None]:
+def live(shared: Shared, caller: Caller, asked: Asked, other: str, before: tuple[str, str]) -> Generator[Change, None, None]:
     """Run one method and then the other on the same prompt and seed. The other runs with its defaults."""
     try:
         second = replace(asked, method=other, own=controls.method_answer(other))

@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from specviz.errors import BadInput
+from specviz.figures.theme import markup, visible
 from specviz.trace import metrics
 from specviz.trace.schema import PRUNED, ROOT, SKIPPED, Nanoseconds, Step, Trace
-from specviz.figures.theme import markup, visible
 
 PLACES = ("first", "last", "longest", "none_kept", "first_rejection")
 MOST_CHOICES = 6
 VERDICTS = frozenset({"traversal", "typical", "reward", "arms", "relaxed", "islands", "canvas", "rows"})
 """Notes that tell how a step was judged, which a veiled step must not."""
-
 
 
 @dataclass(frozen=True)
@@ -189,9 +188,7 @@ def _kept(step: Step, known: Mapping[str, str]) -> Question:
     deepest = max(max(step.depths), step.accepted)
     lowest = max(0, min(step.accepted - 2, deepest - MOST_CHOICES + 1))
     counts = range(lowest, min(deepest, lowest + MOST_CHOICES - 1) + 1)
-    asked = (
-        f"The drafter proposes {known['drafted']} tokens, at most {deepest} in a row. How many will the target keep?"
-    )
+    asked = f"The drafter proposes {known['drafted']} tokens, at most {deepest} in a row. How many will the target keep?"
     return Question(asked, tuple(str(count) for count in counts), step.accepted - lowest)
 
 

@@ -7,21 +7,11 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from specviz.ui import (
-    about_tab,
-    api,
-    compare_tab,
-    image_tab,
-    learn_tab,
-    lessons,
-    tail,
-    text_tab,
-    theme,
-    traces_tab,
-    vision_tab,
-)
-from specviz.ui.presence import Watch
+from specviz.ui import api, lessons, theme
 from specviz.ui.shared import Shared
+from specviz.ui.stream import sse as tail
+from specviz.ui.stream.presence import Watch
+from specviz.ui.tabs import about_tab, compare_tab, image_tab, learn_tab, text_tab, traces_tab, vision_tab
 
 SESSIONS = 256
 """Sessions whose state is kept; open pages are not among those forgotten first."""
@@ -69,9 +59,7 @@ def build(shared: Shared) -> gr.Blocks:
                 about_tab.build(shared)
         api.register(shared)
 
-        page.load(
-            text_tab.arrive(text), runs, text.outputs, queue=False, show_progress="hidden", api_visibility="private"
-        )
+        page.load(text_tab.arrive(text), runs, text.outputs, queue=False, show_progress="hidden", api_visibility="private")
 
         def leave(request: gr.Request) -> None:
             shared.visits.leave(request.session_hash)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.trace.store import TraceStore
-from specviz.ui.engine import Stream, choose
-from specviz.ui.gallery import Gallery
-from specviz.ui.line import Line
-from specviz.ui.live import Live
-from specviz.ui.opening import Opening
-from specviz.ui.presence import Presence
 from specviz.ui.session import Visits
 from specviz.ui.settings import Settings
 from specviz.ui.shown import Archive
-from specviz.ui.tail import Tails
+from specviz.ui.stream.engine import Stream, choose
+from specviz.ui.stream.live import Live
+from specviz.ui.stream.opening import Opening
+from specviz.ui.stream.presence import Presence
+from specviz.ui.stream.run_queue import Line
+from specviz.ui.stream.sse import Tails
+from specviz.ui.widgets.gallery import Gallery
 
 
 @dataclass(frozen=True)

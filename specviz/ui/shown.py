@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from specviz.errors import BadInput
 from specviz.trace.schema import Trace
 from specviz.trace.store import Outline, TraceStore, outline, outlined
-from specviz.ui import feed
-from specviz.ui.gallery import Gallery, Recording
+from specviz.ui.stream import feed
+from specviz.ui.widgets.gallery import Gallery, Recording
 
 PARSED_AT_ONCE = 2
 """Kept runs that are turned into data at the same time; as data a run takes up to ten times the memory of its text."""

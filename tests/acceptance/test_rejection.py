@@ -7,7 +7,7 @@ import torch
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.acceptance.remaining import remaining
+from specviz.acceptance.residual import remaining
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from specviz.bench.calibrate import Found, Tally, Text, replay_recycling, replay_stand
-from specviz.bench.measure import paired
-from specviz.bench.prompts import CALIBRATION, GROUNDED, KINDS
-from specviz.bench.report import Report, Row, line
+from specviz.bench.calibrate.replay import Found, Tally, Text, replay_recycling, replay_stand
+from specviz.bench.kit.measure import paired
+from specviz.bench.kit.prompts import CALIBRATION, GROUNDED, KINDS
+from specviz.bench.kit.report import Report, Row, line
 from specviz.bench.runner import run_suite
 from specviz.errors import BadInput
 

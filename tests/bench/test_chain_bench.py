@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specviz.bench import chain
-from specviz.bench.chain import Counted, Grouped, side_by_side
-from specviz.bench.measure import Bencher, Timed
-from specviz.bench.report import Report
+from specviz.bench.kit.measure import Bencher, Timed
+from specviz.bench.kit.report import Report
+from specviz.bench.suites import chain
+from specviz.bench.suites.chain import Counted, Grouped, side_by_side
 from specviz.engine.cost import CostCurve
-from specviz.engine.insertion import Costs, Insertion, Lengths, forecast, kept_of, passes_for, told
 from specviz.errors import ModelUnavailable
-from specviz.growth.chain_lengths import ChainLengths, Weighed, warning, weighed
-from specviz.methods.polybasic import MIDDLES
-from tests.viewer.notes import CHAINS
+from specviz.methods.polybasic.chain_lengths import ChainLengths, Weighed, warning, weighed
+from specviz.methods.polybasic.cost_model import Costs, Insertion, Lengths, forecast, kept_of, passes_for, told
+from specviz.methods.polybasic.method import MIDDLES
 from tests.figures.made import SILENT, TREE, with_note
+from tests.viewer.notes import CHAINS
 
 ALONE, GOOD = Lengths(0.0, 1.9, 2.0), Lengths(0.95, 1.8, 2.0)
 TARGET = CostCurve((1, 32), (40.0, 50.0))

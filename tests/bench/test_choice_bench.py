@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from math import inf
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from specviz.bench import arms, length, runner
-from specviz.bench.arms import Stream
-from specviz.bench.prompts import CALIBRATION, KINDS
+from specviz.bench import runner
+from specviz.bench.kit.prompts import CALIBRATION, KINDS
+from specviz.bench.suites import arms, length
+from specviz.bench.suites.arms import Stream
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.trace import lengths
 from specviz.trace.schema import Note
-from specviz.training.domains import DOMAINS, prompts
+from specviz.training.common.domains import DOMAINS, prompts
 
 
 def stream(seen: tuple[float, ...] = (), **taus: float) -> Stream:
@@ -76,9 +77,7 @@ def test_a_stream_counts_rounds_until_the_subjects_own_arm_is_likeliest() -> Non
 
         def once(self, ready: object, seed: int, record: str) -> object:
             afters = ([0.6, 0.4], [0.3, 0.7], [0.2, 0.8])
-            steps = [
-                SimpleNamespace(notes=(Note("arms", {"names": ["maths", "code"], "after": after}),)) for after in afters
-            ]
+            steps = [SimpleNamespace(notes=(Note("arms", {"names": ["maths", "code"], "after": after}),)) for after in afters]
             return SimpleNamespace(steps=steps, ids=(1,) * 9)
 
     made = arms.flown(Bench(), "not_a_bandit", {}, 1, 0.0)
@@ -116,9 +115,7 @@ def test_what_is_left_leaves_the_free_token_out() -> None:
     assert [row.reached for row in worse] == [False]
 
 
-def test_the_length_suite_keeps_its_curves_where_the_app_draws_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_length_suite_keeps_its_curves_where_the_app_draws_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Bench:
         def prepared(self, *_: Any, **__: Any) -> Any:
             return SimpleNamespace(loaded=SimpleNamespace(name="tiny"))

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.bench import diffusion, runner
-from specviz.bench.gather import Sample, Samples
-from specviz.bench.measure import Timed
-from specviz.bench.report import Report, Row
-from specviz.drafters.weights import write_weights
+from specviz.bench import runner
+from specviz.bench.kit.measure import Timed
+from specviz.bench.kit.paired_runs import Sample, Samples
+from specviz.bench.kit.report import Report, Row
+from specviz.bench.suites import diffusion
+from specviz.drafters.networks.weights import write_weights
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import get

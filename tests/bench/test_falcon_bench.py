@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from specviz.bench import falcon
-from specviz.bench.falcon import Arm
-from specviz.bench.measure import Timed
-from specviz.bench.report import Report
+from specviz.bench.kit.measure import Timed
+from specviz.bench.kit.report import Report
+from specviz.bench.suites import falcon
+from specviz.bench.suites.falcon import Arm
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable

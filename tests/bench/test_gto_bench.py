@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from specviz.bench import gto
-from specviz.bench.measure import Timed
-from specviz.bench.report import Report
+from specviz.bench.kit.measure import Timed
+from specviz.bench.kit.report import Report
+from specviz.bench.suites import gto
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable

@@ -10,26 +10,26 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from tests.image_runs import GRID, tiny_models
-from tests.image_worlds import plain_rows
 
-from specviz.bench import image
-from specviz.bench.coupled import apart, distance, independent
-from specviz.bench.image_prompts import HELD_OUT, STYLES, prompts
-from specviz.bench.image_settings import ORDER_BY_SIZE, QUICK, RELAXED, SIZES, STRICT, SWEEPS, Setting
-from specviz.bench.measure import Bencher
-from specviz.bench.report import Report
-from specviz.drafters.weights import read_weights
+from specviz.bench.kit.coupling_distance import apart, distance, independent
+from specviz.bench.kit.measure import Bencher
+from specviz.bench.kit.report import Report
+from specviz.bench.suites import image
+from specviz.bench.suites.image_prompts import HELD_OUT, STYLES, prompts
+from specviz.bench.suites.image_settings import ORDER_BY_SIZE, QUICK, RELAXED, SIZES, STRICT, SWEEPS, Setting
+from specviz.drafters.networks.weights import read_weights
 from specviz.engine.sampling import Noise
 from specviz.methods.eagle import PUBLISHED
-from specviz.methods.static_tree import TREES
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.models.folders import cache_folder
-from specviz.models.image import weights_of
-from specviz.run import Prepared
-from specviz.training import emoji
-from specviz.training.image_codes import drawable
+from specviz.methods.static_tree import TREES
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.image.image import weights_of
+from specviz.runner import Prepared
+from specviz.training.image import emoji
+from specviz.training.image.image_codes import drawable
+from tests.image_runs import GRID, tiny_models
+from tests.image_worlds import plain_rows
 
 CODES = {
     0: "1f61b 1f61d 1f924 1f635-200d-1f4ab 1f632 1f97a 1f625 1f61e 1f4ac 1fae3",
@@ -150,9 +150,7 @@ def test_the_suite_measures_speed_and_quality_of_every_setting(tmp_path: Path, m
     assert sheet.size == (2 * 2 * GRID, 3 * 2 * GRID)
 
 
-def test_the_sweeps_are_a_suite_of_their_own_with_sheets_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sweeps_are_a_suite_of_their_own_with_sheets_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     monkeypatch.setattr(image, "SWEEPS", (Setting("mulo_sd", {"tau": 0.1, "pool": 8}),))
     monkeypatch.setattr(image, "prompts", lambda count: ["a"])

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from specviz.bench import runner, vision
-from specviz.bench.layer import layer
-from specviz.bench.measure import Asked, Timed
-from specviz.bench.report import Report, Row
+from specviz.bench import runner
+from specviz.bench.kit.drafter_cost import layer
+from specviz.bench.kit.measure import Asked, Timed
+from specviz.bench.kit.report import Report, Row
+from specviz.bench.suites import vision
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp

@@ -15,7 +15,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect  # noqa: E402
 
-from specviz.ui.picker import EXAMPLES  # noqa: E402
+from specviz.ui.widgets.picker import EXAMPLES  # noqa: E402
 from tests.browser import stage_page  # noqa: E402
 from tests.browser.app_page import AppPage, served  # noqa: E402
 from tests.samples import lines, sample_trace  # noqa: E402
@@ -171,9 +171,7 @@ def test_two_runs_move_in_step(visitor: AppPage) -> None:
     left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
     visitor.until(f"{left}.trace.steps.length > 0 && {right}.trace.steps.length > 0")
     visitor.page.evaluate(f"{left}.go(7)")
-    written = (
-        "(stage) => stage.trace.steps.slice(0, stage.cursor + 1).reduce((sum, step) => sum + step.emitted.length, 0)"
-    )
+    written = "(stage) => stage.trace.steps.slice(0, stage.cursor + 1).reduce((sum, step) => sum + step.emitted.length, 0)"
     visitor.until(f"{right}.cursor > 0 && ({written})({right}) >= ({written})({left})")
     before = visitor.page.evaluate(f"({written})({left})")
     last = visitor.page.evaluate(f"{right}.trace.steps[{right}.cursor].emitted.length")

@@ -12,9 +12,9 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect  # noqa: E402
 
-from specviz.ui import scene_shelf  # noqa: E402
 from specviz.ui.settings import Settings  # noqa: E402
 from specviz.ui.shared import make  # noqa: E402
+from specviz.ui.widgets import example_scenes as scene_shelf  # noqa: E402
 from tests.browser import stage_page  # noqa: E402
 from tests.browser.app_page import AppPage, served  # noqa: E402
 from tests.ui.fakes import FakeEngine, gallery  # noqa: E402
@@ -59,12 +59,8 @@ def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: Ap
     visitor.tab("Image")
     stage = "#sp-image-stage"
     visitor.until(f"{visitor.stage(stage)}.trace.end && {visitor.stage(stage)}.width > 0")
-    visitor.until(
-        "String([document.documentElement.scrollHeight, document.documentElement.scrollWidth]) === '720,1280'"
-    )
-    visitor.page.evaluate(
-        f"{visitor.stage(stage)}.player.pause(); {visitor.stage(stage)}.go({visitor.stage(stage)}.last)"
-    )
+    visitor.until("String([document.documentElement.scrollHeight, document.documentElement.scrollWidth]) === '720,1280'")
+    visitor.page.evaluate(f"{visitor.stage(stage)}.player.pause(); {visitor.stage(stage)}.go({visitor.stage(stage)}.last)")
     box = visitor.page.locator(f"{stage} .sv-spots").bounding_box()
     assert box and box["width"] > 200 and box["y"] + box["height"] < 720
     visitor.page.mouse.click(box["x"] + 4, box["y"] + 4)
@@ -99,9 +95,7 @@ def test_a_scene_is_chosen_by_keyboard_with_its_question(visitor: AppPage) -> No
 def test_a_file_that_is_no_picture_is_refused_and_the_scene_stays(visitor: AppPage) -> None:
     visitor.tab("Vision-language")
     before = visitor.page.locator("#sp-see-preview img").get_attribute("src")
-    field = visitor.page.locator(
-        "#sp-see-upload-input, #sp-see-upload input[type=file], input[type=file][accept*='.png']"
-    ).first
+    field = visitor.page.locator("#sp-see-upload-input, #sp-see-upload input[type=file], input[type=file][accept*='.png']").first
     field.set_input_files({"name": "scene.png", "mimeType": "image/png", "buffer": b"<svg onload=alert(1)>"})
     expect(visitor.page.locator(".sp-say-error").locator("visible=true")).to_be_visible()
     expect(visitor.page.locator("#sp-see-preview img")).to_have_attribute("src", before or "")

@@ -40,7 +40,7 @@ class FakeRun:
 def put_fake(monkeypatch: pytest.MonkeyPatch, trace: Trace | None = None, events: Events | None = None) -> FakeRun:
     """Put a fake engine in the real one's place; it plays ``trace``, a plain sample when None."""
     made = FakeRun(trace or sample_trace(6), events)
-    monkeypatch.setitem(sys.modules, "specviz.run", made)
+    monkeypatch.setitem(sys.modules, "specviz.runner", made)
     return made
 
 

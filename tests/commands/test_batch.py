@@ -31,8 +31,8 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(
         asked.append((request.prompt, request.seed, request.method, request.temperature, dict(request.parameters)))
         return request
 
-    monkeypatch.setitem(sys.modules, "specviz.bench.batch", SimpleNamespace(traces=traces))
-    monkeypatch.setitem(sys.modules, "specviz.run", SimpleNamespace(prepare=prepare))
+    monkeypatch.setitem(sys.modules, "specviz.bench.suites.batch", SimpleNamespace(traces=traces))
+    monkeypatch.setitem(sys.modules, "specviz.runner", SimpleNamespace(prepare=prepare))
     prompts, out = tmp_path / "prompts.txt", tmp_path / "made" / "here"
     prompts.write_text("One.\n\n  Two.\n", encoding="utf-8")
     given = [
@@ -57,12 +57,10 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(
     assert len(said) == 2 and "passes, τ" in said[0]
 
 
-def broken_off(
-    traces: Callable[..., list[Trace]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[int, list[str]]:
+def broken_off(traces: Callable[..., list[Trace]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str]]:
     """The status of a batch of two whose engine does this, and how the rows that were kept ended."""
-    monkeypatch.setitem(sys.modules, "specviz.bench.batch", SimpleNamespace(traces=traces))
-    monkeypatch.setitem(sys.modules, "specviz.run", SimpleNamespace(prepare=lambda request, memory, progress: request))
+    monkeypatch.setitem(sys.modules, "specviz.bench.suites.batch", SimpleNamespace(traces=traces))
+    monkeypatch.setitem(sys.modules, "specviz.runner", SimpleNamespace(prepare=lambda request, memory, progress: request))
     prompts, out = tmp_path / "prompts.txt", tmp_path / "made"
     prompts.write_text("One.\nTwo.\n", encoding="utf-8")
     status = main(["batch", "--prompts", str(prompts), "--out", str(out)])
@@ -95,9 +93,7 @@ def test_a_batch_that_the_engine_gave_up_says_why_once_and_keeps_its_traces(
 
 
 @pytest.mark.parametrize(("text", "said"), [("", "holds 0 prompts"), ("x\n" * 9, "holds 9 prompts; give 1 to 8")])
-def test_no_prompts_or_too_many_are_refused(
-    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_prompts_or_too_many_are_refused(text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts = tmp_path / "prompts.txt"
     prompts.write_text(text, encoding="utf-8")
     assert main(["batch", "--prompts", str(prompts), "--out", str(tmp_path / "out")]) == 2

@@ -21,7 +21,7 @@ def test_fetch_prints_the_folder_and_tells_progress_apart(
             progress(f"Fetching {name}", done)
         return Path("somewhere") / name
 
-    monkeypatch.setitem(sys.modules, "specviz.models.prepare", SimpleNamespace(prepare=prepare))
+    monkeypatch.setitem(sys.modules, "specviz.models.hub.prepare", SimpleNamespace(prepare=prepare))
     assert main(["fetch", "a-model"]) == 0
     said = capsys.readouterr()
     assert said.out.strip() == str(Path("somewhere/a-model"))
@@ -29,9 +29,7 @@ def test_fetch_prints_the_folder_and_tells_progress_apart(
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_bench_hands_over_its_choices(
-    as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bench_hands_over_its_choices(as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Any] = []
 
     def run_suite(
@@ -49,15 +47,13 @@ def test_bench_hands_over_its_choices(
     assert said.out == ('{"rows": []}\n' if as_json else "| a table |\n") and said.err == "a row\n"
 
 
-def test_calibrate_and_train_hand_over_their_choices(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_calibrate_and_train_hand_over_their_choices(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import specviz.bench
 
     asked: list[Any] = []
     calibrate = SimpleNamespace(run=lambda name, target, report: asked.append((name, target)) or "trees/stand.json")
     monkeypatch.setattr(specviz.bench, "calibrate", calibrate, raising=False)
-    monkeypatch.setitem(sys.modules, "specviz.bench.calibrate", calibrate)
+    monkeypatch.setitem(sys.modules, "specviz.bench.calibrate.replay", calibrate)
     assert main(["calibrate", "stand", "--target", "T"]) == 0
     assert capsys.readouterr().out == "trees/stand.json\n"
     training = SimpleNamespace(train=lambda *given: asked.append(given))
@@ -69,7 +65,7 @@ def test_calibrate_and_train_hand_over_their_choices(
 def test_calibrating_a_chain_hands_over_the_model_in_the_middle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from specviz.bench import calibrate_drafted
+    from specviz.bench.calibrate import drafted as calibrate_drafted
 
     asked: list[Any] = []
     fake = lambda target, report, **more: asked.append((target, more)) or "trees/polybasic.json"  # noqa: E731

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.block_drafter import BlockDrafter
-from specviz.drafters.block_net import BlockNet, load, save
-from specviz.drafters.weights import read_weights
+from specviz.drafters.networks.block_net import BlockNet, load, save
+from specviz.drafters.networks.weights import read_weights
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree

@@ -13,9 +13,9 @@ from specviz.engine.controller import Steady
 from specviz.engine.interfaces import Composition, Context, Draft
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree, shape_from_counts
-from specviz.growth.root import RootOnly
-from specviz.growth.sampled import Sampled
 from specviz.targets.text import TextTarget
+from specviz.trees.root import RootOnly
+from specviz.trees.sampled import Sampled
 from tests.feature_worlds import Audited, tiny_net
 from tests.tiny import VOCAB, Decoded, decode, tiny_target
 
@@ -47,7 +47,7 @@ class Scripted:
 
 
 def alone(target: TextTarget, prompt: Sequence[int], budget: int, warp: Warp | None = None) -> Decoded:
-    from specviz.drafters.silent import Silent
+    from specviz.drafters.null import Silent
 
     return decode(target, Composition(Steady(Silent(), RootOnly()), Match()), prompt, budget, warp)
 

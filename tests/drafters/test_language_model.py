@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from tests.tiny import VOCAB, decode, perturbed, tiny_llama, tiny_target
 from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
@@ -15,8 +14,9 @@ from specviz.engine.controller import Steady
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain
-from specviz.growth.sampled import Sampled
 from specviz.targets.text import TextTarget
+from specviz.trees.sampled import Sampled
+from tests.tiny import VOCAB, decode, perturbed, tiny_llama, tiny_target
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -47,9 +47,7 @@ class Ledger:
 class Checked(LanguageModelDrafter):
     """After every law it gives, what its model holds must be the very text that the law is about."""
 
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[object]:
+    def rows(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> list[object]:
         found = super().rows(context, tokens, parents, nodes)
         if found != [None]:
             assert self._model is not None

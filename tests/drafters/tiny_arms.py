@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from specviz.drafters.small_lm import SmallConfig, SmallLM
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.methods.not_a_bandit import DOMAINS
+from specviz.methods.hedgespec.method import DOMAINS
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specviz.drafters.masked_lm import MaskedLM
-from specviz.drafters.ngram_model import NgramModel
-from specviz.drafters.small_lm import SmallConfig
+from specviz.drafters.memory.ngram_model import NgramModel
+from specviz.drafters.networks.masked_lm import MaskedLM
+from specviz.drafters.networks.small_lm import SmallConfig
 from specviz.targets.text import TextTarget
-from specviz.training.ngrams import counted
+from specviz.training.diffusion.ngrams import counted
 
 
 def masked_lm(target: TextTarget, draft: int = 40, window: int = 64, seed: int = 5, scale: float = 0.3) -> MaskedLM:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specviz.drafters.recurrent_net import RecurrentConfig, RecurrentNet
+from specviz.drafters.networks.recurrent_net import RecurrentConfig, RecurrentNet
 from specviz.targets.text import TextTarget
 
 
@@ -12,9 +12,7 @@ def recurrent_net(target: TextTarget, draft: int = 40, seed: int = 5) -> Recurre
     """Loud enough that what it drafts depends on all it reads."""
     torch.manual_seed(seed)
     embedding, head = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
-    config = RecurrentConfig(
-        embedding.shape[0], embedding.shape[1], target.config.num_hidden_layers, entry=24, word=16, width=20
-    )
+    config = RecurrentConfig(embedding.shape[0], embedding.shape[1], target.config.num_hidden_layers, entry=24, word=16, width=20)
     ids = torch.randperm(len(embedding))[:draft].sort().values
     net = RecurrentNet(config, embedding.detach(), head.detach(), ids).to(target.dtype).requires_grad_(False)
     for weight in net.parameters():

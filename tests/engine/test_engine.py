@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from tests.tiny import Letters, decode, parts_for, tiny_target
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specviz.acceptance.match import Match
-from specviz.drafters.silent import Silent
+from specviz.drafters.null import Silent
 from specviz.engine.controller import Steady
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.interfaces import Composition, Context, Draft
@@ -22,12 +21,13 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import DRAFT, TARGET, Noise, Warp, draw
 from specviz.engine.tree import DraftTree, TreeShape, best_ranks, chain, shape_from_counts, shape_from_paths
 from specviz.errors import BadInput, ContextFull
-from specviz.growth.calibrated import CalibratedTree, from_counts, load_all
-from specviz.growth.root import RootOnly
-from specviz.methods.parts import TREES
 from specviz.methods.registry import all_methods
+from specviz.methods.resources import TREES
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Sampling, Trace
+from specviz.trees.calibrated import CalibratedTree, from_counts, load_all
+from specviz.trees.root import RootOnly
+from tests.tiny import Letters, decode, parts_for, tiny_target
 
 
 def test_noise_is_uniform() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from specviz.drafters.silent import Silent
+from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, Session, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget

@@ -11,6 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from specviz.engine.interfaces import Composition
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Noise, Warp
+from specviz.methods.medusa.typical_acceptance import Typical
+from specviz.methods.registry import all_methods
+from specviz.trace.schema import Note
 from tests.drafters import tiny_arms
 from tests.exactness import (
     test_chained,
@@ -30,15 +39,6 @@ from tests.image_worlds import World
 from tests.tiny import Letters, tiny_target
 from tests.vision_worlds import compose as vision
 from tests.vision_worlds import world
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from specviz.acceptance.typical import Typical
-from specviz.engine.interfaces import Composition
-from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
-from specviz.engine.sampling import Noise, Warp
-from specviz.methods.registry import all_methods
-from specviz.trace.schema import Note
 
 WARM = Warp(1.0)
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 3, 1, 4, 1, 5]

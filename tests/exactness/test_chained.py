@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.lean_session import LeanSession
-from specviz.drafters.middle import FittedSession, Middle, SmallSession
-from specviz.drafters.small_lm import SmallConfig, SmallLM
+from specviz.drafters.intermediate import FittedSession, Middle, SmallSession
+from specviz.drafters.networks.fused_session import LeanSession
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Context, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.models.lean import lean_copy
-from specviz.models.low_bits import eight_bits
+from specviz.models.drafters.quantisation import eight_bits
+from specviz.models.drafters.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARPS, _Audit
 from tests.feature_worlds import tiny_net

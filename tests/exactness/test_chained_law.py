@@ -14,8 +14,8 @@ from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Composition, Context, Draft, Pick, Proposal, Round, TargetPass
 from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree, chain
-from specviz.growth.chained import Chained
-from specviz.growth.sampled import Sampled
+from specviz.methods.polybasic.cascade import Chained
+from specviz.trees.sampled import Sampled
 from tests.exactness.test_chained import middle_of
 from tests.exactness.test_drawn_trees import spoken
 from tests.exactness.worlds import PLAIN, World, drawn, exact_law
@@ -129,8 +129,7 @@ def test_judging_by_the_drafters_law_does_not(monkeypatch: pytest.MonkeyPatch) -
     world = World(vocab=3, seed=2)
     below = Proposal(Guess(3).law)
     drafts = [
-        (chance, replace(draft, proposals=dict.fromkeys(draft.proposals, below)))
-        for chance, draft in drawn(world, chain(2))
+        (chance, replace(draft, proposals=dict.fromkeys(draft.proposals, below))) for chance, draft in drawn(world, chain(2))
     ]
     law = exact_law(world, iter(drafts), Rejection(), monkeypatch)
     assert float((law - world.law()).abs().max()) > 0.05

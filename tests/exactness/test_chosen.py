@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.judged import JudgedCopy, JudgedModel
 from specviz.drafters.language_model import SmallModel
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain
-from specviz.growth.chosen import Arm, Chosen
-from specviz.growth.choosers import NormalHedge, UpperConfidence
-from specviz.growth.hindsight import expected_length
-from specviz.growth.sampled import Sampled
+from specviz.methods.hedgespec.counterfactual import expected_length
+from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
+from specviz.methods.hedgespec.online_learners import NormalHedge, UpperConfidence
+from specviz.methods.hedgespec.selection import Arm, Chosen
+from specviz.trees.sampled import Sampled
 from tests.drafters.tiny_arms import arm, compose
 from tests.exactness.test_text_methods import (
     GREEDY,

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.masked_block import MaskedBlock
 from specviz.engine.interfaces import Composition, Context, Draft
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree, chain
+from specviz.methods.diffuspec.drafter import MaskedBlock
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
@@ -61,9 +61,7 @@ def compose(case: str, target: TextTarget, warp: Warp, text: Sequence[int] = (),
 
 @pytest.mark.parametrize("case", ["diffuspec", "fixed"])
 @pytest.mark.parametrize(("tier", "dtype", "warped"), EVERY_WAY)
-def test_searched_paths_write_the_same_tokens_as_one_by_one(
-    case: str, tier: str, dtype: torch.dtype, warped: str
-) -> None:
+def test_searched_paths_write_the_same_tokens_as_one_by_one(case: str, tier: str, dtype: torch.dtype, warped: str) -> None:
     target, warp = tiny_target(tier, dtype), WARPS[warped]
     text = one_by_one(tier, dtype, warp)
     run = decode(target, compose(case, target, warp, text, gap=5), PROMPT, len(text), warp, 7)
@@ -72,9 +70,7 @@ def test_searched_paths_write_the_same_tokens_as_one_by_one(
     assert len(lengths) > 1 and max(lengths) > 1
 
 
-@pytest.mark.parametrize(
-    ("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)]
-)
+@pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)])
 def test_blocks_at_temperature_zero_write_the_same_tokens(tier: str, dtype: torch.dtype) -> None:
     target = tiny_target(tier, dtype)
     text = one_by_one(tier, dtype, GREEDY)
@@ -154,9 +150,7 @@ def test_shortest_prompts(case: str, prompt: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("case", "tier"), [("deer", "eager"), ("diffuspec", "eager"), ("deer", "graph")])
-def test_the_cache_equals_a_fresh_prefill_after_every_step(
-    case: str, tier: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_equals_a_fresh_prefill_after_every_step(case: str, tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny_target(tier)
     audit = _Audit(target)
     monkeypatch.setattr(target, "open", audit.open)
@@ -185,9 +179,7 @@ class Marginal(World):
 
 @pytest.mark.parametrize("vocab", [3, 5])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_drawing_every_place_from_its_marginal_keeps_the_law(
-    vocab: int, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drawing_every_place_from_its_marginal_keeps_the_law(vocab: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = Marginal(vocab=vocab, seed=seed)
     law = exact_law(world, drawn(world, chain(2)), Rejection(), monkeypatch)
     torch.testing.assert_close(law, world.law(), rtol=0, atol=1e-12)

@@ -10,15 +10,15 @@ import torch
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_net import FeatureNet
 from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.controller import Steady
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain, shape_from_counts
-from specviz.growth.sampled import Sampled
 from specviz.methods.eagle import PUBLISHED
 from specviz.targets.text import TextTarget
+from specviz.trees.sampled import Sampled
 from tests.exactness.worlds import World, drawn, exact_law
 from tests.feature_worlds import tiny_net
 from tests.tiny import decode, tiny_target
@@ -88,9 +88,7 @@ def test_the_laws_kept_with_a_tree_are_the_ones_its_children_were_drawn_from(kin
 @pytest.mark.parametrize("shape", list(SHAPES))
 @pytest.mark.parametrize("warp", list(WARPS))
 @pytest.mark.parametrize("kind", ["narrow", "wide"])
-def test_a_drawn_tree_keeps_the_law_of_three_tokens(
-    kind: str, warp: str, shape: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_drawn_tree_keeps_the_law_of_three_tokens(kind: str, warp: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = world_of(tiny_target(vocab=VOCAB), kind, WARPS[warp])
     if shape == "tree" and int((world.proposal(()).probability > 0).sum()) < VOCAB:
         pytest.skip("the nucleus leaves fewer tokens than the tree has branches")

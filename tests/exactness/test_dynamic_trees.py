@@ -15,9 +15,9 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Acceptance, Composition, Draft, Growth
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
-from specviz.growth.depth import BeamMass
-from specviz.growth.dynamic import Dynamic, Paying
 from specviz.targets.text import TextTarget
+from specviz.trees.depth import BeamMass
+from specviz.trees.dynamic import Dynamic, Paying
 from tests.exactness.foreseeing import Foreseer
 from tests.exactness.test_text_methods import (
     EVERY_WAY,

@@ -6,17 +6,17 @@ from functools import cache
 
 import pytest
 import torch
-from tests.image_runs import image_trace, tiny_models
-from tests.image_worlds import WARM, World, plain_rows
 
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
-from specviz.preparing.image import CodeText
-from specviz.preparing.prepared import suited
 from specviz.request import Request
-from specviz.run import prepare
+from specviz.requests.image import CodeText
+from specviz.requests.prepared import suited
+from specviz.runner import prepare
+from tests.image_runs import image_trace, tiny_models
+from tests.image_worlds import WARM, World, plain_rows
 
 GREEDY = Warp()
 NARROW = Warp(0.9, top_k=9)
@@ -74,9 +74,7 @@ def test_strict_ends_equal_the_one_by_one_run_at_temperature_zero(name: str, val
         {"factor": 1.0, "residual": "repository"},
     ],
 )
-def test_lambda_one_and_no_look_alikes_are_rejection_without_replacement(
-    warped: str, values: dict[str, object]
-) -> None:
+def test_lambda_one_and_no_look_alikes_are_rejection_without_replacement(warped: str, values: dict[str, object]) -> None:
     strict = world().draw("eagle", {"tree": "published"}, WARPS[warped])
     relaxed = world().draw("lantern_pp", {**values, "tree": "25"}, WARPS[warped])
     assert relaxed.ids == strict.ids
@@ -227,9 +225,7 @@ def test_every_method_fills_the_grid_exactly(name: str, warped: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "certain"), [("lantern", True), ("lantern_pp", False), ("mulo_sd", False)])
-def test_steps_say_whether_guesses_were_chosen_and_places_drawn_again_have_no_p_of_another_code(
-    name: str, certain: bool
-) -> None:
+def test_steps_say_whether_guesses_were_chosen_and_places_drawn_again_have_no_p_of_another_code(name: str, certain: bool) -> None:
     trace = image_trace(name)
     drafted = [step for step in trace.steps if len(step.nodes) > 1]
     assert drafted and {step.certain for step in drafted} == {certain}

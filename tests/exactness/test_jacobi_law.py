@@ -15,16 +15,16 @@ from torch import Tensor
 
 from specviz.acceptance import rejection
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters import jacobi_window
-from specviz.drafters.jacobi_window import JacobiWindow
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import EXTRA, Noise, Warp
-from specviz.growth.window import Window
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.preparing.image import CodeText
+from specviz.methods.speculative_jacobi import drafter as jacobi_window
+from specviz.methods.speculative_jacobi.drafter import JacobiWindow
+from specviz.methods.speculative_jacobi.window import Window
+from specviz.requests.image import CodeText
 from tests.exactness.enumerated import Tables
 from tests.image_worlds import WARM, World, plain_rows
 
@@ -139,9 +139,7 @@ class Mistaken(JacobiWindow):
 
 
 @pytest.mark.parametrize("wrong", [Likeliest, Mistaken])
-def test_noticed_guesses_that_were_not_drawn_from_their_law(
-    wrong: type[JacobiWindow], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noticed_guesses_that_were_not_drawn_from_their_law(wrong: type[JacobiWindow], monkeypatch: pytest.MonkeyPatch) -> None:
     tables = Tables(3, 3, 1)
     assert abs(law_of(tables, wrong, 8, "repeat", monkeypatch) - tables.law()).sum() / 2 > 0.02
 

@@ -21,21 +21,21 @@ import torch
 from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.silent import Silent
+from specviz.drafters.null import Silent
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Context, Proposal, TargetPass
 from specviz.engine.sampling import ACCEPT, TARGET, Noise, Warp
 from specviz.engine.tree import DraftTree, chain
-from specviz.growth.chosen import Arm, Chosen
-from specviz.growth.choosers import ExponentialWeights, NormalHedge, UpperConfidence
-from specviz.growth.sampled import Sampled
-from specviz.methods.not_a_bandit import recalled
+from specviz.methods.hedgespec.method import recalled
+from specviz.methods.hedgespec.online_learners import ExponentialWeights, NormalHedge, UpperConfidence
+from specviz.methods.hedgespec.selection import Arm, Chosen
 from specviz.methods.parameters import NoParameters, build
-from specviz.methods.parts import Parts
 from specviz.methods.registry import Method, get
-from specviz.preparing.prepared import Prepared
+from specviz.methods.resources import Parts
 from specviz.request import Memory, Recollection, Request
-from specviz.run import _earlier_trajectories
+from specviz.requests.prepared import Prepared
+from specviz.runner import _earlier_trajectories
+from specviz.trees.sampled import Sampled
 from tests.tiny import Letters
 
 WARM = Warp(1.0)

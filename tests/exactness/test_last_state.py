@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.drafters.recurrent_drafter import RecurrentDrafter
 from specviz.engine.interfaces import Composition, Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, shape_of
+from specviz.methods.owl.drafter import RecurrentDrafter
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
@@ -49,9 +49,7 @@ class Foretold(RecurrentDrafter):
 
     text: tuple[int, ...] = ()
 
-    def logits(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> Tensor | None:
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         found = super().logits(context, tokens, parents, nodes)
         if found is None:
             return None
@@ -78,9 +76,7 @@ def compose(
 
 
 @pytest.mark.parametrize(("name", "values", "tier", "dtype", "warped"), WAYS)
-def test_same_tokens_as_one_by_one(
-    name: str, values: dict[str, object], tier: str, dtype: torch.dtype, warped: str
-) -> None:
+def test_same_tokens_as_one_by_one(name: str, values: dict[str, object], tier: str, dtype: torch.dtype, warped: str) -> None:
     target, warp, memory = tiny_target(tier, dtype), WARPS[warped], {}
     for _ in range(2 if name == "howl" else 1):
         run = decode(target, compose(name, values, target, warp, memory), PROMPT, tokens(tier, dtype), warp, 7)
@@ -90,9 +86,7 @@ def test_same_tokens_as_one_by_one(
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_whatever_the_probe_holds_no_logit_and_no_cached_key_changes_in_any_bit(
-    dtype: torch.dtype, kernel: str
-) -> None:
+def test_whatever_the_probe_holds_no_logit_and_no_cached_key_changes_in_any_bit(dtype: torch.dtype, kernel: str) -> None:
     target = tiny_target(dtype=dtype)
     target.model.set_attn_implementation(kernel)
     target = TextTarget(target.model, "tiny", (), "eager")

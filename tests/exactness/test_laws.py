@@ -16,11 +16,11 @@ from torch import Tensor
 from specviz.acceptance import rejection
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.acceptance.remaining import Many, Remaining, remaining
+from specviz.acceptance.residual import Many, Remaining, remaining
 from specviz.engine.interfaces import Acceptance, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts
-from specviz.growth.sampled import Sampled
+from specviz.trees.sampled import Sampled
 from tests.exactness.worlds import World, context, drawn, exact_law, rebuilt, share
 
 BINARY = shape_from_counts([[2], [2, 2]])

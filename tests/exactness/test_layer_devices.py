@@ -11,10 +11,10 @@ from specviz.engine.controller import Steady
 from specviz.engine.interfaces import Composition
 from specviz.engine.tree import chain
 from specviz.errors import BadInput
-from specviz.growth.sampled import Sampled
-from specviz.models.grouped import LeanFuzzy, of_decoder
-from specviz.models.lean import lean_copy
-from specviz.models.placement import dealt, places
+from specviz.models.drafters.grouped import LeanFuzzy, of_decoder
+from specviz.models.drafters.placement import dealt, places
+from specviz.models.drafters.quantised_copy import lean_copy
+from specviz.trees.sampled import Sampled
 from tests.exactness.test_layer_groups import SIX, deep_target
 from tests.exactness.test_text_methods import PROMPT, WARPS
 from tests.tiny import decode

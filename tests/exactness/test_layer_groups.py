@@ -21,12 +21,12 @@ from specviz.engine.controller import Steady
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
-from specviz.growth.sampled import Sampled
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.models.grouped import LeanFuzzy, SmallFuzzy, of_decoder
-from specviz.models.lean import lean_copy
+from specviz.models.drafters.grouped import LeanFuzzy, SmallFuzzy, of_decoder
+from specviz.models.drafters.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
+from specviz.trees.sampled import Sampled
 from tests.exactness.test_chained import small
 from tests.exactness.test_drawn_trees import spoken
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARPS, _Audit
@@ -86,8 +86,7 @@ def test_a_decoders_groups_are_what_the_models_own_layers_give(group: int) -> No
     for span in spans(SIX, group):
         layers = [body.layers[place] for place in span]
         found = [
-            layer.self_attn(layer.input_layernorm(x), position_embeddings=turns, attention_mask=hidden)[0]
-            for layer in layers
+            layer.self_attn(layer.input_layernorm(x), position_embeddings=turns, attention_mask=hidden)[0] for layer in layers
         ]
         for layer, attended in zip(layers, found, strict=True):
             x = x + attended
@@ -218,9 +217,7 @@ def test_budgets_and_short_prompts(budget: int) -> None:
     assert (run.ids, run.outcome.reason) == (one_by_one().ids[:budget], "budget")
     short = decode(target, compose("small", {}, target, GREEDY), [5], 20, GREEDY)
     plain = get("autoregressive")
-    assert (
-        short.ids == decode(target, plain.compose(plain.parameters(), parts_for(target, GREEDY)), [5], 20, GREEDY).ids
-    )
+    assert short.ids == decode(target, plain.compose(plain.parameters(), parts_for(target, GREEDY)), [5], 20, GREEDY).ids
 
 
 def test_end_of_sequence_inside_a_draft_ends_the_run_there() -> None:
@@ -247,9 +244,7 @@ def test_a_full_context_ends_the_run_with_the_same_text() -> None:
 def enumerated(law_of: Callable[[Draft], Draft], monkeypatch: pytest.MonkeyPatch) -> float:
     """Error of the law of three tokens when drafts are drawn from fuzzy laws and judged by what ``law_of`` says."""
     world = World(vocab=3, seed=4)
-    law = exact_law(
-        world, ((chance, law_of(draft)) for chance, draft in drawn(world, chain(2))), Rejection(), monkeypatch
-    )
+    law = exact_law(world, ((chance, law_of(draft)) for chance, draft in drawn(world, chain(2))), Rejection(), monkeypatch)
     return float((law - world.law()).abs().max())
 
 
@@ -281,9 +276,7 @@ def test_whole_runs_keep_the_law(calibrated: bool) -> None:
 
 def test_the_note_counts_stages_and_repairs() -> None:
     target = tiny_target()
-    run = decode(
-        target, compose("decoder", {"group": 4, "gamma": 3}, target, WARPS["warm"]), PROMPT, 60, WARPS["warm"], 3
-    )
+    run = decode(target, compose("decoder", {"group": 4, "gamma": 3}, target, WARPS["warm"]), PROMPT, 60, WARPS["warm"], 3)
     notes = [note.data for step in run.steps for note in step.notes if note.type == "layers"]
     assert len(notes) == len(run.steps)
     for before, note, step in zip([None, *run.steps], notes, run.steps, strict=False):

@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, _Audit, compose, one_by_one, tokens
-from tests.tiny import Decoded, decode, parts_for, tiny_llama, tiny_target
 
 from specviz.acceptance.match import Match
-from specviz.acceptance.typical import Typical
-from specviz.drafters.parallel_heads import ParallelDrafter
-from specviz.drafters.parallel_net import ParallelConfig, ParallelNet
+from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.engine.controller import Steady
 from specviz.engine.interfaces import Acceptance, Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import shape_from_counts
-from specviz.growth.product import Product, paths_of
-from specviz.methods.medusa import PUBLISHED
+from specviz.methods.medusa.cartesian_tree import Product, paths_of
+from specviz.methods.medusa.drafter import ParallelDrafter
+from specviz.methods.medusa.method import PUBLISHED
+from specviz.methods.medusa.typical_acceptance import Typical
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import RELAXED
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, _Audit, compose, one_by_one, tokens
+from tests.tiny import Decoded, decode, parts_for, tiny_llama, tiny_target
 
 TAP = 2
 WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": NUCLEUS}

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.drafters import forward_cost as measuring
 from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.networks import forward_cost as measuring
 from specviz.engine.interfaces import Composition
-from specviz.growth.depth_profile import LEAST, DepthProfile
-from specviz.methods import parts as methods_parts
+from specviz.methods import resources as methods_parts
 from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
+from specviz.trees.depth_profile import LEAST, DepthProfile
 from tests.drafters.tiny_blocks import block_net
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
 from tests.feature_worlds import tiny_net

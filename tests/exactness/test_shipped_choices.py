@@ -10,8 +10,8 @@ import torch
 
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.models.load import load_causal_lm
-from specviz.run import run
+from specviz.models.text.load import load_causal_lm
+from specviz.runner import run
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Trace
 from specviz.trace.validate import check

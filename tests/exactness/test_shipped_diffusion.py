@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 import specviz
-from specviz.drafters.weights import read_weights
-from specviz.models.heads import WEIGHTS
+from specviz.drafters.networks.weights import read_weights
+from specviz.models.drafters.heads import WEIGHTS
 from specviz.trace.schema import Trace
 
 PROMPT = "Why do leaves change colour in autumn? Answer in one sentence."
@@ -17,9 +17,7 @@ WAYS = [("deer", 0.0), ("diffuspec", 0.0), ("diffuspec", 0.8)]
 
 @cache
 def decoded(method: str, temperature: float) -> Trace:
-    return specviz.run(
-        method=method, prompt=PROMPT, temperature=temperature, max_new_tokens=48, dtype="float32", seed=3
-    )
+    return specviz.run(method=method, prompt=PROMPT, temperature=temperature, max_new_tokens=48, dtype="float32", seed=3)
 
 
 @pytest.mark.model

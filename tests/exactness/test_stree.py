@@ -12,15 +12,15 @@ import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.drafters.language_model import DraftModel, SessionModel
-from specviz.drafters.tree_model import TreeModelDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.growth.sampled import Sampled
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.targets.hybrid_ssm import HybridSession, HybridTarget
+from specviz.methods.stree.drafter import TreeModelDrafter
+from specviz.targets.hybrid import HybridSession, HybridTarget
+from specviz.trees.sampled import Sampled
 from tests.exactness.worlds import World, drawn, exact_law
 from tests.tiny import Decoded, decode, parts_for, tiny_target
 from tests.tiny_hybrid import hybrid, near, pure, target
@@ -43,9 +43,7 @@ def models(kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02) -
     return target(model), target(near(model, noise))
 
 
-def compose(
-    values: Values, found: HybridTarget, draft: HybridTarget | None, warp: Warp, name: str = "stree"
-) -> Composition:
+def compose(values: Values, found: HybridTarget, draft: HybridTarget | None, warp: Warp, name: str = "stree") -> Composition:
     def draft_model() -> DraftModel:
         assert draft is not None
         return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
@@ -80,9 +78,7 @@ def test_same_tokens_as_one_by_one(tree: str, kind: str, warped: str) -> None:
 
 @pytest.mark.parametrize("warped", ["greedy", "nucleus"])
 def test_same_tokens_in_float32(warped: str) -> None:
-    assert tuple(run(BEAM, models("hybrid", torch.float32), WARPS[warped]).ids) == alone(
-        "hybrid", torch.float32, warped
-    )
+    assert tuple(run(BEAM, models("hybrid", torch.float32), WARPS[warped]).ids) == alone("hybrid", torch.float32, warped)
 
 
 def test_a_drafter_that_is_the_target_is_accepted_whole() -> None:
@@ -157,9 +153,7 @@ class Audited(HybridSession):
 
 
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, draft = models(kind)
     monkeypatch.setattr(found, "open", lambda capacity, taps=(): Audited(found, capacity, taps))
     monkeypatch.setattr(draft, "open", lambda capacity, taps=(): Audited(draft, capacity, taps))

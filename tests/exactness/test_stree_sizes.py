@@ -12,7 +12,7 @@ from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
 from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
-from specviz.methods.stree import Parameters
+from specviz.methods.stree.method import Parameters
 from tests.exactness.test_stree import BEAM, GREEDY, WARM, WARPS, alone, compose, models, run
 from tests.tiny import parts_for
 

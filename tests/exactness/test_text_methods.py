@@ -6,7 +6,6 @@ from functools import cache
 
 import pytest
 import torch
-from tests.tiny import VOCAB, Decoded, decode, parts_for, perturbed, tiny_llama, tiny_target
 
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
@@ -14,6 +13,7 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step
+from tests.tiny import VOCAB, Decoded, decode, parts_for, perturbed, tiny_llama, tiny_target
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 GREEDY = Warp()
@@ -64,9 +64,7 @@ def until_full(tier: str) -> Decoded:
 
 @pytest.mark.parametrize(("tier", "dtype", "warped"), EVERY_WAY)
 @pytest.mark.parametrize(("name", "values"), CASES[:5])
-def test_same_tokens_as_one_by_one(
-    name: str, values: dict[str, object], tier: str, dtype: torch.dtype, warped: str
-) -> None:
+def test_same_tokens_as_one_by_one(name: str, values: dict[str, object], tier: str, dtype: torch.dtype, warped: str) -> None:
     target, warp = tiny_target(tier, dtype), WARPS[warped]
     run = decode(target, compose(name, values, target, warp), PROMPT, tokens(tier, dtype), warp, 7)
     assert run.ids == one_by_one(tier, dtype, warp)
@@ -85,9 +83,7 @@ def test_next_to_no_temperature_writes_the_greedy_text(
     assert run.ids == one_by_one(tier, dtype, GREEDY)[:60]
 
 
-@pytest.mark.parametrize(
-    ("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)]
-)
+@pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)])
 @pytest.mark.parametrize(("name", "values"), CASES[5:])
 def test_sampled_drafts_equal_greedy_at_temperature_zero(
     name: str, values: dict[str, object], tier: str, dtype: torch.dtype

@@ -15,11 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.acceptance import traversal
-from specviz.acceptance.owed import Owed
-from specviz.acceptance.traversal import Traversal
 from specviz.engine.interfaces import Proposal
 from specviz.engine.tree import DraftTree
+from specviz.methods.traversal import verification as traversal
+from specviz.methods.traversal.residual import Owed
+from specviz.methods.traversal.verification import Traversal
 from tests.exactness.enumerated import (
     LEAF,
     MODES,
@@ -260,9 +260,7 @@ def test_noticed_siblings_judged_in_another_order(laws: list[Tensor]) -> None:
         tree = DraftTree.of([0, *(prefix[-1] for prefix in placed[1:])], parents)
         order, queue = [0], [0]
         while queue:
-            below = sorted(
-                tree.shape.children[queue[0]], key=lambda child: -tables.q[placed[queue[0]]][placed[child][-1]]
-            )
+            below = sorted(tree.shape.children[queue[0]], key=lambda child: -tables.q[placed[queue[0]]][placed[child][-1]])
             order += below
             queue = [*queue[1:], *below]
         place = {node: at for at, node in enumerate(order)}

@@ -6,24 +6,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.exactness.test_laws import judged, total_variation
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, tokens, until_full
-from tests.exactness.test_text_methods import _Audit as Audit
-from tests.exactness.worlds import World
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, perturbed, tiny_target
 from torch import dtype, float32, float64
 
-from specviz.acceptance.traversal import Traversal
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.errors import BadInput
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
+from specviz.methods.traversal.verification import Traversal
 from specviz.targets.text import TextTarget
 from specviz.trace.meaning import check_step
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
+from tests.exactness.test_laws import judged, total_variation
+from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, tokens, until_full
+from tests.exactness.test_text_methods import _Audit as Audit
+from tests.exactness.worlds import World
+from tests.feature_worlds import tiny_net
+from tests.tiny import decode, parts_for, perturbed, tiny_target
 
 SHAPES = [
     {"shape": "sparse"},

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 import specviz
-from specviz.trace.schema import Bonus
 from specviz.figures.draft_tree import draft_tree
 from specviz.figures.verdicts import ORDER, look
 from specviz.palette import LABELS, THEMES
-from tests.samples import sample_trace
+from specviz.trace.schema import Bonus
 from tests.figures.made import SILENT, TREE, hovers, labels, positions
+from tests.samples import sample_trace
 
 
 def test_every_token_stands_in_the_tree_once_with_its_blanks_made_visible() -> None:
@@ -42,9 +42,7 @@ def test_the_key_names_what_is_there_and_nothing_else() -> None:
 def test_no_two_verdicts_share_a_colour_with_symbol_or_a_dash_with_symbol(theme: str) -> None:
     looks = [look(status, THEMES[theme]) for status in ORDER]
     assert len({seen.symbol for seen in looks}) == len(ORDER)
-    judged = [
-        look(status, THEMES[theme]) for status in ("accepted", "relaxed", "rejected", "resampled", "skipped", "bonus")
-    ]
+    judged = [look(status, THEMES[theme]) for status in ("accepted", "relaxed", "rejected", "resampled", "skipped", "bonus")]
     assert len({seen.line for seen in judged}) == len(judged)
     assert len({(seen.dash, seen.width, seen.double) for seen in judged}) == len(judged)
 

@@ -16,9 +16,9 @@ import pytest
 
 from specviz import figures
 from specviz.errors import BadInput
+from specviz.figures.theme import calm, cells, duration, markup, number, percent, safe, visible
 from specviz.palette import THEMES
 from specviz.trace.schema import Trace
-from specviz.figures.theme import calm, cells, duration, markup, number, percent, safe, visible
 from tests.figures.made import hostile
 from tests.samples import sample_trace
 from tests.stories import TELLERS, story_trace
@@ -117,9 +117,7 @@ def test_hostile_text_is_shown_as_it_is_in_a_real_browser(chromium: str, tmp_pat
         html = made if isinstance(made, str) else made.to_html(include_plotlyjs=not parts, full_html=False)
         parts.append(html)
     page_file = tmp_path / "page.html"
-    page_file.write_text(
-        "<!doctype html><meta charset=utf-8><body>" + "".join(parts), encoding="utf-8", errors="replace"
-    )
+    page_file.write_text("<!doctype html><meta charset=utf-8><body>" + "".join(parts), encoding="utf-8", errors="replace")
     with sync_playwright() as player:
         browser = player.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()

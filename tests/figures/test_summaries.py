@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from specviz import figures
-from specviz.trace import metrics
 from specviz.figures.acceptance_by_depth import judged_at_depth
 from specviz.palette import THEMES
-from tests.samples import METHODS, sample_trace
+from specviz.trace import metrics
 from tests.figures.made import SILENT, TREE, trace
+from tests.samples import METHODS, sample_trace
 
 
 def test_accepted_length_counts_steps_and_draws_zero_hollow() -> None:
@@ -34,9 +34,7 @@ def test_acceptance_by_depth_counts_the_steps_that_were_judged_there(method: str
     shares, judged = metrics.accepted_by_depth(one.steps), judged_at_depth(one.steps)
     assert len(shares) == len(judged)
     for share, count in zip(shares, judged, strict=True):
-        assert share * count == pytest.approx(round(share * count)), (
-            "a share of that many steps is a whole number of them"
-        )
+        assert share * count == pytest.approx(round(share * count)), "a share of that many steps is a whole number of them"
 
 
 def test_shares_of_few_steps_are_hollow() -> None:

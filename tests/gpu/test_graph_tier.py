@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.exactness.test_text_methods import PROMPT, WARPS, compose
-from tests.tiny import decode, tiny_llama
 
 import specviz
 from specviz.targets.text import TextTarget
+from tests.exactness.test_text_methods import PROMPT, WARPS, compose
+from tests.tiny import decode, tiny_llama
 
 pytestmark = pytest.mark.gpu
 

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from tests.tiny import tiny_llama
 from torch import Tensor
 
-from specviz.drafters.feature_net import FeatureNet, attend
-from specviz.models.published import Fit, Repository, open_repository
+from specviz.drafters.networks.feature_net import FeatureNet, attend
+from specviz.models.hub.published import Fit, Repository, open_repository
+from tests.tiny import tiny_llama
 
 VOCAB, HIDDEN, LAYERS = 48, 32, 2
 HEADS, KV_HEADS, HEAD_SIZE, INNER, DRAFTED = 4, 2, 6, 40, 20  # head_size is not hidden / heads

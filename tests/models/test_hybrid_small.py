@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import specviz
-from specviz.models.load import load_causal_lm
-from specviz.models.packed_model import tokenizer_hash_in
+from specviz.models.hub.packed_model import tokenizer_hash_in
+from specviz.models.text.load import load_causal_lm
 from specviz.training.registry import WEIGHTS
 
 pytestmark = pytest.mark.model

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters import latent_samplers
-from specviz.drafters.weights import write_weights
+from specviz.drafters.networks import latent_samplers
+from specviz.drafters.networks.weights import write_weights
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models import image, image_parts, image_score
-from specviz.models.image_score import ScoreNet
-from specviz.models.prompts import PICTURE, PROMPT_TOKENS
+from specviz.models.image import image, image_parts, image_score
+from specviz.models.image.image_score import ScoreNet
+from specviz.models.image.prompts import PICTURE, PROMPT_TOKENS
 from tests.tiny_images import tiny_image, tiny_image_drafter, tiny_pair, tiny_prompts, tiny_samplers
 
 
@@ -44,9 +44,7 @@ def test_ids_of_prompts_and_codes_share_one_table() -> None:
     ids = torch.tensor([3, loaded.first_code, loaded.first_code + loaded.codes - 1])
     found = loaded.embed(ids)
     torch.testing.assert_close(found[0], loaded.model.get_input_embeddings().weight[3])
-    torch.testing.assert_close(
-        found[2], loaded.model.prepare_embeddings_for_image_generation(torch.tensor(loaded.codes - 1))
-    )
+    torch.testing.assert_close(found[2], loaded.model.prepare_embeddings_for_image_generation(torch.tensor(loaded.codes - 1)))
 
 
 def test_a_half_drawn_picture_shows_what_is_there_and_grey() -> None:
@@ -96,9 +94,7 @@ def test_names_that_do_not_exist_and_missing_weights_say_what_to_do(tmp_path, mo
 def _shipped(folder: Path, codebook: str = "same") -> image.LoadedImage:
     """A tiny model written as ours are, to be read as "emoji-64"."""
     loaded = tiny_image(dtype=torch.float32)
-    config = json.dumps(
-        {name: part.to_dict() for name, part in _parts(loaded.model.config).items()} | {"image_token_id": 0}
-    )
+    config = json.dumps({name: part.to_dict() for name, part in _parts(loaded.model.config).items()} | {"image_token_id": 0})
     tensors = dict(loaded.model.named_parameters())
     pixels = {name: value for name, value in tensors.items() if name.startswith("model.vqmodel.")}
     rest = {name: value for name, value in tensors.items() if not name.startswith(("model.vqmodel.", *image.UNTRAINED))}

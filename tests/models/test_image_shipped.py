@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.weights import read_weights
-from specviz.models.image import WEIGHTS, LoadedImage, load_image_model
-from specviz.models.image_parts import image_drafter, image_samplers, image_score
+from specviz.drafters.networks.weights import read_weights
+from specviz.models.image.image import WEIGHTS, LoadedImage, load_image_model
+from specviz.models.image.image_parts import image_drafter, image_samplers, image_score
 
 pytestmark = pytest.mark.model
 
@@ -35,9 +35,9 @@ def test_every_part_fits() -> None:
     coarse = torch.zeros(8, 8, dtype=torch.long)
     assert samplers.up(coarse).shape == (16, 16) and torch.equal(samplers.up(coarse[:3]), samplers.up(coarse)[:6])
     for name in ("image_vq", "image_ar", "image_ar_small", "image_drafter", "image_samplers", "image_score"):
-        assert {"recipe", "data", "licence", "spent", "metrics", "commit"} <= read_weights(
-            WEIGHTS / f"{name}.safetensors"
-        )[1].keys()
+        assert {"recipe", "data", "licence", "spent", "metrics", "commit"} <= read_weights(WEIGHTS / f"{name}.safetensors")[
+            1
+        ].keys()
 
 
 def test_words_make_the_next_code_likelier_than_chance_and_other_words_change_it() -> None:

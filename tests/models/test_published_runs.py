@@ -8,9 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
-from tests.models.published_heads import CONFIG, feature_tensors, parallel_tensors, saved
-from tests.tiny import decode, parts_for, tiny_target
 from torch import float64
 
 from specviz.engine.interfaces import Composition
@@ -18,8 +15,11 @@ from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.models.heads import drafting_heads, ours
+from specviz.models.drafters.heads import drafting_heads, ours
 from specviz.targets.text import TextTarget
+from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
+from tests.models.published_heads import CONFIG, feature_tensors, parallel_tensors, saved
+from tests.tiny import decode, parts_for, tiny_target
 
 
 def composed(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
@@ -68,9 +68,7 @@ def test_the_same_heads_are_read_once(tmp_path: Path) -> None:
 
 def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path: Path) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
-    with pytest.raises(
-        ModelUnavailable, match="cannot be used as eagle: published heads are read for eagle3 and medusa"
-    ):
+    with pytest.raises(ModelUnavailable, match="cannot be used as eagle: published heads are read for eagle3 and medusa"):
         composed("eagle", {}, target, GREEDY, folder)
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.published_eagle3 import feature_net
 from tests.models.published_heads import (
     CONFIG,
     HIDDEN,
@@ -18,9 +21,6 @@ from tests.models.published_heads import (
     target,
     text,
 )
-
-from specviz.errors import ModelUnavailable
-from specviz.models.published_eagle3 import feature_net
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.models.catalog import DEFAULT_TEXT_TARGET
-from specviz.models.load import load_causal_lm
-from specviz.models.prepare import prepare
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
+from specviz.models.hub.prepare import prepare
+from specviz.models.text.load import load_causal_lm
 
 pytestmark = pytest.mark.model
 
@@ -35,9 +35,9 @@ def test_smollm2_answers_and_its_pieces_join_to_the_answer() -> None:
     ids = loaded.text.encode("What is the capital of France?")
     prompt = torch.tensor([ids], device=loaded.device)
     with torch.inference_mode():
-        answer = loaded.model.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False
-        )[0, len(ids) :].tolist()
+        answer = loaded.model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False)[
+            0, len(ids) :
+        ].tolist()
     pieces = loaded.text.pieces(ids, answer)
     assert "".join(pieces) == loaded.text.decode(answer)
     assert "Paris" in "".join(pieces)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.image_worlds import World, plain_rows
 
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.preparing.image import image_target
+from specviz.requests.image import image_target
+from tests.image_worlds import World, plain_rows
 
 PARENTS = [-1, 0, 0, 1, 1, 2, 3]
 

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlavaConfig, MllamaConfig, MllamaForCondit
 
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
-from specviz.targets import sights
+from specviz.targets import image_prompt as sights
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from tests.tiny_vision import FAMILIES as TINY
 from tests.tiny_vision import IMAGE, TinyVision, tiny_vision
@@ -33,9 +33,7 @@ def target_of(tiny: TinyVision, tier: str = "eager", seed: int | None = None) ->
         chance = torch.Generator().manual_seed(seed)
         inputs["pixel_values"] = torch.randn(pixels.shape, generator=chance, dtype=torch.float64).to(pixels.dtype)
     axes = family_of(tiny.model, tiny.name).axes
-    return VisionLanguageTarget(
-        tiny.model, tiny.name, (), sights.sight(tiny.model, tiny.prompt.ids, inputs, axes), tier
-    )
+    return VisionLanguageTarget(tiny.model, tiny.name, (), sights.sight(tiny.model, tiny.prompt.ids, inputs, axes), tier)
 
 
 def far(one: torch.Tensor, other: torch.Tensor) -> float:

@@ -6,8 +6,25 @@ from hypothesis import strategies as st
 
 from specviz.trace import metrics, wire
 from specviz.trace.schema import (
-    CUTS, EXACTNESS, MODALITIES, REASONS, RULES, Baseline, Bonus, Candidate, Codebook, Divergence, End, Nanoseconds, Node, Note,
-    Run, Sampling, Step, TargetRow, Trace,
+    CUTS,
+    EXACTNESS,
+    MODALITIES,
+    REASONS,
+    RULES,
+    Baseline,
+    Bonus,
+    Candidate,
+    Codebook,
+    Divergence,
+    End,
+    Nanoseconds,
+    Node,
+    Note,
+    Run,
+    Sampling,
+    Step,
+    TargetRow,
+    Trace,
 )  # fmt: skip
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from specviz.drafters.feature_net import FeatureConfig, FeatureNet
-from specviz.training.image_draft_lessons import SHELF, TIMES, Lesson, Lessons
-from specviz.training.make_image_drafter import laws, linear_start, loss, overlap, starts
+from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.training.image.image_draft_lessons import SHELF, TIMES, Lesson, Lessons
+from specviz.training.image.make_image_drafter import laws, linear_start, loss, overlap, starts
 
 
 def test_the_drafters_head_starts_as_what_the_feature_before_tells() -> None:
@@ -35,9 +35,7 @@ def test_the_drafters_head_starts_as_what_the_feature_before_tells() -> None:
 
 def tiny_drafter() -> tuple[FeatureNet, Lesson]:
     torch.manual_seed(0)
-    config = FeatureConfig(
-        vocab_size=30, hidden=8, heads=2, kv_heads=2, head_size=4, inner=12, taps=(2,), wide=False, theta=1e4
-    )
+    config = FeatureConfig(vocab_size=30, hidden=8, heads=2, kv_heads=2, head_size=4, inner=12, taps=(2,), wide=False, theta=1e4)
     net = FeatureNet(config, torch.randn(30, 8), torch.randn(20, 8), None)
     law = torch.randn(16, 20).log_softmax(-1)
     tokens = torch.cat((torch.randint(0, 10, (2, 4)), torch.randint(10, 30, (16,)).expand(2, -1)), dim=1)

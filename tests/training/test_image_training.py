@@ -9,17 +9,18 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import JanusConfig, JanusForConditionalGeneration
 
-from specviz.drafters.weights import write_weights
-from specviz.models.image_score import ImageScore
-from specviz.models.image_shape import TextShape, VqShape, janus_config
-from specviz.training import emoji, image_loop
-from specviz.training.codebook import Codebook
-from specviz.training.fast_norm import quicken
-from specviz.training.image_codes import misread
-from specviz.training.image_loop import Plan, Training
-from specviz.training.image_net import ImageNet, fresh, learned, stacked
-from specviz.training.image_samples import draw
-from specviz.training.optimizer import Optimizer
+from specviz.drafters.networks.weights import write_weights
+from specviz.models.image.image_score import ImageScore
+from specviz.models.image.image_shape import TextShape, VqShape, janus_config
+from specviz.training.common import loop as image_loop
+from specviz.training.common.loop import Plan, Training
+from specviz.training.common.optimizer import Optimizer
+from specviz.training.image import emoji
+from specviz.training.image.codebook import Codebook
+from specviz.training.image.fast_norm import quicken
+from specviz.training.image.image_codes import misread
+from specviz.training.image.image_net import ImageNet, fresh, learned, stacked
+from specviz.training.image.image_samples import draw
 
 VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)
 SHAPE = TextShape(prompts=30, width=16, inner=24, layers=2, heads=2)
@@ -45,9 +46,7 @@ def prompts_and_codes() -> tuple[torch.Tensor, torch.Tensor]:
 
 @torch.no_grad()
 def standard_logits(model: JanusForConditionalGeneration, prompts: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
-    inputs = torch.cat(
-        (model.get_input_embeddings()(prompts), model.prepare_embeddings_for_image_generation(codes)), dim=1
-    )
+    inputs = torch.cat((model.get_input_embeddings()(prompts), model.prepare_embeddings_for_image_generation(codes)), dim=1)
     return model.model.generation_head(model.model.language_model(inputs_embeds=inputs).last_hidden_state)
 
 

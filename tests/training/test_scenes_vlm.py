@@ -12,12 +12,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specviz.models import vision_language
-from specviz.models.scenes import load, save
-from specviz.training import make_scenes_vlm, scenes, scenes_training
-from specviz.training.picture_answers import answers, ask, figures
+from specviz.models.vision import vision_language
+from specviz.models.vision.scenes import load, save
 from specviz.training.registry import WEIGHTS
-from specviz.training.scene_batches import (
+from specviz.training.vision import make_scenes_vlm, scenes, scenes_training
+from specviz.training.vision.picture_answers import answers, ask, figures
+from specviz.training.vision.scene_batches import (
     FRESH,
     KINDS,
     Batch,
@@ -29,10 +29,10 @@ from specviz.training.scene_batches import (
     patches_of,
     train_tokenizer,
 )
-from specviz.training.scene_names import own_names
-from specviz.training.scene_words import Speaker
-from specviz.training.scenes_model import LONG, READ, SHORT, Learner, Shape, training_attention
-from specviz.training.scenes_training import SEEING, SPEAKING, Bench, Settings
+from specviz.training.vision.scene_names import own_names
+from specviz.training.vision.scene_words import Speaker
+from specviz.training.vision.scenes_model import LONG, READ, SHORT, Learner, Shape, training_attention
+from specviz.training.vision.scenes_training import SEEING, SPEAKING, Bench, Settings
 
 TINY = Shape(width=32, layers=2, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
 
@@ -210,9 +210,7 @@ def test_a_stopped_training_goes_on_where_it_was(tokenizer: Any, tmp_path: Path)
     scenes_training.use_average(second)
     for name, value in first.learner.named_parameters():
         assert torch.equal(value, dict(second.learner.named_parameters())[name])
-    longer = scenes_training.train(
-        second, replace(settings, minutes=0.03, resume=True), tmp_path / "c.safetensors", told.append
-    )
+    longer = scenes_training.train(second, replace(settings, minutes=0.03, resume=True), tmp_path / "c.safetensors", told.append)
     assert longer.tokens > progress.tokens
 
 

@@ -6,15 +6,15 @@ from functools import cache
 
 import numpy as np
 import torch
-from tests.tiny import tiny_llama
 
-from specviz.drafters.feature_net import FeatureNet
+from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.targets.text import TextTarget
-from specviz.training.data import Dialogues
-from specviz.training.feature_start import sample, shape_of, start
-from specviz.training.feature_training import places_in
-from specviz.training.features import FeatureStore
-from specviz.training.gto import Arena
+from specviz.training.common.data import Dialogues
+from specviz.training.common.features import FeatureStore
+from specviz.training.feature.feature_start import sample, shape_of, start
+from specviz.training.feature.feature_training import places_in
+from specviz.training.feature.gto import Arena
+from tests.tiny import tiny_llama
 from tests.training.tiny_training import END, MARKERS
 
 VOCAB, HIDDEN, TAPS = 40, 32, (1, 1, 0)

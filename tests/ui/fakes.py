@@ -10,18 +10,19 @@ from pathlib import Path
 
 from specviz.engine.stop import Stop, why
 from specviz.errors import SpecvizError
+from specviz.methods.registry import all_methods
 from specviz.request import Memory, Request
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Step, Trace
-from specviz.ui import asking, controls
-from specviz.ui.asking import Asked
-from specviz.ui.engine import Progress
 from specviz.ui.settings import Settings
 from specviz.ui.shared import Shared, make
-from specviz.methods.registry import all_methods
+from specviz.ui.stream.engine import Progress
+from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs.request_form import Asked
+from specviz.ui.widgets import controls
+from tests.image_runs import image_trace
 from tests.samples import sample_trace
 from tests.stories import TELLERS, story_trace
-from tests.image_runs import image_trace
 from tests.viewer.vision_notes import vision_trace
 
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")

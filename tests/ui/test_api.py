@@ -9,8 +9,9 @@ import gradio as gr
 import pytest
 
 from specviz.errors import BadInput, SpecvizError
-from specviz.ui import api, asking
+from specviz.ui import api
 from specviz.ui.shared import Shared
+from specviz.ui.tabs import request_form as asking
 from tests.ui.fakes import app
 
 

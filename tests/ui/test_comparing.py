@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from specviz.trace.schema import Trace
-from specviz.ui import comparing, text_run
+from specviz.ui import comparing
 from specviz.ui.comparing import Change
-from specviz.ui.presence import Caller
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import text_run
 from tests.samples import sample_trace
 from tests.ui.fakes import FakeEngine, Refused, app, asked
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from specviz.models import load
-from specviz.ui import asking, text_run
-from specviz.ui.engine import local
-from specviz.ui.panels import banner
-from specviz.ui.presence import Caller
+from specviz.models.text import load
 from specviz.ui.settings import Settings
 from specviz.ui.shared import Shared, make
-from specviz.ui.text_run import Change
+from specviz.ui.stream.engine import local
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import text_run
+from specviz.ui.tabs.text_run import Change
+from specviz.ui.widgets.panels import banner
 from tests.tiny_shelf import fill, stock
 from tests.ui.fakes import asked, changed, gallery
 
@@ -37,7 +38,7 @@ def run(shared: Shared, method: str) -> list[Change]:
 
 
 def test_it_can_be_chosen() -> None:
-    from specviz.models.catalog import entries
+    from specviz.models.hub.catalog import entries
 
     assert any(one.name == TARGET and one.modality == "text" for one in entries())
 

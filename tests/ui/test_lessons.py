@@ -11,11 +11,12 @@ import pytest
 from specviz.errors import BadInput
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
-from specviz.ui import learn_tab, lessons
-from specviz.ui.gallery import Gallery
+from specviz.ui import lessons
 from specviz.ui.lessons import Lesson, Question
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
+from specviz.ui.tabs import learn_tab
+from specviz.ui.widgets.gallery import Gallery
 from tests.samples import sample_trace
 from tests.ui.fakes import FakeEngine, app, gallery, recorded
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import BadInput
-from specviz.ui import engine, settings
+from specviz.ui import settings
+from specviz.ui.stream import engine
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

@@ -7,8 +7,8 @@ import copy
 import pytest
 
 from tests.viewer.conftest import Evaluate
-from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 from tests.viewer.notes import CHAINS
+from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 
 MOMENT = """
 stage.moments[given.step.notes[0].type] = given.moment;

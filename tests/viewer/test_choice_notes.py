@@ -11,8 +11,8 @@ import pytest
 from specviz.viewer import bundle
 from tests.length_curves import MADE_UP
 from tests.viewer.conftest import Evaluate
-from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 from tests.viewer.notes import CHOICE
+from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 
 
 def test_arms_say_who_drafts_and_who_would_have_brought_more(node: Evaluate) -> None:

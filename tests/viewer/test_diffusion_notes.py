@@ -9,8 +9,8 @@ import pytest
 
 from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
-from tests.viewer.test_lookup_notes import JUNK, PAGE
 from tests.viewer.notes import DIFFUSION
+from tests.viewer.test_lookup_notes import JUNK, PAGE
 
 
 def step(kind: str, data: dict[str, Any], veiled: bool = False) -> dict[str, Any]:

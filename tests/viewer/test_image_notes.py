@@ -7,11 +7,11 @@ import collections
 import struct
 
 import pytest
+
+from specviz.trace import store
 from tests.image_runs import GRID, image_trace
 from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
-
-from specviz.trace import store
 
 READ = """
 const { codes, distortion, islands, Picture, relaxed } = SpecvizViewer.parts;
@@ -26,10 +26,13 @@ def told(method: str) -> dict[str, object]:
 
 
 def test_the_codebook_comes_out_of_the_run_line_as_it_went_in(node: Evaluate) -> None:
-    body = READ + """
+    body = (
+        READ
+        + """
     const book = codes.of(trace.run);
     return [book.size, codes.colour(book, 7), book.x(7), book.y(7), codes.colour(book, 999)];
     """
+    )
     size, colour, x, y, beyond = node(body, told("lantern_pp"))
     book = image_trace("lantern_pp").run.codebook
     assert book is not None and size == 60 and beyond is None
@@ -103,7 +106,9 @@ def test_distortion_is_the_mass_moved_by_relaxed_codes(node: Evaluate) -> None:
 
 def test_a_limit_is_only_called_proven_where_it_is(node: Evaluate) -> None:
     """The exact residual above temperature 0: 1 - 1/lambda; the published code's form has no bound, nor has temperature 0."""
-    body = READ + """
+    body = (
+        READ
+        + """
     const bounds = [];
     for (const change of [(step, note) => {}, (step, note) => { note.form = "repository"; },
       (step, note) => { for (const one of step.nodes) one.draw = null; }]) {
@@ -118,6 +123,7 @@ def test_a_limit_is_only_called_proven_where_it_is(node: Evaluate) -> None:
     }
     return bounds;
     """
+    )
     (proven, said), (none, unsaid), (greedy, _) = node(body, told("lantern_pp"))
     assert proven == pytest.approx(1 - 1 / 4) and "at most 0.75" in said
     assert none is None and greedy is None and "no bound is proven" in unsaid
@@ -139,12 +145,15 @@ def test_local_verification_says_how_much_mass_kept_codes_have(node: Evaluate) -
 
 @pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
 def test_the_proof_of_a_relaxed_code_says_that_the_strict_rule_rejects_it(node: Evaluate, method: str) -> None:
-    body = READ + """
+    body = (
+        READ
+        + """
     const found = [];
     for (const step of trace.steps) for (const one of step.nodes)
       if (["accepted", "relaxed"].includes(one.status)) found.push([one.status, rules.explain(step, one)]);
     return found;
     """
+    )
     found = node(body, told(method))
     kinds = collections.Counter(status for status, _ in found)
     assert kinds["relaxed"] > 2 and kinds["accepted"] > 2
@@ -163,7 +172,9 @@ def test_cells_drawn_again_are_not_counted_as_accepted(node: Evaluate) -> None:
 def test_the_map_shades_as_many_look_alikes_as_the_bar_counts_and_knows_all_that_were_considered(
     node: Evaluate, method: str
 ) -> None:
-    body = READ + """
+    body = (
+        READ
+        + """
     const book = codes.of(trace.run);
     return trace.steps.flatMap((step) => step.notes.filter((one) => one.type === "relaxed").flatMap((note) =>
       relaxed.read(note, step).map((row) => {
@@ -171,6 +182,7 @@ def test_the_map_shades_as_many_look_alikes_as_the_bar_counts_and_knows_all_that
         return [row.count, inside.size, inside.size + beyond.size, relaxed.shading(row, inside.size)];
       })));
     """
+    )
     found = node(body, told(method))
     considered = {"lantern": 59, "lantern_pp": 10}[method]  # of 60 codes, all others where k is more
     assert all(count == shaded and known == considered for count, shaded, known, _ in found)
@@ -214,9 +226,7 @@ def test_a_limit_tried_on_one_run_is_forgotten_on_the_next_and_on_another_parame
 
 
 @pytest.mark.parametrize("rule", ["match", "greedy", "relaxed"])
-def test_a_bonus_in_the_place_of_rejected_guesses_is_a_cell_drawn_again_whatever_the_rule(
-    node: Evaluate, rule: str
-) -> None:
+def test_a_bonus_in_the_place_of_rejected_guesses_is_a_cell_drawn_again_whatever_the_rule(node: Evaluate, rule: str) -> None:
     tried = [cases.node(-1, "a", "root"), cases.node(0, "b", "accepted", None, 0.3), cases.node(1, "c", "rejected")]
     steps = [
         cases.step(0, tried, [1], [1, 9, "d", 0.4, "target"], rule=rule),

@@ -1,0 +1,153 @@
+"""What is left of the target's law at one node while its children are tried and rejected one after the other.
+
+A rejected child's law is subtracted from the target's and the child is struck from the drafter's, which is
+renormalised: r becomes norm((r - q)+), q becomes q without the child. A child chosen deterministically counts as a
+point mass, q = 1. The target's law is kept unnormalised beside its mass, so that a rejection touches the drafter's
+support only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import Proposal
+from specviz.engine.to_device import send
+
+SHOWN = 8
+# Up to so many tokens plain numbers on the host are quicker than tensors, and one copy fetches them from a GPU.
+_FEW = 64
+# Below this mass the running difference is mostly rounding, and summing afresh is worth its cost.
+_SMALL = 1e-3
+
+
+class Remaining(Protocol):
+    """The two laws at a node."""
+
+    def threshold(self, token: int) -> float:
+        """min(1, r(token) / q(token))."""
+
+    def reject(self, token: int) -> None:
+        """Take the rejected child out of both laws."""
+
+    def law(self) -> Tensor:
+        """r over [vocab], not normalised: what the token that replaces the children is drawn from.
+
+        Where rounding has left nothing of it, it is the target's law: that branch has probability 0.
+        """
+
+    def story(self, node: int) -> dict[str, Any]:
+        """p and q side by side at the tokens that matter, and sum min(p, q): the chance that one sampled child
+        survives.
+        """
+
+
+def remaining(target: Tensor, proposal: Proposal | None, offered: Sequence[int]) -> Remaining:
+    """At a node with the target's law ``target`` [vocab] whose children carry ``offered``, drawn from ``proposal``.
+
+    None stands for children chosen deterministically.
+    """
+    if proposal is None:
+        return Few(target, send(list(dict.fromkeys(offered)), target.device), None)
+    if proposal.ids is not None and proposal.ids.numel() <= _FEW:
+        return Few(target, proposal.ids, proposal.probability.tolist())
+    return Many(target, proposal)
+
+
+def _ratio(r: float, mass: float, q: float) -> float:
+    return min(1.0, r / mass / q) if q > 0 and mass > 0 else float(r > 0)
+
+
+class Few:
+    """Both laws as host numbers at ``ids``, the drafter's support; ``q`` None makes each of them a point mass."""
+
+    def __init__(self, target: Tensor, ids: Tensor, q: list[float] | None) -> None:
+        self._target = target
+        self._ids = ids.to(target.device)
+        self._slots = {token: slot for slot, token in enumerate(ids.tolist())}
+        self._r: list[float] = target.index_select(0, self._ids).tolist()
+        self._q = q
+        self._mass = 1.0
+
+    def threshold(self, token: int) -> float:
+        slot = self._slots[token]
+        return _ratio(self._r[slot], self._mass, 1.0 if self._q is None else self._q[slot])
+
+    def reject(self, token: int) -> None:
+        slot, before = self._slots[token], sum(self._r)
+        if self._q is None:
+            self._r[slot] = 0.0
+        else:
+            self._r = [max(r - q * self._mass, 0.0) for r, q in zip(self._r, self._q, strict=True)]
+            self._q[slot] = 0.0
+            whole = sum(self._q)
+            self._q = [q / whole for q in self._q] if whole > 0 else self._q
+        self._mass -= before - sum(self._r)
+        if self._mass < _SMALL:
+            self._mass = float(self._left().sum(dtype=torch.float64))
+
+    def _left(self) -> Tensor:
+        kept = send(self._r, self._target.device, self._target.dtype)
+        return self._target.index_copy(0, self._ids, kept)
+
+    def law(self) -> Tensor:
+        return self._target if self._mass in (0.0, 1.0) else self._left()
+
+    def story(self, node: int) -> dict[str, Any]:
+        q = [1.0] * len(self._r) if self._q is None else self._q
+        rows = sorted(zip(self._slots, self._r, q, strict=True), key=lambda row: -max(row[1], row[2]))[:SHOWN]
+        return {
+            "node": node,
+            "tokens": [token for token, _, _ in rows],
+            "p": [p for _, p, _ in rows],
+            "q": [share for _, _, share in rows],
+            "overlap": sum(min(p, share) for p, share in zip(self._r, q, strict=True)),
+        }
+
+
+class Many:
+    """Both laws as tensors: the drafter's over the whole vocabulary, or over a support too large for the host."""
+
+    def __init__(self, target: Tensor, proposal: Proposal) -> None:
+        self._target = target
+        self._ids = proposal.ids
+        self._q = proposal.probability.to(target.dtype)
+        self._r = target if self._ids is None else target.index_select(0, self._ids)
+        self._rest = 0.0 if self._ids is None else 1.0 - float(self._r.sum(dtype=torch.float64))
+        self._mass = 1.0
+
+    def _slot(self, token: int) -> int:
+        return token if self._ids is None else int((self._ids == token).nonzero()[0, 0])
+
+    def threshold(self, token: int) -> float:
+        slot = self._slot(token)
+        r, q = torch.stack((self._r[slot], self._q[slot])).tolist()
+        return _ratio(r, self._mass, q)
+
+    def reject(self, token: int) -> None:
+        self._r = (self._r - self._q * self._mass).clamp_min(0.0)
+        self._mass = self._rest + float(self._r.sum(dtype=torch.float64))
+        if self._mass < _SMALL:
+            self._mass = float(self._left().sum(dtype=torch.float64))
+        left = self._q.clone()
+        left[self._slot(token)] = 0.0
+        self._q = left / left.sum().clamp_min(torch.finfo(left.dtype).tiny)
+
+    def _left(self) -> Tensor:
+        return self._r if self._ids is None else self._target.index_copy(0, self._ids, self._r)
+
+    def law(self) -> Tensor:
+        return self._target if self._mass == 0 else self._left()
+
+    def story(self, node: int) -> dict[str, Any]:
+        places = torch.topk(torch.maximum(self._r, self._q), min(SHOWN, self._r.numel())).indices
+        return {
+            "node": node,
+            "tokens": (places if self._ids is None else self._ids[places]).tolist(),
+            "p": self._r[places].tolist(),
+            "q": self._q[places].tolist(),
+            "overlap": float(torch.minimum(self._r, self._q).sum()),
+        }

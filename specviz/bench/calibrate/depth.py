@@ -1,0 +1,130 @@
+"""What each depth and size of a tree that follows confidence brings, for choosing the depth that pays on a machine.
+
+The target writes its answers one token at a time, and at every place a tree is grown to the full depth. A shallower or
+smaller one is part of it: the beams are the same, and the best nodes of fewer levels are among those of more. So one text
+tells how far every depth and size would have been followed from each place, and walking along it, each round from where
+the last one ended, tells what a run of that depth and size would have emitted a round: match keeps the target's text.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from specviz.acceptance.match import Match
+from specviz.bench.kit.prompts import CALIBRATION
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Context, Draft
+from specviz.methods.resources import TREES
+from specviz.request import Request
+from specviz.runner import prepare
+from specviz.trees.depth_profile import DepthProfile
+from specviz.trees.dynamic import Dynamic, Ranking
+from specviz.trees.root import RootOnly
+
+DEEPEST, WIDTH, EVERY = 8, 6, 10_000
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+HEATS = (0.0, 1.0)
+DRAFTERS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a text stood when a tree was grown: ``ranks[d - 1][j]`` is how many nodes of at most ``d`` levels come before
+    the node at depth ``j + 1`` that the text went on to, for as long as there was one."""
+
+    ranks: tuple[tuple[int, ...], ...]
+
+    def followed(self, depth: int, nodes: int) -> int:
+        """Accepted nodes of a tree of that depth and size."""
+        return sum(rank < nodes for rank in self.ranks[depth - 1])
+
+
+def placed(tree: Draft, following: Sequence[int], deepest: int) -> Place:
+    """``tree`` with all its candidates, against the text that followed its root."""
+    tokens, parents, depths = tree.tree.host_tokens, tree.tree.shape.parents, tree.tree.shape.depths
+    value, node, path = [0.0], 0, []
+    for parent, chance in zip(parents[1:], tree.confidence[1:], strict=True):
+        value.append(value[parent] + (math.log(chance) if chance else -math.inf))
+    children = {(parent, tokens[child]): child for child, parent in enumerate(parents)}
+    for token in following:
+        if (node, token) not in children:
+            break
+        node = children[node, token]
+        path.append(node)
+    ranked = sorted(range(1, len(tokens)), key=value.__getitem__, reverse=True)
+    found = []
+    for depth in range(1, deepest + 1):
+        within = {one: rank for rank, one in enumerate(one for one in ranked if depths[one] <= depth)}
+        found.append(tuple(within[one] for one in path[:depth]))
+    return Place(tuple(found))
+
+
+class Aside:
+    """Grows a tree at every place and sends nothing but the root, so that the target writes as if alone."""
+
+    def __init__(self, depth: int, width: int) -> None:
+        self._growth = Dynamic(depth, width, EVERY)
+        self.trees: list[Draft] = []
+
+    def grow(self, drafter: Ranking, context: Context) -> Draft:
+        self.trees.append(self._growth.grow(drafter, replace(context, story=False)))
+        return RootOnly().grow(drafter, context)
+
+
+def placements(aside: Aside, output: Sequence[int], deepest: int) -> list[Place]:
+    """Every place of a text from which a whole path could have been followed."""
+    known = range(len(output) - deepest)
+    return [placed(aside.trees[at], output[at : at + deepest], deepest) for at in known]
+
+
+def tau(texts: Sequence[Sequence[Place]], depth: int, nodes: int) -> float:
+    """Tokens a round of trees of that depth and size, each round from where the last one ended."""
+    rounds = tokens = 0
+    for places in texts:
+        at = 0
+        while at < len(places):
+            step = 1 + places[at].followed(depth, nodes)
+            rounds, tokens, at = rounds + 1, tokens + step, at + step
+    return tokens / max(1, rounds)
+
+
+def table(texts: Sequence[Sequence[Place]], deepest: int, sizes: Sequence[int]) -> tuple[tuple[float, ...], ...]:
+    """τ by depth, then by size."""
+    return tuple(tuple(tau(texts, depth, nodes) for nodes in sizes) for depth in range(1, deepest + 1))
+
+
+def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] = print) -> Path:
+    """Measure the trees of method ``name`` on ``target``; writes ``assets/trees/NAME.json``."""
+    found, count = {}, 0
+    for heat in HEATS:
+        texts = []
+        for number, places in enumerate(_written(name, target, tokens, heat), start=1):
+            texts.append(places)
+            count += len(places)
+            report(f"prompt {number} of {len(CALIBRATION)}, T = {heat:g}: τ {tau(texts, DEEPEST, SIZES[-1]):.2f} at most")
+        found[heat] = table(texts, DEEPEST, SIZES)
+    source = f"{len(CALIBRATION)} prompts, {count} places, {target}"
+    out = TREES / f"{name}.json"
+    DepthProfile(DRAFTERS[name], target, WIDTH, SIZES, found, source).save(out)
+    return out
+
+
+def _written(name: str, target: str, tokens: int, heat: float) -> Iterator[list[Place]]:
+    """Per prompt the places of the target's answer."""
+    stated = {"depth": DEEPEST, "width": WIDTH, "nodes": SIZES[-1]}
+    for prompt in CALIBRATION:
+        ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=heat, parameters=stated))
+        made, aside = ready.compose(), Aside(DEEPEST, WIDTH)
+        alone = replace(made, controller=Steady(made.controller.drafter, aside), acceptance=Match())
+        decoding = ready.decoding(alone, 0, "off", threading.Event())
+        for _ in decoding.steps():
+            pass
+        yield placements(aside, decoding.outcome.output_ids, DEEPEST)
+
+
+RUNS: dict[str, Callable[..., Path]] = {name: partial(run, name) for name in DRAFTERS}

@@ -1,0 +1,139 @@
+"""What trained drafters need measured: which nodes of EAGLE's fixed tree and of Medusa's are accepted how often, and how
+much probability a beam holds level by level, for the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from specviz.bench.calibrate import depth as calibrate_depth
+from specviz.bench.kit.prompts import CALIBRATION
+from specviz.bench.suites import chain
+from specviz.errors import BadInput
+from specviz.methods.resources import TREES
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
+from specviz.request import Request
+from specviz.runner import prepare
+from specviz.trace.schema import Step
+from specviz.training.feature import make_medusa
+from specviz.trees.calibrated import from_counts
+from specviz.trees.depth import CalibratedDepth
+
+BEARABLE = 0.005
+"""The share of emitted tokens that a threshold may cost. Nodes not drafted deeper are spent elsewhere, so it costs less."""
+
+DRAFTER = "eagle3"
+"""Whose beams the threshold of Dynamic Depth is calibrated on."""
+
+CANDIDATES = tuple(numpy.round(numpy.arange(-6.0, 0.0001, 0.05), 2).tolist())
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One round at full depth: log mass of the beam at each level, and how many drafted tokens were accepted."""
+
+    mass: tuple[float, ...]
+    accepted: int
+
+
+def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
+    """Count on greedy answers how often each node of the published tree is accepted; writes ``assets/trees/eagle.json``."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    rounds = 0
+    for number, steps in enumerate(_decoded("eagle", {"tree": "published"}, target, tokens), start=1):
+        whole = [step for step in steps if step.cut is None]
+        rounds += len(whole)
+        for step in whole:
+            path = ranks(step)
+            counts.update(path[:depth] for depth in range(1, len(path) + 1))
+        report(f"prompt {number} of {len(CALIBRATION)}: {rounds} rounds, {counts.total() / max(1, rounds):.2f} accepted in each")
+    out = TREES / "eagle.json"
+    from_counts(dict(counts), rounds, f"{len(CALIBRATION)} prompts, {rounds} rounds, {target}").save(out)
+    return out
+
+
+def ranks(step: Step) -> tuple[int, ...]:
+    """The accepted path as ranks among siblings."""
+    found = []
+    for node in step.path:
+        siblings = [other for other, one in enumerate(step.nodes) if one.parent == step.nodes[node].parent]
+        found.append(siblings.index(node))
+    return tuple(found)
+
+
+def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
+    """Draft to full depth on greedy answers, note what each level's beam held; writes ``assets/trees/ddd.json``."""
+    seen: list[Seen] = []
+    never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published"}
+    for number, steps in enumerate(_decoded("ddd", never, target, tokens), start=1):
+        seen += [one for step in steps if step.cut is None for one in _seen(step)]
+        report(f"prompt {number} of {len(CALIBRATION)}: {len(seen)} rounds")
+    threshold, cost, saved = chosen(seen)
+    report(f"threshold {threshold:.2f}: {100 * saved:.0f} % of the forwards saved for {100 * cost:.2f} % of the tokens")
+    out = TREES / "ddd.json"
+    early = sum(stopped(one, threshold) < len(one.mass) for one in seen) / max(1, len(seen))
+    source = f"{len(CALIBRATION)} prompts, {len(seen)} rounds, {target}; {100 * early:.0f} % of them stop early"
+    CalibratedDepth(threshold, quantiles(seen), DRAFTER, target, source).save(out)
+    return out
+
+
+def _seen(step: Step) -> Iterator[Seen]:
+    for note in step.notes:
+        if note.type == "mass":
+            yield Seen(tuple(note.data["mass"]), len(step.path))
+
+
+def stopped(one: Seen, threshold: float) -> int:
+    """The level at which a round would have stopped when every level is tested."""
+    below = (level for level, mass in enumerate(one.mass[:-1], start=1) if mass < threshold)
+    return next(below, len(one.mass))
+
+
+def chosen(seen: Sequence[Seen], bearable: float = BEARABLE) -> tuple[float, float, float]:
+    """The threshold that stops earliest among those that cost a bearable share of the tokens: it, that share, and the
+    share of forwards saved. What was accepted deeper than the stop counts as lost."""
+    tokens = sum(1 + one.accepted for one in seen)
+    forwards = sum(len(one.mass) for one in seen)
+    best = (CANDIDATES[0], 0.0, 0.0)
+    for threshold in CANDIDATES:
+        ends = [stopped(one, threshold) for one in seen]
+        cost = sum(max(0, one.accepted - end) for one, end in zip(seen, ends, strict=True)) / max(1, tokens)
+        if cost <= bearable:
+            best = (threshold, cost, 1 - sum(ends) / max(1, forwards))
+    return best
+
+
+def quantiles(seen: Sequence[Seen]) -> dict[int, tuple[float, ...]]:
+    """Deciles of the log mass at each level."""
+    deepest = max((len(one.mass) for one in seen), default=0)
+    found = {}
+    for level in range(1, deepest + 1):
+        held = [one.mass[level - 1] for one in seen if len(one.mass) >= level]
+        found[level] = tuple(float(value) for value in numpy.quantile(held, numpy.linspace(0, 1, 11)))
+    return found
+
+
+def _decoded(method: str, parameters: dict[str, Any], target: str, tokens: int) -> Iterator[list[Step]]:
+    """The steps of every calibration prompt, greedy, with their notes."""
+    for prompt in CALIBRATION:
+        ready = prepare(Request(method, prompt, target, max_new_tokens=tokens, parameters=parameters))
+        yield list(ready.decoding(ready.compose(), 0, "tree", threading.Event()).steps())
+
+
+def medusa(target: str, report: Callable[[str], None] = print) -> Path:
+    """The rank paths of Medusa's tree, from answers that its heads did not learn from."""
+    if target != DEFAULT_TEXT_TARGET:
+        raise BadInput(f"The heads that ship, and the tree fitted to them, are for {DEFAULT_TEXT_TARGET}.")
+    return make_medusa.refit(report)
+
+
+RUNS: dict[str, Callable[..., Path]] = {
+    "eagle": eagle, "ddd": ddd, "medusa": medusa, "polybasic": chain.calibrate, **calibrate_depth.RUNS
+}  # fmt: skip

@@ -1,0 +1,179 @@
+"""Finds the trees of STAND and Token Recycling: replay the target's own texts, count which rank paths would have been right.
+
+STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 that were accepted most; Token Recycling
+(arXiv 2408.08696) searches likewise. Here the target writes one token at a time, its rows are kept, and at every position
+the drafter, knowing only what came before, is asked by which ranks it would have reached the text that followed: the same
+counts for every conceivable path at once, without a pass over a wide tree.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from specviz.acceptance.match import Match
+from specviz.bench.kit.prompts import CALIBRATION
+from specviz.drafters.memory.ngram_store import NgramStore, best_tokens, warped
+from specviz.drafters.null import Silent
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition, Round
+from specviz.engine.sampling import DRAFT, Noise, Warp
+from specviz.errors import BadInput
+from specviz.methods.resources import TREES
+from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
+from specviz.request import Request
+from specviz.runner import Prepared, prepare
+from specviz.trees.calibrated import CalibratedTree, from_counts
+from specviz.trees.root import RootOnly
+
+KEPT = 80
+TRAJECTORIES = 3
+STAND_HEAT = 0.6
+DEEPEST = {"stand": 16, "token_recycling": 8}
+RankPath = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The ranks that lead along what followed a place, and how long a context the drafter knew there (0: says nothing)."""
+
+    path: RankPath
+    evidence: int = 0
+
+
+@dataclass
+class Tally:
+    """How often each rank path would have been right, over so many places."""
+
+    counts: Counter[RankPath] = field(default_factory=Counter)
+    places: int = 0
+
+    def add(self, path: RankPath) -> None:
+        """One place, and every beginning of the path that was right there."""
+        self.places += 1
+        self.counts.update(path[:depth] for depth in range(1, len(path) + 1))
+
+    def tree(self, source: str) -> CalibratedTree:
+        """The likeliest paths."""
+        found = from_counts(dict(self.counts), self.places, f"{source}, {self.places} places")
+        return CalibratedTree(found.paths[:KEPT], found.chance[:KEPT], found.source)
+
+
+@dataclass
+class Text:
+    """One text the target wrote: prompt and output ids, and for each output token the row it was chosen from."""
+
+    prompt: list[int]
+    output: list[int]
+    rows: list[dict[int, float]]
+    successors: list[list[int]]
+
+
+class Listener(Silent):
+    """Keeps the target's rows at committed positions."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[int, float]] = []
+        self.successors: list[list[int]] = []
+
+    def observe(self, finished: Round) -> None:
+        self.rows += best_tokens(finished.target.logits[:1])
+        self.successors += top_successors(finished.target.logits[:1]).tolist()
+
+
+def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
+    """Calibrate ``name`` on ``target`` and write ``assets/trees/NAME.json``; the path of that file."""
+    if name not in DEEPEST:
+        raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(DEEPEST)}.")
+    tallies: defaultdict[int, Tally] = defaultdict(Tally)
+    replay = replay_stand if name == "stand" else replay_recycling
+    for number, texts in enumerate(_written(name, target, tokens), start=1):
+        for found in replay(texts):
+            if found is not None:  # nothing known, nothing drafted: such a place costs no tree and says nothing about one
+                tallies[0].add(found.path)
+                if found.evidence:
+                    tallies[found.evidence].add(found.path)
+        whole = tallies[0]
+        reached = whole.counts.total() / max(1, whole.places)
+        report(f"prompt {number} of {len(CALIBRATION)}: {whole.places} places, {reached:.2f} reached in each")
+    source = f"{len(CALIBRATION)} prompts, {target}"
+    trees = {evidence: tally.tree(source) for evidence, tally in sorted(tallies.items())}
+    out = TREES / f"{name}.json"
+    trees.pop(0).save(out, trees)
+    return out
+
+
+def _written(name: str, target: str, tokens: int) -> Iterator[list[Text]]:
+    """Per prompt the texts to replay: three sampled trajectories for STAND, the greedy text for Token Recycling."""
+    heat, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
+    for prompt in CALIBRATION:
+        ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=heat))
+        yield [_write(ready, seed) for seed in range(tries)]
+
+
+def _write(ready: Prepared, seed: int) -> Text:
+    listener = Listener()
+    composition = Composition(Steady(listener, RootOnly()), Match())
+    decoding = ready.decoding(composition, seed, "off", threading.Event())
+    for _ in decoding.steps():
+        pass
+    return Text(ready.prompt_ids, decoding.outcome.output_ids, listener.rows, listener.successors)
+
+
+def replay_recycling(texts: Sequence[Text]) -> Iterator[Found | None]:
+    """At every place of every text, the ranks by which the matrix as it was then leads along what followed.
+
+    None where the matrix knew nothing of the place's token.
+    """
+    for text in texts:
+        seen = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))
+        last = text.prompt[-1]
+        for place, row in enumerate(text.successors):
+            yield Found(_along(text.output[place:], last, seen)) if seen.read(last) else None
+            seen.write([last], torch.tensor([row]))
+            last = text.output[place]
+
+
+def _along(following: Sequence[int], token: int, matrix: SuccessorMatrix) -> RankPath:
+    found: list[int] = []
+    for expected in following[: DEEPEST["token_recycling"]]:
+        ranked = matrix.read(token)
+        if expected not in ranked:
+            break
+        found.append(ranked.index(expected))
+        token = expected
+    return tuple(found)
+
+
+def replay_stand(texts: Sequence[Text]) -> Iterator[Found | None]:
+    """The same for the n-gram store, filled by earlier trajectories and by this one so far; ranks are draw orders."""
+    store, warp = NgramStore(), Warp(STAND_HEAT)
+    for number, text in enumerate(texts):
+        for place, row in enumerate(text.rows):
+            before = [*text.prompt, *text.output[:place]]
+            if number or place >= len(text.output) // 2:  # an empty store says nothing about shapes
+                known, noise = store.order_at(before), Noise(number * 100_003 + place)
+                yield Found(_drawn(text.output[place:], before, store, warp, noise), known) if known else None
+            store.learn(before, row)
+
+
+def _drawn(following: Sequence[int], before: list[int], store: NgramStore, warp: Warp, noise: Noise) -> RankPath:
+    found: list[int] = []
+    text = list(before[-8:])
+    for depth, expected in enumerate(following[: DEEPEST["stand"]]):
+        entry = store.lookup(text)
+        if entry is None:
+            break
+        law = entry[1].law
+        perturbed = torch.tensor(warped(law, warp), dtype=torch.float64).log() + noise.gumbel(len(law), DRAFT, depth)
+        order = [list(law)[rank] for rank in perturbed.argsort(descending=True).tolist()]
+        if expected not in order:
+            break
+        found.append(order.index(expected))
+        text.append(expected)
+    return tuple(found)

@@ -1,0 +1,64 @@
+"""How far a drawn picture's codes lie from what the target itself would have chosen in their places.
+
+The finished codes are read by the target once more, in one pass: that gives its law at every place, behind the very codes
+that were drawn before it, and with the place's own noise the code that one-by-one decoding would have chosen there. So a
+method that is exact token for token has distance 0 but for rounding. One that is exact but draws with noise of its own has
+not: its distance is between 0 and about that of two independent draws from these laws, which is the scale beside it. What a
+relaxed method adds shows against an exact one with the same drafter and the same kind of rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specviz.engine.sampling import Noise
+from specviz.engine.tree import DraftTree
+from specviz.runner import Prepared
+
+BLOCK = 1024
+"""Codes whose distances to all others are held at once."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Mean distances over a picture's codes: to the target's own choice, and of two independent draws from its laws."""
+
+    own: float
+    independent: float
+
+
+@torch.inference_mode()
+def apart(ready: Prepared, codes: Sequence[int], seed: int) -> Apart:
+    """Distances of a picture's ``codes``, drawn with ``seed``, between the codebook's vectors: at most 2."""
+    prompt, target, warp = ready.prompt_ids, ready.target, ready.parts.warp
+    session = target.open(len(prompt) + len(codes))
+    try:
+        session.prefill(prompt[:-1])
+        chain = DraftTree.of([prompt[-1], *codes[:-1]], range(-1, len(codes) - 1), target.device)
+        logits = session.score(chain).logits
+    finally:
+        session.close()
+    places = range(len(prompt), len(prompt) + len(codes))
+    wanted = warp.choose(logits, places, Noise(seed))
+    book = ready.loaded.codebook
+    return Apart(distance(book, codes, wanted.tolist()), independent(book, warp.probabilities(logits)))
+
+
+def distance(codebook: Tensor, ours: Sequence[int], others: Sequence[int]) -> float:
+    """Mean distance of the codes' vectors, place by place."""
+    gaps = codebook[list(ours)] - codebook[list(others)]
+    return float(gaps.norm(dim=-1).mean())
+
+
+def independent(codebook: Tensor, laws: Tensor) -> float:
+    """Expected distance of two codes drawn independently from each of ``laws`` [place, code], mean over places."""
+    laws, wide = laws.double(), codebook.double()
+    expected = torch.zeros_like(laws)
+    for start in range(0, len(wide), BLOCK):
+        gaps = torch.cdist(wide[start : start + BLOCK], wide, compute_mode="donot_use_mm_for_euclid_dist")
+        expected += laws[:, start : start + BLOCK] @ gaps
+    return float((expected * laws).sum(-1).mean())

@@ -1,0 +1,109 @@
+"""Timed decoding: one prompt, one method, in the same process and tier as what it is compared with."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from specviz.engine.interfaces import Composition
+from specviz.request import Memory, Request
+from specviz.runner import Prepared, prepare
+from specviz.trace.metrics import tau
+from specviz.trace.schema import Step
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One decoded prompt: seconds of decoding without prefill, its steps, its output."""
+
+    seconds: float
+    steps: tuple[Step, ...]
+    ids: tuple[int, ...]
+
+    @property
+    def tau(self) -> float:
+        """Tokens a target pass; 1 when every step was cut."""
+        return tau(self.steps) or 1.0
+
+    @property
+    def per_token(self) -> float:
+        """Seconds a token."""
+        return self.seconds / max(1, len(self.ids))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A picture, as PNG bytes, and a question about it."""
+
+    picture: bytes
+    question: str
+
+
+@dataclass
+class Bencher:
+    """Prepares requests on one target and runs them. ``memory`` None gives every run a fresh one."""
+
+    target: str
+    tokens: int = 96
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def prepared(
+        self, method: str, prompt: str | Asked, temperature: float = 0.0, memory: Memory | None = None, **more: Any
+    ) -> Prepared:
+        """A request made ready; the model is loaded once per process."""
+        if isinstance(prompt, Asked):
+            more, prompt = {**more, "image": prompt.picture}, prompt.question
+        request = Request(
+            method=method,
+            prompt=prompt,
+            target=self.target,
+            max_new_tokens=self.tokens,
+            temperature=temperature,
+            parameters=more.pop("parameters", {}),
+            **{**self.settings, **more},
+        )
+        return prepare(request, memory)
+
+    def once(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> Timed:
+        """Decode and time, with a new composition unless one is given. Garbage is collected before, not during."""
+        decoding = ready.decoding(composition or ready.compose(), seed, record, threading.Event())
+        gc.collect()
+        started = time.perf_counter()
+        steps = tuple(decoding.steps())
+        seconds = time.perf_counter() - started - decoding.outcome.prefill_ns / 1e9
+        return Timed(seconds, steps, tuple(decoding.outcome.output_ids))
+
+
+def apart(work: Callable[[], Found]) -> Found:
+    """What ``work`` returns, done in a thread of its own that ends with it.
+
+    Each thread that computes keeps helpers for its operations, and where there are more of them than cores, all of them
+    sleep between operations instead of waiting awake: a run in one thread slows down for what another once did.
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(work).result()
+
+
+def paired(first: Callable[[], float], second: Callable[[], float], pairs: int) -> tuple[float, list[float]]:
+    """Median of first/second over interleaved pairs (order swapped every time, so that drift cancels), and all ratios."""
+    ratios = []
+    for number in range(pairs):
+        if number % 2:
+            below, above = second(), first()
+        else:
+            above, below = first(), second()
+        ratios.append(above / below)
+    return statistics.median(ratios), ratios
+
+
+def spread(ratios: Sequence[float]) -> str:
+    """The range, for a reader who wants to know how sure a median is."""
+    return f"{min(ratios):.2f}–{max(ratios):.2f} over {len(ratios)}"

@@ -1,0 +1,190 @@
+"""Many methods on many prompts, each against the target's own run beside it: the samples that a suite makes rows of."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specviz.bench.kit.measure import Asked, Bencher, Timed
+from specviz.bench.kit.memory import held
+from specviz.errors import SpecvizError
+from specviz.runner import Prepared
+
+BETWEEN = 2
+"""So many methods run between two of the target's own runs, which bound the drift of the machine."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method with its parameters, under a name of its own."""
+
+    label: str
+    method: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt decoded by one arm. ``gain`` is the target's own seconds a token over the arm's; ``same`` says that both
+    wrote the same text; ``lengths`` are the accepted drafts of each step that was not cut; ``emitted``, ``steps``, target
+    ``passes`` and drafter ``forwards`` count over those steps too, and ``offered`` are the drafted nodes of each; ``repeated``
+    is the share of 4-grams the text had written before.
+    """
+
+    kind: str
+    gain: float
+    same: bool
+    lengths: tuple[int, ...]
+    emitted: int
+    passes: int
+    forwards: int
+    verified: int
+    repeated: float
+    offered: tuple[int, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def tau(self) -> float:
+        """Tokens a target pass, bonus included; 1 when every step was cut."""
+        return self.emitted / self.passes if self.passes else 1.0
+
+
+@dataclass
+class Samples:
+    """What was gathered, by arm; ``missing`` says why an arm could not run, ``held`` how many bytes of weights, caches and
+    stores it had beside the target after its first run."""
+
+    by_arm: dict[str, list[Sample]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    held: dict[str, int] = field(default_factory=dict)
+
+    def of(self, label: str) -> list[Sample]:
+        """An arm's samples, none when it could not run."""
+        return self.by_arm.get(label, [])
+
+    def mean(self, label: str, of: Callable[[Sample], float]) -> float | None:
+        """Mean over the kinds of the mean over each kind's prompts."""
+        kinds = self.by_kind(label, of)
+        return statistics.mean(kinds.values()) if kinds else None
+
+    def by_kind(self, label: str, of: Callable[[Sample], float]) -> dict[str, float]:
+        """The mean over each kind's prompts."""
+        found: dict[str, list[float]] = {}
+        for sample in self.of(label):
+            found.setdefault(sample.kind, []).append(of(sample))
+        return {kind: statistics.mean(values) for kind, values in found.items()}
+
+    def total(self, label: str, of: Callable[[Sample], float]) -> float:
+        """Sum over all prompts."""
+        return sum(of(sample) for sample in self.of(label))
+
+    def pairs(self, first: str, second: str, of: Callable[[Sample], float]) -> list[tuple[float, float]]:
+        """The two arms' numbers prompt by prompt."""
+        return [(of(one), of(other)) for one, other in zip(self.of(first), self.of(second), strict=False)]
+
+    def by_depth(self, label: str) -> list[float]:
+        """Acceptance by depth for arms that draft chains: of the steps that reached depth d - 1 and offered a node at d the
+        share that went on. Where the last share is 0, nothing was accepted that deep, and what lies deeper was never judged.
+        """
+        return [statistics.mean(went_on) for went_on in self._went_on(label)]
+
+    def reaching(self, label: str) -> list[int]:
+        """How many steps each share of :meth:`by_depth` rests on."""
+        return [len(went_on) for went_on in self._went_on(label)]
+
+    def _went_on(self, label: str) -> list[list[bool]]:
+        """By depth, of the steps that got to it and offered a node there, whether each went on."""
+        steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
+        depths = range(1, 2 + max((length for length, _ in steps), default=0))
+        found = [[length >= depth for length, offered in steps if offered >= depth and length >= depth - 1] for depth in depths]
+        return [went_on for went_on in found if went_on]
+
+
+def gather(
+    bench: Bencher,
+    arms: Sequence[Arm],
+    prompts: Mapping[str, Sequence[str | Asked]],
+    heat: float,
+    say: Callable[[str], None] = lambda line: None,
+    between: int = BETWEEN,
+) -> Samples:
+    """Every arm on every prompt, ``between`` of them from one run of the target alone to the next. An arm that cannot run
+    here is left out, and why is told."""
+    found = Samples()
+    first = next(iter(prompts.values()))[0]
+    ready = [arm for arm in arms if _runs(bench, arm, first, heat, found)]
+    for kind, texts in prompts.items():
+        for number, text in enumerate(texts, start=1):
+            for arm, sample in _prompt(bench, ready, kind, text, heat, between):
+                found.by_arm.setdefault(arm.label, []).append(sample)
+            told = ", ".join(f"{arm.label} {_last(found, arm)}" for arm in ready)
+            say(f"T = {heat:g}, {kind} {number} of {len(texts)}: {told}")
+    return found
+
+
+def _last(found: Samples, arm: Arm) -> str:
+    sample = found.of(arm.label)[-1]
+    return f"τ {sample.tau:.2f} {sample.gain:.2f}×"
+
+
+def _runs(bench: Bencher, arm: Arm, prompt: str | Asked, heat: float, found: Samples) -> bool:
+    """Whether the arm's parts are all here; also its warm-up: the first run of a process is no measure."""
+    try:
+        ready = bench.prepared(arm.method, prompt, heat, parameters=arm.parameters)
+        composition = ready.compose()
+        decoding = bench.once(ready, composition=composition)
+        found.held[arm.label] = held(composition, ready)
+    except SpecvizError as problem:
+        found.missing[arm.label] = str(problem)
+        return False
+    if not decoding.ids:
+        found.missing[arm.label] = "it wrote nothing"
+    return bool(decoding.ids)
+
+
+def _prompt(
+    bench: Bencher, arms: Sequence[Arm], kind: str, text: str | Asked, heat: float, between: int
+) -> Iterator[tuple[Arm, Sample]]:
+    """The arms in groups, the target's own run before and after each group."""
+    alone = bench.prepared("autoregressive", text, heat)
+    before = bench.once(alone)
+    for start in range(0, len(arms), between):
+        group = [(arm, _run(bench, arm, text, heat)) for arm in arms[start : start + between]]
+        after = bench.once(alone)
+        own = statistics.mean([before.per_token, after.per_token])
+        for arm, (ready, timed) in group:
+            yield arm, sampled(kind, timed, own, before.ids, ready.target.eos_ids)
+        before = after
+
+
+def _run(bench: Bencher, arm: Arm, text: str | Asked, heat: float) -> tuple[Prepared, Timed]:
+    ready = bench.prepared(arm.method, text, heat, parameters=arm.parameters)
+    return ready, bench.once(ready)
+
+
+def sampled(kind: str, timed: Timed, own: float, alone: Sequence[int], ends: frozenset[int] = frozenset()) -> Sample:
+    """What a timed run says, against ``own`` seconds a token and the text ``alone`` of the target's own run."""
+    whole = [step for step in timed.steps if step.cut is None]
+    return Sample(
+        kind=kind,
+        gain=own / timed.per_token,
+        same=tuple(alone) == timed.ids,
+        lengths=tuple(len(step.path) for step in whole),
+        emitted=sum(len(step.emitted) for step in whole),
+        passes=sum(step.passes for step in whole),
+        forwards=sum(step.draft_calls for step in whole),
+        verified=sum(step.verified for step in whole),
+        repeated=repetition([token for token in timed.ids if token not in ends]),
+        offered=tuple(step.verified for step in whole),
+    )
+
+
+def repetition(ids: Sequence[int], gram: int = 4) -> float:
+    """Share of a text's 4-grams that it had already written: greedy text of small models loops, and loops are easy."""
+    grams = [tuple(ids[place : place + gram]) for place in range(len(ids) - gram + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0

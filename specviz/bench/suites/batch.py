@@ -1,0 +1,116 @@
+"""Several prompts in step on one target: from requests to traces, and what that gains over one run after another."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from specviz.bench.kit.measure import Bencher, paired, spread
+from specviz.bench.kit.prompts import GROUNDED, SUMMARY
+from specviz.bench.kit.report import Report, Row
+from specviz.engine.batch_cache import shared
+from specviz.engine.batch_loop import InStep
+from specviz.engine.batch_loop import Row as BatchRow
+from specviz.engine.interfaces import Composition
+from specviz.errors import BadInput
+from specviz.request import Memory
+from specviz.runner import Prepared, end_record, run_record
+from specviz.targets.text_rows import TextRows
+from specviz.trace.schema import Step, Trace
+
+EVERY = 8
+"""Rounds between two sweeps of a batch's cache, unless somebody says otherwise."""
+
+
+def assembled(
+    ready: Sequence[Prepared], every: int = EVERY, record: str | None = None, cancel: threading.Event | None = None
+) -> InStep:
+    """The prepared requests as one batch on the first one's target, each with its own method, seed and budget.
+
+    ``record`` overrules how much of a run is recorded. A tree that is sized by what a pass costs is sized by its row's
+    share of a pass over all rows. ``cancel`` ends all of them after the round. Raises BadInput when the requests name
+    different targets, or one whose rows cannot share a cache.
+    """
+    if len({(one.target.name, one.target.dtype, one.target.device) for one in ready}) != 1:
+        raise BadInput("The runs of a batch share one target; ask for the same target in each of them.")
+    if ready[0].modality != "text":
+        raise BadInput(f"{ready[0].loaded.name} is asked about pictures, which rows cannot share: run the prompts one by one.")
+    target, cancel = ready[0].target, cancel or threading.Event()
+    rows, compositions = [], []
+    for one in ready:
+        composition = _composed(one, len(ready))
+        alone = one.decoding(composition, one.request.seed, record or one.request.record, cancel)
+        told = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, cancel)
+        rows.append(BatchRow(target, composition, *told))
+        compositions.append(composition)
+    taps = {tap for composition in compositions for tap in composition.taps}
+    capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
+    return InStep(rows, TextRows(target, capacities, sorted(taps)), every)
+
+
+def _composed(ready: Prepared, rows: int) -> Composition:
+    """The method of one row, told what a pass costs it among others."""
+    return ready.compose(cost_curve=lambda: shared(ready.parts.cost_curve(), rows))
+
+
+def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> list[Trace]:
+    """Decode the requests in step: a trace for each, whose steps tell of the shared cache as well.
+
+    What was written until ``cancel`` was set, or an interrupt came, is kept: those traces end as cancelled.
+    """
+    batch = assembled(ready, every, cancel=cancel)
+    rows = list(batch.running)
+    records = [run_record(one, row.composition) for one, row in zip(ready, rows, strict=True)]
+    steps: list[list[Step]] = [[] for _ in rows]
+    rounds = batch.rounds()
+    try:
+        for found in rounds:
+            for number, step in found:
+                steps[number].append(step)
+    except KeyboardInterrupt:  # in the middle of a round: its steps are nobody's
+        rounds.close()
+    for row, told in zip(rows, steps, strict=True):
+        row.outcome.output_ids = [token for step in told for token in step.emitted]
+    return [
+        Trace(record, tuple(told), end_record(one, row, told))
+        for record, told, one, row in zip(records, steps, ready, rows, strict=True)
+    ]
+
+
+def _seconds(ready: Sequence[Prepared], together: bool, every: int = EVERY) -> float:
+    """Seconds a token of decoding these requests, prefill left out."""
+    gc.collect()
+    batches = [assembled(ready, every, "off")] if together else [assembled([one], every, "off") for one in ready]
+    spent = tokens = 0.0
+    for batch in batches:
+        rows = list(batch.running)
+        started = time.perf_counter()
+        for _ in batch.rounds():
+            pass
+        spent += time.perf_counter() - started - sum(row.outcome.prefill_ns for row in rows) / 1e9
+        tokens += sum(len(row.outcome.output_ids) for row in rows)
+    return spent / max(1.0, tokens)
+
+
+def rows_in_step(report: Report, bench: Bencher, pairs: int = 3) -> None:
+    """READER in step against READER one run after another, and against plain decoding in step, by number of rows."""
+    prompts = [*GROUNDED, *SUMMARY]
+
+    def seconds(name: str, rows: int, together: bool) -> float:
+        # A memory of its own each time: a method that remembers would copy its answer of the time before.
+        return _seconds([bench.prepared(name, prompt, memory=Memory()) for prompt in prompts[:rows]], together)
+
+    for rows in (2, 4, 8):
+        for name in ("reader", "autoregressive"):
+            gain, ratios = paired(partial(seconds, name, rows, False), partial(seconds, name, rows, True), pairs)
+            report.add(Row(f"{name}, {rows} rows in step ÷ one after another", gain, detail=spread(ratios)))
+        gain, ratios = paired(partial(seconds, "autoregressive", rows, True), partial(seconds, "reader", rows, True), pairs)
+        report.add(Row(f"reader ÷ plain decoding, {rows} rows in step", gain, detail=spread(ratios)))
+
+
+def run(report: Report, target: str, methods: Sequence[str]) -> None:
+    """The batch suite: READER's rows in step, whatever ``methods`` names."""
+    rows_in_step(report, Bencher(target))

@@ -1,0 +1,279 @@
+"""The chain suite: does a model between target and drafter pay, as its condition says; what do layers side by side cost.
+
+Each candidate for the middle is measured twice: its passes and what it keeps give the forecast of the insertion condition, and
+a timed run beside the chain of two gives the gain; the two should have the same sign. Times and lengths are of this machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specviz.bench.kit.measure import Bencher, Timed, apart, paired, spread
+from specviz.bench.kit.prompts import CALIBRATION, KINDS
+from specviz.bench.kit.report import Report, Row
+from specviz.drafters.networks.forward_cost import forward_cost
+from specviz.errors import SpecvizError
+from specviz.methods.polybasic.chain_lengths import ChainLengths
+from specviz.methods.polybasic.cost_model import Costs, Insertion, Lengths, forecast
+from specviz.methods.polybasic.method import MIDDLES
+from specviz.methods.resources import TREES
+from specviz.runner import Prepared
+from specviz.trace.schema import Step
+
+SAME = {"depth": 2, "width": 3, "nodes": 3}
+"""The drafter's tree, alone under the target and under every middle model."""
+ALONE = ("eagle3", {"depth": 2, "width": 3, "nodes": 3})
+COPIED = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
+"""The drafter alone where a named model stands in the middle: text copied as far as K levels."""
+LENGTHS = TREES / "polybasic.json"
+QUICK = 2
+TOKENS = 64
+LONG = 192
+SIZES = (1, 2, 3, 4, 5)
+SIDE_BY_SIDE = "Layers side by side; in brackets against one layer at a time"
+
+
+@dataclass
+class Counted:
+    """What a chain's levels did over some runs: target passes and tokens, middle passes, tokens kept and judged."""
+
+    rounds: int = 0
+    emitted: int = 0
+    calls: int = 0
+    passes: int = 0
+    buffered: int = 0
+    judged: int = 0
+    kept: int = 0
+
+    def add(self, steps: Sequence[Step]) -> None:
+        """One run's steps; those that were cut short say nothing."""
+        for step in steps:
+            if step.cut is not None:
+                continue
+            self.rounds += 1
+            self.emitted += len(step.emitted)
+            belts = [note.data for note in step.notes if note.type == "belts"]
+            self.calls += sum(one["calls"] for data in belts for one in data["passes"]) if belts else step.draft_calls
+            self.kept += len(step.path)
+            self.judged += len(step.path) + (len(step.path) < step.verified)
+            for data in belts:
+                self.passes += len(data["passes"])
+                self.buffered += data["length"]
+
+    @property
+    def alone(self) -> Lengths:
+        """As a chain of two: tokens a target pass, drafter forwards for it."""
+        return Lengths(0.0, self.emitted / max(1, self.rounds), self.calls / max(1, self.rounds))
+
+    @property
+    def between(self) -> Lengths:
+        """As a chain of three: how often a token is kept, tokens a middle pass, drafter forwards for it."""
+        passes = max(1, self.passes)
+        return Lengths(self.kept / max(1, self.judged), self.buffered / passes, self.calls / passes)
+
+
+def counted(bench: Bencher, prompts: Sequence[str], method: str, parameters: Mapping[str, Any]) -> Counted:
+    """Greedy runs with their notes."""
+    found = Counted()
+    for prompt in prompts:
+        ready = bench.prepared(method, prompt, parameters=dict(parameters))
+        found.add(bench.once(ready, record="tree").steps)
+    return found
+
+
+def calibrate(
+    target: str, tokens: int = TOKENS, report: Callable[[str], None] = print, draft: str = "", out: Path = LENGTHS
+) -> Path:
+    """Count what every middle model's chain accepts on the calibration prompts, with EAGLE-3 below; or, where a ``draft`` is
+    named, what the chain with that model in the middle and copied text below accepts. Writes it into ``out`` beside what is
+    known of other targets.
+    """
+    bench, prompts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), CALIBRATION, "eagle3"
+    kinds, without = dict.fromkeys(MIDDLES, ""), ALONE
+    if draft:
+        below, kinds, without = "copy", {"draft": draft}, COPIED
+    alone = counted(bench, prompts, *without).alone
+    report(f"target and drafter: {alone.below:.2f} tokens a pass")
+    middles = {}
+    for kind, name in kinds.items():
+        try:
+            found = counted(bench, prompts, "polybasic", {"middle": kind, "gathered": 8, **SAME}).between
+        except SpecvizError as problem:
+            if draft:
+                raise
+            report(f"{kind}: {problem}")
+            continue
+        middles[name or kind] = found
+        report(f"{name or kind}: the target keeps {found.chance:.3f} of its tokens; {found.below:.2f} tokens a pass of it")
+    source = f"{len(prompts)} greedy answers of {tokens} tokens, trees of {SAME['nodes']} nodes"
+    ChainLengths(target, below, source, alone, middles).save(out)
+    return out
+
+
+def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """Both proofs, or the one of the method asked for."""
+    bench = Bencher(target, TOKENS)
+    prompts = [text for texts in KINDS.values() for text in (texts[:1] if quick else texts[:QUICK])]
+    parts: dict[str, Callable[[], None]] = {
+        "polybasic": partial(insertion, report, bench, prompts[: 3 if quick else None]),
+        "easyspec": partial(side_by_side, report, bench, prompts[: 2 if quick else None]),
+    }
+    for name, part in parts.items():
+        if not methods or name in methods:
+            apart(part)
+
+
+def insertion(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
+    """A row for every middle model: predicted and measured gain over target and drafter alone, and whether the signs agree."""
+    alone = counted(bench, prompts, *ALONE).alone
+    agreed, tried, best = 0, 0, 0.0
+    for kind in MIDDLES:
+        try:
+            found, gain, ratios = _candidate(bench, prompts, kind, alone)
+        except SpecvizError as problem:
+            report.add(Row(f"polybasic, {kind} in the middle", None, detail=str(problem)))
+            continue
+        tried, best = tried + 1, max(best, gain)
+        same = (found.gain > 1) == (gain > 1)
+        agreed += same
+        detail = (
+            f"forecast {found.gain:.2f}; a pass costs {found.ratio:.2f} of the target's and may cost {found.bound:.2f} (margin "
+            f"{found.margin:+.2f}); {found.with_it:.2f} tokens a target pass instead of {found.without:.2f}, {found.below:.2f} a "
+            f"middle pass; signs {'agree' if same else 'DIFFER'}; {spread(ratios)}"
+        )
+        report.add(Row(f"polybasic, {kind} in the middle ÷ target and drafter alone", gain, detail=detail))
+    if tried:
+        report.add(
+            Row(
+                "the condition foretells the sign of the gain",
+                agreed / tried,
+                "of them",
+                1.0,
+                detail=f"{agreed} of {tried}",
+            )
+        )
+        report.add(Row("the best middle model ÷ none", best, goal=1.0))
+
+
+def _candidate(bench: Bencher, prompts: Sequence[str], kind: str, alone: Lengths) -> tuple[Insertion, float, list[float]]:
+    """The forecast from measured times and lengths, the median measured gain, and the gain on each prompt."""
+    chosen = {"middle": kind, **SAME}
+    lengths = counted(bench, prompts, "polybasic", {**chosen, "gathered": 8}).between
+    ready = bench.prepared("polybasic", prompts[0], parameters=chosen)
+    above, middle = ready.parts.cost_curve(), ready.parts.middle(kind)
+    nodes = SAME["nodes"] if middle.branches else SAME["depth"]
+    costs = Costs(above, middle.cost(), forward_cost(ready.parts.heads(ALONE[0]), SAME["width"]), nodes)
+    size, found = forecast(costs, alone, lengths)
+    ratios = []
+    for prompt in prompts:
+        two = bench.prepared(ALONE[0], prompt, parameters=dict(ALONE[1]))
+        three = bench.prepared("polybasic", prompt, parameters={**chosen, "gathered": size})
+        ratios.append(paired(_per_token(bench, two), _per_token(bench, three), 2)[0])
+    return found, statistics.median(ratios), ratios
+
+
+def _per_token(bench: Bencher, ready: Prepared) -> Callable[[], float]:
+    return lambda: bench.once(ready).per_token
+
+
+@dataclass
+class Grouped:
+    """Runs of one group size: tokens a pass, drafts that were kept of those judged, milliseconds of drafting and of all."""
+
+    tau: list[float] = field(default_factory=list)
+    kept: int = 0
+    judged: int = 0
+    drafting: float = 0.0
+    drafted: int = 0
+    whole: float = 0.0
+    written: int = 0
+    stages: int = 0
+    late: list[float] = field(default_factory=list)
+    """τ of the second half of each run, where errors that nobody repairs have had time to pile up."""
+
+    @property
+    def acceptance(self) -> float:
+        """Share of the judged drafts that were kept."""
+        return self.kept / max(1, self.judged)
+
+    @property
+    def drafting_each(self) -> float:
+        """Milliseconds of drafting a drafted token."""
+        return self.drafting / max(1, self.drafted)
+
+    @property
+    def each(self) -> float:
+        """Milliseconds of the whole run a written token."""
+        return self.whole / max(1, self.written)
+
+    def add(self, timed: Timed, told: Timed) -> None:
+        """A run for its times, and the same one recorded for its notes."""
+        steps = [step for step in timed.steps if step.cut is None]
+        self.tau.append(timed.tau)
+        self.whole += 1000 * timed.seconds
+        self.written += len(timed.ids)
+        self.kept += sum(len(step.path) for step in steps)
+        self.judged += sum(len(step.path) + (len(step.path) < step.verified) for step in steps)
+        self.drafting += sum(step.time.draft for step in steps) / 1e6
+        self.drafted += sum(step.verified for step in steps)
+        half = steps[len(steps) // 2 :]
+        self.late.append(sum(len(step.emitted) for step in half) / max(1, len(half)))
+        self.stages = next((note.data["stages"] for step in told.steps for note in step.notes if note.type == "layers"), 0)
+
+
+def side_by_side(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
+    """Acceptance, critical path and time by group size, with the cache repaired each round and left as it is."""
+    for drafter in ("small_draft", "copy"):
+        plain: Grouped | None = None
+        for calibrated, size in _arms():
+            try:
+                found = _grouped(bench, prompts, {"drafter": drafter, "group": size, "calibrated": calibrated})
+            except SpecvizError as problem:
+                report.add(Row(f"easyspec, {drafter}, N = {size}", None, detail=str(problem)))
+                break
+            plain = plain or found
+            report.add(grouped_row(drafter, size, calibrated, found, plain))
+
+
+def grouped_row(drafter: str, size: int, calibrated: bool, found: Grouped, plain: Grouped) -> Row:
+    """One group size, beside ``plain``, the same draft model one layer at a time."""
+    cache = "repaired each round" if calibrated else "never repaired"
+    lost = f"{100 * (found.acceptance / plain.acceptance - 1):+.0f} %" if plain.acceptance else "–"
+    drafting = plain.drafting_each / found.drafting_each if found.drafting_each else 0.0
+    whole = plain.each / found.each if found.each else 0.0
+    cells = {
+        "draft model": drafter,
+        "cache": cache,
+        "N": str(size),
+        "acceptance": f"{found.acceptance:.3f} ({lost})",
+        "attention stages": str(found.stages),
+        "ms a drafted token": f"{found.drafting_each:.2f} ({drafting:.2f}×)",
+        "ms a written token": f"{found.each:.1f} ({whole:.2f}×)",
+        "τ": f"{statistics.mean(found.tau):.2f}",
+        "τ, second half": f"{statistics.mean(found.late):.2f}",
+    }
+    detail = ", ".join(f"{column} {cell}" for column, cell in list(cells.items())[3:])
+    name = f"easyspec, {drafter}, N = {size}, {cache}: critical path ÷ N = 1"
+    return Row(name, found.stages / plain.stages, detail=detail, cells=cells, table=SIDE_BY_SIDE)
+
+
+def _arms() -> Iterator[tuple[bool, int]]:
+    for calibrated in (True, False):
+        for size in SIZES if calibrated else SIZES[1:]:
+            yield calibrated, size
+
+
+def _grouped(bench: Bencher, prompts: Sequence[str], parameters: Mapping[str, Any]) -> Grouped:
+    """Long greedy runs; the first few steps once more with their notes."""
+    long, short = Bencher(bench.target, LONG, bench.settings), Bencher(bench.target, 4, bench.settings)
+    found = Grouped()
+    for prompt in prompts:
+        timed = long.once(long.prepared("easyspec", prompt, parameters=dict(parameters)))
+        told = short.once(short.prepared("easyspec", prompt, parameters=dict(parameters)), record="tree")
+        found.add(timed, told)
+    return found

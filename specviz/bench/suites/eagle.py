@@ -1,0 +1,242 @@
+"""The eagle suite: trained drafters on held-out prompts of six kinds, and whether each does what its paper says.
+
+Speed-ups are against the target's own runs just before and after; τ counts the bonus token; every mean is over the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from specviz.bench.kit.measure import Bencher
+from specviz.bench.kit.paired_runs import Arm, Sample, Samples, gather
+from specviz.bench.kit.prompts import KINDS
+from specviz.bench.kit.report import Report, Row
+from specviz.bench.suites import falcon, gto, traversal
+from specviz.errors import SpecvizError
+from specviz.methods.parameters import describe
+from specviz.methods.registry import all_methods
+
+QUICK = 2
+"""Prompts a kind of the short suite."""
+
+LINE = ("eagle", "eagle2", "eagle3", "ddd", "gto", "falcon", "medusa", "traversal", "speculative_sampling")
+"""Each as a user gets it; ``traversal`` drafts EAGLE's fixed tree with EAGLE-3's heads."""
+
+TREE = {"depth": 5, "width": 10, "nodes": 25}
+"""The depth and the size of the fixed tree that ``eagle`` drafts by default, for a fair comparison with it."""
+
+CHAIN = {"depth": 8, "width": 1, "nodes": 8}
+DDD, PAPERS, FIXED = "ddd, 25 nodes", "ddd, paper's threshold, 25 nodes", "ddd's tree, fixed depth, 25 nodes"
+"""Trees of one size: where what pays may choose it, a tree that stops early is smaller as well, and less of it is accepted."""
+STUDIES = (
+    Arm("eagle2, 25 nodes", "eagle2", TREE),
+    Arm("eagle3, 25 nodes", "eagle3", TREE),
+    Arm("gto, 25 nodes", "gto", TREE),
+    Arm(DDD, "ddd", {"nodes": 25}),
+    Arm(PAPERS, "ddd", {"threshold": "paper", "levels": "published", "nodes": 25}),
+)
+
+GREEDY_STUDIES = (Arm("eagle, chains", "eagle2", CHAIN), Arm("eagle3, chains", "eagle3", CHAIN))
+"""Acceptance by depth, where agreement with the target is all there is to it."""
+SHALLOW = (3, 4)
+"""Depths, about as many as ``ddd`` takes forwards: does stopping at the right moment bring more than always stopping there?"""
+GOALS = {0.0: (2.0, 3.0), 1.0: (1.6, None)}
+"""Least speed-up and τ of the best method by temperature."""
+
+
+def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """Every comparison whose methods were asked for (all when ``methods`` is empty)."""
+    bench = Bencher(target)
+    prompts = {kind: texts[:QUICK] if quick else texts for kind, texts in KINDS.items()}
+    for heat in (0.0, 1.0):
+        arms = [arm for arm in arms_at(heat) if not methods or arm.method in methods]
+        found = gather(bench, arms, prompts, heat, report.say)
+        for row in rows(found, arms, heat):
+            report.add(row)
+    proofs = [(name, partial(proof, heat=heat)) for heat in (0.0, 1.0)
+              for name, proof in (("gto", gto.rewarded), ("falcon", falcon.compared))]  # fmt: skip
+    for name, proof in [*proofs, ("traversal", partial(traversal.run, heat=1.0))]:  # at 0 both its rules are one
+        if not methods or name in methods:
+            _proof(report, bench, prompts, name, proof)
+
+
+Proof = Callable[[Report, Bencher, Mapping[str, Sequence[str]]], None]
+
+
+def _proof(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], name: str, proof: Proof) -> None:
+    """A comparison that a method brings itself, where its parts are here."""
+    try:
+        proof(report, bench, prompts)
+    except SpecvizError as problem:
+        report.add(Row(f"{name}: its own comparison", None, detail=str(problem)))
+
+
+def arms_at(heat: float) -> list[Arm]:
+    """Everything that runs at this temperature."""
+    known = all_methods()
+    line = [Arm(name, name) for name in LINE if name in known]
+    return [*line, *STUDIES, fixed_depth(), *map(fixed_depth, SHALLOW), *(() if heat else GREEDY_STUDIES)]
+
+
+def fixed_depth(depth: int | None = None) -> Arm:
+    """The tree of ``ddd`` with its own width, but always ``depth`` levels deep; None: as deep as it may go."""
+    own = {one.name: one.default for one in describe(all_methods()["ddd"].parameters)}
+    label = FIXED if depth is None else f"ddd's tree, always {depth} levels, 25 nodes"
+    return Arm(label, own["drafter"] if own["drafter"] == "eagle3" else "eagle2", {
+        "depth": depth or own["depth"], "width": own["width"], "nodes": 25,
+    })  # fmt: skip
+
+
+def rows(found: Samples, arms: Sequence[Arm], heat: float) -> list[Row]:
+    """What was gathered at one temperature, as rows."""
+    where = f", T = {heat:g}"
+    made = [_speed(found, arm, where) for arm in arms if arm.label in LINE]
+    made += _best(found, heat)
+    made += _ordered(found, where)
+    return [*made, *_flatness(found), *_depth(found, where), *_forwards(found, where)]
+
+
+def _speed(found: Samples, arm: Arm, where: str) -> Row:
+    """Speed-up of one method, with what a reader needs to weigh it."""
+    samples = found.of(arm.label)
+    if not samples:
+        return Row(arm.label + where, None, detail=found.missing.get(arm.label, "not run"))
+    kinds = ", ".join(f"{kind} {gain:.2f}" for kind, gain in found.by_kind(arm.label, lambda one: one.gain).items())
+    same = sum(sample.same for sample in samples)
+    detail = (
+        f"τ {_mean(found, arm.label, _tau):.2f}; {kinds}; {100 * _mean(found, arm.label, _repeated):.0f} % of the 4-grams "
+        f"repeat earlier ones; the target's own text in {same} of {len(samples)}"
+    )
+    return Row(arm.label + where, _mean(found, arm.label, _gain), detail=detail)
+
+
+def _best(found: Samples, heat: float) -> list[Row]:
+    """The fastest method of the line, held against the goals; one that is relaxed at this temperature is told apart."""
+    made = []
+    for kind, goals in (("exact", GOALS[heat]), ("relaxed", (None, None))):
+        ran = [label for label in LINE if found.of(label) and (kind == "relaxed") == relaxes(label, heat)]
+        if ran:
+            fastest = max(ran, key=lambda label: _mean(found, label, _gain))
+            name = f"the fastest, {kind}"
+            speed, length = goals
+            made += [
+                Row(f"{name}, T = {heat:g}", _mean(found, fastest, _gain), goal=speed, detail=fastest),
+                Row(f"{name}, τ at T = {heat:g}", _mean(found, fastest, _tau), "tokens", length, detail=fastest),
+            ]
+    return made
+
+
+def relaxes(method: str, heat: float) -> bool:
+    """Whether a method changes the target's law at this temperature; at 0 all of the line are exact."""
+    return bool(heat) and all_methods()[method].exactness == "relaxed"
+
+
+def _ordered(found: Samples, where: str) -> list[Row]:
+    """Each step of the line on trees of the same size: dynamic over fixed, then the better drafter."""
+    steps = (
+        ("a tree that follows confidence over a fixed one, same drafter", "eagle2, 25 nodes", "eagle"),
+        ("EAGLE-3's drafter over EAGLE's, same kind of tree", "eagle3, 25 nodes", "eagle2, 25 nodes"),
+        ("GTO's drafter over EAGLE-3's, same tree", "gto, 25 nodes", "eagle3, 25 nodes"),
+    )
+    return [_versus(found, f"τ: {what}{where}", first, second) for what, first, second in steps if _both(found, first, second)]
+
+
+def _both(found: Samples, first: str, second: str) -> bool:
+    return bool(found.of(first) and found.of(second))
+
+
+def _versus(found: Samples, name: str, first: str, second: str, goal: float | None = 1.0) -> Row:
+    """τ of one arm over another's on the same prompts."""
+    pairs = found.pairs(first, second, _tau)
+    ours, theirs = _mean(found, first, _tau), _mean(found, second, _tau)
+    better = sum(one > other for one, other in pairs)
+    detail = f"{first} {ours:.3f}, {second} {theirs:.3f}; more on {better} of {len(pairs)} prompts"
+    return Row(name, ours / theirs, goal=goal, detail=detail)
+
+
+def _flatness(found: Samples) -> list[Row]:
+    """How much of the first depth's acceptance is left below it, both drafters drafting chains."""
+    if not _both(found, "eagle, chains", "eagle3, chains"):
+        return []
+    curves = {label: found.by_depth(label) for label in ("eagle, chains", "eagle3, chains")}
+    kept = {label: _kept(curve, found.reaching(label)) for label, curve in curves.items()}
+    detail = "; ".join(f"{label} {_told(curve, found.reaching(label))}" for label, curve in curves.items())
+    gain = kept["eagle3, chains"] / kept["eagle, chains"] if kept["eagle, chains"] else None
+    return [Row("acceptance at depths 2 to 6 ÷ at depth 1, EAGLE-3 over EAGLE", gain, goal=1.0, detail=detail)]
+
+
+def _told(curve: Sequence[float], reaching: Sequence[int]) -> str:
+    """Each depth's acceptance and how many steps it rests on."""
+    return " ".join(f"{share:.2f} ({count})" for share, count in zip(curve, reaching, strict=True))
+
+
+def _kept(curve: Sequence[float], reaching: Sequence[int]) -> float:
+    """Acceptance at depths 2 to 6 over that at depth 1. Every step that got to a depth counts the same: few get to the last."""
+    below = list(zip(curve, reaching, strict=True))[1:6]
+    steps = sum(count for _, count in below)
+    return sum(share * count for share, count in below) / steps / curve[0] if steps and curve[0] else 0.0
+
+
+def _depth(found: Samples, where: str) -> list[Row]:
+    """Dynamic depth against a fixed one: drafter forwards, τ, time."""
+    made: list[Row] = []
+    for label, goals in ((DDD, True), (PAPERS, False)):
+        if not _both(found, label, FIXED):
+            continue
+        label_at = f"{label}{where}"
+        forwards = _a_step(found, label, _forwards_of) / _a_step(found, FIXED, _forwards_of)
+        gain = _mean(found, label, _gain) / _mean(found, FIXED, _gain)
+        detail = f"{_a_step(found, label, _forwards_of):.2f} a round instead of {_a_step(found, FIXED, _forwards_of):.2f}"
+        made += [
+            Row(f"{label_at}: drafter forwards over fixed depth", forwards, goal=1.0 if goals else None, at_most=True,
+                detail=detail),
+            _versus(found, f"{label_at}: τ over fixed depth", label, FIXED, 0.99),
+            Row(f"{label_at}: speed over fixed depth", gain, goal=1.0 if goals else None),
+        ]  # fmt: skip
+    for shallow in (fixed_depth(depth).label for depth in SHALLOW):
+        if _both(found, DDD, shallow):
+            gain = _mean(found, DDD, _gain) / _mean(found, shallow, _gain)
+            made += [
+                _versus(found, f"{DDD}{where}: τ over {shallow}", DDD, shallow, None),
+                Row(f"{DDD}{where}: speed over {shallow}", gain),
+            ]
+    return made
+
+
+def _forwards(found: Samples, where: str) -> list[Row]:
+    """Tokens a drafter forward: where two levels come of one forward against one each."""
+    arms = ("falcon", "eagle")
+    if not _both(found, *arms):
+        return []
+    ours, theirs = (_per_forward(found, label) for label in arms)
+    detail = f"falcon {ours:.2f}, EAGLE's 25 nodes {theirs:.2f}"
+    return [Row(f"tokens a drafter forward, falcon over EAGLE{where}", ours / theirs, goal=1.0, detail=detail)]
+
+
+def _per_forward(found: Samples, label: str) -> float:
+    return found.total(label, lambda one: one.emitted) / max(1.0, found.total(label, _forwards_of))
+
+
+def _a_step(found: Samples, label: str, of: Callable[[Sample], float]) -> float:
+    return found.total(label, of) / max(1.0, found.total(label, lambda one: one.steps))
+
+
+def _mean(found: Samples, label: str, of: Callable[[Sample], float]) -> float:
+    return found.mean(label, of) or 0.0
+
+
+def _tau(sample: Sample) -> float:
+    return sample.tau
+
+
+def _gain(sample: Sample) -> float:
+    return sample.gain
+
+
+def _repeated(sample: Sample) -> float:
+    return sample.repeated
+
+
+def _forwards_of(sample: Sample) -> float:
+    return sample.forwards

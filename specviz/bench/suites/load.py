@@ -1,0 +1,214 @@
+"""What a class does to the app: thirty visitors at once on one engine, half of them leaving midway, and what waiting costs.
+
+The app runs in a process of its own with its own folder for files; the visitors run in this one and cost it processor time
+as well, which browsers on other machines would not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specviz.bench.kit.report import Report, Row
+from specviz.bench.kit.visitor import Form, Seen, Visitor
+
+APP = Path(__file__).resolve().parents[3] / "app.py"
+VISITORS, RUNS, QUICK_RUNS = 30, 200, 60
+WAITERS, PAIRS = 16, 5
+STARTING_SECONDS = 120.0
+BACK_SECONDS = 5.0
+"""After which a visitor who was refused presses again."""
+
+SHORT = {
+    "sp-method": "prompt_lookup",
+    "sp-prompt": "Write a short story about a fox who learns to swim.",
+    "sp-basics": json.dumps({"of": "basics", "values": {"temperature": 0.0, "max_new_tokens": 32}}),
+    "sp-advanced": json.dumps({"of": "advanced", "values": {"baseline": False}}),
+    "sp-own": '{"of":"","values":{}}',
+}
+"""A run that is equally long however many wait."""
+
+
+@dataclass
+class Server:
+    """The app in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+
+    def status(self, name: str) -> float | None:
+        """A number from the kernel's account of the process; None where there is no such account."""
+        try:
+            lines = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
+        except OSError:
+            return None
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
+
+    @property
+    def spent(self) -> float | None:
+        """Seconds of processor time so far, of all its threads."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def memory(self) -> float | None:
+        """Resident memory in megabytes."""
+        found = self.status("VmRSS")
+        return None if found is None else found / 1024
+
+
+@contextmanager
+def served(target: str) -> Iterator[Server]:
+    """The app as strangers get it, on a free port of this machine."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="specviz-load-") as folder:
+        more = {"PORT": str(port), "GRADIO_SERVER_NAME": "127.0.0.1", "GRADIO_TEMP_DIR": folder, "TMPDIR": folder}
+        more |= {"SPECVIZ_TARGET": target, "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_MAX_SECONDS": "120"}
+        command = [sys.executable, str(APP)]
+        with subprocess.Popen(command, env=os.environ | more, cwd=folder, stdout=subprocess.DEVNULL) as process:
+            try:
+                _wait_for(process, port)
+                yield Server(process, f"http://127.0.0.1:{port}")
+            finally:
+                process.terminate()
+
+
+def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
+    until, pause = time.monotonic() + STARTING_SECONDS, threading.Event()
+    while process.poll() is None and time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        pause.wait(0.2)
+    raise RuntimeError("The app did not start; run python app.py to see why.")
+
+
+@dataclass
+class Class:
+    """Visitors who press the page's button again and again until ``runs`` presses are done."""
+
+    form: Form
+    runs: int
+    chance: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def __post_init__(self) -> None:
+        self.left_to_do: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        for number in range(self.runs):
+            self.left_to_do.put(number % 2 == 1)
+
+    def attend(self) -> list[Seen]:
+        """What all of them saw."""
+        with ThreadPoolExecutor(VISITORS) as pool:
+            return [one for found in pool.map(lambda _: list(self._visit()), range(VISITORS)) for one in found]
+
+    def _visit(self) -> Iterator[Seen]:
+        visitor, pause = Visitor(self.form), threading.Event()
+        while True:
+            try:
+                leaving = self.left_to_do.get_nowait()
+            except queue.Empty:
+                return
+            seen = visitor.press({}, self._leaving() if leaving else lambda seen: False)
+            yield seen
+            if seen.left:
+                visitor = Visitor(self.form)
+            if seen.refused:
+                pause.wait(BACK_SECONDS)
+
+    def _leaving(self) -> Any:
+        """When somebody who leaves does so: half of them while they wait, half once they see steps."""
+        if self.chance.random() < 0.5:
+            return lambda seen: seen.first_update is not None
+        return lambda seen: seen.first_step is not None
+
+
+def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """Measure; the methods are the page's own."""
+    with served(target) as server:
+        form = Form(server.address)
+        for _ in range(2):  # loads the model, and what only a second run touches
+            Visitor(form).press(SHORT)
+        waiting(report, server, form)
+        before, started = server.memory, time.monotonic()
+        threads = server.status("Threads")
+        seen = Class(form, QUICK_RUNS if quick else RUNS).attend()
+        took = time.monotonic() - started
+        Visitor(form).press(SHORT)  # comes when everybody else is gone
+        told(report, seen, took)
+        resources(report, before, server.memory, threads, server.status("Threads"))
+
+
+def waiting(report: Report, server: Server, form: Form) -> None:
+    """The same short run alone and while others wait behind it: processor time of the app, which other work on the machine
+    disturbs less than the time by the clock."""
+    marks = [server.spent]
+    alone = [Visitor(form).press(SHORT) for _ in range(PAIRS)]
+    marks.append(server.spent)
+    with ThreadPoolExecutor(1 + WAITERS) as pool:
+        crowd = list(pool.map(lambda _: Visitor(form).press(SHORT), range(1 + WAITERS)))
+    marks.append(server.spent)
+    served = [one for one in crowd if one.served and one.decoding]
+    first = sorted(served, key=lambda one: one.over or 0.0)[:PAIRS]
+    # By the token: a run that is over its time is cut short while others wait.
+    decoding = [
+        statistics.median([(one.decoding or 0.0) / max(1, one.tokens) for one in found] or [0.0]) for found in (alone, first)
+    ]
+    ratio = None
+    said = f"by the clock {1000 * decoding[1]:.0f} ms a token with 12 to 16 waiting, {1000 * decoding[0]:.0f} ms alone"
+    if None not in marks and len(served) == len(crowd):
+        start, middle, end = (float(one or 0.0) for one in marks)
+        each = [spent / sum(one.tokens for one in found) for spent, found in ((end - middle, crowd), (middle - start, alone))]
+        ratio = each[0] / each[1]
+        said = f"{1000 * each[0]:.0f} ms of processor a token while sixteen wait, {1000 * each[1]:.0f} ms alone; {said}"
+    report.add(Row("what a token costs while others wait", ratio, "×", 1.1, at_most=True, detail=said))
+
+
+def told(report: Report, seen: Sequence[Seen], took: float) -> None:
+    """How visitors fared."""
+    refused, left = [one for one in seen if one.refused], [one for one in seen if one.left]
+    whole = [one for one in seen if one.served]
+    lost = len(seen) - len(refused) - len(left) - len(whole)
+    said = f"; those read: {refused[0].refused}" if refused else ""
+    counts = f"{len(whole)} to the end, {len(left)} left midway, {len(refused)} refused, {lost} neither{said}"
+    stayed = len(whole) + len(refused) + lost
+    detail = f"{len(seen)} runs by {VISITORS} visitors in {took:.0f} s: {counts}"
+    report.add(Row("served, of those who stayed", 100 * len(whole) / max(1, stayed), "%", 99.0, detail=detail))
+    for name, goal in (("first_update", 5.0), ("first_step", 180.0)):
+        found = sorted(at for one in seen if (at := getattr(one, name)) is not None)
+        middle, late = _quantile(found, 0.5), _quantile(found, 0.95)
+        word = name.replace("_", " ")
+        report.add(Row(f"{word}, p50", middle, "s", detail=f"{len(found)} runs"))
+        report.add(Row(f"{word}, p95", late, "s", goal, at_most=True))
+
+
+def _quantile(found: Sequence[float], share: float) -> float | None:
+    return found[min(len(found) - 1, round(share * (len(found) - 1)))] if found else None
+
+
+def resources(report: Report, before: float | None, after: float | None, threads: float | None, later: float | None) -> None:
+    """What is left in the app when everybody is gone."""
+    grown = None if before is None or after is None else 100 * (after / before - 1)
+    detail = "no account of the process here" if grown is None else f"{before:.0f} MB resident before, {after:.0f} MB after"
+    report.add(Row("memory grows by", grown, "%", 10.0, at_most=True, detail=detail))
+    detail = "" if threads is None else f"{threads:.0f} before"
+    report.add(Row("threads after", later, "", detail=detail))

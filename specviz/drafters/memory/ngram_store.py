@@ -1,0 +1,167 @@
+"""STAND's memory: for recent n-grams the target's ten likeliest next tokens with their averaged probabilities.
+
+Song et al., "Accelerated Test-Time Scaling with Model-Free Speculative Sampling" (arXiv 2506.04708). Rows are learned
+from committed positions only and at temperature 1; the run's temperature is applied when a row is read, so trajectories
+at different temperatures can share one store.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.null import Silent
+from specviz.engine.interfaces import Context, Pick, Proposal, Round
+from specviz.engine.sampling import Warp
+from specviz.engine.to_device import send
+from specviz.trace.schema import Note
+
+KEPT = 10
+ORDERS = (4, 3, 2)
+MOST_ENTRIES = 200_000
+
+
+@dataclass
+class Entry:
+    """One n-gram: how often it was met, and its likeliest next tokens with averaged probability, likeliest first."""
+
+    visits: int
+    law: dict[int, float]
+
+    def add(self, seen: dict[int, float]) -> None:
+        """Running mean over visits; a token missing from one side counts 0 there; the best ten of the union stay."""
+        weight = 1.0 / (self.visits + 1)
+        union = {token: p * (1 - weight) for token, p in self.law.items()}
+        for token, p in seen.items():
+            union[token] = union.get(token, 0.0) + p * weight
+        best = sorted(union.items(), key=lambda item: (-item[1], item[0]))[:KEPT]
+        self.law = dict(best)
+        self.visits += 1
+
+
+class NgramStore:
+    """The table, shared by all trajectories of one prompt. The oldest entries leave when it is full.
+
+    An n-gram of order n is n - 1 tokens and the one they lead to, so order 2 looks at the last token alone.
+    """
+
+    def __init__(self, orders: Sequence[int] = ORDERS) -> None:
+        self.orders = tuple(orders)
+        self.entries: OrderedDict[tuple[int, ...], Entry] = OrderedDict()
+
+    def learn(self, suffix: Sequence[int], seen: dict[int, float]) -> None:
+        """The target's best next tokens after ``suffix`` (at least as long as the longest order, or the whole text)."""
+        for order in self.orders:
+            if len(suffix) < order - 1:
+                continue
+            key = tuple(suffix[1 - order :])
+            if key in self.entries:
+                self.entries[key].add(seen)
+            else:
+                self.entries[key] = Entry(1, dict(seen))
+        while len(self.entries) > MOST_ENTRIES:
+            self.entries.popitem(last=False)
+
+    def lookup(self, suffix: Sequence[int]) -> tuple[int, Entry] | None:
+        """(order, entry) of the longest known n-gram that ends the text."""
+        for order in self.orders:
+            entry = self.entries.get(tuple(suffix[1 - order :])) if len(suffix) >= order - 1 else None
+            if entry is not None:
+                return order, entry
+        return None
+
+    def order_at(self, suffix: Sequence[int]) -> int:
+        """Order of the longest known n-gram that ends the text, 0 when none is known."""
+        found = self.lookup(suffix)
+        return 0 if found is None else found[0]
+
+
+def best_tokens(logits: Tensor) -> list[dict[int, float]]:
+    """Per row of [node, vocab] the likeliest tokens at temperature 1, ``{id: probability}``."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    best = wide.topk(min(KEPT, wide.shape[-1]), dim=-1)
+    log_p = best.values - torch.logsumexp(wide, -1, keepdim=True)
+    ids, p = best.indices.tolist(), log_p.exp().tolist()
+    return [dict(zip(row, values, strict=True)) for row, values in zip(ids, p, strict=True)]
+
+
+def warped(law: dict[int, float], warp: Warp) -> list[float]:
+    """A stored row under the run's warp, summing to 1; plain renormalisation at temperature 0."""
+    heat = 1.0 if warp.greedy else warp.temperature
+    peak = max(law.values())
+    scores = [math.exp(math.log(max(p, 1e-30) / peak) / heat) for p in law.values()]
+    if not warp.greedy and (warp.top_k or warp.top_p < 1.0):
+        whole = Warp(1.0, warp.top_k, warp.top_p).probabilities(torch.tensor(scores, dtype=torch.float64).log())
+        return [float(p) for p in whole.tolist()]
+    total = sum(scores)
+    return [score / total for score in scores]
+
+
+class NgramDrafter(Silent):
+    """Reads the store while a tree grows; writes it from the target's rows at committed positions."""
+
+    def __init__(self, store: NgramStore) -> None:
+        self.store = store
+        self._orders: dict[int, int] = {}
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        if nodes == [0]:
+            self._orders = {}
+        longest = max(self.store.orders)
+        return [self._row(context, node, self._suffix(context.ids, tokens, parents, node, longest)) for node in nodes]
+
+    @staticmethod
+    def _suffix(ids: Sequence[int], tokens: Sequence[int], parents: Sequence[int], node: int, longest: int) -> list[int]:
+        """The last ``longest`` tokens of the text that ends at ``node``."""
+        found: list[int] = []
+        while node > 0 and len(found) < longest:
+            found.append(tokens[node])
+            node = parents[node]
+        found.reverse()
+        missing = longest - len(found)
+        return [*ids[-missing:], *found] if missing else found
+
+    def _row(self, context: Context, node: int, suffix: Sequence[int]) -> Proposal | None:
+        found = self.store.lookup(suffix)
+        if found is None:
+            return None
+        order, entry = found
+        self._orders[node] = order
+        # On the host, whatever the target runs on: ten numbers are not worth a trip to a GPU and back.
+        return Proposal(torch.tensor(warped(entry.law, context.warp), dtype=torch.float64), torch.tensor(list(entry.law)))
+
+    def calls(self) -> int:
+        """Look-ups are no forwards: one a round, as for every model-free method."""
+        return 1
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        rows = [self._told(pick) for pick in picks]
+        return (Note("ngram_rows", {"rows": rows, "entries": len(self.store.entries)}),)
+
+    def _told(self, pick: Pick) -> dict[str, object]:
+        ids = pick.proposal.ids
+        return {
+            "node": pick.node,
+            "order": self._orders[pick.node],
+            "tokens": [] if ids is None else ids.tolist(),
+            "probability": pick.proposal.probability.tolist(),
+            "perturbed": [] if pick.perturbed is None else pick.perturbed.clamp(-1e3, 1e3).tolist(),
+            "order_taken": pick.order.tolist(),
+            "picked": pick.picked,
+        }
+
+    def observe(self, finished: Round) -> None:
+        visited = finished.verdict.visited[: len(finished.emitted)]
+        logits = finished.target.logits
+        seen = best_tokens(logits.index_select(0, send(visited, logits.device)))
+        text = [*finished.context.ids[-max(self.store.orders) :]]
+        for row, token in zip(seen, finished.emitted, strict=True):
+            self.store.learn(text, row)
+            text.append(token)

@@ -1,0 +1,133 @@
+"""Drafts by looking up: suffix trees of this run's own text and of what the target wrote in earlier runs.
+
+Local and global tree of SuffixDecoding (Oliaro et al., arXiv 2411.04975); the short-term and the long-term memory of
+READER (arXiv 2508.09072).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specviz.drafters.memory.output_store import OutputStore
+from specviz.drafters.memory.suffix_guess import Guess, LengthRule, best_guess, matches
+from specviz.drafters.memory.suffix_tree import DEPTH, SuffixTree
+from specviz.drafters.null import Silent
+from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.trace.schema import Note
+
+CONTEXT = "context"
+OUTPUTS = "outputs"
+SHOWN_ROWS = 12
+SHOWN_CHILDREN = 6
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one memory expects: ``source`` says which, ``tried`` are (match length, limit, score)."""
+
+    source: str
+    guess: Guess
+    tried: list[tuple[int, int, float]]
+
+    @property
+    def near(self) -> bool:
+        """Whether this is the run's own text."""
+        return self.source == CONTEXT
+
+
+class Retrieval(Silent):
+    """Two memories: the text of this run, and ``store``, the outputs of runs before it (None to do without)."""
+
+    def __init__(self, store: OutputStore | None, rule: LengthRule, threshold: float = 0.0) -> None:
+        self.store = store
+        self.rule = rule
+        self.threshold = threshold
+        self._text: list[int] = []
+        self._start = 0
+        self._tree = SuffixTree()
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._tree = SuffixTree()
+        self._tree.start()
+        self._tree.extend(context.ids)
+        self._text = list(context.ids)
+        self._start = len(self._text)
+
+    def observe(self, finished: Round) -> None:
+        self._tree.extend(finished.emitted)
+        self._text += finished.emitted
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.add(self._text[self._start :])
+        self._start = len(self._text)
+
+    def found(self, tail: Sequence[int] = (), thorough: bool = False) -> list[Found]:
+        """What each memory expects after the text and ``tail``, this run's own text first.
+
+        ``thorough`` tries match lengths that cannot win as well.
+        """
+        text = [*self._text[-DEPTH - 1 :], *tail]
+        spots = matches(self._tree, text) if tail else self._tree.present()
+        found = [Found(CONTEXT, *best_guess(spots, DEPTH, self.rule, thorough))]
+        if self.store is not None:
+            found.append(Found(OUTPUTS, *self.store.ask(lambda tree: best_guess(matches(tree, text), DEPTH, self.rule))))
+        return found
+
+    def guess(self, context: Context) -> tuple[Guess, tuple[Note, ...]]:
+        """The better guess of the two, empty when it stays below the threshold, and its story."""
+        best = _best(self.found())
+        kept = best.guess if best.guess.score >= self.threshold else Guess()
+        return kept, context.told(lambda: [self._note(self.found(thorough=True))])
+
+    def _note(self, found: Sequence[Found]) -> Note:
+        best = _best(found)
+        guess, used = best.guess, best.guess.score >= self.threshold
+        return Note(
+            "suffix",
+            {
+                "source": best.source if guess.tokens else "none",
+                "suffix_start": len(self._text) - guess.matched,
+                "suffix_length": guess.matched,
+                "occurrences": guess.spots[0].branch.count if guess.spots else 0,
+                "limit": guess.limit,
+                "score": guess.score,
+                "threshold": self.threshold,
+                "used": bool(guess.tokens) and used,
+                "scores": {one.source: one.guess.score for one in found},
+                "tried": [{"length": n, "limit": limit, "score": score} for n, limit, score in sorted(best.tried)],
+                "rows": _rows(guess) if used else [],
+                "remembered": 0 if self.store is None else self.store.tokens,
+            },
+        )
+
+
+def _best(found: Sequence[Found]) -> Found:
+    """The guess of the highest score, of equals the first: this run's own text."""
+    return max(found, key=lambda one: one.guess.score)
+
+
+def _rows(guess: Guess) -> list[dict[str, object]]:
+    """Of each place in the tree where a draft token was chosen: what followed there and how often, drafted or not."""
+    rows: list[dict[str, object]] = []
+    inner = sorted({0, *guess.parents}) if guess.tokens else []
+    for node in inner:
+        following = list(guess.spots[node].following())
+        count = guess.spots[node].branch.count
+        # Along an edge there is one way on: only forks, and the match itself, have something to tell.
+        if node and len(following) < 2 and following[0][1] == 1.0:
+            continue
+        shown = following[:SHOWN_CHILDREN]
+        rows.append(
+            {
+                "node": node,
+                "count": count,
+                "tokens": [token for token, _, _ in shown],
+                "counts": [below.branch.count for _, _, below in shown],
+                "others": len(following) - len(shown),
+            }
+        )
+        if len(rows) == SHOWN_ROWS:
+            break
+    return rows

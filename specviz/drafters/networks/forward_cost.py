@@ -1,0 +1,80 @@
+"""What one forward of a drafter's network costs on this machine, measured as a target's passes are."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+import torch
+
+from specviz.drafters.block_drafter import BlockDrafter
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.networks.block_net import BlockNet
+from specviz.engine.cost import CONTEXT, REPEATS
+from specviz.engine.interfaces import Context, TargetPass
+from specviz.engine.sampling import Noise, Warp
+
+_LOCK = threading.Lock()
+_KEPT: weakref.WeakKeyDictionary[FeatureStepper | BlockNet, dict[int, float]] = weakref.WeakKeyDictionary()
+
+
+def forward_cost(network: FeatureStepper | BlockNet, rows: int) -> float:
+    """Milliseconds of a forward over ``rows`` nodes, for a network of blocks over as many seeds, and of its head: measured
+    once, kept with the network."""
+    with _LOCK:
+        known = _KEPT.setdefault(network, {})
+        if rows not in known:
+            known[rows] = (_blocks if isinstance(network, BlockNet) else _measured)(network, rows)
+        return known[rows]
+
+
+@torch.inference_mode()
+def _measured(network: FeatureStepper, rows: int) -> float:
+    """The median of a few forwards behind 128 cached inputs, each over nodes that do not see each other."""
+    device, whole = network.embedding.device, CONTEXT + rows
+    tokens, places = torch.ones(whole, dtype=torch.long, device=device), torch.arange(whole, device=device)
+    states = network.embedding[tokens]
+    seen = (places[None] < CONTEXT) | (places[None] == places[:, None])
+    cache = network.open(whole)
+    network.reach(whole)
+    causal = places[None, :CONTEXT] <= places[:CONTEXT, None]
+    network(tokens[:CONTEXT], states[:CONTEXT], places[:CONTEXT], cache, 0, causal)
+    return _median(
+        lambda: network.logits(network(tokens[CONTEXT:], states[CONTEXT:], places[CONTEXT:], cache, CONTEXT, seen[CONTEXT:])),
+        device,
+    )
+
+
+@torch.inference_mode()
+def _blocks(network: BlockNet, rows: int) -> float:
+    """The same for a block below each of ``rows`` seeds, each at the end of a chain of its own below the root."""
+    device, block = network.embedding.device, network.block
+    ids = [1] * (CONTEXT + 1)
+    context = Context(ids, len(ids), 0, Warp(), Noise(0), device, CONTEXT)
+    states = network.embedding[torch.ones(CONTEXT, dtype=torch.long, device=device)]
+    drafter = BlockDrafter(network)
+    drafter.begin(context, TargetPass(states[:0], {network.config.tap: states}))
+    parents = [-1, *(0 if place % block == 0 else place for place in range(rows * block))]
+    tokens, seeds = [1] * len(parents), range(block, len(parents), block)
+    root = [0]
+    return _median(
+        lambda: drafter.blocks(context, tokens, parents, seeds), device, lambda: drafter.blocks(context, tokens, parents, root)
+    )
+
+
+def _median(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
+    """Milliseconds of ``forward``, the median of a few; ``before`` runs ahead of each and is not counted."""
+    taken = []
+    for _ in range(REPEATS + 1):
+        before()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        forward()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        taken.append((time.perf_counter() - started) * 1e3)
+    return statistics.median(taken[1:])  # the first is warm-up

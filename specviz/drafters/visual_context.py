@@ -1,0 +1,154 @@
+"""What a drafter is shown of the picture in a prompt: nothing, all of it, or nothing but what the target made of it.
+
+*Text alone*: every visual place leaves the drafter's prompt, places are counted anew, and what it reads of the target at
+text places has seen the picture already (HiViS, arXiv 2509.23928). *All rows*: visual places stay, each with the picture's
+own embedding, as feature drafters for language models are carried over to pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.cross_stepper import CrossStepper
+from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.trace.schema import Note
+
+EMBEDDINGS = 0
+"""The target's hidden state that is its input, pictures in place."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A prompt as target and drafter see it. ``visual`` are its visual places, ``hidden`` those the text-only view drops."""
+
+    length: int
+    visual: tuple[int, ...]
+    hidden: tuple[int, ...]
+
+    @property
+    def of_text(self) -> tuple[int, ...]:
+        """Places of the prompt that a text-only view keeps."""
+        return tuple(View(self.length, self.hidden).kept)
+
+    def note(self, kept: Sequence[int], unseen: Sequence[int] = ()) -> Note:
+        """Both prefills side by side: ``kept`` are the visual places that the drafter sees too, ``unseen`` other places
+        of the prompt that it does not see."""
+        data = {
+            "target": self.length,
+            "drafter": self.length - len(self.visual) + len(kept) - len(unseen),
+            "visual": spans(self.visual),
+            "kept": spans(kept),
+            "unseen": spans(unseen),
+        }
+        return Note("visual_tokens", data)
+
+
+def spans(places: Sequence[int]) -> list[list[int]]:
+    """Ascending places as [first, how many] for each unbroken row of them."""
+    found: list[list[int]] = []
+    for place in places:
+        if found and sum(found[-1]) == place:
+            found[-1][1] += 1
+        else:
+            found.append([place, 1])
+    return found
+
+
+class View:
+    """A run without some places of its prompt. ``kept`` are the others; what follows the prompt is there as it is."""
+
+    def __init__(self, length: int, left_out: Sequence[int]) -> None:
+        absent = frozenset(left_out)
+        self.kept = [place for place in range(length) if place not in absent]
+        self._length = length
+        self._places = torch.tensor(self.kept)
+
+    def context(self, context: Context) -> Context:
+        """The run as the drafter sees it."""
+        ids = [context.ids[place] for place in self.kept] + list(context.ids[self._length :])
+        return replace(context, ids=ids, prompt_length=len(self.kept))
+
+    def prefill(self, prefill: TargetPass) -> TargetPass:
+        """The target's pass over all but the prompt's last token, what is left out left out."""
+        rows = [place for place in self.kept if place < self._length - 1]
+        return TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
+
+    def places(self, seen: Tensor) -> Tensor:
+        """Places in the whole text of places [row] in the view."""
+        here = self._places.to(seen.device)
+        inside = here[seen.clamp(max=len(here) - 1)]
+        return torch.where(seen < len(here), inside, seen + (self._length - len(here)))
+
+
+class TextAlone:
+    """``drafter`` on the same run without the prompt's picture; it never learns that there was one."""
+
+    def __init__(self, drafter: Any, layout: Layout) -> None:
+        self._drafter = drafter
+        self._layout = layout
+        self._view = View(layout.length, layout.hidden)
+
+    @property
+    def support(self) -> Tensor | None:
+        return self._drafter.support
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._drafter.begin(self._view.context(context), None if prefill is None else self._view.prefill(prefill))
+
+    def observe(self, finished: Round) -> None:
+        self._drafter.observe(replace(finished, context=self._view.context(finished.context)))
+
+    def close(self) -> None:
+        self._drafter.close()
+
+    def calls(self) -> int:
+        return self._drafter.calls()
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        """As the drafter's own."""
+        return self._drafter.rows(self._view.context(context), tokens, parents, nodes)
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        """As the drafter's own."""
+        return self._drafter.logits(self._view.context(context), tokens, parents, nodes)
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        markers = [place for place in self._layout.hidden if place not in frozenset(self._layout.visual)]
+        return (*self._drafter.story(picks), self._layout.note((), markers))
+
+
+class AllRows(FeatureDrafter):
+    """A feature drafter over the whole prompt, the picture's own embeddings at its places."""
+
+    def __init__(self, network: FeatureStepper | FeatureNet | CrossStepper, layout: Layout) -> None:
+        super().__init__(network)
+        self._layout = layout
+        self._embeddings: Tensor | None = None
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The target's hidden states it wants: the network's own, and the target's input."""
+        return tuple(sorted({*self.taps, EMBEDDINGS}))
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._embeddings = None if prefill is None else prefill.hidden[EMBEDDINGS]
+        super().begin(context, prefill)
+        self._embeddings = None  # what follows the prompt is words
+
+    def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
+        if self._embeddings is None:
+            return None
+        return self._embeddings[first : first + len(tokens)]
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return (*super().story(picks), self._layout.note(self._layout.visual))

@@ -1,0 +1,210 @@
+"""Keys and values of a batch whose rows advance at their own pace: each row writes at its own offset, holes are masked.
+
+What READER (arXiv 2508.09072) says of its batch layout is little: rows accept different numbers of tokens, and the cache
+is rearranged now and then instead of in every round. Here a kept node stays in the slot it was computed in, rejected
+ones between kept ones are holes that no mask shows, and a sweep moves everything kept to the front. Keys carry the
+rotation of their position, not of their slot, so a sweep moves entries without touching them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+from specviz.engine.cost import CostCurve
+from specviz.engine.to_device import send
+from specviz.engine.tree import DraftTree
+
+MOST_ROWS = 8
+
+
+def shared(curve: CostCurve, rows: int) -> CostCurve:
+    """What a pass costs one of ``rows`` rows by the nodes of *its* tree: all rows' nodes go through the model together."""
+    return CostCurve(curve.widths, tuple(curve.at(rows * width) for width in curve.widths))
+
+
+class RowLayer(DynamicLayer):
+    """One layer's buffers [row, head, slot, size]. Where a pass writes is told before by :meth:`RowCache.aim`."""
+
+    def __init__(self, rows: int, capacity: int) -> None:
+        super().__init__()
+        self.rows = rows
+        self.capacity = capacity
+        self.first = 0
+        self.last = rows
+        self.slots: Tensor | None = None
+        self.width = 0
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.key_buffer = self._zeros(key_states, self.capacity)
+        self.value_buffer = self._zeros(value_states, self.capacity)
+        self.is_initialized = True
+
+    def _zeros(self, like: Tensor, capacity: int) -> Tensor:
+        """Zeros, since a masked entry still counts as 0 times it, and what was never written may be NaN."""
+        return torch.zeros(self.rows, like.shape[1], capacity, like.shape[3], dtype=like.dtype, device=like.device)
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.slots is not None
+        if self.width > self.capacity:
+            self._grow()
+        row = torch.arange(self.first, self.last, device=self.device)[:, None]
+        self.key_buffer[row, :, self.slots] = key_states.transpose(1, 2)
+        self.value_buffer[row, :, self.slots] = value_states.transpose(1, 2)
+        part = slice(self.first, self.last)
+        return self.key_buffer[part, :, : self.width], self.value_buffer[part, :, : self.width]
+
+    def _grow(self) -> None:
+        """Double the slots until the next pass fits."""
+        while self.capacity < self.width:
+            self.capacity *= 2
+        for name in ("key_buffer", "value_buffer"):
+            old = getattr(self, name)
+            new = self._zeros(old, self.capacity)
+            new[:, :, : old.shape[2]] = old
+            setattr(self, name, new)
+
+    def get_seq_length(self) -> int:
+        """Slots before those that the next pass writes in the row that is furthest."""
+        return 0 if self.slots is None else self.width - self.slots.shape[1]
+
+    def gather(self, start: int, slots: Tensor) -> None:
+        """Let the entries ``slots[row]`` stand in that order from slot ``start`` on."""
+        row = torch.arange(slots.shape[0], device=slots.device)[:, None]
+        for buffer in (self.key_buffer, self.value_buffer):
+            buffer[:, :, start : start + slots.shape[1]] = buffer[row, :, slots].transpose(1, 2)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep only these rows."""
+        self.key_buffer = self.key_buffer.index_select(0, rows)
+        self.value_buffer = self.value_buffer.index_select(0, rows)
+        self.rows = rows.shape[0]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """A pass over trees of several rows, padded to one width: tokens, positions [row, node], mask [row, node, slot].
+
+    ``places`` are the positions of all slots as the pass sees them [row, slot], for windows that slide.
+    """
+
+    tokens: Tensor
+    positions: Tensor
+    seen: Tensor
+    places: Tensor
+
+
+class RowCache:
+    """KV of up to eight rows. ``kept[row][position]`` is the slot of a committed token."""
+
+    def __init__(self, layers: int, rows: int, capacity: int, device: torch.device) -> None:
+        self.layers = [RowLayer(rows, capacity) for _ in range(layers)]
+        self.cache = Cache(layers=list(self.layers))
+        self.device = device
+        self.kept: list[list[int]] = [[] for _ in range(rows)]
+        self.tails = [0] * rows
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def length(self, row: int) -> int:
+        """Committed tokens of a row."""
+        return len(self.kept[row])
+
+    def aim(self, first: int, trees: Sequence[DraftTree]) -> Aim:
+        """Make the next pass write the trees of rows ``first``, ``first`` + 1, … each behind what its row holds."""
+        rows = range(first, first + len(trees))
+        wide = max(map(len, trees))
+        width = max(self.tails[row] for row in rows) + wide
+        slots = [[self.tails[row] + node for node in range(wide)] for row in rows]
+        for layer in self.layers:
+            layer.first, layer.last, layer.width = first, first + len(trees), width
+            layer.slots = send(slots, self.device)
+        filled, deep = [], []
+        for row, tree in zip(rows, trees, strict=True):
+            idle = wide - len(tree)
+            filled.append([*tree.host_tokens, *([tree.host_tokens[0]] * idle)])
+            deep.append([self.length(row) + depth for depth in (*tree.shape.depths, *([0] * idle))])
+        positions = send(deep, self.device)
+        seen, places = self._seen(rows, trees, wide, width, positions)
+        return Aim(send(filled, self.device), positions, seen, places)
+
+    def _seen(
+        self, rows: Sequence[int], trees: Sequence[DraftTree], wide: int, width: int, positions: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Who sees which slot, and the position in each. Padding sees its own slot only: an empty row is undefined."""
+        seen = torch.zeros(len(trees), wide, width, dtype=torch.bool, device=self.device)
+        places = torch.zeros(len(trees), width, dtype=torch.long, device=self.device)
+        for number, (row, tree) in enumerate(zip(rows, trees, strict=True)):
+            nodes, tail, kept = len(tree), self.tails[row], send(self.kept[row], self.device)
+            column = torch.zeros(width, dtype=torch.bool, device=self.device)
+            column[kept] = True
+            seen[number, :nodes] = column
+            seen[number, :nodes, tail : tail + nodes] = tree.shape.ancestors_on(self.device)
+            seen[number].diagonal(tail)[nodes:wide] = True
+            places[number, kept] = torch.arange(len(kept), device=self.device)
+            places[number, tail : tail + wide] = positions[number]
+        return seen, places
+
+    def keep(self, row: int, path: Sequence[int]) -> None:
+        """Keep these nodes (ascending, one path) of the row's last tree where they are. What follows them is free."""
+        base = self.tails[row]
+        self.kept[row] += [base + node for node in path]
+        self.tails[row] = base + path[-1] + 1
+
+    def holes(self, row: int) -> int:
+        """Slots between kept ones that hold rejected nodes."""
+        return self.tails[row] - self.length(row)
+
+    def runs(self, row: int) -> list[int]:
+        """Lengths of kept and rejected stretches in turn, a kept one first: ``[12, 3, 4]`` is 12 kept, 3 holes, 4 kept."""
+        found, place = [0], 0
+        for slot in self.kept[row]:
+            if slot > place:
+                found += [slot - place, 0]
+            found[-1] += 1
+            place = slot + 1
+        return found
+
+    @torch.inference_mode()
+    def sweep(self) -> int:
+        """Move everything kept to the front of its row. How many entries that moved, per layer."""
+        moved, start = 0, min(self.tails)
+        for kept in self.kept:
+            places = [place for place, slot in enumerate(kept) if slot != place]
+            moved += len(places)
+            start = min([start, *places[:1]])
+        if moved:
+            longest = max(map(len, self.kept))
+            # Shorter rows are filled up with copies of their first slot, which nobody sees there.
+            slots = [[*kept[start:], *([0] * (longest - max(start, len(kept))))] for kept in self.kept]
+            where = send(slots, self.device)
+            for layer in self.layers:
+                layer.gather(start, where)
+        self.kept = [list(range(len(kept))) for kept in self.kept]
+        self.tails = [len(kept) for kept in self.kept]
+        return moved
+
+    @torch.inference_mode()
+    def select(self, rows: Sequence[int]) -> None:
+        """Keep only these rows, in this order."""
+        which = send(list(rows), self.device)
+        for layer in self.layers:
+            if layer.is_initialized:
+                layer.select(which)
+            layer.rows = len(rows)
+        self.kept = [self.kept[row] for row in rows]
+        self.tails = [self.tails[row] for row in rows]
+
+    def tensors(self, row: int) -> list[tuple[Tensor, Tensor]]:
+        """Committed keys and values of a row in the order of their positions, [1, head, kv, size] each, for audits."""
+        slots = send(self.kept[row], self.device)
+        return [(layer.key_buffer[row : row + 1, :, slots], layer.value_buffer[row : row + 1, :, slots]) for layer in self.layers]

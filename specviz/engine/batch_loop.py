@@ -1,0 +1,187 @@
+"""Several runs in step: each round every row drafts, one pass scores all trees, then every row judges and commits its own.
+
+A row is the one loop's :class:`Decoding` with the pass taken out of its hands, so a row's text is what that run alone
+would have written: what it draws depends on its own seed and positions, and no row sees another's keys.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from specviz.engine.batch_cache import RowCache
+from specviz.engine.clock import Stopwatch
+from specviz.engine.interfaces import Context, Draft, Round, TargetPass
+from specviz.engine.loop import Decoding
+from specviz.engine.tree import DraftTree
+from specviz.errors import BadInput
+from specviz.trace.schema import Note, Step
+
+
+class RowSession(Protocol):
+    """A run's hold on its row."""
+
+    row: int
+    length: int
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Put the prompt into the row."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep these nodes of the row's last tree."""
+
+
+class Batch(Protocol):
+    """The rows' hold on the target."""
+
+    cache: RowCache
+
+    def score(self, trees: Sequence[DraftTree]) -> list[TargetPass]:
+        """One pass over a tree for every row."""
+
+    def view(self, row: int) -> RowSession:
+        """A row as the loop sees it."""
+
+
+@dataclass
+class Settled:
+    """A row's judged round, before it is recorded."""
+
+    finished: Round
+    cut: str | None
+    stop: str | None
+
+
+class Row(Decoding):
+    """One run of the batch. ``number`` is its place among the runs asked for, and stays."""
+
+    number: int
+    session: RowSession
+    context: Context
+    drafted: Draft
+
+    def enter(self, number: int, session: RowSession) -> None:
+        """Take a row and put the prompt into it."""
+        self.number, self.session = number, session
+        self._prefill(session)
+
+    def propose(self) -> DraftTree:
+        """This round's tree."""
+        self.context = self._context()
+        self.drafted = self.composition.controller.draft(self.context)
+        return self.drafted.tree
+
+    def settle(self, scored: TargetPass, clock: Stopwatch) -> Settled:
+        """Judge, commit, learn."""
+        return Settled(*self._settle(self.session, self.context, self.drafted, scored, clock))
+
+    def record(self, settled: Settled, clock: Stopwatch, padded: int, note: Note | None) -> Step:
+        """The step of this row. Its times are the whole round's, since that is what a row waits for."""
+        finished = settled.finished
+        if note is not None:
+            finished = replace(finished, draft=replace(finished.draft, notes=(*finished.draft.notes, note)))
+        self._waiting = self.recorder.capture(finished, settled.cut, clock, padded)
+        step = self._finish()
+        assert step is not None
+        self._round += 1
+        return step
+
+    def leave(self, reason: str) -> None:
+        """The run is over."""
+        self.outcome.reason = reason
+        self.composition.controller.close()
+
+    def fail(self, error: Exception) -> None:
+        """The run is over because something went wrong."""
+        self.note_fault(error)
+        self.composition.controller.close()
+
+
+class InStep:
+    """Decodes ``rows`` on one batch, sweeping its cache every ``every`` rounds (0: never).
+
+    Iterate :meth:`rounds`; each row's ``outcome`` says how it went.
+    """
+
+    def __init__(self, rows: Sequence[Row], batch: Batch, every: int = 8) -> None:
+        if every < 0:
+            raise BadInput(f"A sweep every {every} rounds is not possible; give 0 (never) or more.")
+        if not rows or len(rows) != len(batch.cache):
+            raise BadInput(f"{len(rows)} runs cannot share a batch of {len(batch.cache)} rows; give each run its row.")
+        if any(row.composition.probe is not None for row in rows):
+            raise BadInput(
+                "A pass shared by several rows has no room for the [SPEC] token that this method lets stand behind every token: "
+                "give the parameter probe=false, or run the prompts one after another."
+            )
+        self.batch = batch
+        self.every = every
+        self.running = list(rows)
+        self.sweeps = 0
+        self.moved = 0
+        self._round = 0
+        self._recording_ns = 0
+
+    def rounds(self) -> Iterator[list[tuple[int, Step]]]:
+        """Round by round the steps of all rows still running, each with its row's number."""
+        try:
+            for number, row in enumerate(self.running):
+                row.enter(number, self.batch.view(number))
+            while self.running:
+                yield self._play()
+                self._release([row for row in self.running if row.cancel.is_set()], "cancelled")
+        except Exception as error:  # a fault in one row or in the shared pass ends all; the steps so far survive
+            for row in self.running:
+                row.fail(error)
+            self.running = []
+        finally:
+            self._release(list(self.running), "cancelled")
+
+    def _play(self) -> list[tuple[int, Step]]:
+        rows, clock = self.running, Stopwatch(self.batch.cache.device)
+        clock.start(self._recording_ns)
+        trees = [row.propose() for row in rows]
+        clock.mark("draft")
+        scored = self.batch.score(trees)
+        clock.mark("verify")
+        settled = [row.settle(one, clock) for row, one in zip(rows, scored, strict=True)]
+        told = self._story() if any(row.recorder.story for row in rows) else None
+        self._round += 1
+        if self.every and self._round % self.every == 0:
+            self.moved += self.batch.cache.sweep()
+            self.sweeps += 1
+            told = {**told, "swept": True} if told else None
+        clock.mark("commit")
+        clock.stop()
+        padded, steps = max(map(len, trees)), []
+        started = time.perf_counter_ns()
+        for row, one in zip(rows, settled, strict=True):
+            note = Note("rows", {"row": row.number, **told}) if told and row.recorder.story else None
+            steps.append((row.number, row.record(one, clock, padded, note)))
+        self._recording_ns = time.perf_counter_ns() - started
+        for stop in {one.stop for one in settled if one.stop}:
+            self._release([row for row, one in zip(rows, settled, strict=True) if one.stop == stop], stop)
+        return steps
+
+    def _story(self) -> dict[str, object]:
+        """The cache after this round, before any sweep."""
+        cache = self.batch.cache
+        layout = [
+            {"row": row.number, "runs": cache.runs(place), "holes": cache.holes(place)} for place, row in enumerate(self.running)
+        ]
+        return {"round": self._round, "every": self.every, "swept": False, "rows": layout}
+
+    def _release(self, leaving: Sequence[Row], reason: str) -> None:
+        """Let these rows go, and the batch be narrower by them."""
+        if not leaving:
+            return
+        left = {row.number for row in leaving}
+        staying = [place for place, row in enumerate(self.running) if row.number not in left]
+        self.running = [self.running[place] for place in staying]
+        for row in leaving:
+            row.leave(reason)
+        if staying:
+            self.batch.cache.select(staying)
+        for place, row in enumerate(self.running):
+            row.session.row = place

@@ -1,0 +1,160 @@
+"""A path searched through a lattice of marginal laws, and how long the next lattice is.
+
+DiffuSpec (arXiv 2510.02358). A denoising step gives every place a list of tokens that do not know of each other. *Lattice*:
+of each place the likeliest tokens, up to a share of its law. *Causal-consistency search*: a beam from left to right by a mix
+of that law and an n-gram model, so that neighbours go together. *Adaptive length*: as many masks as were drafted lately before
+an end of the text, more of them while none is refused; so it is published, and refusals alone shorten nothing. A searched path
+is no sample, so it is judged as a point mass: the target draws first. Axis names: ``place``, ``candidate``, ``beam``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Ngrams(Protocol):
+    """Says how well tokens go together."""
+
+    def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """log p [beam, candidate] of ``tokens`` [candidate] after the last two tokens ``before`` [beam, 2]."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """The tokens kept of one place, likeliest first, with log q [candidate]."""
+
+    tokens: np.ndarray
+    log_q: np.ndarray
+
+
+@dataclass(frozen=True)
+class Step:
+    """A beam after a place: which beam before it each goes on from, which candidate it took, its score so far."""
+
+    parents: tuple[int, ...]
+    picks: tuple[int, ...]
+    scores: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Search:
+    """``path`` are the best beam's tokens, ``log_q`` their marginal log-probabilities; ``ended`` says that the path ends
+    with the end of the text."""
+
+    path: tuple[int, ...]
+    log_q: tuple[float, ...]
+    steps: tuple[Step, ...]
+    ended: bool
+
+
+def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozenset[int]) -> list[Column]:
+    """Of log q [place, support] at each place the fewest likeliest tokens that hold ``mass`` of it, at most ``cap``.
+
+    An end of the text stays a candidate wherever it is. The fence: behind the first place where it is the likeliest token
+    there are no columns.
+    """
+    best = log_q.topk(min(cap, log_q.shape[-1]), dim=-1)
+    ids, values = support[best.indices].cpu().numpy(), best.values.double().cpu().numpy()
+    held = np.exp(values).cumsum(-1)
+    ending = [place for place, token in enumerate(support.tolist()) if token in ends] if ends else []
+    end_q = log_q[:, ending].double().cpu().numpy()
+    end_ids = support[ending].cpu().numpy()
+    found: list[Column] = []
+    for place in range(len(ids)):
+        size = int((held[place] < mass).sum()) + 1
+        tokens, shares = ids[place][:size], values[place][:size]
+        extra = [at for at, token in enumerate(end_ids) if token not in tokens]
+        found.append(Column(np.append(tokens, end_ids[extra]), np.append(shares, end_q[place][extra])))
+        if int(tokens[0]) in ends:
+            break
+    return found
+
+
+def fence(lattice: Sequence[Column], ends: frozenset[int]) -> int | None:
+    """After how many columns the lattice was cut because an end of the text is the last one's likeliest token; None if not."""
+    return len(lattice) if lattice and int(lattice[-1].tokens[0]) in ends else None
+
+
+def search(
+    lattice: Sequence[Column], ngrams: Ngrams, before: Sequence[int], weight: float, width: int, ends: frozenset[int]
+) -> Search:
+    """The best path by the sum of ``weight`` log q + (1 - ``weight``) log p over its places, with ``width`` beams.
+
+    A path ends where, of all that go on there, the best one takes an end of the text; elsewhere nothing follows an end, so
+    such a beam is dropped.
+    """
+    last = np.array([list(before)[-2:]], dtype=np.int64)
+    scores, steps, trail = np.zeros(1), list[Step](), list[list[int]]([[]])
+    ended = False
+    for column in lattice:
+        gained = weight * column.log_q[None]
+        if weight < 1:
+            gained = gained + (1 - weight) * ngrams.log_probability(last, column.tokens)
+        total = (scores[:, None] + gained).ravel()
+        order = np.argsort(-total, kind="stable")
+        parent, pick = np.divmod(order, len(column.tokens))
+        ended = int(column.tokens[pick[0]]) in ends
+        going = np.array([int(token) not in ends for token in column.tokens[pick]])
+        chosen = np.flatnonzero(going | (np.arange(len(order)) == 0))[:width]
+        parent, pick = parent[chosen], pick[chosen]
+        steps.append(Step(tuple(parent.tolist()), tuple(pick.tolist()), tuple(total[order[chosen]].tolist())))
+        trail = [[*trail[one], take] for one, take in zip(parent.tolist(), pick.tolist(), strict=True)]
+        if ended:
+            break
+        last = np.stack((last[parent, 1], column.tokens[pick]), 1)
+        scores = total[order[chosen]]
+    taken = list(zip(lattice, trail[0], strict=False))
+    tokens = tuple(int(column.tokens[pick]) for column, pick in taken)
+    return Search(tokens, tuple(float(column.log_q[pick]) for column, pick in taken), tuple(steps), ended)
+
+
+@dataclass(frozen=True)
+class LengthRule:
+    """Draft lengths in tokens: between ``shortest`` and ``longest``, ``stride`` more while all that is drafted is kept.
+
+    What is accepted can lie above what was drafted only before a fence (:func:`fence`), so where drafts are refused now and
+    then and no end is in sight, the length falls from ``longest`` to half of it or to ``shortest``, and stays.
+
+    ``keep`` is how much of a running mean stays each round. The published values are 20, 30 and 10.
+    """
+
+    shortest: int
+    longest: int
+    stride: int
+    keep: float = 0.5
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """Running means of how much was drafted before an end of the text, and of how much of it was accepted."""
+
+    rule: LengthRule
+    drafted: float = 0.0
+    accepted: float = 0.0
+    rounds: int = 0
+
+    @property
+    def length(self) -> int:
+        """Masks in the next round: the longest at first, then what the means say."""
+        if not self.rounds:
+            return self.rule.longest
+        more = self.rule.stride if self.accepted >= self.drafted else 0
+        return min(self.rule.longest, max(self.rule.shortest, math.floor(self.drafted) + more))
+
+    def after(self, drafted: int, accepted: int) -> Gauge:
+        """The gauge once a round has ended."""
+        keep, new = self.rule.keep, 1 - self.rule.keep
+        drafting, accepting = (keep * old + new * now for old, now in ((self.drafted, drafted), (self.accepted, accepted)))
+        return Gauge(self.rule, drafting, accepting, self.rounds + 1)
+
+
+def law(logits: Tensor) -> Tensor:
+    """log q [place, support] at temperature 1, whatever the run's: the search is a choice, not a draw."""
+    return torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)

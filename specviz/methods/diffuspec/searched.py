@@ -1,0 +1,124 @@
+"""The controller that drafts a searched path: lattice, beam, and a gauge that learns how long the next one should be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from specviz.engine.interfaces import Context, Draft, Round, TargetPass
+from specviz.engine.tree import DraftTree
+from specviz.methods.diffuspec.lattice import Column, Gauge, LengthRule, Ngrams, Search, columns, fence, law, search
+from specviz.trace.schema import Note
+
+SHOWN = 6
+"""So many candidates of a column are told, and every one that a beam took."""
+
+
+class Denoising(Protocol):
+    """A drafter that fills a block of masks at once."""
+
+    support: Tensor
+    """Ids of its vocabulary, int64 [support]."""
+
+    def block(self, context: Context, places: int) -> Tensor:
+        """Logits [place, support] of ``places`` masks behind the committed text."""
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Searching:
+    """``mass`` and ``cap`` bound a column, ``width`` is how many beams there are, and ``weight`` the share of the drafter's
+    law in a path's score beside the n-gram model; at 1 the path is each place's likeliest token."""
+
+    mass: float = 0.8
+    cap: int = 15
+    width: int = 3
+    weight: float = 0.5
+
+
+class Searched:
+    """Drafts the best path of a lattice as a chain of point masses. ``adaptive`` False always drafts the longest."""
+
+    def __init__(
+        self, drafter: Denoising, ngrams: Ngrams, how: Searching, rule: LengthRule, ends: frozenset[int],
+        adaptive: bool = True,
+    ) -> None:  # fmt: skip
+        self.drafter = drafter
+        self._ngrams = ngrams
+        self._how = how
+        self._ends = ends
+        self._adaptive = adaptive
+        self._rule = rule
+        self.gauge = Gauge(rule)
+        self._found: Search | None = None
+        self._counted = 0
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.drafter.begin(context, prefill)
+        self.gauge = Gauge(self._rule)
+
+    def draft(self, context: Context) -> Draft:
+        length = min(self.gauge.length if self._adaptive else self._rule.longest, context.room - 1)
+        self._found = None
+        if length < 1:
+            return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))
+        log_q = law(self.drafter.block(context, length))
+        lattice = columns(log_q, self.drafter.support, self._how.mass, self._how.cap, self._ends)
+        before = ([-1, -1, *context.ids[-2:]])[-2:]
+        found = search(lattice, self._ngrams, before, self._how.weight, self._how.width, self._ends)
+        cut = fence(lattice, self._ends)
+        before_end = [length, *([cut - 1] if cut else []), *([len(found.path) - 1] if found.ended else [])]
+        self._found, self._counted = found, min(before_end)
+        tree = DraftTree.of([context.ids[-1], *found.path], range(-1, len(found.path)), context.device)
+        confidence = [None, *(math.exp(one) for one in found.log_q)]
+        notes = context.told(lambda: [self._told(lattice, found, length, cut)])
+        return Draft(tree, confidence=confidence, calls=self.drafter.calls(), notes=notes)
+
+    def _told(self, lattice: list[Column], found: Search, length: int, cut: int | None) -> Note:
+        taken = {(at, pick) for at, step in enumerate(found.steps) for pick in step.picks}
+        rows = [_column(column, at, taken) for at, column in enumerate(lattice)]
+        steps = [
+            {
+                "parents": list(step.parents),
+                "picks": [rows[at][1][pick] for pick in step.picks],
+                "score": list(step.scores),
+            }
+            for at, step in enumerate(found.steps)
+        ]
+        gauge = {
+            "length": length, "shortest": self._rule.shortest, "longest": self._rule.longest,
+            "drafted": self.gauge.drafted, "accepted": self.gauge.accepted, "adaptive": self._adaptive,
+        }  # fmt: skip
+        data = {"columns": [row for row, _ in rows], "beams": steps, "fence": cut, "ended": found.ended, "gauge": gauge}
+        return Note("lattice", {**data, "weight": self._how.weight})
+
+    def observe(self, finished: Round) -> None:
+        """How much of the draft counts: what lies before the fence, or before the path's own end; and what was accepted."""
+        if self._found is None:
+            return
+        accepted = min(len(finished.verdict.path), len(finished.emitted))
+        self.gauge = self.gauge.after(self._counted, accepted)
+
+    def close(self) -> None:
+        self.drafter.close()
+
+
+def _column(column: Column, at: int, taken: set[tuple[int, int]]) -> tuple[dict[str, Any], dict[int, int]]:
+    """A column as it is told: its best candidates and those that a beam took; and where each of them stands there."""
+    kept = [pick for pick in range(len(column.tokens)) if pick < SHOWN or (at, pick) in taken]
+    told = {
+        "tokens": column.tokens[kept].tolist(),
+        "probability": np.exp(column.log_q[kept]).tolist(),
+        "size": len(column.tokens),
+    }
+    return told, {pick: number for number, pick in enumerate(kept)}

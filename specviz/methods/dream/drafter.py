@@ -1,0 +1,143 @@
+"""Draft with a network that looks across into the target's thoughts, shown only the part of a picture that matters.
+
+DREAM (arXiv 2505.19201): of the visual tokens those stay that the target's last layer looks at most; a row of the prompt
+leaves the embeddings and the thoughts together, and what stays keeps its place. What the rows look at is told to the screen.
+Axis names: ``token``, ``hidden``, ``row``, ``column``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.cross_stepper import CrossStepper
+from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.visual_context import EMBEDDINGS, Layout, View
+from specviz.engine.interfaces import Context, Pick, TargetPass
+from specviz.trace.schema import Note
+
+ARCS = 6
+"""Places that a row looks at most, of those told."""
+ROWS = 40
+
+Hidden = Mapping[int, Tensor]
+
+
+class Looking(Protocol):
+    """How the target looks at its prompt."""
+
+    @property
+    def importance(self) -> Callable[[Hidden, Sequence[int]], Tensor]:
+        """From hidden states by layer and visual places, how much the last layer looks at each, [place]."""
+
+    @property
+    def story(self) -> Callable[[Hidden], Mapping[str, Any]]:
+        """What the screen is told about its layers."""
+
+
+class CrossDrafter(FeatureDrafter):
+    """``share`` of the visual tokens stays. ``taps`` are what the network and ``looking`` read of the target."""
+
+    def __init__(self, network: CrossStepper, layout: Layout, looking: Looking, share: float) -> None:
+        super().__init__(network)
+        self.taps = (max(network.config.taps),)
+        self._shared, self._layout, self._looking, self._share = network, layout, looking, share
+        self._view: View | None = None
+        self._kept: tuple[int, ...] = layout.visual
+        self._embeddings: Tensor | None = None
+        self._map: Mapping[str, Any] | None = None
+        self._rows: list[tuple[tuple[int, ...], Tensor]] = []
+        self._aside: AbstractContextManager[None] = nullcontext()
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        if prefill is None:
+            raise ValueError("a prompt with a picture has more than one token")
+        self._kept = self._chosen(prefill.hidden)
+        kept = frozenset(self._kept)
+        view = self._view = View(self._layout.length, [one for one in self._layout.visual if one not in kept])
+        self._aside, self._map = context.aside, None
+        if context.story:
+            with context.aside:
+                self._map = self._looking.story(prefill.hidden)
+        self._stepper = self._shared.watching(context.aside) if context.story else self._shared
+        self._stepper.reach(len(context.ids) + context.room + 2)
+        prefill = view.prefill(prefill)
+        self._embeddings = prefill.hidden[EMBEDDINGS]
+        super().begin(view.context(context), prefill)
+        self._embeddings = None
+        self._forget()
+
+    def _chosen(self, hidden: Hidden) -> tuple[int, ...]:
+        """The visual places that stay, ascending."""
+        visual = self._layout.visual
+        if self._share >= 1 or not visual:
+            return visual
+        weights = self._looking.importance(hidden, visual)
+        best = weights.topk(max(1, round(self._share * len(visual)))).indices.tolist()
+        return tuple(sorted(visual[one] for one in best))
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        """As the feature drafter's, on the shortened prompt."""
+        assert self._view is not None
+        found = super().logits(self._view.context(context), tokens, parents, nodes)
+        if self._stepper.watched is not None:
+            with context.aside:
+                self._take(tokens, parents, nodes)
+        return found
+
+    def _take(self, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> None:
+        """Keep what the nodes' rows looked at, under the path of tokens to each."""
+        if self._stepper.watched:
+            rows = self._stepper.watched[-1][-len(nodes) :]
+            for row, node in zip(rows, nodes, strict=True):
+                path: list[int] = []
+                while node:
+                    path.insert(0, tokens[node])
+                    node = parents[node]
+                self._rows.append((tuple(path), row))
+        self._forget(rows=False)
+
+    def _forget(self, rows: bool = True) -> None:
+        if self._stepper.watched is not None:
+            self._stepper.watched.clear()
+        if rows:
+            self._rows = []
+
+    def _opened(self, cache: Any) -> None:
+        assert self._embeddings is not None
+        self._stepper.lead(cache, self._embeddings[:1], self._places(torch.tensor([-1], device=self._embeddings.device)))
+
+    def _places(self, places: Tensor) -> Tensor:
+        """Row i holds the view's token i + 1, whose position is its place in the whole text."""
+        assert self._view is not None
+        return self._view.places(places + 1)
+
+    def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
+        return None if self._embeddings is None else self._embeddings[first : first + len(tokens)]
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        with self._aside:
+            told: dict[str, Any] = {"looks": [self._look(path, row) for path, row in self._rows[:ROWS]]}
+        self._rows = []
+        if self._map is not None:
+            told, self._map = {**self._map, **told}, None
+        return (*super().story(picks), self._layout.note(self._kept), Note("entropy_map", told))
+
+    def _look(self, path: tuple[int, ...], row: Tensor) -> dict[str, Any]:
+        """Where one row looks in the picture: the places it looks at most, and how much of its look is for the picture.
+
+        Column c holds the thought about the view's token c - 1.
+        """
+        assert self._view is not None
+        pictured = frozenset(self._kept)
+        columns = {place: 1 + index for index, place in enumerate(self._view.kept) if place in pictured}
+        values, places = row[list(columns.values())], list(columns)
+        best = values.topk(min(ARCS, len(values)))
+        looks = [
+            [places[index], round(weight, 4)] for index, weight in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+        return {"tokens": list(path), "picture": round(float(values.sum()), 4), "at": looks}

@@ -1,0 +1,51 @@
+"""Trees of feature drafters that follow their confidence: as deep and as large as pays on this machine, or as was asked."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from specviz.methods.resources import Parts
+    from specviz.trees.depth_profile import DepthProfile
+    from specviz.trees.dynamic import Dynamic, Paying
+
+
+class Asked(Protocol):
+    """What a method's parameters say of its tree; 0 leaves depth or nodes to what pays."""
+
+    depth: int
+    width: int
+    nodes: int
+
+
+def paying(parts: Parts, network: Any, rows: int) -> Paying:
+    """Who weighs nodes and levels by the measured time of a target pass and of a forward of ``network`` over ``rows``."""
+    from specviz.drafters.networks.forward_cost import forward_cost
+    from specviz.trees.dynamic import Paying
+
+    cost = parts.cost_curve()
+    return Paying.on(cost, parts.target.tier, forward_cost(network, rows) / cost.at(1))
+
+
+def confident_tree(asked: Asked, parts: Parts, network: Any, kind: str, profile: str, usual: int) -> Dynamic:
+    """The tree that ``network``, heads of this ``kind``, drafts. A depth of 0 is chosen by the measured ``profile`` where
+    one was made with these heads and this width on this target, and is ``usual`` for others.
+    """
+    from specviz.trees.depth_profile import DepthProfile, depth_that_pays
+    from specviz.trees.dynamic import Dynamic
+
+    if asked.depth and asked.nodes:
+        return Dynamic(asked.depth, asked.width, asked.nodes)
+    pays = paying(parts, network, asked.width * (1 if parts.guidance is None else 2))  # a guided row beside each
+    if asked.depth:
+        return Dynamic(asked.depth, asked.width, pays=pays)
+    known = DepthProfile.load(parts.tree_file(profile))
+    if known.width != asked.width or not _made_for(known, kind, parts):
+        return Dynamic(usual, asked.width, asked.nodes, pays=pays, chosen={"levels": usual})
+    best = depth_that_pays(known, pays, parts.warp.temperature, asked.nodes)
+    return Dynamic(best.levels, asked.width, asked.nodes, pays=pays, chosen=asdict(best))
+
+
+def _made_for(profile: DepthProfile, kind: str, parts: Parts) -> bool:
+    return parts.own_heads and (profile.drafter, profile.target) == (kind, parts.target.name)

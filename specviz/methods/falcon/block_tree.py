@@ -1,0 +1,95 @@
+"""Trees out of a drafter that fills several levels a forward: a fixed shape filled by rank, and the story of the blocks.
+
+Falcon's decoding tree (Gao et al., arXiv 2412.12639). The drafter's laws inside a block are marginal ones, so the nodes
+of a level inside it that stand below the same seed are all offered the same list. Each node that ends a block and has
+children is the seed of a next forward. Which forward gave a node follows from its depth alone: forward i fills the levels
+from i * k + 1 to (i + 1) * k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import Context, Draft, Drafter, Growth
+from specviz.engine.tree import DraftTree, TreeShape
+from specviz.trace.schema import Note
+from specviz.trees.dynamic import Pays, Ranking
+
+
+def by_forwards(pays: Pays, block: int) -> Pays:
+    """``pays`` for trees of which a drafter forward gives ``block`` levels, when the growth counts a forward a level."""
+    return lambda chances, levels: pays(chances, -(-levels // block))
+
+
+class Blocks:
+    """Grows as ``growth`` does, and tells which nodes each forward of a drafter of ``block`` levels gave."""
+
+    def __init__(self, growth: Growth, block: int) -> None:
+        self.growth = growth
+        self.block = block
+
+    def grow(self, drafter: Drafter, context: Context) -> Draft:
+        draft = self.growth.grow(drafter, context)
+        if draft.calls == 0:
+            return draft
+        return replace(draft, notes=(*draft.notes, *context.told(lambda: [Note("blocks", self._told(draft))])))
+
+    def _told(self, draft: Draft) -> dict[str, object]:
+        """Nodes by forward, dropped ones included, and the levels between which they lie."""
+        depths = list(draft.tree.shape.depths)
+        for parent, _, _ in draft.pruned:
+            depths.append(depths[parent] + 1)
+        found: dict[int, list[int]] = {}
+        for node, depth in enumerate(depths[1:], start=1):
+            found.setdefault((depth - 1) // self.block, []).append(node)
+        told = [
+            {"nodes": nodes, "depths": [number * self.block + 1, max(depths[node] for node in nodes)]}
+            for number, nodes in sorted(found.items())
+        ]
+        return {"blocks": told, "width": self.block}
+
+
+class Ranked:
+    """Fills ``shape`` level by level: the r-th child of a node carries the drafter's r-th best token after it.
+
+    At every temperature: the tree is a function of the text before it, so its nodes are point masses.
+    """
+
+    def __init__(self, shape: TreeShape) -> None:
+        self.shape = shape
+
+    def grow(self, drafter: Ranking, context: Context) -> Draft:
+        tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
+        confidence: list[float | None] = [None]
+        for depth, level in enumerate(self.shape.levels):
+            here = [node for node in level if node in place and self.shape.children[node]]
+            if not here or depth >= context.room - 1:
+                break
+            logits = drafter.logits(context, tokens, parents, [place[node] for node in here])
+            if logits is None:
+                break
+            wanted = [self.shape.children[node] for node in here]
+            for node, children, offer in zip(here, wanted, _offers(logits, drafter.support, wanted), strict=True):
+                for child, (token, share) in zip(children, offer, strict=False):
+                    place[child] = len(tokens)
+                    tokens.append(token)
+                    parents.append(place[node])
+                    confidence.append(math.exp(share))
+        tree, calls = DraftTree.of(tokens, parents, context.device), drafter.calls()
+        notes = context.told(lambda: drafter.story(()))
+        return Draft(tree, confidence=confidence, calls=calls, notes=notes)
+
+
+def _offers(logits: Tensor, support: Tensor | None, wanted: Sequence[Sequence[int]]) -> list[list[tuple[int, float]]]:
+    """For each row of logits [node, support] its best tokens with their log-probabilities, as many as are wanted."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    best = wide.topk(min(max(map(len, wanted)), wide.shape[-1]), dim=-1)
+    shares = best.values - wide.logsumexp(-1, keepdim=True)
+    ids = best.indices if support is None else support[best.indices]
+    rows = zip(ids.tolist(), shares.tolist(), wanted, strict=True)
+    return [list(zip(tokens, share, strict=True))[: len(children)] for tokens, share, children in rows]

@@ -1,0 +1,89 @@
+"""How long the target may be expected to follow each branch of a tree, and one number for the whole tree.
+
+With p the target's probabilities, a branch of l tokens has ``L = sum_{j<=l} prod_{k<=j} p(token k | what is before it)``,
+and the tree ``r = log(sum_i exp(η L_i)) / η`` over its branches: the draft tree reward of Hu et al.
+(arXiv 2509.22134).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from specviz.engine.interfaces import Acceptance, Context, Draft, TargetPass, Verdict
+from specviz.engine.to_device import send
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+
+Scored = tuple[Draft, TargetPass]
+
+
+def branch_lengths(parents: Sequence[int], chance: Sequence[float]) -> dict[int, float]:
+    """Expected accepted tokens of the branch that ends in each leaf; a root alone is a branch of length 0.
+
+    ``chance[node]`` is the target's probability of the node's token given its ancestors (the root's is not looked at).
+    """
+    reached, length = [1.0], [0.0]
+    for parent, p in zip(parents[1:], chance[1:], strict=True):
+        reached.append(reached[parent] * p)
+        length.append(length[parent] + reached[-1])
+    inner = set(parents)
+    return {node: length[node] for node in range(len(parents)) if node not in inner}
+
+
+def tree_reward(lengths: Iterable[float], eta: float = 1.0) -> float:
+    """``log(sum(exp(eta * L))) / eta``: never below the longest branch, and more when others are nearly as long."""
+    scaled = [eta * length for length in lengths]
+    most = max(scaled)
+    return (most + math.log(sum(math.exp(value - most) for value in scaled))) / eta
+
+
+def chances(tree: DraftTree, target: TargetPass, context: Context) -> list[float]:
+    """The target's probability of every node's token given its ancestors, as the accept rule sees it; the root's is 1.
+
+    At temperature 0 the plain softmax, as everywhere on the screen.
+    """
+    if len(tree) == 1:
+        return [1.0]
+    children, device = tree.shape.children, target.logits.device
+    inner = [node for node in range(len(tree)) if children[node]]
+    place = {node: row for row, node in enumerate(inner)}
+    law = context.warp.log_probabilities(target.logits.index_select(0, send(inner, device)))
+    rows = send([place[parent] for parent in tree.shape.parents[1:]], device)
+    return [1.0, *law[rows, tree.tokens[1:]].exp().tolist()]
+
+
+class Rewarded:
+    """Judges by ``rule`` and, where somebody looks, notes what the drafted tree was worth.
+
+    ``other`` gives another scored draft from the same root to compare with, or None.
+    """
+
+    def __init__(self, rule: Acceptance, other: Callable[[], Scored | None] = lambda: None) -> None:
+        self._rule = rule
+        self._other = other
+
+    def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
+        verdict = self._rule.judge(draft, target, context)
+        return replace(verdict, notes=(*verdict.notes, *context.told(lambda: [self._note(draft, target, context)])))
+
+    def _note(self, draft: Draft, target: TargetPass, context: Context) -> Note:
+        lengths = _lengths(draft, target, context)
+        data: dict[str, Any] = {
+            "reward": tree_reward(lengths.values()),
+            "before": None,
+            "branches": [{"node": node, "length": length} for node, length in lengths.items()],
+            "reference": None,
+        }
+        other = self._other()
+        if other is not None:
+            tree = other[0].tree
+            data["before"] = tree_reward(_lengths(*other, context).values())
+            data["reference"] = {"tokens": list(tree.host_tokens), "parents": list(tree.shape.parents)}
+        return Note("reward", data)
+
+
+def _lengths(draft: Draft, target: TargetPass, context: Context) -> dict[int, float]:
+    return branch_lengths(draft.tree.shape.parents, chances(draft.tree, target, context))

@@ -1,0 +1,116 @@
+"""Drafters that can be asked in hindsight: what would their chain from some place on have shared with the target's laws?
+
+The quantities of HedgeSpec (arXiv 2510.20064), for a language model whose law at a place is the same whatever chain it stands
+in, and for prompt lookup, whose chain from a start is one point mass after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.language_model import LanguageModelDrafter, SmallModel
+from specviz.drafters.memory.prompt_copy import PromptCopy
+from specviz.engine.interfaces import Context, TargetPass
+
+Share = tuple[float, float]
+Judged = Callable[[int, int], Share]
+NOTHING: Share = (0.0, 0.0)
+
+
+class JudgedModel(LanguageModelDrafter):
+    """A small language model. What it would have said along a text takes one forward over what is new of it."""
+
+    def __init__(self, open_model: Callable[[int], SmallModel], context_length: int, ahead: int) -> None:
+        super().__init__(open_model, context_length)
+        self._ahead = ahead
+        self._looked = 0
+        self._shares: dict[int, Share] = {}
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        super().begin(context, prefill)
+        self._shares, self._looked = {}, 0
+
+    @torch.inference_mode()
+    def judged(self, context: Context, emitted: Sequence[int], laws: Tensor | None) -> Judged:
+        first = len(context.ids)
+        for place in [place for place in self._shares if place < first - self._ahead]:
+            del self._shares[place]
+        text = [*context.ids, *emitted[:-1]]
+        if len(text) < self._context_length:
+            rows = context.warp.probabilities(self._along(text, first - 1))
+            self._shares.update(zip(range(first, first + len(emitted)), self._compared(rows, emitted, laws), strict=True))
+        return lambda start, place: self._shares.get(place, NOTHING)
+
+    def _along(self, text: list[int], start: int) -> Tensor:
+        """Logits [token, support] after each token from ``start`` on; the cache then holds all of ``text``."""
+        assert isinstance(self._model, SmallModel)
+        drafting = self._calls
+        if len(self._fed) < start:  # an arm that slept through some rounds
+            self._feed(text[:start])
+        if len(self._fed) > start:
+            self._model.rewind(start)
+        rows = self._model.extend_all(text[start:])
+        self._fed, self._agreed = text, len(text)
+        self._looked += 1 + self._calls - drafting
+        self._calls = drafting
+        return rows
+
+    def looked(self) -> int:
+        """Forwards in hindsight since the last call of this."""
+        made, self._looked = self._looked, 0
+        return made
+
+    def _compared(self, rows: Tensor, emitted: Sequence[int], laws: Tensor | None) -> list[Share]:
+        assert self._model is not None and self._model.support is not None
+        support = self._model.support
+        written = torch.tensor(list(emitted), device=rows.device)
+        if laws is None:
+            right = support[rows.argmax(-1)] == written
+            return [(float(one), float(one)) for one in right]
+        shared = torch.minimum(laws[:, support], rows).sum(-1)
+        inside = support[None] == written[:, None]
+        ours = (rows * inside).sum(-1)
+        theirs = laws.gather(-1, written[:, None])[:, 0]
+        ratio = (ours / theirs.clamp_min(1e-30)).clamp_max(1.0)
+        return list(zip(shared.clamp_max(1.0).tolist(), ratio.tolist(), strict=True))
+
+
+class JudgedCopy(PromptCopy):
+    """Prompt lookup, which also knows what it would have copied at every place of the last few."""
+
+    def __init__(self, longest: int, shortest: int, ahead: int) -> None:
+        super().__init__(longest, shortest, ahead, latest=True, partial=True)
+        self._looked = 0
+        self._chains: dict[int, list[int]] = {}
+        self._shares: dict[tuple[int, int], Share] = {}
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        super().begin(context, prefill)
+        self._chains, self._shares, self._looked = {}, {}, 0
+
+    def judged(self, context: Context, emitted: Sequence[int], laws: Tensor | None) -> Judged:
+        first = len(context.ids)
+        self._chains = {start: chain for start, chain in self._chains.items() if start > first - self.length}
+        self._shares = {pair: share for pair, share in self._shares.items() if pair[0] in self._chains}
+        text = [*context.ids, *emitted]
+        for place in range(first, first + len(emitted)):
+            self._index(text[:place])
+            known = replace(context, ids=text[:place], room=context.room - (place - first))
+            self._chains[place] = list(self.continuation(known)[0])
+            self._looked += 1
+            for start, chain in self._chains.items():
+                if place - start < len(chain):
+                    guess = chain[place - start]
+                    right = float(guess == text[place])
+                    shared = right if laws is None else float(laws[place - first, guess])
+                    self._shares[start, place] = shared, right
+        return lambda start, place: self._shares.get((start, place), NOTHING)
+
+    def looked(self) -> int:
+        """Look-ups in hindsight since the last call of this."""
+        made, self._looked = self._looked, 0
+        return made

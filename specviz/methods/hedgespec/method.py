@@ -1,0 +1,89 @@
+"""Not-a-Bandit (2510.20064): the one verified text judges every drafter, so choosing among them is no bandit problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number, switch
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.hedgespec.online_learners import Chooser
+    from specviz.methods.resources import Parts
+
+DOMAINS = ("code", "maths", "stories", "translation")
+COPY = "copy"
+ARMS = (*DOMAINS, COPY)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper has seven EAGLE-3 heads a target; here it is four small draft models and prompt lookup."""
+
+    gamma: int = number(5, 1, 12, "Tokens drafted in a round; the paper's K.", "tokens")
+    loss: str = choice("length", ("length", "acceptance"), "What arms are compared by: expected tokens a round, or first drafts.")
+    keep: float = number(0.98, 0.8, 1.0, "What is left of the past after each token; 1, as published, never forgets.", step=0.01)
+    debt: float = number(1.0, 0.0, 1000.0, "How far an arm may fall behind, in losses; 1000 is as published: no bound.", step=0.5)
+    arm: str = choice("all", ("all", *ARMS), "All arms compete, or one of them drafts always.")
+    remember: bool = switch(True, "Go on from your last run's weights instead of starting anew.")
+
+
+@method(
+    name="not_a_bandit",
+    title="Not-a-Bandit",
+    summary="Drafters for code, maths, stories, translation and copying; the text so far says which one should draft.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=False,
+    family="model",
+    claim="τ 7.15 beside 5.69 of one EAGLE-3 head for everything, Llama 3.1 8B over seven domains.",
+    differs=(
+        "Here τ is 1.67 on a stream of five subjects, 1.61 for UCB, 1.41 for EXP3, 1.38 for the best arm alone (T = 0; at "
+        "T = 1 within noise). A change to copying is seen after 5 rounds, to other subjects after 1 to 30 or not: those "
+        "arms are small changes to one small model, so a wrong one costs less than the paper's."
+    ),
+    paper=Paper("Not-a-Bandit: Provably No-Regret Drafter Selection in Speculative Decoding for LLMs", "Liu et al.", 2025,
+                "2510.20064"),
+    look_at="The river of weights, and the ghosts: what the arms that did not draft would have got right.",
+    parameters=Parameters,
+    weights=("small_draft", "arms"),
+)  # fmt: skip
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.methods.hedgespec.online_learners import Fixed, NormalHedge
+
+    if parameters.arm != "all":
+        chooser: Chooser = Fixed(len(ARMS), ARMS.index(parameters.arm))
+    else:
+        chooser = recalled(parts, "hedge", parameters.loss, parameters.remember, lambda: NormalHedge(len(ARMS)))
+        chooser.keep, chooser.debt = parameters.keep, parameters.debt
+    return choosing(parts, chooser, parameters.gamma, parameters.loss)
+
+
+def recalled(parts: Parts, kind: str, loss: str, remember: bool, make: Callable[[], Chooser]) -> Chooser:
+    """The chooser that this user's last run left, or a new one."""
+    return parts.recall((kind, parts.target.name, loss), make) if remember else make()
+
+
+def choosing(parts: Parts, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
+    """All arms under a chooser."""
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.language_model import SmallModel
+    from specviz.engine.interfaces import Composition
+    from specviz.engine.tree import chain
+    from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
+    from specviz.methods.hedgespec.selection import Arm, Chosen
+    from specviz.trees.copied import Copied
+    from specviz.trees.sampled import Sampled
+
+    def opened(name: str) -> Callable[[int], SmallModel]:
+        return lambda capacity: SmallModel(models[name], capacity)
+
+    models = parts.heads("arms")
+    length = parts.target.context_length
+    arms = [Arm(name, JudgedModel(opened(name), length, gamma), Sampled(chain(gamma))) for name in DOMAINS]
+    arms.append(Arm(COPY, JudgedCopy(3, 1, gamma), Copied()))
+    return Composition(Chosen(arms, chooser, gamma, loss), Rejection(), draft_name="arms")

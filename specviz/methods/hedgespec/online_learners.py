@@ -1,0 +1,154 @@
+"""Who should draft next, learned from losses: all drafters' losses at once, or only that of the one which drafted.
+
+*Full information*: NormalHedge (Chaudhuri, Freund, Hsu 2009), the choice of HedgeSpec (arXiv 2510.20064). *Bandits*, for
+comparison: UCB1 and EXP3 (Auer et al. 2002) as BanditSpec (arXiv 2505.15141) uses them, with the count of each arm's own
+rounds in the bonus. ``keep`` below 1 lets the past fade, a little with every loss, so that a change of subject is noticed;
+NormalHedge as published never forgets. Losses and rewards lie in [0, 1].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+_ROUNDS = 100
+
+
+class Chooser(Protocol):
+    """Keeps the score. ``informed`` says whether it wants every arm's loss."""
+
+    informed: bool
+
+    def chances(self) -> list[float]:
+        """With which probability each arm drafts next."""
+
+    def learn(self, losses: Sequence[float]) -> None:
+        """Every arm's loss in one place of the text."""
+
+    def earned(self, arm: int, reward: float) -> None:
+        """What the arm that drafted got in its round."""
+
+
+class Fixed:
+    """Always the same arm."""
+
+    informed = False
+
+    def __init__(self, arms: int, arm: int) -> None:
+        self._chances = [float(one == arm) for one in range(arms)]
+
+    def chances(self) -> list[float]:
+        return list(self._chances)
+
+    def learn(self, losses: Sequence[float]) -> None:
+        """Nothing to learn."""
+
+    def earned(self, arm: int, reward: float) -> None:
+        """Nothing to learn."""
+
+
+class NormalHedge:
+    """Weights from regrets, without a learning rate: arms that the mixture did better than get none.
+
+    For texts that change their subject no arm may fall further behind the mixture than ``debt``: it need not make good for all
+    the time in which another was better before it is heard again.
+    """
+
+    informed = True
+
+    def __init__(self, arms: int, keep: float = 1.0, debt: float = math.inf) -> None:
+        self.keep = keep
+        self.debt = debt
+        self.regrets = [0.0] * arms
+
+    def chances(self) -> list[float]:
+        return normal_hedge(self.regrets)
+
+    def learn(self, losses: Sequence[float]) -> None:
+        mixed = sum(weight * loss for weight, loss in zip(self.chances(), losses, strict=True))
+        self.regrets = [
+            max(-self.debt, self.keep * regret + mixed - loss) for regret, loss in zip(self.regrets, losses, strict=True)
+        ]
+
+    def earned(self, arm: int, reward: float) -> None:
+        """The losses tell all."""
+
+
+def normal_hedge(regrets: Sequence[float]) -> list[float]:
+    """``w_j`` in proportion to ``[R_j]+ / c * exp([R_j]+**2 / 2c)``, c such that the mean of the exponentials is e.
+
+    Uniform where nobody did better than the mixture. The exponent of the largest is bounded by log(e * arms), so nothing
+    overflows.
+    """
+    positive = [max(0.0, regret) for regret in regrets]
+    most, arms = max(positive), len(positive)
+    if most <= 1e-12:
+        return [1.0 / arms] * arms
+    scaled = [regret / most for regret in positive]  # c is then in units of most**2
+    low, high = 0.5 / (1.0 + math.log(arms)), 0.5 * arms
+    for _ in range(_ROUNDS):
+        c = (low + high) / 2
+        if sum(math.exp(one * one / (2 * c)) for one in scaled) / arms > math.e:
+            low = c
+        else:
+            high = c
+    weights = [one * math.exp(one * one / (2 * high)) for one in scaled]
+    whole = sum(weights)
+    return [weight / whole for weight in weights]
+
+
+class UpperConfidence:
+    """UCB1: the arm whose mean reward and doubt together are largest; each arm once first."""
+
+    informed = False
+
+    def __init__(self, arms: int, doubt: float = 2.0, keep: float = 1.0) -> None:
+        self.doubt = doubt
+        self.keep = keep
+        self.rounds = [0.0] * arms
+        self.rewards = [0.0] * arms
+
+    def chances(self) -> list[float]:
+        unseen = next((arm for arm, rounds in enumerate(self.rounds) if rounds < 1e-3), None)
+        whole = math.log(max(1.0, sum(self.rounds)))
+        values = [
+            reward / rounds + math.sqrt(self.doubt * whole / rounds) if rounds >= 1e-3 else 0.0
+            for reward, rounds in zip(self.rewards, self.rounds, strict=True)
+        ]
+        best = values.index(max(values)) if unseen is None else unseen
+        return [float(arm == best) for arm in range(len(values))]
+
+    def learn(self, losses: Sequence[float]) -> None:
+        """A bandit does not get to know them."""
+
+    def earned(self, arm: int, reward: float) -> None:
+        self.rounds = [self.keep * rounds for rounds in self.rounds]
+        self.rewards = [self.keep * one for one in self.rewards]
+        self.rounds[arm] += 1.0
+        self.rewards[arm] += reward
+
+
+class ExponentialWeights:
+    """EXP3: exponential weights of rewards, each divided by the chance of having seen it."""
+
+    informed = False
+
+    def __init__(self, arms: int, explore: float = 0.15, keep: float = 1.0) -> None:
+        self.explore = explore
+        self.keep = keep
+        self.gains = [0.0] * arms
+
+    def chances(self) -> list[float]:
+        arms, most = len(self.gains), max(self.gains)
+        weights = [math.exp(self.explore / arms * (gain - most)) for gain in self.gains]
+        whole = sum(weights)
+        return [(1 - self.explore) * weight / whole + self.explore / arms for weight in weights]
+
+    def learn(self, losses: Sequence[float]) -> None:
+        """A bandit does not get to know them."""
+
+    def earned(self, arm: int, reward: float) -> None:
+        chance = self.chances()[arm]
+        self.gains = [self.keep * gain for gain in self.gains]
+        self.gains[arm] += reward / chance

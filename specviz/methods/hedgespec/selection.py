@@ -1,0 +1,150 @@
+"""Several drafters, one of which is chosen in each round by how all of them would have done so far.
+
+HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064): the target's laws along the verified text judge every drafter, also those that
+did not draft, so the choice has full information. A chooser that is not informed hears of the one that drafted alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
+from specviz.engine.sampling import EXTRA
+from specviz.engine.to_device import send
+from specviz.methods.hedgespec.counterfactual import DelayQueue, Share, expected_length
+from specviz.methods.hedgespec.online_learners import Chooser
+from specviz.trace.schema import Note
+
+Judged = Callable[[int, int], Share]
+"""Start of a chain and place of a token to what the chain's law shares with the target's there."""
+
+
+class Judging(Drafter, Protocol):
+    """A drafter that can say what it would have drafted along a text."""
+
+    def judged(self, context: Context, emitted: Sequence[int], laws: Tensor | None) -> Judged:
+        """Of the tokens ``emitted`` after ``context.ids``; ``laws`` [emitted, vocab] are the target's warped laws, None where
+        it is greedy. Answers for any start not further back than a chain is long."""
+
+    def looked(self) -> int:
+        """Forwards and look-ups in hindsight since the last call of this."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A drafter with a name and with what makes chains of it."""
+
+    name: str
+    drafter: Judging
+    growth: Growth
+
+
+class Chosen:
+    """Drafts with one of ``arms``, chains of at most ``ahead`` tokens. ``chooser`` may outlive the run."""
+
+    def __init__(self, arms: Sequence[Arm], chooser: Chooser, ahead: int, loss: str = "length") -> None:
+        self.arms = arms
+        self.chooser = chooser
+        self.ahead = ahead
+        self.queue = DelayQueue(len(arms), ahead, loss)
+        self._playing = 0
+        self._looked = 0
+        self._told: dict[str, Any] = {}
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.queue.clear()
+        self._looked = 0
+        for arm in self.arms:
+            arm.drafter.begin(context, prefill)
+
+    def draft(self, context: Context) -> Draft:
+        chances = self.chooser.chances()
+        coin = context.noise.uniform(EXTRA, context.round)
+        self._playing = next((arm for arm, sum_ in enumerate(accumulate(chances)) if coin < sum_), _last(chances))
+        arm = self.arms[self._playing]
+        found = arm.growth.grow(arm.drafter, context)
+        # The last round was judged after its draft was told: what that took is this one's, and chose its arm.
+        found, self._looked = replace(found, calls=found.calls + self._looked), 0
+        return replace(found, notes=(*context.told(lambda: [self._note(chances)]), *found.notes))
+
+    def _note(self, chances: list[float]) -> Note:
+        """What the round brings for the others is written into it once that is known: before the step is recorded."""
+        self._told = {
+            "names": [one.name for one in self.arms],
+            "chances": chances,
+            "drafted": self._playing,
+            "informed": self.chooser.informed,
+            "loss": self.queue.loss,
+            "ahead": self.queue.ahead,
+        }
+        return Note("arms", self._told)
+
+    def observe(self, finished: Round) -> None:
+        context, emitted = finished.context, finished.emitted
+        whole = max(1, len(finished.draft.tree) - 1)
+        if len(finished.draft.tree) > 1:
+            self.chooser.earned(self._playing, min(len(finished.verdict.path), len(emitted)) / max(whole, self.ahead))
+        else:
+            self.chooser.earned(self._playing, 0.0)
+        settled: list[list[float]] = []
+        judged: list[Judged] = []
+        if self.chooser.informed or context.story:
+            with nullcontext() if self.chooser.informed else context.aside:
+                laws = self._laws(finished)
+                judged = [arm.drafter.judged(context, emitted, laws) for arm in self.arms]
+                settled = self._settle(context.position + 1, len(emitted), judged)
+            looked = sum(arm.drafter.looked() for arm in self.arms)
+            self._looked = looked if self.chooser.informed else 0  # a bandit's are for the screen alone
+        for losses in settled:
+            self.chooser.learn(losses)
+        for arm in self.arms:
+            arm.drafter.observe(finished)
+        if context.story:
+            with context.aside:
+                self._tell(finished, judged, len(settled))
+
+    def _laws(self, finished: Round) -> Tensor | None:
+        """The target's warped laws of the emitted tokens, [emitted, vocab]."""
+        if finished.context.warp.greedy:
+            return None
+        nodes = (0, *finished.verdict.path)[: len(finished.emitted)]
+        logits = finished.target.logits
+        return finished.context.warp.probabilities(logits.index_select(0, send(list(nodes), logits.device)))
+
+    def _settle(self, first: int, count: int, judged: Sequence[Judged]) -> list[list[float]]:
+        """Put what is known now into the queue; the losses that are complete."""
+        found: list[list[float]] = []
+        for place in range(first, first + count):
+            self.queue.open(place)
+            self.queue.add([[one(start, place) for one in judged] for start in self.queue.starts()])
+            found += self.queue.ready()
+        return found
+
+    def _tell(self, finished: Round, judged: Sequence[Judged], settled: int) -> None:
+        """The rest of the note: how the chain of every arm from this root would have done, and who waits."""
+        start = finished.context.position + 1
+        known = range(start, start + min(len(finished.emitted), self.ahead))
+        chains = [[one(start, place) for place in known] for one in judged]
+        self._told |= {
+            "tokens": list(finished.emitted),
+            "ghosts": [[shared for shared, _ in chain] for chain in chains],
+            "expected": [expected_length(chain) for chain in chains],
+            "settled": settled,
+            "waiting": [{"place": place, "known": count} for place, count in self.queue.waiting],
+            "after": self.chooser.chances(),
+        }
+
+    def close(self) -> None:
+        for arm in self.arms:
+            arm.drafter.close()
+
+
+def _last(chances: Sequence[float]) -> int:
+    """Where rounding left the sum of the chances below the coin."""
+    return max(arm for arm, chance in enumerate(chances) if chance > 0)

@@ -1,0 +1,119 @@
+"""A feature drafter with a learned vector for every step of feeding on itself, and what those vectors bring.
+
+Its own outputs drift away from what the target would have thought; the vector of a step tells the network how far it has
+gone by itself (HiViS, arXiv 2509.23928, trained on its own outputs as HASS does).
+Axis names: ``step``, ``row``, ``hidden``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.engine.interfaces import Context, Pick, Round, TargetPass
+from specviz.engine.to_device import send
+from specviz.trace.schema import Note
+
+DEPTHS = 8
+"""Levels that the tally tells apart."""
+
+
+class StepwiseDrafter(FeatureDrafter):
+    """``steps`` [step, hidden]: the first is added to features that are the target's own, the next ones to the drafter's
+    first output, its second, and so on; the last serves all deeper steps."""
+
+    def __init__(self, network: FeatureStepper | FeatureNet, steps: Tensor) -> None:
+        super().__init__(network)
+        self._steps = steps
+        self._reached = [0] * DEPTHS
+        self._kept = [0] * DEPTHS
+
+    def _true(self, features: Tensor) -> Tensor:
+        return super()._true(features) + self._steps[0]
+
+    def _own(self, outputs: Tensor, depths: Sequence[int]) -> Tensor:
+        return outputs + self._step(depths, outputs)
+
+    def _step(self, depths: Sequence[int], like: Tensor) -> Tensor:
+        return F.embedding(send(list(depths), like.device).clamp_max(len(self._steps) - 1), self._steps)
+
+    def observe(self, finished: Round) -> None:
+        self._count(finished)
+        super().observe(finished)
+
+    def _count(self, finished: Round) -> None:
+        """Levels at which the target was asked about a drafted child, and at which it took one."""
+        children = finished.draft.tree.shape.children
+        for depth, node in enumerate((0, *finished.verdict.path)[:DEPTHS]):
+            if children[node]:
+                self._reached[depth] += 1
+                self._kept[depth] += depth < len(finished.verdict.path)
+
+    @torch.inference_mode()
+    def guesses(self, context: Context, emitted: Sequence[int]) -> list[int]:
+        """The likeliest token at each level along ``emitted``, once the round's tree is no longer needed."""
+        if self._after_root(context) is None:
+            return []
+        assert self._cache is not None
+        output, found, device = self._outputs[0], [], context.device
+        for depth, token in enumerate(emitted):
+            best = int(self._stepper.logits(output).argmax())
+            found.append(best if self.support is None else int(self.support[best]))
+            column = self._committed + depth
+            self._cache.reserve(column + 1)
+            self._stepper.reach(context.position + depth + 1)
+            place = send([context.position + depth], device)
+            fed = self._own(output, [depth + 1])
+            output = self._stepper(send([token], device), fed, place, self._cache, column, None)
+        return found
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        norms = [float(norm) for norm in self._steps.norm(dim=-1)]
+        data = {"norms": norms, "reached": list(self._reached), "kept": list(self._kept), **self._more()}
+        return (*super().story(picks), Note("residuals", data))
+
+    def _more(self) -> dict[str, list[int]]:
+        return {}
+
+
+class Comparing(StepwiseDrafter):
+    """Keeps a second drafter without vectors beside it. After a round both are asked for their best guess at every level
+    along the emitted tokens, fed with their own outputs."""
+
+    def __init__(self, network: FeatureStepper | FeatureNet, steps: Tensor) -> None:
+        super().__init__(network, steps)
+        self._bare = StepwiseDrafter(network, torch.zeros_like(steps))
+        self._asked = [0] * DEPTHS
+        self._right = ([0] * DEPTHS, [0] * DEPTHS)
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        super().begin(context, prefill)
+        with context.aside:
+            self._bare.begin(context, prefill)
+
+    def observe(self, finished: Round) -> None:
+        with finished.context.aside:
+            self._compare(finished)
+        super().observe(finished)
+        with finished.context.aside:
+            self._bare.observe(finished)
+
+    def _compare(self, finished: Round) -> None:
+        emitted = list(finished.emitted[:DEPTHS])
+        for right, drafter in zip(self._right, (self, self._bare), strict=True):
+            for depth, guess in enumerate(drafter.guesses(finished.context, emitted)):
+                right[depth] += guess == emitted[depth]
+                self._asked[depth] += drafter is self
+
+    def close(self) -> None:
+        super().close()
+        self._bare.close()
+
+    def _more(self) -> dict[str, list[int]]:
+        return {"asked": list(self._asked), "with": list(self._right[0]), "without": list(self._right[1])}

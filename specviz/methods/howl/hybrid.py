@@ -1,0 +1,84 @@
+"""Two halves of a method, one of which drafts in each round: a memory while it is sure, else a network's tree.
+
+The hybrid of OWL and suffix decoding, HOWL (arXiv 2510.07535): the memory's score, the tokens it expects to be right, is
+held against a threshold, a given one or one that the run sets. Without a memory the network drafts always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
+from specviz.methods.howl.threshold import Weighing, expected
+from specviz.trace.schema import Note
+
+
+class Either:
+    """``memory`` proposes nothing where it is not sure enough (None: there is none); ``looked`` turns what it proposes into
+    a tree, ``growth`` does so with the ``network``. ``probed`` is told to the reader: whether probes stand behind tokens.
+    Without a ``threshold`` the bar is weighed anew in each round, and the memory must offer whatever it has.
+    """
+
+    def __init__(
+        self, network: Drafter, growth: Growth, memory: Drafter | None = None, looked: Growth | None = None,
+        threshold: float | None = None, probed: bool = False,
+    ) -> None:  # fmt: skip
+        if (memory is None) != (looked is None):
+            raise ValueError("a memory needs somebody who makes a tree of what it proposes")
+        self.network = network
+        self.growth = growth
+        self.memory = memory
+        self.looked = looked
+        self.threshold = threshold
+        self.probed = probed
+        self._weighing = Weighing()
+        self._found: Draft | None = None
+        self._remembered = False
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.network.begin(context, prefill)
+        self._weighing = Weighing()
+        if self.memory is not None:
+            self.memory.begin(context, prefill)
+
+    def draft(self, context: Context) -> Draft:
+        found, bar = None, self.threshold
+        if self.memory is not None and self.looked is not None:
+            found = self.looked.grow(self.memory, context)
+            bar = self._weighing.bar() if self.threshold is None else self.threshold
+        self._found = found
+        self._remembered = found is not None and len(found.tree) > 1 and (self.threshold is not None or expected(found) >= bar)
+        if self._remembered:
+            return replace(found, notes=context.told(lambda: self._notes("suffix", context, found, found, bar)))
+        grown = self.growth.grow(self.network, context)
+        return replace(grown, notes=context.told(lambda: self._notes("tree", context, grown, found, bar)))
+
+    def _notes(self, half: str, context: Context, drafted: Draft, looked: Draft | None, bar: float | None) -> tuple[Note, ...]:
+        """The method's own note first, with the memory's score, then those of the half that drafted."""
+        score = None if looked is None or not looked.notes else looked.notes[0].data.get("score")
+        if score is not None and self.threshold is None:
+            score = expected(looked)  # what was weighed: near the end there is room for a part of the guess only
+        data = {
+            "half": half,
+            "length": len(context.ids),
+            "score": score,
+            "threshold": bar,
+            "probed": self.probed,
+        }
+        notes = drafted.notes
+        if half == "suffix" and notes:
+            notes = (Note(notes[0].type, {**notes[0].data, "threshold": bar}), *notes[1:])
+        return Note("last_state", data), *notes
+
+    def observe(self, finished: Round) -> None:
+        self._weighing.learn(finished, self._found, self._remembered)
+        self.network.observe(finished)
+        if self.memory is not None:
+            self.memory.observe(finished)
+
+    def close(self) -> None:
+        try:
+            self.network.close()
+        finally:
+            if self.memory is not None:
+                self.memory.close()

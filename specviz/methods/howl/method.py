@@ -1,0 +1,74 @@
+"""HOWL (Lee et al. 2510.07535): OWL's tree, or what followed before where the text repeats itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.owl import method as owl
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.resources import Parts
+
+
+@dataclass(frozen=True)
+class Parameters(owl.Parameters):
+    """We could not read which threshold the paper uses. Ours is weighed in the run: the score from which on the memories
+    have been bringing more than a tree of the network."""
+
+    bar: str = choice(
+        "weighed", ("weighed", "fixed"), "Weigh the score by what either half has brought in this run, or fix it below."
+    )
+    threshold: float = number(
+        1.5,
+        0.0,
+        16.0,
+        "Tokens the memories must expect to be right to draft instead of the network, where the bar is fixed.",
+        "tokens",
+        step=0.5,
+    )
+    most: int = number(32, 1, 64, "Most tokens that are drafted from memory, however long the match.", "tokens")
+    remembered: int = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
+
+
+@method(
+    name="howl",
+    title="HOWL",
+    summary="Suffix trees draft where the text repeats itself, OWL's recurrence everywhere else, chosen by score.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    family="features",
+    claim="τ 6.14 and over 3× on texts of 4K to 64K tokens with Llama 3.1 8B.",
+    differs=(
+        "Copying from a diary that repeats itself, τ is 11.3 at 1024 tokens, where the recurrence alone has 1.5 and the "
+        "memories 10.8, and 2.8 at 4096 (1.8 and 2.1): SmolLM2 seldom copies from so long a text."
+    ),
+    paper=owl.PAPER,
+    look_at="The badge in the panel Length: a step is a long copy from the text or a short tree from the network, never both.",
+    parameters=Parameters,
+    weights=("owl",),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.drafters.memory.output_store import OutputStore
+    from specviz.drafters.memory.retrieval import Retrieval
+    from specviz.drafters.memory.suffix_guess import LengthRule
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.howl.hybrid import Either
+    from specviz.trees.retrieved import Retrieved
+
+    store = None
+    if parameters.remembered:
+        store = parts.recall(("target_outputs", parts.target.name), OutputStore)
+        store.most_outputs = parameters.remembered
+    # A draft of nothing expects nothing, so a threshold of 0 takes every guess there is.
+    threshold = None if parameters.bar == "weighed" else parameters.threshold
+    memory = Retrieval(store, LengthRule(parameters.most), threshold or 0.0)
+    network, inner = owl.drafting(parameters, parts)
+    controller = Either(inner.network, inner.growth, memory, Retrieved(), threshold, parameters.probe)
+    probe = network.probe if parameters.probe else None
+    return Composition(controller, Match(), (network.config.tap,), draft_name="owl", probe=probe)

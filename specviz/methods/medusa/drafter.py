@@ -1,0 +1,78 @@
+"""Drafts several tokens ahead at once: each head ranks its own depth, without knowing what the depths above become.
+
+Alignment: the heads read the target's hidden state at the last token whose pass has been made, the one before the root.
+The target's own head said the root there; head 1 says the root's child, head k the token k + 1 after that state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.networks.parallel_net import ParallelNet
+from specviz.drafters.null import Silent
+from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.trace.schema import Note
+
+SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Depth:
+    """What one head says: token ids, likeliest first, and its probabilities."""
+
+    tokens: tuple[int, ...]
+    probability: tuple[float, ...]
+
+
+class ParallelDrafter(Silent):
+    """Keeps one hidden state of the target, that of the token before the root."""
+
+    def __init__(self, network: ParallelNet) -> None:
+        self._network = network
+        self._tap = network.config.tap
+        self._feature: Tensor | None = None
+        self._calls = 0
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._feature = None if prefill is None else prefill.hidden[self._tap][-1]
+        self._calls = 0
+
+    def observe(self, finished: Round) -> None:
+        path = finished.verdict.path
+        self._feature = finished.target.hidden[self._tap][path[-1] if path else 0]
+
+    def close(self) -> None:
+        self._feature = None
+
+    @torch.inference_mode()
+    def depths(self, width: int) -> list[Depth]:
+        """The ``width`` likeliest tokens of every depth, the first one's first; none before the target's first pass."""
+        if self._feature is None:
+            return []
+        self._calls += 1
+        like = self._network.outputs
+        logits = self._network.logits(self._feature.to(like.device, like.dtype)[None])[:, 0]
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        best = logits.topk(min(width, logits.shape[-1]), dim=-1)
+        chance = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
+        ids = self._network.draft_ids
+        named = best.indices if ids is None else ids[best.indices]
+        tokens, shares = torch.stack((named.double(), chance.double())).tolist()  # one copy: ids are exact in a double
+        return [Depth(tuple(map(int, row)), tuple(p)) for row, p in zip(tokens, shares, strict=True)]
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+        made, self._calls = self._calls, 0
+        return made
+
+    def story(self, found: Sequence[Depth]) -> tuple[Note, ...]:
+        """What each head said."""
+        rows = [
+            {"head": number, "tokens": list(one.tokens[:SHOWN]), "probability": list(one.probability[:SHOWN])}
+            for number, one in enumerate(found, start=1)
+        ]
+        return (Note("heads", {"heads": rows}),) if rows else ()

@@ -1,0 +1,115 @@
+"""Medusa (Cai et al. 2401.10774): extra heads on the target's last hidden state guess several tokens ahead at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.medusa.cartesian_tree import RankPath
+    from specviz.methods.resources import Parts
+
+# The published 63 paths by child counts, depth by depth: 10 / 28 / 23 / 2 nodes.
+PUBLISHED = (
+    (10,),
+    (10, 7, 3, 2, 1, 1, 1, 1, 1, 1),
+    (10, 3, 2, 1, 1, 1, 1, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 1),
+    (2,),
+)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """ε and δ are the paper's: a token stays where p > min(ε, δ·exp(-H)), H being the target's entropy there."""
+
+    tree: str = choice(
+        "fitted",
+        ("published", "fitted"),
+        "The published 63 paths, or those that were right most often with the heads that ship here. Other heads get the 63.",
+    )
+    nodes: int = number(0, 0, 80, "Size of the fitted tree; 0 takes what pays most on this machine.", "nodes")
+    rule: str = choice(
+        "typical",
+        ("typical", "match"),
+        "Typical acceptance (relaxed above temperature 0), or sample-and-match, which is exact.",
+    )
+    root: str = choice(
+        "sampled",
+        ("sampled", "greedy"),
+        "With typical acceptance, the token after the accepted ones: a sample at the run's temperature, or the target's most "
+        "likely one. Greedy is as published, but writes nearly greedy text at every temperature.",
+    )
+    epsilon: float = number(0.09, 0.01, 1.0, "ε: above this probability a token always stays.", step=0.01)
+    delta: float = number(0.3, 0.01, 10.0, "δ: how much an unsure target lowers the bar; the paper takes √ε.", step=0.01)
+
+
+@method(
+    name="medusa",
+    title="Medusa",
+    summary="Heads on the target's last hidden state each guess a token further ahead; the target judges their product.",
+    modality=("text",),
+    exactness="relaxed",
+    token_exact=False,
+    family="heads",
+    claim="2.2 to 3.6× on Vicuna.",
+    differs=(
+        "Here τ is 1.33 at temperature 0 and 1.57 at 1 on twelve prompts, where typical acceptance keeps more than the target's "
+        "law would; the heads had minutes of training on a thousand dialogues. The published root, the first token of a step, is "
+        "greedy at every temperature; here it is sampled unless asked for, so that the temperature keeps its meaning."
+    ),
+    paper=Paper(
+        "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
+        "Cai et al.",
+        2024,
+        "2401.10774",
+        "ICML",
+    ),
+    look_at="The fan of heads: every depth has one list, whatever was guessed above it; further heads are less sure.",
+    parameters=Parameters,
+    weights=("medusa",),
+    bound=(
+        "Exact at temperature 0 and with the rule match. Above it a drafted token stays where p > min(ε, δ·exp(-H)): no drafted "
+        "token is less likely to the target, but which of several likely ones is written, the heads decide. The token after "
+        "them is sampled from the target's distribution, or with the root greedy its most likely one."
+    ),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.medusa.cartesian_tree import Product
+    from specviz.methods.medusa.drafter import ParallelDrafter
+    from specviz.methods.medusa.typical_acceptance import Typical
+
+    network = parts.heads("medusa")
+    acceptance = (
+        Match() if parameters.rule == "match" else Typical(parameters.epsilon, parameters.delta, parameters.root == "greedy")
+    )
+    controller = Steady(ParallelDrafter(network), Product(_paths(parameters, parts)))
+    return Composition(controller, acceptance, (network.config.tap,), "medusa", _told(parameters, parts))
+
+
+def _told(parameters: Parameters, parts: Parts) -> tuple[str, ...]:
+    if parts.own_heads or parameters.tree == "published":
+        return ()
+    return (f"The fitted tree is for the heads that ship, so {parts.draft_name} drafts the published 63 paths.",)
+
+
+def _paths(parameters: Parameters, parts: Parts) -> tuple[RankPath, ...]:
+    from specviz.engine.tree import shape_from_counts
+    from specviz.methods.medusa.cartesian_tree import paths_of
+    from specviz.trees.calibrated import CalibratedTree
+    from specviz.trees.dynamic import Paying
+
+    if parameters.tree == "published" or not parts.own_heads:
+        return paths_of(shape_from_counts(PUBLISHED))
+    tree = CalibratedTree.load(parts.tree_file("medusa"))
+    if parameters.nodes:
+        return tree.paths[: parameters.nodes]
+    pays = Paying.on(parts.cost_curve(), parts.target.tier)
+    # All heads answer in one forward, however deep the tree.
+    return tree.paths[: max(2, pays.fixed([1] * len(tree.paths), tree.chance))]

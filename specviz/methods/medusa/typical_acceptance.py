@@ -1,0 +1,127 @@
+"""Typical acceptance: a drafted token stays where the target finds it likely enough for how unsure the target is there.
+
+Medusa (Cai et al., arXiv 2401.10774): token x is kept where p(x) > min(epsilon, delta * exp(-H(p))), H being the entropy
+of the warped law p in nats. Of all paths whose every token is kept the longest is taken, and of equally long ones the
+one with the largest product of p. The law of the text changes: which of several likely tokens is written is decided by
+the drafter. With epsilon 1 and delta without bound nothing is ever kept, and the run is the autoregressive one (with
+``greedy_root`` that at temperature 0, whatever the temperature).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.acceptance.match import Match
+from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
+from specviz.engine.to_device import send
+from specviz.engine.verdict import Choices, statuses
+from specviz.trace.schema import ACCEPTED, RELAXED, Note
+
+
+@dataclass(frozen=True)
+class Typical:
+    """The rule at T > 0; at temperature 0 it is plain greedy matching, which is exact.
+
+    ``thresholds`` in the verdict are those of the node's parent; nothing is drawn. A node on the path is *accepted* where
+    it carries the very token that the exact rule of matching would have taken there, and *relaxed* where it would have
+    taken another. A node that was good enough but whose path lost against a longer or likelier one is *rejected*; below
+    a node that was not good enough nobody looks.
+
+    The token after the path is a sample from the target's distribution or, with ``greedy_root``, its most likely one, as
+    published ("greedy decoding for the first token", section 2.3.1).
+    """
+
+    epsilon: float = 0.09
+    delta: float = 0.3
+    greedy_root: bool = False
+
+    def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
+        if context.warp.greedy:
+            return Match().judge(draft, target, context)
+        found = _Search(self, draft, target, context)
+        found.run()
+        shape = draft.tree.shape
+        path = shape.path(found.best())[1:]
+        end = path[-1] if path else 0
+        choices = Choices(target.logits, draft.tree, context)
+        known = list(statuses(shape, path, list(found.thresholds)))
+        with context.aside:  # the rule itself does not ask what the target would have taken
+            for node in path:
+                same = draft.tree.host_tokens[node] == choices.at(shape.parents[node])
+                known[node] = ACCEPTED if same else RELAXED
+        return Verdict(
+            rule="typical",
+            path=path,
+            bonus=int(target.logits[end].argmax()) if self.greedy_root else choices.at(end),
+            source="target",
+            statuses=tuple(known),
+            visited=(*(node for node in found.asked if node != end), end),
+            thresholds=found.thresholds,
+            notes=context.told(lambda: [Note("typical", {"positions": found.shown})] if found.shown else []),
+        )
+
+
+@dataclass
+class _Search:
+    """Level by level, which nodes are good enough below nodes that were."""
+
+    rule: Typical
+    draft: Draft
+    target: TargetPass
+    context: Context
+    kept: dict[int, float] = field(default_factory=lambda: {0: 0.0})
+    asked: list[int] = field(default_factory=list)
+    thresholds: dict[int, float] = field(default_factory=dict)
+    shown: list[dict[str, Any]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Fill ``kept``: the nodes that may stand on the path, with the log of their path's probability."""
+        shape = self.draft.tree.shape
+        for level in shape.levels:
+            here = [node for node in level if node in self.kept and shape.children[node]]
+            if not here:
+                break
+            self.asked += here
+            rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, send(here, self._device)))
+            for node, (entropy, *log_p) in zip(here, self._read(here, rows), strict=True):
+                self._keep(node, entropy, log_p)
+
+    def best(self) -> int:
+        """The deepest node kept, and of several the one whose path is likeliest."""
+        depths = self.draft.tree.shape.depths
+        return max(self.kept, key=lambda node: (depths[node], self.kept[node], -node))
+
+    @property
+    def _device(self) -> torch.device:
+        return self.target.logits.device
+
+    def _read(self, nodes: list[int], rows: Tensor) -> list[list[float]]:
+        """For each node the entropy of its law and log p of its children's tokens: one copy to the host."""
+        children = [self.draft.tree.shape.children[node] for node in nodes]
+        width = max(map(len, children))
+        tokens = self.draft.tree.host_tokens
+        asked = send([[tokens[child] for child in row] + [0] * (width - len(row)) for row in children], self._device)
+        entropy = -(rows.exp() * rows.clamp_min(-1e4)).sum(-1, keepdim=True)
+        found: list[list[float]] = torch.cat((entropy, rows.gather(-1, asked)), dim=-1).tolist()
+        return found
+
+    def _keep(self, node: int, entropy: float, log_p: list[float]) -> None:
+        threshold = min(self.rule.epsilon, self.rule.delta * math.exp(-entropy))
+        for child, one in zip(self.draft.tree.shape.children[node], log_p, strict=False):
+            self.thresholds[child] = threshold
+            p = math.exp(one)
+            if p > threshold:
+                self.kept[child] = self.kept[node] + one
+        if self.context.story:
+            with self.context.aside:
+                self._show(node, threshold, entropy, log_p)
+
+    def _show(self, node: int, threshold: float, entropy: float, log_p: list[float]) -> None:
+        for child, one in zip(self.draft.tree.shape.children[node], log_p, strict=False):
+            token, p = self.draft.tree.host_tokens[child], math.exp(one)
+            self.shown.append({"node": child, "token": token, "p": p, "threshold": threshold, "entropy": entropy})

@@ -1,0 +1,80 @@
+"""Draft with a recurrence that looks at the last token's state and nothing else, level by level of a tree.
+
+Lee et al., OWL (arXiv 2510.07535). With the root at position P, the network starts from the target's states at token P - 1
+(its own and that of the probe behind it) and the root's embedding; a node starts where its parent stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper, State
+from specviz.drafters.null import Silent
+from specviz.engine.interfaces import Context, Pick, Round, TargetPass
+from specviz.engine.to_device import send
+from specviz.trace.schema import Note
+
+
+class RecurrentDrafter(Silent):
+    """``network`` is shared; the states belong to one run, and only the last token's are kept.
+
+    Without ``probing`` the probe's state is taken as missing.
+    """
+
+    def __init__(self, network: RecurrentStepper | RecurrentNet, probing: bool = True) -> None:
+        stepper = network if isinstance(network, RecurrentStepper) else RecurrentStepper(network)
+        self.support: Tensor | None = stepper.draft_ids
+        self.taps = (stepper.config.tap,)
+        self.probe = stepper.probe.detach() if probing else None
+        self._stepper = stepper
+        self._calls = 0
+        self._last: Tensor | None = None
+        self._states: dict[int, State] = {}
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._states, self._calls = {}, 0
+        self._last = None if prefill is None else self._read(prefill, -1)
+
+    def observe(self, finished: Round) -> None:
+        path = (0, *finished.verdict.path)[: len(finished.emitted)]
+        self._last = self._read(finished.target, path[-1])
+        self._states = {}
+
+    def close(self) -> None:
+        self._last, self._states = None, {}
+
+    def calls(self) -> int:
+        made, self._calls = self._calls, 0
+        return made
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return ()
+
+    @torch.inference_mode()
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        """Raw logits [node, support] after each of ``nodes`` of the tree so far, whose parents were asked before.
+
+        None where there is no token whose state is known: a prompt of one token.
+        """
+        if self._last is None:
+            return None
+        words = send([tokens[node] for node in nodes], context.device)
+        if list(nodes) == [0]:
+            state = self._stepper.begin(self._last, words)
+        else:
+            above = [self._states[parents[node]] for node in nodes]
+            state = self._stepper.go_on((torch.cat([one[0] for one in above]), torch.cat([one[1] for one in above])), words)
+        for place, node in enumerate(nodes):
+            self._states[node] = state[0][place : place + 1], state[1][place : place + 1]
+        self._calls += 1
+        return self._stepper.logits(state[0])
+
+    def _read(self, passed: TargetPass, node: int) -> Tensor:
+        """[1, 2 * hidden]: the state at ``node`` and that of the probe below it, zeros where there was none."""
+        (tap,) = self.taps
+        own = passed.hidden[tap][node][None]
+        behind = passed.probed[tap][node][None] if tap in passed.probed else torch.zeros_like(own)
+        return torch.cat((own, behind), dim=-1)

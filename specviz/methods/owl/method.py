@@ -1,0 +1,71 @@
+"""OWL (Lee et al. 2510.07535): a recurrence that drafts from the last token's state, however long the text is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import number, switch
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.howl.hybrid import Either
+    from specviz.methods.resources import Parts
+
+PAPER = Paper(
+    "OWL: Overcoming Window Length-Dependence in Speculative Decoding for Long-Context Inputs", "Lee et al.", 2025,
+    "2510.07535",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's values for an 8B target are depth 8, width 10 and 60 nodes, half of them with probes."""
+
+    depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 8.", "levels")
+    width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
+    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 30.", "nodes")
+    probe: bool = switch(True, "A [SPEC] token behind every scored one, whose state the drafter reads too; twice the rows.")
+
+
+@method(
+    name="owl",
+    title="OWL",
+    summary="An LSTM reads the target's last state and nothing else, so a long text drafts as well as a short one.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    family="features",
+    claim="τ 4.0 on texts of 4K to 64K tokens with Llama 3.1 8B, where EAGLE-3 has 1.28.",
+    differs=(
+        "Here τ is 1.83 where text and question are 64 tokens, and 1.76, 1.78 and 1.88 at 256, 1024 and 4096, over eight "
+        "questions. EAGLE's heads do not fall either: they began as SmolLM2's own last layer, whose positions reach further "
+        "than 4096."
+    ),
+    paper=PAPER,
+    look_at="Accepted tokens against the length of the text stay level: there is no window to run out of.",
+    parameters=Parameters,
+    weights=("owl",),
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.engine.interfaces import Composition
+
+    network, controller = drafting(parameters, parts)
+    return Composition(
+        controller, Match(), (network.config.tap,), draft_name="owl", probe=network.probe if parameters.probe else None
+    )
+
+
+def drafting(parameters: Parameters, parts: Parts) -> tuple[object, Either]:
+    """The network, ready to draft, and a controller with it and no memory."""
+    from specviz.methods.howl.hybrid import Either
+    from specviz.methods.owl.drafter import RecurrentDrafter
+    from specviz.trees.dynamic import Dynamic, Paying
+
+    network = parts.heads("owl")
+    rows = 2 if parameters.probe else 1
+    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier, rows=rows)
+    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    return network, Either(RecurrentDrafter(network, parameters.probe), growth, probed=parameters.probe)

@@ -1,0 +1,230 @@
+"""A chain of three models: the drafter's tokens are filtered by a model in the middle, and what gathers goes to the target.
+
+After Wang et al. (arXiv 2510.26527) in a lossless form. The middle model decodes with the drafter below it, by an accept
+rule that is exact for it: what it writes has its own law, whatever the drafter said. It goes on until the buffer holds the
+tokens wanted, a stop that looks only backwards. So each buffered token was drawn from the middle model's law after the ones
+before it, and that law is the q of the target's accept rule; the drafter's would be wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from specviz.engine.interfaces import (
+    Acceptance,
+    Context,
+    Draft,
+    Drafter,
+    Growth,
+    Proposal,
+    Round,
+    Session,
+    TargetPass,
+)
+from specviz.engine.sampling import EXTRA, Noise
+from specviz.engine.tree import DraftTree, shape_of
+from specviz.trace.schema import Note
+
+LONGEST = 64
+"""No buffer holds more."""
+
+
+class Provisional(Drafter, Protocol):
+    """A drafter that can take back what it learned of a text that was not kept."""
+
+    def bookmark(self) -> Any:
+        """Where it stands between two rounds."""
+
+    def back(self, bookmark: Any) -> None:
+        """Stand there again."""
+
+
+class Verifying(Protocol):
+    """A model for the middle."""
+
+    name: str
+    context_length: int
+
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
+        """A session for one run."""
+
+
+@dataclass
+class Filtered:
+    """One pass of the middle model: nodes drafted for it and kept by it, drafter forwards, nanoseconds of both."""
+
+    drafted: int
+    kept: int
+    calls: int
+    drafting: int
+    verifying: int
+    tokens: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _Buffer:
+    """The tokens gathered in a round, with the middle model's logits each was chosen from."""
+
+    tokens: list[int] = field(default_factory=list)
+    rows: list[Tensor] = field(default_factory=list)
+    passes: list[Filtered] = field(default_factory=list)
+
+
+class Chained:
+    """``growth`` drafts with ``drafter`` below ``middle``, ``judge`` is the middle model's rule; ``gathered`` tokens make a
+    round, or fewer where one of ``ends`` is among them. ``facts`` say for the screen what the levels cost and accept; ``taps``
+    are what the drafter reads of a pass.
+    """
+
+    def __init__(
+        self,
+        middle: Verifying,
+        drafter: Provisional,
+        growth: Growth,
+        judge: Acceptance,
+        gathered: int,
+        taps: Sequence[int] = (),
+        facts: Mapping[str, Any] | None = None,
+        ends: frozenset[int] = frozenset(),
+    ) -> None:
+        self.middle = middle
+        self.gathered = gathered
+        self._drafter, self._growth, self._judge = drafter, growth, judge
+        self._taps, self._facts, self._ends = tuple(taps), facts, ends
+        self._session: Session | None = None
+        self._so_far = {"rounds": 0, "kept": 0, "buffered": 0, "passes": 0, "calls": 0}
+        self._spent = {"drafting": 0.0, "verifying": 0.0}
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        """The middle model and the drafter both read the prompt."""
+        self._drafter.begin(context, prefill)
+        self._so_far = dict.fromkeys(self._so_far, 0)
+        self._spent = dict.fromkeys(self._spent, 0.0)
+        if self._fits(context):
+            self._session = self.middle.open(min(self.middle.context_length, len(context.ids) + context.room), self._taps)
+            if len(context.ids) > 1:
+                self._session.prefill(context.ids[:-1])
+
+    def _fits(self, context: Context) -> bool:
+        """Whether the middle model can still look back on the whole text and a buffer behind it."""
+        return len(context.ids) + min(context.room, 2 * LONGEST) <= self.middle.context_length
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        self._drafter.close()
+        if session is not None:
+            session.close()
+
+    def draft(self, context: Context) -> Draft:
+        """A chain of what the middle model wrote, each node's law being the middle model's."""
+        buffer, mark = _Buffer(), self._drafter.bookmark()
+        inner_noise = Noise(int(context.noise.uniform(EXTRA, context.round) * 2**52))
+        most = min(LONGEST, context.room - 1) if self._session is not None and self._fits(context) else 0
+        while len(buffer.tokens) < min(self.gathered, most) and not self._ends.intersection(buffer.tokens):
+            inner = replace(
+                context,
+                ids=[*context.ids, *buffer.tokens],
+                round=len(buffer.passes),
+                noise=inner_noise,
+                room=context.room - len(buffer.tokens),
+                story=False,
+            )
+            self._filter(inner, buffer)
+        self._drafter.back(mark)
+        return self._block(context, buffer, most)
+
+    def _filter(self, inner: Context, buffer: _Buffer) -> None:
+        """One round of the middle model with the drafter below it, at the end of the buffer."""
+        started = time.perf_counter_ns()
+        draft = self._growth.grow(self._drafter, inner)
+        between = time.perf_counter_ns()
+        scored, lead = self._score(inner, draft.tree)
+        verdict = self._judge.judge(draft, scored, inner)
+        nodes = (0, *verdict.path)
+        tokens = [draft.tree.host_tokens[node] for node in verdict.path] + [verdict.bonus]
+        assert self._session is not None
+        self._session.keep([*range(lead), *(lead + node for node in nodes)])
+        ended = time.perf_counter_ns()
+        self._drafter.observe(Round(inner, draft, scored, verdict, tokens))
+        learned = time.perf_counter_ns() - ended
+        buffer.tokens += tokens
+        buffer.rows += [scored.logits[node] for node in nodes]
+        buffer.passes.append(
+            Filtered(
+                len(draft.tree) - 1,
+                len(verdict.path),
+                draft.calls,
+                between - started + learned,
+                ended - between,
+                tokens,
+            )
+        )
+
+    def _score(self, inner: Context, tree: DraftTree) -> tuple[TargetPass, int]:
+        """The middle model's pass over the tree, and how many committed tokens it had not read yet and takes in first."""
+        session = self._session
+        assert session is not None
+        lead = list(inner.ids[session.length : -1])
+        if not lead:
+            return session.score(tree), 0
+        parents = [*range(-1, len(lead)), *(len(lead) + parent for parent in tree.shape.parents[1:])]
+        found = session.score(DraftTree.of([*lead, *tree.host_tokens], shape_of(tuple(parents)).parents, inner.device))
+        hidden = {tap: states[len(lead) :] for tap, states in found.hidden.items()}
+        return TargetPass(found.logits[len(lead) :], hidden), len(lead)
+
+    def _block(self, context: Context, buffer: _Buffer, most: int) -> Draft:
+        tokens = buffer.tokens[:most]
+        tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
+        proposals, sure = {}, [None] * len(tree)
+        for node, row in enumerate(buffer.rows[: len(tokens)]):
+            if not context.warp.greedy:
+                proposals[node] = Proposal(context.warp.probabilities(row))
+        if context.story:
+            with context.aside:
+                for node, row in enumerate(buffer.rows[: len(tokens)]):
+                    sure[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
+        self._count(buffer, len(tokens))
+        notes = context.told(lambda: [self._note(buffer, len(tokens))])
+        # All that drafts for the target counts: the drafter's forwards, and the middle model's passes over them.
+        calls = sum(one.calls for one in buffer.passes) + len(buffer.passes)
+        return Draft(tree, proposals, sure, calls, notes=notes)
+
+    def _count(self, buffer: _Buffer, length: int) -> None:
+        """What the run's levels did so far, for the screen."""
+        found = {
+            "rounds": 1,
+            "buffered": length,
+            "passes": len(buffer.passes),
+            "calls": sum(one.calls for one in buffer.passes),
+        }
+        for name, number in found.items():
+            self._so_far[name] += number
+        for one in buffer.passes:
+            self._spent["drafting"] += one.drafting / 1e6
+            self._spent["verifying"] += one.verifying / 1e6
+
+    def _note(self, buffer: _Buffer, length: int) -> Note:
+        passes = [
+            {
+                "drafted": one.drafted, "kept": one.kept, "calls": one.calls, "tokens": one.tokens,
+                "drafting": one.drafting / 1e6, "verifying": one.verifying / 1e6,
+            }
+            for one in buffer.passes
+        ]  # fmt: skip
+        data = {"middle": self.middle.name, "gathered": self.gathered, "length": length, "passes": passes}
+        data["so_far"] = {**self._so_far, **self._spent}
+        data["forecast"] = self._facts
+        return Note("belts", data)
+
+    def observe(self, finished: Round) -> None:
+        """The drafter learns the target's own states; the middle model forgets what the target did not keep."""
+        self._drafter.observe(finished)
+        kept = len(finished.verdict.path)
+        self._so_far["kept"] += kept
+        if self._session is not None:
+            self._session.rewind(min(self._session.length, len(finished.context.ids) + kept))

@@ -1,0 +1,126 @@
+"""Polybasic speculative decoding (Wang et al. 2510.26527): a third model between target and drafter filters the draft."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.errors import ModelUnavailable
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.polybasic.chain_lengths import Weighed
+    from specviz.methods.resources import Parts
+
+MIDDLES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
+AUTO = ("int4", "int8", "small_draft")
+UNKNOWN = 8
+"""Tokens gathered where nobody measured what pays."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The paper's middle model is the target in 4 bits under EAGLE-2's drafter; we found no K and μ in it."""
+
+    middle: str = choice(
+        "auto",
+        ("auto", *MIDDLES, "draft"),
+        "The model in the middle: the draft you named, else the copy that should pay most here; or one of these.",
+    )
+    drafter: str = choice(
+        "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts below; auto: EAGLE-3, or text copied under a draft."
+    )
+    gathered: int = number(0, 0, 32, "μ: tokens the middle model gathers before the target looks; 0: as many as pay.", "tokens")
+    depth: int = number(2, 1, 8, "K: how deep the drafter goes for each pass of the middle model.", "levels")
+    width: int = number(3, 1, 10, "Nodes in the drafter's beam; 1 drafts a chain.", "nodes")
+    nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay under the middle model.", "nodes")
+
+
+@method(
+    name="polybasic",
+    title="Polybasic",
+    summary="A cheaper copy of the target filters the drafter's tokens; the target judges what gathers, once in a while.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=False,
+    family="model",
+    claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy in the middle.",
+    differs=(
+        "A 4-bit copy of SmolLM2, which itself comes in 4 bits, keeps the target's word 96 times in 100, but a pass of it costs "
+        "0.63 of the target's on two AVX2 cores, and its drafter, trained for minutes, adds half a token a pass, where the "
+        "paper's adds two. τ is 4.8, the run 1.24 times the target alone, yet 0.96 times target and drafter without it; its "
+        "condition foretold 0.99."
+    ),
+    paper=Paper("Polybasic Speculative Decoding Through a Theoretical Perspective", "Wang et al.", 2025, "2510.26527"),
+    look_at="The middle belt: the buffer fills to μ before the target moves once. Does the model in it pay, all times counted?",
+    parameters=Parameters,
+    weights=("eagle3",),
+    needs_draft=True,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafters.memory.prompt_copy import PromptCopy
+    from specviz.drafters.networks.forward_cost import forward_cost
+    from specviz.engine.interfaces import Composition
+    from specviz.methods.polybasic.cascade import Chained
+    from specviz.methods.polybasic.cost_model import told
+    from specviz.trees.copied import Copied
+    from specviz.trees.dynamic import Dynamic, Paying
+
+    below = _below(parameters, parts)
+    taps, growth, drafter, forward = (), Copied(), PromptCopy(3, 2, parameters.depth, True, True), 0.0
+    if below != "copy":
+        network = parts.heads(below)
+        drafter, taps, forward = FeatureDrafter(network), network.config.taps, forward_cost(network, parameters.width)
+    best, warning = _best(parameters, parts, below, forward)
+    if below != "copy":
+        cost = best.middle.cost()
+        pays = None if parameters.nodes else Paying.on(cost, forward=forward / cost.at(1))
+        growth = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
+    facts = told(best.forecast) if best.forecast else None
+    controller = Chained(best.middle, drafter, growth, Match(), best.block, taps, facts, parts.target.eos_ids)
+    warnings = tuple(word for word in (*best.middle.warnings, warning) if word)
+    return Composition(controller, Rejection(), tuple(taps), f"{best.middle.title}, {below} below it", warnings)
+
+
+def _below(parameters: Parameters, parts: Parts) -> str:
+    if parameters.drafter != "auto":
+        return parameters.drafter
+    return "copy" if parts.draft_name or parameters.middle == "draft" else "eagle3"
+
+
+def _best(parameters: Parameters, parts: Parts, below: str, forward: float) -> tuple[Weighed, str]:
+    """The middle model that should pay most among those this machine can make, or the one that was asked for, and what the
+    user should know of it. ``forward`` is a drafter forward in milliseconds.
+    """
+    from specviz.methods.polybasic.chain_lengths import ChainLengths, warning, weighed
+
+    kinds: tuple[str, ...] = (parameters.middle,)
+    if parameters.middle == "auto":
+        kinds = ("draft",) if parts.draft_name else AUTO
+    known = ChainLengths.find(parts.tree_file("polybasic"), parts.target.name, below)
+    found, refused = [], []
+    for kind in kinds:
+        try:
+            middle = parts.middle(kind)
+        except ModelUnavailable as problem:
+            refused.append(problem)
+            continue
+        nodes = parameters.nodes or parameters.depth
+        found.append(weighed(middle, parts.cost_curve(), forward, known, nodes, parameters.gathered, UNKNOWN))
+    if not found:
+        raise refused[0]
+    best = max(found, key=lambda one: one.gain)
+    return best, warning(best, found, _recipe(kinds, parts, below))
+
+
+def _recipe(kinds: tuple[str, ...], parts: Parts, below: str) -> str:
+    """The command that finds out what such a chain accepts, or nothing for a pair that it does not run."""
+    command = f"python -m specviz calibrate polybasic --target {parts.target.name}"
+    if kinds == ("draft",):
+        return f"{command} --draft {parts.draft_name}" if below == "copy" else ""
+    return command if below == "eagle3" and not parts.draft_name else ""

@@ -1,0 +1,273 @@
+"""One tree of two sources: what a drafter proposes and what memories hold, merged by shared prefix and cut to what pays.
+
+Retrieved branches grafted on a drafter's tree are READER's idea (arXiv 2508.09072). As the paper leaves open how a node
+is valued, every kind of node has an estimate of its acceptance that is learned while decoding, and a node is worth the
+product down its path. A parent is never worth less than its child, so the best n nodes form a tree, and no other tree of
+n nodes has a larger sum, which is the expected number of accepted tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from specviz.engine.interfaces import Context, Controller, Draft, Round, TargetPass
+from specviz.engine.sampling import Warp
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+from specviz.trees.dynamic import Pays
+from specviz.trees.estimates import Estimates
+
+DRAFTER = "drafter"
+SHOWN = 96
+LARGEST = 255
+# Chance that the one known successor is right by the length of the match before it, in powers of two, in the text
+# itself and elsewhere: as measured on the calibration prompts, and only where an estimate starts.
+BY_MATCH = (0.16, 0.55, 0.76, 0.89, 0.95, 0.97)
+BY_DISTANT_MATCH = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
+# And of a drafter's token by its rank among its siblings where the drafter gives no probability.
+BY_RANK = (0.4, 0.12, 0.07, 0.04, 0.03)
+# A leaf that is less likely than this is not worth a look-up.
+FAINT = 0.02
+
+
+class Looked(Protocol):
+    """Retrieved tokens: nodes count from 1, ``parents`` names them and 0 is the end of a match of ``matched`` tokens."""
+
+    matched: int
+    tokens: list[int]
+    parents: list[int]
+
+    def certainty(self, node: int) -> float:
+        """How often this node is what went on from its parent, as a share."""
+
+
+class Held(Protocol):
+    """What one memory expects."""
+
+    source: str
+    near: bool
+    """Whether it holds this very text."""
+    guess: Looked
+
+
+class Memories(Protocol):
+    """Says what each memory expects after the committed text and ``tail``."""
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
+
+    def found(self, tail: Sequence[int] = ()) -> Sequence[Held]: ...
+
+    def observe(self, finished: Round) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Leaf:
+    """A candidate. ``chances`` by source: (kind, prior) of its estimate."""
+
+    parent: int
+    token: int
+    depth: int
+    sources: dict[str, tuple[Hashable, float]] = field(default_factory=dict)
+    kind: Hashable = None
+    chance: float = 1.0
+    value: float = 1.0
+
+
+class _Merging:
+    """Candidates by their path: the same token below the same parent is one node, whoever proposes it."""
+
+    def __init__(self, root: int, deepest: int) -> None:
+        self.leaves = [_Leaf(-1, root, 0)]
+        self.below: list[dict[int, int]] = [{}]
+        self.grafts: list[dict[str, object]] = []
+        self._deepest = deepest
+
+    def add(self, parent: int, token: int, source: str, kind: Hashable, prior: float) -> int | None:
+        """The node of this token, made if need be; None where the context ends."""
+        depth = self.leaves[parent].depth + 1
+        if depth > self._deepest:
+            return None
+        node = self.below[parent].get(token)
+        if node is None:
+            node = len(self.leaves)
+            self.leaves.append(_Leaf(parent, token, depth))
+            self.below.append({})
+            self.below[parent][token] = node
+        known = self.leaves[node].sources
+        if source not in known or known[source][1] < prior:
+            known[source] = (kind, prior)
+        return node
+
+    def draft(self, draft: Draft) -> None:
+        """A drafter's tree."""
+        shape, tokens, place = draft.tree.shape, draft.tree.host_tokens, {0: 0}
+        for node in range(1, len(shape)):
+            parent = shape.parents[node]
+            above = place.get(parent)
+            if above is None:
+                continue
+            q = draft.confidence[node] if node < len(draft.confidence) else None
+            rank = min(shape.children[parent].index(node), len(BY_RANK) - 1)
+            kind = (DRAFTER, "rank", rank) if q is None else (DRAFTER, "q", _tenth(q))
+            made = self.add(above, tokens[node], DRAFTER, kind, BY_RANK[rank] if q is None else q)
+            if made is not None:
+                place[node] = made
+
+    def graft(self, node: int, held: Held) -> None:
+        """What a memory expects after the text that ends at ``node``."""
+        guess, place = held.guess, {0: node}
+        for number, (token, parent) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
+            above = place.get(parent)
+            if above is None:
+                continue
+            certainty = guess.certainty(number)
+            reach = guess.matched + self.leaves[above].depth - self.leaves[node].depth
+            length = min(reach.bit_length() - 1, len(BY_MATCH) - 1)
+            kind = (held.source, length, _tenth(certainty) // 2)
+            prior = BY_MATCH[length] if held.near else BY_DISTANT_MATCH[length]
+            made = self.add(above, token, held.source, kind, certainty * prior)
+            if made is not None:
+                place[number] = made
+        if guess.tokens:
+            told = {"node": node, "source": held.source, "matched": guess.matched, "count": len(guess.tokens)}
+            self.grafts.append(told)
+
+    def path(self, node: int) -> list[int]:
+        """Tokens from below the root down to ``node``."""
+        found = []
+        while node:
+            found.append(self.leaves[node].token)
+            node = self.leaves[node].parent
+        return found[::-1]
+
+    def weigh(self, estimates: Estimates) -> None:
+        """Give every node its chance and its value. Siblings exclude each other, so their chances add up to 1 at most."""
+        for leaf in self.leaves[1:]:
+            found = [(estimates.chance(kind, prior), kind) for kind, prior in leaf.sources.values()]
+            leaf.chance, leaf.kind = max(found, key=lambda one: one[0])
+            if len(found) > 1:
+                missed = 1.0
+                for chance, _ in found:
+                    missed *= 1.0 - chance
+                leaf.kind = ("agreed", len(found), _tenth(1.0 - missed))
+                leaf.chance = estimates.chance(leaf.kind, 1.0 - missed)
+        for node, below in enumerate(self.below):
+            whole = max(1.0, sum(self.leaves[child].chance for child in below.values()))
+            for child in below.values():
+                leaf = self.leaves[child]
+                leaf.chance /= whole
+                leaf.value = self.leaves[node].value * leaf.chance
+
+    def ranked(self) -> list[int]:
+        """All nodes but the root by value; the earlier one first of equals, so a parent before its children."""
+        return sorted(range(1, len(self.leaves)), key=lambda node: -self.leaves[node].value)
+
+
+class Merged:
+    """Drafts with ``inner`` (None for memories alone) and ``memories``, and keeps the best ``nodes`` (0: what pays).
+
+    ``deepened`` of the likeliest leaves of the drafter's tree are looked up as well. Trees are chosen, not drawn, at
+    every temperature: the inner drafter always drafts as at temperature 0.
+    """
+
+    def __init__(
+        self,
+        inner: Controller | None,
+        memories: Memories,
+        estimates: Estimates,
+        nodes: int = 0,
+        deepened: int = 4,
+        pays: Pays | None = None,
+    ) -> None:
+        if not nodes and pays is None:
+            raise ValueError("a tree of no given size needs somebody who says what pays")
+        self.inner = inner
+        self.memories = memories
+        self.estimates = estimates
+        self.nodes = nodes
+        self.deepened = deepened
+        self.pays = pays
+        self._kinds: list[Hashable] = []
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.memories.begin(context, prefill)
+        if self.inner is not None:
+            self.inner.begin(context, prefill)
+
+    def draft(self, context: Context) -> Draft:
+        found, calls = _Merging(context.ids[-1], context.room - 1), 0
+        if self.inner is not None:
+            drafted = self.inner.draft(replace(context, warp=Warp(), story=False))
+            found.draft(drafted)
+            calls = drafted.calls
+        found.weigh(self.estimates)
+        leaves = [node for node in found.ranked() if not found.below[node] and found.leaves[node].value >= FAINT]
+        for node in [0, *leaves[: self.deepened]]:
+            for held in self.memories.found(found.path(node)):
+                found.graft(node, held)
+        found.weigh(self.estimates)
+        ranked = found.ranked()
+        kept = ranked[: self._size([found.leaves[node].value for node in ranked[:LARGEST]], calls)]
+        self._kinds = [None, *(found.leaves[node].kind for node in kept)]
+        return self._made(found, kept, ranked[len(kept) :], calls, context)
+
+    def _size(self, values: Sequence[float], calls: int) -> int:
+        if self.nodes or self.pays is None:
+            return self.nodes
+        return self.pays(values, calls)
+
+    def _made(self, found: _Merging, kept: Sequence[int], left: Sequence[int], calls: int, context: Context) -> Draft:
+        """The kept nodes as a tree, the best of the others as pruned ones numbered after them."""
+        shown, place = [0], {0: 0}
+        for node in [*kept, *left[:SHOWN]] if context.story else kept:
+            place[node] = len(shown)
+            shown.append(node)
+        leaves = [found.leaves[node] for node in shown]
+        parents = [place.get(leaf.parent, -1) for leaf in leaves]
+        size = 1 + len(kept)
+        tree = DraftTree.of([leaf.token for leaf in leaves[:size]], parents[:size], context.device)
+        pruned = [(parent, leaf.token, leaf.chance) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)]
+        confidence = [None, *(leaf.chance for leaf in leaves[1:size])]
+        notes = context.told(lambda: [self._note(found, leaves, size, place)])
+        return Draft(tree, confidence=confidence, calls=calls or int(size > 1), pruned=pruned, notes=notes)
+
+    def _note(self, found: _Merging, leaves: Sequence[_Leaf], size: int, place: dict[int, int]) -> Note:
+        return Note(
+            "merged",
+            {
+                "sources": ["root", *("+".join(leaf.sources) for leaf in leaves[1:])],
+                "value": [leaf.value for leaf in leaves],
+                "kept": size,
+                "considered": len(found.leaves) - 1,
+                "expected": sum(leaf.value for leaf in leaves[:size]),
+                "fitted": not self.nodes,
+                "grafts": [{**one, "node": place[one["node"]]} for one in found.grafts if one["node"] in place],
+            },
+        )
+
+    def observe(self, finished: Round) -> None:
+        """Every node whose parent was accepted tells how good its kind is."""
+        shape = finished.draft.tree.shape
+        kept = set(finished.verdict.path)
+        for node in finished.verdict.visited[: len(finished.emitted)]:
+            for child in shape.children[node]:
+                self.estimates.learn(self._kinds[child], child in kept)
+        self.memories.observe(finished)
+        if self.inner is not None:
+            self.inner.observe(finished)
+
+    def close(self) -> None:
+        try:
+            self.memories.close()
+        finally:
+            if self.inner is not None:
+                self.inner.close()
+
+
+def _tenth(share: float) -> int:
+    """Which tenth a share lies in, 0 to 9."""
+    return min(9, int(share * 10))

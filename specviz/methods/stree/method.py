@@ -1,0 +1,110 @@
+"""STree (Wu et al. 2505.14969): a whole draft tree verified in one pass of a state-space or hybrid target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specviz.methods.parameters import choice, number
+from specviz.methods.registry import Paper, method
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import Composition, Target
+    from specviz.engine.tree import TreeShape
+    from specviz.methods.resources import Parts
+    from specviz.trees.dynamic import Paying
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The published demo drafts four levels with three beams."""
+
+    depth: int = number(4, 1, 16, "Deepest level, and drafter passes a round; the published demo has 4.", "levels")
+    width: int = number(3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes")
+    nodes: int = number(12, 0, 96, "Nodes of the tree; 0, for the beam alone, keeps as many as pay in each round.", "nodes")
+    cooled: float = number(
+        0.33, 0.0, 1.0, "Chances of the beams are read at the run's temperature, at this one at least; 0 for the law as is.",
+        "temperature", step=0.01,
+    )  # fmt: skip
+    tree: str = choice(
+        "beam",
+        ("beam", "fixed", "drawn"),
+        "Follow the drafter's beams, fill one fixed shape with its best tokens, or with draws from its law.",
+    )
+    rule: str = choice(
+        "match",
+        ("match", "ratio"),
+        "Sample-and-match (equal to the autoregressive run token for token), or the ratio test; drawn trees only.",
+    )
+
+
+@method(
+    name="stree",
+    title="STree",
+    summary="A state-space target verifies a tree in one pass: decays add up along each path, no state per node is kept.",
+    modality=("text",),
+    exactness="exact",
+    token_exact=True,
+    in_law=("rule", "ratio"),
+    family="model",
+    claim="1.45× on a hybrid Llama-3.1-Mamba2-8B, 1.09× over its chain.",
+    differs=(
+        "With 8 nodes τ is 1.1 times a chain's of as many, and the time the same; the paper's shape of 12 nodes has τ 3.75 and "
+        "1.43× over decoding alone at temperature 0, 2.2 and 0.9× at 1. This needs the drafter's probabilities at the run's own "
+        "temperature: with those at 1 the chain wins at temperature 0."
+    ),
+    paper=Paper("STree: Speculative Tree Decoding for Hybrid State-Space Models", "Wu et al.", 2025, "2505.14969", "NeurIPS"),
+    look_at="The mask is no longer 0 or 1: each square is what is left of an ancestor after its path's decay.",
+    parameters=Parameters,
+    weights=("hybrid", "hybrid_draft"),
+    needs_draft=True,
+)
+def compose(parameters: Parameters, parts: Parts) -> Composition:
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+    from specviz.engine.controller import Steady
+    from specviz.engine.interfaces import Composition
+    from specviz.errors import BadInput, ModelUnavailable
+    from specviz.methods.stree.drafter import TreeModelDrafter
+    from specviz.targets.hybrid import HybridTarget
+    from specviz.trees.dynamic import Dynamic
+    from specviz.trees.sampled import Sampled
+
+    if not isinstance(parts.target, HybridTarget):
+        raise ModelUnavailable(
+            f"STree is about targets with state-space layers, and all layers of {parts.target.name} attend: choose "
+            "hybrid-small as the target, or another method."
+        )
+    draft = parts.draft_model()
+    if draft.target is None:
+        raise ModelUnavailable(f"{draft.name} can only extend a chain, so it drafts no trees: choose another draft model.")
+    if parameters.rule == "ratio" and parameters.tree != "drawn":
+        raise BadInput("The ratio test needs children that were drawn from the drafter's law: choose the drawn tree.")
+    drafter = TreeModelDrafter(draft.target, parts.target.vocab_size)
+    if parameters.tree == "beam":
+        pays = None if parameters.nodes else _paying(parameters, parts, draft.target)
+        growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays, cooled=parameters.cooled)
+    else:
+        growth = Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
+    acceptance = Rejection() if parameters.rule == "ratio" else Match()
+    return Composition(Steady(drafter, growth), acceptance, draft_name=draft.name, warnings=draft.warnings)
+
+
+def _paying(parameters: Parameters, parts: Parts, draft: Target) -> Paying:
+    """Who sizes a beam's tree: level by level the drafter runs over all that it has seen of the tree so far."""
+    from specviz.trees.dynamic import Paying
+
+    own, cost = parts.curve_of(draft), parts.cost_curve()
+    forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
+    return Paying.on(cost, parts.target.tier, forward / cost.at(1))
+
+
+def _shape(parameters: Parameters) -> TreeShape:
+    from specviz.engine.tree import best_ranks
+    from specviz.errors import BadInput
+
+    if not parameters.nodes:
+        raise BadInput(
+            "Only a beam's tree is sized by what pays in a round: choose nodes from 1 to 96 for a fixed or a drawn one."
+        )
+    return best_ranks(parameters.depth, parameters.width, parameters.nodes)

@@ -1,0 +1,149 @@
+"""Traversal: a drafted tree is judged from its leaves upwards, so that a good descendant can rescue a weak parent.
+
+Traversal Verification (Weng et al., arXiv 2505.12398); on a chain it is Block Verification (Sun et al., arXiv
+2403.10444). A node enters with the weight min(1, w p/q), w and p being what its parent still owes. A leaf is accepted
+with its weight, and the whole path above it with it. After a failed child the parent owes [w p - q]+; with S its mass,
+p becomes norm([w p - q]+), w becomes S / (S + 1 - w), and q the law of the next sibling. When all children failed the
+node is judged like a leaf. The root's weight stays 1.
+
+Invariant, by induction from the leaves: a node entered with weight w is accepted (itself or a descendant) with
+probability w over the draws below it, and what then follows it has the target's law. So the rule is exact for children
+really drawn without replacement and kept in draw order. On a chain it never accepts fewer tokens on average than the rule
+from the root downwards. On a tree it mostly accepts more, but not always: a leaf that was drawn before a sibling with
+children is asked first, and what it wins those children lose. A node without a stored law has children chosen
+deterministically; each then counts as a point mass, and the rule accepts as often as the one from the root downwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from specviz.acceptance.match import Match
+from specviz.acceptance.rejection import Rejection
+from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
+from specviz.engine.sampling import ACCEPT, draw
+from specviz.engine.verdict import statuses
+from specviz.methods.traversal.residual import Debts, Owed
+from specviz.trace.schema import Note
+
+
+class Traversal:
+    """Leaf-to-root verification. At temperature 0 both laws are point masses and the rule is plain greedy matching.
+
+    A verdict's ``thresholds`` are the weights that coins were held against, in the order of the visits: failed nodes,
+    and last the accepted one unless it is the root. Nodes above it on the path were passed without a coin.
+    """
+
+    def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
+        if context.warp.greedy:
+            return Match().judge(draft, target, context)
+        return _Walk(draft, target, context).verdict()
+
+
+@dataclass
+class _Visit:
+    """A node that the walk stands at or came through: the weight it was entered with, the children tried so far."""
+
+    node: int
+    start: float
+    owed: Owed | None
+    tried: int = 0
+
+    @property
+    def weight(self) -> float:
+        return self.start if self.owed is None else self.owed.weight
+
+
+@dataclass
+class _Walk:
+    """One post-order walk over one scored tree, ending at the first node whose coin falls below its weight."""
+
+    draft: Draft
+    target: TargetPass
+    context: Context
+    judged: list[_Visit] = field(default_factory=list)
+    entered: list[int] = field(default_factory=list)
+    draws: dict[int, float] = field(default_factory=dict)
+
+    def verdict(self) -> Verdict:
+        shape = self.draft.tree.shape
+        debts = Debts(self.draft, self.target, self.context.warp)
+        end = self._walk(debts)
+        path = shape.path(end.node)[1:]
+        return Verdict(
+            rule="traversal",
+            path=path,
+            bonus=draw(self._law(end, debts), self.context.noise, self.context.position + 1 + len(path)),
+            source="residual" if end.tried else "target",
+            statuses=statuses(shape, path, list(self.draws)),
+            visited=(*(node for node in self.entered if node != end.node), end.node),
+            thresholds={visit.node: visit.weight for visit in self.judged if visit.node},
+            draws=self.draws,
+            notes=self.context.told(lambda: [self._note(path)] if len(shape) > 1 else []),
+        )
+
+    def _walk(self, debts: Debts) -> _Visit:
+        """The visit where the walk ends. ``judged`` is then in post-order, the end last."""
+        children = self.draft.tree.shape.children
+        open_visits = [self._enter(0, 1.0, debts)]
+        while True:
+            here = open_visits[-1]
+            if here.owed is not None and here.tried < len(children[here.node]):
+                child = children[here.node][here.tried]
+                here.tried += 1
+                open_visits.append(self._enter(child, here.owed.weight_of(self._token(child)), debts))
+                continue
+            self.judged.append(here)
+            if self._accepts(here):
+                return here
+            open_visits.pop()
+            above = open_visits[-1].owed
+            assert above is not None
+            above.fail(self._token(here.node))
+
+    def _enter(self, node: int, weight: float, debts: Debts) -> _Visit:
+        """Nothing below a node of weight 0 can be accepted either, so its children are not looked at."""
+        if weight == 0 or not self.draft.tree.shape.children[node]:
+            return _Visit(node, weight, None)
+        self.entered.append(node)
+        return _Visit(node, weight, debts.at(node, weight))
+
+    def _accepts(self, visit: _Visit) -> bool:
+        if visit.node == 0:
+            return True
+        # Keyed by round as well: a place may be tried again by a later round, with a fresh coin.
+        self.draws[visit.node] = self.context.noise.uniform(ACCEPT, self.context.round, visit.node)
+        return self.draws[visit.node] < visit.weight
+
+    def _law(self, end: _Visit, debts: Debts) -> Tensor:
+        """What the token after the accepted path is drawn from, [vocab], not normalised."""
+        return debts.law(end.node) if end.owed is None else end.owed.law(debts.law(end.node))
+
+    def _token(self, node: int) -> int:
+        return self.draft.tree.host_tokens[node]
+
+    def _note(self, path: tuple[int, ...]) -> Note:
+        """The walk, and beside it what the rule from the root downwards does with the same tree and coins."""
+        downwards = Rejection().judge(self.draft, self.target, replace(self.context, story=False)).path
+        passed = [{"node": node, "start": None, "weight": None, "draw": None, "outcome": "passed"} for node in path[-2::-1]]
+        return Note(
+            "traversal",
+            {
+                "visits": [self._told(visit) for visit in self.judged] + passed,
+                "rescued": [node for node in path if node not in downwards],
+                "top_down": len(downwards),
+            },
+        )
+
+    def _told(self, visit: _Visit) -> dict[str, Any]:
+        taken = visit is self.judged[-1]
+        return {
+            "node": visit.node,
+            "start": visit.start,
+            "weight": visit.weight,
+            "draw": self.draws.get(visit.node),
+            "outcome": "accepted" if taken else "failed",
+        }

@@ -1,0 +1,41 @@
+"""Draft models for one domain each: the small one that ships, with a small change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from specviz.drafters.networks.lora import add_change
+from specviz.drafters.networks.small_lm import SmallLM
+from specviz.drafters.networks.small_lm import load as load_small
+from specviz.drafters.networks.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.lora_heads import CHANGES, digest
+from specviz.targets.text import TextTarget
+
+
+def load_arms(path: Path, base: Path, embedding: Tensor, target: TextTarget) -> dict[str, SmallLM]:
+    """A draft model by domain, each the one in ``base`` with its change in ``path``, on the target's ``embedding``.
+
+    Raises ModelUnavailable when the changes were made for another version of ``base``.
+    """
+    factors, card = read_weights(path)
+    if not base.is_file() or card.get(CHANGES) != f"{base.name} {digest(base)}":
+        raise ModelUnavailable(
+            f"{path.name} was trained for another version of {base.name}: make it again with "
+            f"`python -m specviz train {path.stem}`."
+        )
+    found: dict[str, SmallLM] = {}
+    for domain in json.loads(card["arms"]):
+        found[domain] = load_small(base, embedding, target.dtype, target.device)
+        add_change(found[domain], _of(factors, domain), f"{path.name}, {domain},")
+        found[domain].eval()  # what was folded from the weights before goes with this
+    return found
+
+
+def _of(factors: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
+    """The factors of one domain, by the names of its matrices."""
+    return {name.removeprefix(f"{domain}/"): value for name, value in factors.items() if name.startswith(f"{domain}/")}

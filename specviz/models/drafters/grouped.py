@@ -1,0 +1,144 @@
+"""Draft models whose layers attend side by side: the small one that ships, a copy of the target, or one named by the user.
+
+Over several GPUs the layers of a named draft model are dealt out in turn (see ``placement``), so that the attention of a group
+runs on all of them at a time; kernels are queued on each GPU without waiting for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.layer_groups import GroupedModel
+from specviz.drafters.networks.fused_decoder import LeanDecoder
+from specviz.drafters.networks.small_lm import SmallLM
+from specviz.drafters.small_groups import GroupedStepper
+from specviz.engine.tiers import see
+from specviz.engine.tree import DraftTree, chain
+from specviz.models.drafters.drafts import SMALL, named_draft, shipped_small
+from specviz.models.drafters.intermediate_models import copies
+from specviz.models.drafters.placement import several
+from specviz.models.drafters.quantised_copy import checked, lean_copy
+from specviz.models.hub.cache_dir import Progress
+from specviz.models.text.load import LoadedText
+from specviz.targets.text import TextTarget
+
+PIECE = 256
+
+
+class SmallFuzzy:
+    """The small draft model in one run. Exact passes are its own, fuzzy ones those of ``stepper``."""
+
+    def __init__(self, model: SmallLM, stepper: GroupedStepper, capacity: int) -> None:
+        self._model, self._stepper = model, stepper
+        self._cache = model.open(capacity)
+        self.support: Tensor | None = model.draft_ids
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        return self._cache.length
+
+    @torch.inference_mode()
+    def extend(self, ids: Sequence[int], fuzzy: bool) -> Tensor:
+        """Logits [support] after ``ids`` were appended."""
+        tokens = torch.tensor(list(ids), dtype=torch.long, device=self._model.draft_ids.device)
+        if fuzzy and len(tokens) <= self._model.config.window:
+            return self._stepper(tokens, self._cache, True)[-1]
+        return self._model(tokens, self._cache, last_only=True)[-1]
+
+    def rewind(self, length: int) -> None:
+        """Keep the first ``length`` tokens."""
+        self._cache.keep(length)
+
+    def entries(self, start: int, end: int) -> Tensor:
+        """Keys and values of these tokens, [layer, token, number]."""
+        both = torch.stack((self._cache.keys[:, 0, :, start:end], self._cache.values[:, 0, :, start:end]))
+        return both.permute(1, 3, 0, 2, 4).flatten(2).clone()
+
+    def close(self) -> None:
+        """The cache goes with this object."""
+
+
+class LeanFuzzy:
+    """A lean decoder in one run."""
+
+    support: Tensor | None = None
+
+    def __init__(self, decoder: LeanDecoder, vocab_size: int) -> None:
+        self._decoder = decoder
+        self._cache = decoder.open(512)
+        self._rows = min(vocab_size, decoder.shape.vocab_size)
+        if decoder.shape.vocab_size != vocab_size:
+            self.support = torch.arange(self._rows, device=decoder.device)
+
+    @property
+    def length(self) -> int:
+        """Tokens in the cache."""
+        return self._cache.length
+
+    def extend(self, ids: Sequence[int], fuzzy: bool) -> Tensor:
+        """Logits [support] after ``ids`` were appended."""
+        found = None
+        for first in range(0, len(ids), PIECE):
+            piece = [min(token, self._decoder.shape.vocab_size - 1) for token in ids[first : first + PIECE]]
+            found = self._pass(DraftTree.of(piece, chain(len(piece) - 1).parents, self._decoder.device), fuzzy)
+            self._cache.length += len(piece)
+        assert found is not None
+        return found[-1, : self._rows]
+
+    def _pass(self, tree: DraftTree, fuzzy: bool) -> Tensor:
+        start, nodes, device = self.length, len(tree), self._decoder.device
+        self._cache.reserve(start + nodes)
+        self._decoder.reach(start + nodes)
+        places = torch.arange(start, start + nodes, device=device)
+        seen = see(tree, start, start + nodes, nodes, device) if nodes > 1 else None
+        return self._decoder(tree.tokens, places, self._cache, seen, together=fuzzy, last=1)[0]
+
+    def rewind(self, length: int) -> None:
+        """Keep the first ``length`` tokens."""
+        self._cache.length = min(length, self._cache.length)
+
+    def entries(self, start: int, end: int) -> Tensor:
+        """Keys and values of these tokens, [layer, token, number]."""
+        layers = [layer[:, :, start:end].permute(2, 0, 1, 3).flatten(1).cpu() for layer in self._cache.layers]
+        return torch.stack(layers)
+
+    def close(self) -> None:
+        """Drop the cache."""
+        self._cache = self._decoder.open(1)
+
+
+def grouped_model(
+    kind: str, group: int, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress
+) -> GroupedModel:
+    """The draft model of this ``kind`` ("small_draft", "copy", or "draft" for the model named ``draft``).
+
+    Raises ModelUnavailable where there is none, or where it is of a build whose layers cannot be taken apart.
+    """
+    if kind == "copy":
+        progress("Making the target in 8 bits", None)
+        return of_decoder("the target in 8 bits", copies(target, group), target)
+    if kind == "draft" and draft and draft != SMALL:
+        model, warnings = named_draft(draft, loaded, target, progress)
+        checked(model)
+        spread = several(model.device, int(model.config.num_hidden_layers))
+        return of_decoder(model.name, lean_copy(model, group=group, device_map=spread), target, warnings)
+    small = shipped_small(loaded, target)
+    stepper = GroupedStepper(small, group)
+    return GroupedModel(SMALL, target.context_length, stepper.spans, lambda capacity: SmallFuzzy(small, stepper, capacity))
+
+
+def of_decoder(name: str, decoder: LeanDecoder, target: TextTarget, warnings: tuple[str, ...] = ()) -> GroupedModel:
+    """A lean decoder as a draft model for this target."""
+    places = tuple(str(layer.device) for layer in decoder.layers)
+    return GroupedModel(
+        name,
+        decoder.shape.context_length,
+        decoder.spans,
+        lambda capacity: LeanFuzzy(decoder, target.vocab_size),
+        places if len(set(places)) > 1 else (),
+        warnings,
+    )

@@ -1,0 +1,174 @@
+"""Drafting networks that were trained for one target: the ones that ship, checked against the target and kept with it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specviz.drafters.feature_stepper import FeatureStepper, Product, plain
+from specviz.drafters.memory import ngram_model
+from specviz.drafters.networks import block_net, feature_file, masked_lm, parallel_net
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper
+from specviz.drafters.networks.recurrent_net import load as load_recurrent
+from specviz.drafters.networks.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters import published_medusa
+from specviz.models.drafters.arms import load_arms
+from specviz.models.drafters.lora_heads import load_changed
+from specviz.models.drafters.published_eagle3 import feature_net
+from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.published import Fit, Repository, open_repository
+from specviz.models.packing import PackedLinear, can_pack
+from specviz.models.text.load import LoadedText
+from specviz.targets.text import TextTarget
+
+WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
+CHANGED = {"gto": "eagle3", "deer": "masked_lm"}
+"""Kinds that ship as a small change to another kind."""
+
+Shared = tuple[Tensor, Tensor]
+"""The target's embedding and head, each [vocab, hidden]."""
+_READERS: dict[str, Callable[[Path, Shared, TextTarget], Any]] = {
+    "eagle": lambda path, shared, target: feature_file.load(path, *shared, target.dtype, target.device),
+    "eagle3": lambda path, shared, target: feature_file.load(path, *shared, target.dtype, target.device),
+    "medusa": lambda path, shared, target: parallel_net.load(path, shared[1], target.dtype, target.device),
+    "falcon": lambda path, shared, target: block_net.load(path, *shared, target.dtype, target.device),
+    "masked_lm": lambda path, shared, target: masked_lm.load(path, shared[0], target.dtype, target.device),
+    "ngrams": lambda path, shared, target: ngram_model.load(path),
+    "owl": lambda path, shared, target: load_recurrent(path, *shared, target.dtype, target.device),
+}
+_PUBLISHED: dict[str, Callable[[Repository, Fit], Any]] = {
+    "eagle3": feature_net,
+    "medusa": published_medusa.parallel_net,
+}
+_LOCK = threading.RLock()
+_KEPT: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Any]] = weakref.WeakKeyDictionary()
+
+
+def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+    """The drafting network of this ``kind`` for the target: a name in the readers above or in CHANGED, or "arms"
+    for a draft model by domain.
+
+    ``draft`` None, "" or the name of a kind means the one that ships; a folder or hub id stands for heads that others
+    published, of a kind whose layout is known. Raises ModelUnavailable when there is none, or when it was trained for
+    another target.
+    """
+    if draft and not ours(draft):
+        return kept(target, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
+    path = shipped(kind, loaded)
+    return kept(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
+
+
+def drafting_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+    """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
+    network = load_heads(kind, draft, loaded, target, progress)
+    if isinstance(network, parallel_net.ParallelNet):
+        return kept(target, ("laid out", id(network)), lambda: _laid_out(network))
+    if isinstance(network, block_net.BlockNet):
+        return kept(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
+    if isinstance(network, RecurrentNet):
+        return kept(target, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
+    if not isinstance(network, FeatureNet):
+        return network
+    return kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
+
+
+def ours(draft: str | None) -> bool:
+    """Whether a run with this ``draft`` drafts with the networks that ship, and not with heads that others published."""
+    return not draft or draft in {*_READERS, *CHANGED, "arms"}
+
+
+def shipped(kind: str, loaded: LoadedText) -> Path:
+    """The file of ``kind`` that ships, made for this target's tokenizer."""
+    path = WEIGHTS / f"{kind}.safetensors"
+    if not path.is_file():
+        raise ModelUnavailable(
+            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
+            f"`python -m specviz train {kind}`."
+        )
+    made_for = read_weights(path)[1].get("tokenizer_hash", "")
+    if loaded.tokenizer_hash != made_for:
+        raise ModelUnavailable(
+            f"The {kind} network that ships reads SmolLM2-135M-Instruct's hidden states and tokens, and {loaded.name} has "
+            "others: choose that target, or a method that needs no trained network."
+        )
+    return path
+
+
+def published(kind: str, name: str, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+    """The heads that others published as ``name``, on this target."""
+    if kind not in _PUBLISHED:
+        known = " and ".join(_PUBLISHED)
+        raise ModelUnavailable(
+            f"{name} cannot be used as {kind}: published heads are read for {known}. Leave the draft empty for the network "
+            "that ships with this project."
+        )
+    model = target.model
+    layers = int(model.config.get_text_config().num_hidden_layers)
+    fits = Fit(loaded.name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    stored = open_repository(name, progress)
+    try:
+        return _PUBLISHED[kind](stored, fits)
+    except (TypeError, ValueError, OverflowError) as problem:
+        raise ModelUnavailable(f"The config.json of {name} has a value that makes no sense ({problem}).") from problem
+
+
+def _laid_out(network: parallel_net.ParallelNet) -> parallel_net.ParallelNet:
+    network.lay_out(layout_for(network))
+    return network
+
+
+def layout_for(network: nn.Module) -> Callable[[Tensor], Product]:
+    """oneDNN's own layout where the target's layers have it too: a few rows then cost little more than one."""
+    return packed if can_pack(network) else plain
+
+
+def packed(weight: Tensor) -> Product:
+    """A matrix [out, in] laid out for the processor's kernels."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    module = PackedLinear(linear, keep_weight=False)
+    probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).view(3, -1)
+    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=1e-3, rtol=1e-3)
+    return module if agrees else plain(weight)
+
+
+def _read(kind: str, path: Path, loaded: LoadedText, target: TextTarget) -> Any:
+    if kind in CHANGED:
+        base = CHANGED[kind]
+        return load_changed(path, load_heads(base, None, loaded, target), WEIGHTS / f"{base}.safetensors")
+    model = target.model
+    if kind == "arms":
+        return load_arms(path, WEIGHTS / "small_draft.safetensors", model.get_input_embeddings().weight, target)
+    hidden = int(model.config.get_text_config().hidden_size)
+    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    network = _READERS[kind](path, shared, target)
+    if kind != "ngrams" and network.config.hidden != hidden:
+        raise ModelUnavailable(
+            f"The {kind} network that ships was trained for hidden states of {network.config.hidden}, and {loaded.name} has "
+            f"{hidden}: choose SmolLM2-135M-Instruct as the target."
+        )
+    return network
+
+
+def kept(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """What was made once for this target's model; it goes with the model."""
+    with _LOCK:
+        kept = _KEPT.setdefault(target.model, {})
+        if key not in kept:
+            kept[key] = make()
+        return kept[key]
+
+
+def version(path: Path) -> tuple[int, int]:
+    """Changes when the file is written anew."""
+    facts = path.stat()
+    return facts.st_mtime_ns, facts.st_size

@@ -1,0 +1,113 @@
+"""Models for the middle of a chain, made from the target itself, from the small draft model, or loaded under a name."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from specviz.drafters.intermediate import FittedSession, Middle, SmallSession
+from specviz.drafters.networks.fused_decoder import LeanDecoder
+from specviz.drafters.networks.fused_session import LeanSession
+from specviz.engine.cost import CostCurve, measure
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.drafts import named_draft, shipped_small
+from specviz.models.drafters.quantisation import layouts_of
+from specviz.models.drafters.quantised_copy import checked, lean_copy
+from specviz.models.hub.cache_dir import Progress
+from specviz.models.text.load import LoadedText
+from specviz.targets.text import TextTarget
+
+TITLES = {
+    "int4": "the target in 4 bits",
+    "int8": "the target in 8 bits",
+    "fewer_layers": "the target in 4 bits without two of its layers",
+    "plain_copy": "the target in its own numbers, run with fewer operations",
+    "small_draft": "the small draft model",
+}
+WIDTHS = (1, 2, 4, 8, 16, 32)
+LEFT_OUT = 2
+"""Layers that ``fewer_layers`` lacks."""
+_LOCK = threading.RLock()
+_KEPT: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def middle_model(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> Middle:
+    """The model of this ``kind`` for the middle: a key of TITLES, or "draft" for the model named ``draft``.
+
+    Raises ModelUnavailable where the machine or the target's build does not allow it.
+    """
+    with _LOCK:
+        if kind == "draft":
+            return _named(draft, loaded, target, progress)
+        if kind == "small_draft":
+            small = shipped_small(loaded, target)
+            return _middle(kind, target, lambda capacity, taps: SmallSession(small, capacity), states=False, branches=False)
+        progress(f"Making {TITLES[kind]}", None)
+        decoder = _kept(target, kind, lambda: _copy(kind, target))
+        return _middle(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps))
+
+
+def copies(target: TextTarget, group: int) -> LeanDecoder:
+    """The target in 8 bits, up to ``group`` of its layers attending side by side, for a draft model of many layers."""
+    with _LOCK:
+        checked(target)
+        layouts = layouts_of("int8", target.device)
+        return _kept(target, f"side by side {group}", lambda: lean_copy(target, layouts, None, group))
+
+
+def _copy(kind: str, target: TextTarget) -> LeanDecoder:
+    checked(target)
+    if kind == "plain_copy":
+        return lean_copy(target)
+    layers = int(target.config.num_hidden_layers)
+    if kind == "fewer_layers" and layers < 3 * LEFT_OUT:
+        raise ModelUnavailable(f"{target.name} has only {layers} layers: choose another model for the middle, such as int8.")
+    middle = layers // 2
+    kept = [number for number in range(layers) if not middle - LEFT_OUT // 2 <= number < middle + LEFT_OUT - LEFT_OUT // 2]
+    return lean_copy(target, layouts_of("int8" if kind == "int8" else "int4", target.device),
+                     kept if kind == "fewer_layers" else None)  # fmt: skip
+
+
+def _middle(kind: str, target: TextTarget, start: Callable[..., Any], **more: bool) -> Middle:
+    def cost() -> CostCurve:
+        with _LOCK:
+            plain = Middle(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
+            return _kept(target, f"cost of {kind}", lambda: measure(plain, WIDTHS, not plain.branches))
+
+    return Middle(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
+
+
+def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> Middle:
+    if not draft or draft in TITLES:
+        raise ModelUnavailable(
+            "Which model stands in the middle? Name one with the target's tokenizer as the draft, such as qwen2.5-coder-0.5b "
+            "for qwen2.5-coder-1.5b, or choose another kind of middle model."
+        )
+    model, warnings = named_draft(draft, loaded, target, progress)
+
+    def cost() -> CostCurve:
+        with _LOCK:
+            return _kept(model, "cost", lambda: measure(model, WIDTHS))
+
+    return Middle(
+        model.name,
+        model.name,
+        model.context_length,
+        target.device,
+        lambda capacity, taps: FittedSession(
+            model.open(min(capacity, model.context_length)), model.vocab_size, target.vocab_size
+        ),
+        cost,
+        states=False,
+        warnings=warnings,
+    )
+
+
+def _kept(target: TextTarget, key: str, make: Callable[[], Any]) -> Any:
+    """What was made once for this model; it goes with the model."""
+    kept = _KEPT.setdefault(target.model, {})
+    if key not in kept:
+        kept[key] = make()
+    return kept[key]

@@ -1,0 +1,68 @@
+"""Drafters that ship as a small change to another one: that one is copied, the target's share of it aside, and changed."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from specviz.drafters.networks.lora import add_change
+from specviz.drafters.networks.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.hub.cache_dir import cache_folder
+
+Net = TypeVar("Net", bound=nn.Module)
+SHARED = ("embedding", "head")
+"""Buffers that are the target's own."""
+CHANGES = "changes"
+"""The card's line that says which file the change is for: its name and :func:`digest`."""
+
+
+IMITATES = "imitates"
+"""The card's line that says which file a drafter learned from: the same."""
+
+
+def named(file: Path) -> str:
+    """A file as a card names it: what it is called and its :func:`digest`."""
+    return f"{file.name} {digest(file)}"
+
+
+def control_file() -> Path:
+    """Where training leaves a control's change, which is measured but not shipped."""
+    return cache_folder() / "training" / "gto_control.safetensors"
+
+
+def digest(file: Path) -> str:
+    """The beginning of a file's SHA-256, enough to tell files apart."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def twin(net: Net) -> Net:
+    """A copy with weights of its own; the target's embedding and head stay shared."""
+    shared = [value for name, value in net.named_buffers(recurse=False) if name in SHARED]
+    return copy.deepcopy(net, {id(one): one for one in shared})
+
+
+def changed(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
+    """A copy of ``net`` with the change called ``name``. Raises ModelUnavailable when it does not fit."""
+    made = twin(net)
+    add_change(made, factors, name)
+    return made.eval()  # whatever was folded from the weights before goes with this
+
+
+def load_changed(path: Path, base: Net, base_path: Path) -> Net:
+    """``base``, which was read from ``base_path``, with the change in ``path``.
+
+    Raises ModelUnavailable when the change was made for another version of that file.
+    """
+    factors, card = read_weights(path)
+    if card.get(CHANGES) != named(base_path):
+        raise ModelUnavailable(
+            f"{path.name} was trained for another version of {base_path.name}: make it again with "
+            f"`python -m specviz train {path.stem}`."
+        )
+    return changed(base, factors, path.name)

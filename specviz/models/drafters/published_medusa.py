@@ -1,0 +1,59 @@
+"""Medusa heads as their authors publish them, mapped onto our network: Cai et al. 2024 (arXiv 2401.10774).
+
+The layout: ``0.0.linear.weight`` and ``.bias`` (head 0, residual block 0), …, ``0.1.weight`` (its output, last in each head),
+also behind ``medusa_head.`` or ``medusa_heads.`` beside a whole model's weights.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
+from specviz.errors import ModelUnavailable
+from specviz.models.hub.published import Fit, Repository, refuse_strangers, shaped
+
+_HEAD = re.compile(r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.(?:linear\.)?(weight|bias)")
+# Nobody published more heads than five; a file that says otherwise should not make us reserve room for them.
+_MOST = 16
+
+
+def parallel_net(stored: Repository, target: Fit) -> ParallelNet:
+    """The network of published Medusa heads, in the target's number format. Weights beside the heads are left alone.
+
+    Raises ModelUnavailable naming the tensor or setting that does not fit.
+    """
+    found = {name: match for name in stored.files if (match := _HEAD.fullmatch(name))}
+    if not found:
+        raise ModelUnavailable(f"{stored.name} has no tensor like 0.0.linear.weight: these are no Medusa heads.")
+    names = {".".join((*match.group(1, 2), *(["linear"] if ".linear." in name else []), match[3])): name
+             for name, match in found.items()}  # fmt: skip
+    heads = 1 + max(int(match[1]) for match in found.values())
+    blocks = max(int(match[2]) for match in found.values())
+    if max(heads, blocks) > _MOST:
+        raise ModelUnavailable(f"{stored.name} numbers its tensors up to {max(heads, blocks)}: these are no Medusa heads.")
+    _complete(stored, "medusa_num_heads", heads)
+    _complete(stored, "medusa_num_layers", blocks)
+    config = ParallelConfig(target.hidden, heads, target.layers, blocks)
+    square, vocab = (target.hidden, target.hidden), target.head.shape[0]
+    shapes: dict[str, tuple[int, ...]] = {}
+    for head in range(heads):
+        for block in range(blocks):
+            shapes |= {f"{head}.{block}.linear.weight": square, f"{head}.{block}.linear.bias": (target.hidden,)}
+        shapes[f"{head}.{blocks}.weight"] = (vocab, target.hidden)
+    refuse_strangers(stored, names, set(shapes), "Medusa")
+    tensors = {name: shaped(stored, names, name, shape).to(target.head) for name, shape in shapes.items()}
+    net = ParallelNet(config, torch.stack([tensors.pop(f"{head}.{blocks}.weight") for head in range(heads)]))
+    net.load_state_dict({f"heads.{name}": value for name, value in tensors.items()})
+    return net.to(target.head.device, target.head.dtype).eval().requires_grad_(False)
+
+
+def _complete(stored: Repository, field: str, counted: int) -> None:
+    """Fewer than the configuration promises means that some are missing. More is taken as it is: the
+    configuration of medusa-vicuna-7b-v1.3 says two, and its authors' loader sets five by hand."""
+    said = stored.config.get(field)
+    if isinstance(said, int) and counted < said:
+        raise ModelUnavailable(
+            f"{stored.name} holds {counted} where its config.json says {said} ({field}): some are missing. Get it anew."
+        )

@@ -1,0 +1,117 @@
+"""Cheaper copies of a loaded model: its matrices in few bits, some of its layers left out, or both, checked before use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from specviz.drafters.feature_stepper import Layout
+from specviz.drafters.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder
+from specviz.drafters.networks.fused_session import LeanSession
+from specviz.engine.tree import DraftTree
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.placement import DeviceMap, places
+from specviz.models.drafters.quantisation import as_stored
+from specviz.targets.text import FULL, TextTarget
+
+_APART = {torch.float64: 1e-3, torch.float32: 1e-2}
+"""How far the plain copy's logits may lie from the model's, of their length; halves round a hundred times coarser."""
+
+
+def lean_copy(
+    target: TextTarget,
+    layouts: tuple[Layout, Layout] = (as_stored, as_stored),
+    kept: Sequence[int] | None = None,
+    group: int = 1,
+    device_map: DeviceMap | None = None,
+) -> LeanDecoder:
+    """A copy of the target's model whose layers and head have these ``layouts``, with the layers ``kept`` (None: all).
+
+    ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``.
+    Raises ModelUnavailable for a model of another build.
+    """
+    shape, layers, ends = read(target, device_map)
+    dtype = target.dtype if target.dtype in (torch.float64, torch.float32) else torch.float32
+    chosen = layers if kept is None else [layers[number] for number in kept]
+    return LeanDecoder(shape, chosen, ends, layouts, dtype, group)
+
+
+def checked(target: TextTarget) -> None:
+    """Raise ModelUnavailable unless the plain copy of this model gives what the model gives."""
+    decoder = lean_copy(target)
+    words = [target.vocab_size * share // 9 for share in (4, 2, 7, 5, 3, 6)]
+    tree = DraftTree.of(words, (-1, 0, 1, 1, 2, 0), target.device)
+    session, own = LeanSession(decoder, 16), target.open(16)
+    found, wanted = session.score(tree).logits.float(), own.score(tree).logits.float()
+    own.close()
+    # The middle one: in halves a row may lie at a place where rounding decides much.
+    apart = float(((found - wanted).norm(dim=-1) / wanted.norm(dim=-1)).median())
+    if not apart < _APART.get(target.dtype, 0.15):
+        raise _other_build(target, f"a plain copy's logits are {100 * apart:.0f} % off")
+
+
+def read(
+    target: TextTarget, device_map: DeviceMap | None = None
+) -> tuple[DecoderShape, list[LayerWeights], tuple[Tensor, Tensor, Tensor]]:
+    """The model's shape, its layers, and embedding, last norm and head."""
+    config = target.config
+    if set(getattr(target, "kinds", ())) != {FULL}:
+        raise _other_build(target, "its layers do not all see the whole text")
+    try:
+        body = target.model.model
+        rates = body.rotary_emb.inv_freq
+        shape = DecoderShape(
+            vocab_size=target.vocab_size,
+            hidden=int(config.hidden_size),
+            heads=int(config.num_attention_heads),
+            kv_heads=int(config.num_key_value_heads),
+            head_size=2 * len(rates),
+            layers=len(body.layers),
+            eps=float(config.rms_norm_eps),
+            context_length=target.context_length,
+            rates=tuple(rates.double().tolist()),
+            scaling=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),
+        )
+        where = places(target.model, shape.layers, device_map)
+        layers = [_layer(number, layer, shape, where[number]) for number, layer in enumerate(body.layers)]
+        ends = (body.embed_tokens.weight, body.norm.weight, matrix(target.model.get_output_embeddings()))
+    except AttributeError as problem:
+        raise _other_build(target, f"it has {problem}") from problem
+    return shape, layers, ends
+
+
+def _layer(number: int, layer: Any, shape: DecoderShape, device: torch.device) -> LayerWeights:
+    attention, mlp = layer.self_attn, layer.mlp
+    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+    biases = [part.bias for part in parts if part.bias is not None]
+    norms = None
+    if hasattr(attention, "q_norm"):
+        queries = attention.q_norm.weight.expand(shape.heads, -1)
+        norms = torch.cat((queries, attention.k_norm.weight.expand(shape.kv_heads, -1)))
+    return LayerWeights(
+        number=number,
+        before=layer.input_layernorm.weight,
+        entering=torch.cat([matrix(part) for part in parts]),
+        leaving=matrix(attention.o_proj),
+        between=layer.post_attention_layernorm.weight,
+        widening=torch.cat((matrix(mlp.gate_proj), matrix(mlp.up_proj))),
+        narrowing=matrix(mlp.down_proj),
+        device=device,
+        bias=torch.cat(biases) if biases else None,
+        turning=norms,
+    )
+
+
+def matrix(linear: nn.Module) -> Tensor:
+    """A linear layer's matrix [out, in], also where it was laid out for the processor and its plain form is gone."""
+    packed = getattr(linear, "packed", None)
+    return linear.weight if packed is None or linear.weight is not None else packed.to_dense()
+
+
+def _other_build(target: TextTarget, why: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{target.name} cannot be copied in a cheaper form: {why}. Name a smaller model with its tokenizer as the draft instead."
+    )

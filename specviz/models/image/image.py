@@ -1,0 +1,193 @@
+"""Make a name into a loaded autoregressive image model: transformers' Janus, ours from ``assets/weights`` or another's.
+
+What a caller may rely on:
+
+- A run's token ids are the prompt tokenizer's own ids for prompt tokens, and ``first_code + c`` for picture code ``c``.
+  So one list of ids tells a whole run. ``codes`` is how many codes there are, ``grid`` how many a row and how many rows.
+- Embeddings: ``loaded.embed(ids)``. A pass: ``model.model.language_model(inputs_embeds=…)``, then
+  ``model.model.generation_head(last_hidden_state)`` for logits [.., code]. ``model.forward`` is for text and of no use here.
+- Guidance: two rows, ``loaded.prompts.rows(prompt)``; logits = u + guidance (c - u). Both rows are equally long, every
+  token is attended to (no padding mask), positions count from 0.
+- ``codebook`` [code, dim] has rows of length one: what the decoder uses, so distances between codes are distances there.
+- ``picture(codes)`` decodes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import JanusConfig, JanusForConditionalGeneration
+
+from specviz.drafters.networks.weights import read_weights
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.models.cache import Shelf
+from specviz.models.device import choose_device, choose_dtype, dtype_name
+from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.image.prompts import PromptReader, WordPrompts
+from specviz.models.loading_lock import quiet
+
+WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
+SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
+"""Catalogue names of the image models that ship, and their recipes' names."""
+UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
+"""Parts of the standard class that no picture needs: they see pictures, or write text."""
+MISSING = 238
+"""The grey level of cells that are not drawn yet."""
+
+_SHELF: Shelf[LoadedImage] = Shelf(3)
+
+
+@dataclass(frozen=True)
+class LoadedImage:
+    """An image model ready to run: frozen, in eval mode, shared between runs.
+
+    ``digest`` and ``codebook_digest`` tell the weights apart for what was trained on them.
+    """
+
+    name: str
+    model: Any
+    prompts: PromptReader
+    grid: int
+    codes: int
+    first_code: int
+    codebook: Tensor
+    guidance: float
+    device: torch.device
+    dtype: torch.dtype
+    tokenizer_hash: str
+    digest: str = ""
+    codebook_digest: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def cells(self) -> int:
+        """Codes in a whole picture."""
+        return self.grid * self.grid
+
+    @torch.inference_mode()
+    def embed(self, ids: Tensor) -> Tensor:
+        """Ids [..] of prompt tokens and codes to embeddings [.., hidden]."""
+        return embedding_table(self.model, self.first_code)[ids]
+
+    @property
+    def side(self) -> int:
+        """Pixels a side of a whole picture."""
+        return self.grid * 2 ** (len(self.model.config.vq_config.channel_multiplier) - 1)
+
+    @torch.inference_mode()
+    def picture(self, codes: Sequence[int]) -> np.ndarray:
+        """Codes in reading order, without ``first_code``, to uint8 [row, column, 3]; cells not drawn yet are grey.
+
+        Raises BadInput on a code that does not exist or more codes than cells.
+        """
+        given = list(codes)
+        if len(given) > self.cells or any(not 0 <= code < self.codes for code in given):
+            raise BadInput(f"A picture of this model has at most {self.cells} codes, each from 0 to {self.codes - 1}.")
+        filled = given + [given[-1] if given else 0] * (self.cells - len(given))
+        pixels = self.model.decode_image_tokens(torch.tensor([filled], device=self.device))[0].float()
+        shown = ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy()
+        side = shown.shape[0] // self.grid
+        for cell in range(len(given), self.cells):
+            row, column = divmod(cell, self.grid)
+            shown[row * side : (row + 1) * side, column * side : (column + 1) * side] = MISSING
+        return shown
+
+
+def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedImage:
+    """The image model called ``name``: "emoji-64" or "emoji-32". The last few stay loaded.
+
+    ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable or BadInput.
+    """
+    where = choose_device(device)
+    how = choose_dtype(dtype, where)
+    if name not in SHIPPED:
+        raise ModelUnavailable(f"There is no image model {name!r}; there are: {', '.join(SHIPPED)}.")
+    path = WEIGHTS / f"{SHIPPED[name]}.safetensors"
+    vq = WEIGHTS / "image_vq.safetensors"
+    version = "-".join(str(file.stat().st_mtime_ns) for file in (path, vq) if file.is_file())
+    key = (name, dtype_name(how), str(where), version)
+    return _SHELF.get(key, lambda: _shipped(name, path, vq, how, where, progress))
+
+
+def weights_of(recipe: str) -> Path:
+    """The shipped file of a recipe. Raises ModelUnavailable, saying how to make it, where it is missing."""
+    path = WEIGHTS / f"{recipe}.safetensors"
+    if not path.is_file():
+        raise ModelUnavailable(
+            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
+            f"`python -m specviz train {recipe}`."
+        )
+    return path
+
+
+def _shipped(name: str, path: Path, vq: Path, dtype: torch.dtype, device: torch.device, progress: Progress) -> LoadedImage:
+    progress(f"Loading {name} in {dtype_name(dtype)} on {device}", None)
+    tensors, card = read_weights(weights_of(path.stem))
+    pixels, pixel_card = read_weights(weights_of(vq.stem))
+    if card.get("codebook") != pixel_card.get("codebook"):
+        raise ModelUnavailable(
+            f"{path.name} was trained on other picture codes than those of {vq.name}: take both files from one version of "
+            f"the project, or train it again with `python -m specviz train {path.stem}`."
+        )
+    model = build(json.loads(card["config"]), {**tensors, **pixels})
+    prompts = WordPrompts(card["prompts"])
+    found = loaded_from(name, model.to(device, dtype), prompts, float(card["guidance"]))
+    return replace(found, digest=card["digest"], codebook_digest=card["codebook"])
+
+
+def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditionalGeneration:
+    """The standard class of this configuration with these weights, float32, frozen; codes brought to length one.
+
+    Raises ModelUnavailable when weights are missing that a picture needs, or do not fit.
+    """
+    with quiet():
+        model = JanusForConditionalGeneration(JanusConfig(**config))
+    try:
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
+    except RuntimeError as problem:
+        raise ModelUnavailable(f"These weights do not fit the image model: {str(problem)[:300]}") from problem
+    missing = [key for key in missing if not key.startswith(UNTRAINED)]
+    if missing or unexpected:
+        raise ModelUnavailable(f"The image model's weights are not whole ({[*missing, *unexpected][:3]}): fetch them again.")
+    codebook = model.model.vqmodel.quantize.embedding
+    codebook.weight.data = F.normalize(codebook.weight.data, dim=-1)
+    return model.eval().requires_grad_(False)
+
+
+def loaded_from(name: str, model: Any, prompts: WordPrompts, guidance: float) -> LoadedImage:
+    """A LoadedImage around a Janus model whose prompts are ours."""
+    vq = model.model.vqmodel
+    weight = vq.quantize.embedding.weight
+    return LoadedImage(
+        name=name,
+        model=model,
+        prompts=prompts,
+        grid=vq.quantize.quant_state_dims[0],
+        codes=weight.shape[0],
+        first_code=model.config.text_config.vocab_size,
+        codebook=F.normalize(weight.float(), dim=-1),
+        guidance=guidance,
+        device=weight.device,
+        dtype=weight.dtype,
+        tokenizer_hash=prompts.digest,
+    )
+
+
+@torch.inference_mode()
+def embedding_table(model: Any, first_code: int) -> Tensor:
+    """Embeddings [id, hidden] of all prompt tokens and, from ``first_code`` on, all picture codes; made once a model."""
+    table = getattr(model, "_specviz_embeddings", None)
+    if table is None:
+        codes = torch.arange(model.config.vq_config.num_embeddings, device=model.device)
+        text = model.get_input_embeddings().weight[:first_code]
+        table = torch.cat((text, model.prepare_embeddings_for_image_generation(codes)))
+        model._specviz_embeddings = table
+    return table

@@ -1,0 +1,66 @@
+"""The small networks trained for a shipped image model: its drafter, its up- and down-samplers, a score of its pictures.
+
+The drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
+embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code, so
+``draft_ids`` is ``first_code + code``: with a run's ids as :mod:`specviz.models.image.image` says, it drafts like any other
+feature drafter. For guidance run it on both rows, each with the features of its own row, and mix logits as the target does.
+"""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from specviz.drafters.networks import latent_samplers
+from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafters.networks.latent_samplers import LatentSamplers
+from specviz.drafters.networks.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.image.image import LoadedImage, embedding_table, weights_of
+from specviz.models.image.image_score import ImageScore
+from specviz.models.image.image_score import load as load_score
+
+
+def image_drafter(loaded: LoadedImage) -> FeatureNet:
+    """The drafter that ships for this model. Raises ModelUnavailable for a model it was not trained on."""
+    path = weights_of("image_drafter")
+    tensors, card = read_weights(path)
+    _same(card.get("target", ""), loaded, "drafter")
+    fields = json.loads(card["config"])
+    config = FeatureConfig(**{name: tuple(one) if isinstance(one, list) else one for name, one in fields.items()})
+    head = tensors.pop("head")
+    return feature_net(loaded, config, head, tensors)
+
+
+def feature_net(loaded: LoadedImage, config: FeatureConfig, head: torch.Tensor, tensors: dict[str, torch.Tensor]) -> FeatureNet:
+    """A drafter of this shape and these weights on the model's embeddings, frozen. ``head`` is [code, hidden]."""
+    table = embedding_table(loaded.model, loaded.first_code)
+    ids = torch.arange(loaded.codes, device=loaded.device) + loaded.first_code
+    net = FeatureNet(config, table, head.to(loaded.device, loaded.dtype), ids)
+    try:
+        net.load_state_dict(tensors)
+    except RuntimeError as problem:
+        raise ModelUnavailable("The image drafter's weights do not fit its shape: fetch the file again.") from problem
+    return net.to(loaded.device, loaded.dtype).eval().requires_grad_(False)
+
+
+def image_samplers(loaded: LoadedImage) -> LatentSamplers:
+    """The samplers that ship, over this model's codes, in float32: ``up`` and ``down`` between its grid and its partner's."""
+    path = weights_of("image_samplers")
+    _, card = read_weights(path)
+    _same(card.get("codebook", ""), loaded, "samplers")
+    return latent_samplers.load(path, loaded.codebook, torch.float32, loaded.device)
+
+
+def image_score() -> ImageScore:
+    """The score of a picture for a prompt that ships. Raises ModelUnavailable where it is missing."""
+    return load_score(weights_of("image_score"))
+
+
+def _same(made_for: str, loaded: LoadedImage, what: str) -> None:
+    if made_for not in (loaded.digest, loaded.codebook_digest):
+        raise ModelUnavailable(
+            f"The {what} that ship were trained for another model than {loaded.name}: choose emoji-64, or train them again "
+            f"with `python -m specviz train image_{what}`."
+        )

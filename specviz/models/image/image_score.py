@@ -1,0 +1,113 @@
+"""How well a picture fits a prompt: two small encoders that were trained to find each other's, for quality beside speed.
+
+A proxy: it knows emoji and their names and nothing else. Its own accuracy stands in its card. Axis names: ``picture``,
+``prompt``, ``word``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specviz.drafters.networks.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.image.prompts import PAD, WordPrompts
+
+SIDE = 32
+WIDTH = 48
+SHARED = 96
+
+
+class Pictures(nn.Module):
+    """Pixels [picture, rgb, 32, 32] from -1 to 1 to unit vectors [picture, shared]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = (3, WIDTH // 2, WIDTH, 2 * WIDTH)
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(here, there, 4 if number < 2 else 3, stride=2, padding=1)
+            for number, (here, there) in enumerate(zip(sizes, sizes[1:], strict=False))
+        )
+        self.leave = nn.Linear(2 * WIDTH * 16, SHARED)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        x = pixels
+        for convolution in self.convolutions:
+            x = F.gelu(convolution(x))
+        return F.normalize(self.leave(x.flatten(1)), dim=-1)
+
+
+class Words(nn.Module):
+    """Word pieces [prompt, word] to unit vectors [prompt, shared]; padding counts for nothing."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.pieces = nn.Embedding(vocabulary, SHARED)
+        self.inner = nn.Linear(SHARED, 2 * SHARED)
+        self.leave = nn.Linear(2 * SHARED, SHARED)
+
+    def forward(self, words: Tensor) -> Tensor:
+        said = (words > PAD + 2).to(self.pieces.weight.dtype)[..., None]
+        mean = (self.pieces(words) * said).sum(1) / said.sum(1).clamp_min(1).sqrt()
+        return F.normalize(mean + self.leave(F.gelu(self.inner(mean))), dim=-1)
+
+
+class ScoreNet(nn.Module):
+    """Both encoders; ``sharpness`` turns cosines into logits."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.pictures, self.words = Pictures(), Words(vocabulary)
+        self.sharpness = nn.Parameter(torch.tensor([2.5]))
+
+    def logits(self, pixels: Tensor, words: Tensor) -> Tensor:
+        """[picture, prompt]."""
+        return self.pictures(pixels) @ self.words(words).T * self.sharpness.exp()
+
+
+@dataclass(frozen=True)
+class ImageScore:
+    """``accuracy`` is what its card says about itself."""
+
+    net: ScoreNet
+    prompts: WordPrompts
+    accuracy: str
+
+    @torch.inference_mode()
+    def of(self, pictures: Sequence[np.ndarray], prompts: Sequence[str]) -> np.ndarray:
+        """Cosines [picture, prompt] of uint8 pictures [row, column, 3] of any size and prompts: -1 to 1, more is better."""
+        pixels = torch.cat([pixels_of(picture) for picture in pictures])
+        words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
+        return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
+
+    def found(self, pictures: Sequence[np.ndarray], prompts: Sequence[str], among: int = 1) -> float:
+        """The share of pictures whose own prompt is among the ``among`` nearest ones of the list."""
+        scores = self.of(pictures, prompts)
+        nearer = (scores > scores.diagonal()[:, None]).sum(1)
+        return float((nearer < among).mean())
+
+
+def pixels_of(picture: np.ndarray) -> Tensor:
+    """A uint8 picture [row, column, 3] as the score sees it, [1, rgb, 32, 32]."""
+    whole = torch.from_numpy(np.array(picture, dtype=np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
+    return F.interpolate(whole, size=(SIDE, SIDE), mode="area")
+
+
+def load(path: Path) -> ImageScore:
+    """The score in ``path``, float32 on the processor. Raises ModelUnavailable when the file is none of ours."""
+    tensors, card = read_weights(path)
+    if "prompts" not in card:
+        raise ModelUnavailable(f"{path.name} holds no picture score: choose a file written by this app's training.")
+    prompts = WordPrompts(card["prompts"])
+    net = ScoreNet(prompts.size)
+    try:
+        net.load_state_dict(tensors)
+    except RuntimeError as problem:
+        raise ModelUnavailable(f"{path.name} does not hold a picture score's weights: fetch it again.") from problem
+    return ImageScore(net.eval().requires_grad_(False), prompts, card.get("metrics", ""))

@@ -1,0 +1,147 @@
+"""Make a model's name into a loaded causal language model: safetensors only, never code from a repository."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from specviz.errors import ModelUnavailable, OutOfMemory
+from specviz.models.cache import Shelf
+from specviz.models.device import choose_device, choose_dtype, cpu_has_bfloat16, dtype_name
+from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.catalog import resolve
+from specviz.models.hub.convert import conversion_warnings
+from specviz.models.hub.prepare import prepare
+from specviz.models.hub.vocabulary import tokenizer_hash
+from specviz.models.loading_lock import quiet
+from specviz.models.packing import pack
+from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
+from specviz.models.text.text import TokenizerText
+
+_KEPT = 3
+
+
+@dataclass(frozen=True)
+class LoadedText:
+    """A causal language model ready to run: weights frozen, in eval mode, shared between runs.
+
+    ``name`` is what the user asked for; ``warnings`` are meant for the screen.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    text: TokenizerText
+    architecture: Architecture
+    eos_ids: frozenset[int]
+    tokenizer_hash: str
+    device: torch.device
+    dtype: torch.dtype
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has_template(self) -> bool:
+        """Whether this is an instruct model, with a chat template."""
+        return self.text.has_template
+
+
+_SHELF: Shelf[LoadedText] = Shelf(_KEPT)
+
+
+def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedText:
+    """The model called ``name``: a catalogue name, hub id, folder or .gguf file. The last few stay loaded.
+
+    ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable, BadInput or OutOfMemory.
+    """
+    where = choose_device(device)
+    place = resolve(name)
+    own = place.entry.dtype if place.entry is not None else ""
+    how = choose_dtype(own if own and dtype == "auto" else dtype, where)
+    key = (str(place.path or place.name), dtype_name(how), str(where))
+    return _SHELF.get(key, lambda: _load(place.name, prepare(name, progress), how, where, progress))
+
+
+def release(name: str | None = None) -> None:
+    """Forget the loaded models called ``name``, or all; one that a run still holds goes when that run ends."""
+    place = None if name is None else resolve(name)
+    _SHELF.release(None if place is None else str(place.path or place.name))
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, progress: Progress) -> LoadedText:
+    progress(f"Loading {name} in {dtype_name(dtype)} on {device}", None)
+    try:
+        model, tokenizer, warnings = _open(name, folder, dtype, device)
+    except (torch.OutOfMemoryError, MemoryError) as problem:
+        raise _no_room(name, device) from problem
+    except SafetensorError as problem:
+        raise ModelUnavailable(
+            f"The weights of {name} in {folder} are damaged ({problem}). Delete that folder and try again."
+        ) from problem
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as problem:
+        if "memory" in str(problem).lower():
+            raise _no_room(name, device) from problem
+        raise ModelUnavailable(f"{name} cannot be loaded from {folder}: {_first_line(problem)}") from problem
+    shape = architecture_of(model)
+    with quiet():
+        pack(model)
+    return LoadedText(
+        name=name,
+        model=model,
+        tokenizer=tokenizer,
+        text=TokenizerText(tokenizer, name, shape.context_length),
+        architecture=shape,
+        eos_ids=eos_ids_of(model, tokenizer),
+        tokenizer_hash=tokenizer_hash(tokenizer),
+        device=device,
+        dtype=dtype,
+        warnings=(*conversion_warnings(folder), *warnings, *_slow(dtype, device)),
+    )
+
+
+def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any, list[str]]:
+    safely = {"local_files_only": True, "trust_remote_code": False}
+    config = AutoConfig.from_pretrained(folder, **safely)
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
+    warnings = []
+    sdpa = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_sdpa
+    if not sdpa and getattr(config, "num_attention_heads", 0):
+        warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")
+    with quiet():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
+        model, found = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            attn_implementation="sdpa" if sdpa else "eager",
+            output_loading_info=True,
+            **safely,
+        )
+    missing = sorted(found["missing_keys"])
+    if missing:
+        raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
+    if found["unexpected_keys"]:
+        warnings.append(f"{len(found['unexpected_keys'])} weights stored with {name} are not part of the model.")
+    return model.to(device).eval().requires_grad_(False), tokenizer, warnings
+
+
+def _slow(dtype: torch.dtype, device: torch.device) -> list[str]:
+    if device.type == "cpu" and dtype in (torch.bfloat16, torch.float16) and not cpu_has_bfloat16():
+        return [f"This CPU has no instructions for {dtype_name(dtype)}: draft trees are much slower than in float32."]
+    return []
+
+
+def _no_room(name: str, device: torch.device) -> OutOfMemory:
+    return OutOfMemory(f"{name} does not fit into the memory of {device}. Choose a smaller model or number format.")
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]

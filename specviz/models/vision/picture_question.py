@@ -1,0 +1,231 @@
+"""A picture and a question made ready for a vision-language model: token ids, pixels, and where the picture's tokens are.
+
+Two readers: our own small model's (a square of fixed size), and one for any model with a processor of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from jinja2 import TemplateError
+from PIL import Image
+from torch import Tensor
+
+from specviz.errors import BadInput, ContextFull, ModelUnavailable
+
+Box = tuple[float, float, float, float]
+"""Left, top, right, bottom, as shares of the picture's width and height."""
+
+
+@dataclass(frozen=True)
+class PictureQuestion:
+    """What a model's prefill takes. Axis names: ``token`` (of the prompt), ``visual`` (tokens that stand for the picture).
+
+    ``inputs`` are the model's own keywords beside ``input_ids``: pixels, grids, token types; on the device, floats in the
+    model's dtype. ``token_keywords`` names those of them that have one entry a prompt token.
+    """
+
+    ids: tuple[int, ...]
+    inputs: Mapping[str, Tensor]
+    visual: tuple[int, ...]
+    """Places in ``ids`` whose embedding is a piece of the picture."""
+    hidden: tuple[int, ...]
+    """Places that a drafter without a picture leaves out: ``visual``, and the markers around them that mean nothing alone."""
+    boxes: tuple[Box, ...]
+    """[visual] the part of ``picture`` each visual token stands for."""
+    grid: tuple[int, int]
+    """Rows and columns of the visual tokens; (0, 0) where they are several tiles, not one grid."""
+    picture: Image.Image
+    """RGB, as the model saw it (padded to its shape); for the screen."""
+    token_keywords: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        """Places in ``ids`` that a drafter without a picture keeps."""
+        left_out = frozenset(self.hidden)
+        return tuple(place for place in range(len(self.ids)) if place not in left_out)
+
+
+class PictureReader(Protocol):
+    """Makes a picture and a question ready for one model. Shared between runs and their threads."""
+
+    def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
+        """``picture`` is any PIL image, bounded and upright already. Raises BadInput or ContextFull."""
+
+
+def boxes_of_grid(rows: int, columns: int, area: Box = (0.0, 0.0, 1.0, 1.0)) -> tuple[Box, ...]:
+    """Boxes of a row-major grid over ``area``."""
+    left, top, right, bottom = area
+    wide, high = (right - left) / columns, (bottom - top) / rows
+    return tuple(
+        (left + column * wide, top + row * high, left + (column + 1) * wide, top + (row + 1) * high)
+        for row in range(rows)
+        for column in range(columns)
+    )
+
+
+def squared(picture: Image.Image, side: int, fill: tuple[int, int, int] = (255, 255, 255)) -> Image.Image:
+    """RGB [side, side]: the picture as large as fits, transparency on white, the rest ``fill``."""
+    flat = picture.convert("RGBA")
+    ground = Image.new("RGBA", flat.size, (*fill, 255))
+    whole = Image.alpha_composite(ground, flat).convert("RGB")
+    share = side / max(whole.size)
+    size = (max(1, round(whole.width * share)), max(1, round(whole.height * share)))
+    if size != whole.size:
+        whole = whole.resize(size, Image.Resampling.BICUBIC)
+    canvas = Image.new("RGB", (side, side), fill)
+    canvas.paste(whole, ((side - size[0]) // 2, (side - size[1]) // 2))
+    return canvas
+
+
+def pixels(picture: Image.Image) -> Tensor:
+    """RGB picture to float32 [channel, row, column] in -1 … 1."""
+    flat = torch.frombuffer(bytearray(picture.tobytes()), dtype=torch.uint8).float()
+    return (flat.view(picture.height, picture.width, 3).permute(2, 0, 1) / 127.5 - 1).contiguous()
+
+
+def checked(question: str) -> str:
+    """The question, or BadInput where there is none or where it cannot be cut into tokens."""
+    if not question.strip():
+        raise BadInput("There is no question. Type one, such as: Describe the picture.")
+    try:
+        question.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise BadInput(f"The question's character {problem.start} is half of a surrogate pair. Remove it.") from None
+    return question.strip()
+
+
+def fitting(ids: tuple[int, ...], context_length: int, name: str) -> tuple[int, ...]:
+    """The ids, or ContextFull where the model cannot read them all."""
+    if len(ids) >= context_length:
+        raise ContextFull(
+            f"Picture and question are {len(ids)} tokens; {name} reads at most {context_length}, its own answer included. "
+            "Ask a shorter question or use a smaller picture."
+        )
+    return ids
+
+
+class SquareReader:
+    """For a SmolVLM that sees one square of ``side`` pixels, ``grid`` visual tokens each way, asked by a chat template."""
+
+    def __init__(
+        self, tokenizer: Any, name: str, image_token_id: int, side: int, grid: int, context_length: int,
+        device: torch.device, dtype: torch.dtype,
+    ) -> None:  # fmt: skip
+        self.tokenizer, self.name, self.image_token_id = tokenizer, name, image_token_id
+        self.side, self.grid, self.context_length = side, grid, context_length
+        self.device, self.dtype = device, dtype
+
+    def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
+        content = [{"type": "image"}, {"type": "text", "text": plain_words(self.tokenizer, checked(question))}]
+        written = self.tokenizer.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+        )
+        count = self.grid**2
+        mark = self.tokenizer.convert_ids_to_tokens(self.image_token_id)
+        ids = tuple(self.tokenizer(written.replace(mark, mark * count, 1), add_special_tokens=False)["input_ids"])
+        visual = tuple(place for place, one in enumerate(fitting(ids, self.context_length, self.name))
+                       if one == self.image_token_id)  # fmt: skip
+        seen = squared(picture, self.side)
+        inputs = {"pixel_values": pixels(seen)[None, None].to(self.device, self.dtype)}
+        boxes = boxes_of_grid(self.grid, self.grid)
+        return PictureQuestion(ids, inputs, visual, visual, boxes, (self.grid, self.grid), seen)
+
+
+def plain_words(tokenizer: Any, question: str) -> str:
+    """The question with any special token it spells out taken apart: typed text must not pass for a picture."""
+    for token in tokenizer.all_special_tokens:
+        question = question.replace(token, " ".join(token))
+    return question
+
+
+class ProcessorReader:
+    """For any model whose repository has a processor: its own template, its own pixels."""
+
+    def __init__(
+        self, processor: Any, config: Any, name: str, context_length: int, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self.processor, self.config, self.name, self.context_length = processor, config, name, context_length
+        self.device, self.dtype = device, dtype
+
+    def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
+        tokenizer = self.processor.tokenizer
+        seen = picture.convert("RGBA")
+        seen = Image.alpha_composite(Image.new("RGBA", seen.size, (255, 255, 255, 255)), seen).convert("RGB")
+        found = self._process(seen, plain_words(tokenizer, checked(question)))
+        ids = tuple(found.pop("input_ids")[0].tolist())
+        visual = tuple(place for place, one in enumerate(fitting(ids, self.context_length, self.name))
+                       if one == self.config.image_token_id)  # fmt: skip
+        if not visual:
+            raise ModelUnavailable(f"The processor of {self.name} made no picture tokens. Choose another model.")
+        rows, columns = (part.pop() if part else 0 for part in (_numbers(found.pop("rows", None)),
+                                                                 _numbers(found.pop("cols", None))))  # fmt: skip
+        found.pop("attention_mask", None)
+        grid, boxes = self._laid(len(visual), found, rows, columns, seen)
+        moved = {key: self._moved(value) for key, value in found.items() if isinstance(value, Tensor)}
+        per_token = tuple(key for key, value in moved.items() if value.ndim == 2 and value.shape[1] == len(ids))
+        return PictureQuestion(ids, moved, visual, _with_markers(self.config, ids, visual), boxes, grid, seen, per_token)
+
+    def _process(self, picture: Image.Image, question: str) -> dict[str, Any]:
+        content = [{"type": "image"}, {"type": "text", "text": question}]
+        try:
+            written = self.processor.apply_chat_template(
+                [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
+            )
+        except (TemplateError, TypeError, ValueError, AttributeError):
+            # A base model such as PaliGemma has no template: its processor puts the picture in front by itself.
+            written = question
+        try:
+            # The picture is a list in a list: one prompt with one picture.
+            return dict(self.processor(images=[[picture]], text=[written], return_tensors="pt"))
+        except (TypeError, ValueError, IndexError) as problem:
+            said = (str(problem).splitlines() or [type(problem).__name__])[0]
+            raise ModelUnavailable(f"The processor of {self.name} does not take this picture ({said}).") from problem
+
+    def _moved(self, value: Tensor) -> Tensor:
+        return value.to(self.device, self.dtype) if value.is_floating_point() else value.to(self.device)
+
+    def _laid(
+        self, count: int, found: dict[str, Any], rows: int, columns: int, picture: Image.Image
+    ) -> tuple[tuple[int, int], tuple[Box, ...]]:
+        """Grid and boxes of the visual tokens: a measured grid, tiles with the whole picture last, or a square."""
+        if "image_grid_thw" in found:
+            merge = int(self.config.vision_config.spatial_merge_size)
+            _, high, wide = found["image_grid_thw"][0].tolist()
+            return (high // merge, wide // merge), boxes_of_grid(high // merge, wide // merge)
+        tiles = rows * columns + 1
+        side = round((count / tiles) ** 0.5)
+        if side * side * tiles != count:
+            return (0, 0), ((0.0, 0.0, 1.0, 1.0),) * count
+        if tiles == 1:
+            return (side, side), boxes_of_grid(side, side, self._cropped(picture))
+        parts = [one for area in boxes_of_grid(rows, columns) for one in boxes_of_grid(side, side, area)]
+        return (0, 0), (*parts, *boxes_of_grid(side, side))
+
+    def _cropped(self, picture: Image.Image) -> Box:
+        """The middle square where the processor cuts one out, else all of the picture."""
+        if not getattr(getattr(self.processor, "image_processor", None), "do_center_crop", False):
+            return (0.0, 0.0, 1.0, 1.0)
+        wide, high = picture.size
+        across, down = min(1.0, high / wide), min(1.0, wide / high)
+        return ((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
+
+
+def _numbers(value: Any) -> list[int]:
+    """What a processor says about rows of tiles: a number in however many lists or a tensor."""
+    if value is None:
+        return []
+    if isinstance(value, Tensor):
+        return [int(value.flatten()[0])]
+    while isinstance(value, (list, tuple)):
+        value = value[0] if value else 0
+    return [int(value)]
+
+
+def _with_markers(config: Any, ids: tuple[int, ...], visual: tuple[int, ...]) -> tuple[int, ...]:
+    """Visual places, and the start and end markers of models that have such tokens."""
+    marks = {getattr(config, name, None) for name in ("vision_start_token_id", "vision_end_token_id")} - {None}
+    return tuple(sorted({*visual, *(place for place, one in enumerate(ids) if one in marks)}))

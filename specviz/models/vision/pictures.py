@@ -1,0 +1,242 @@
+"""Pictures that people bring: opened with care, bounded before a pixel is decoded, turned upright, made plain RGB.
+
+A file's header says how large its picture is; only then is it decoded, large ones one after another. Formats are few and
+named, so that no seldom used decoder ever sees a stranger's bytes. Whatever cannot be shown as it is comes with a warning, or
+is refused in a sentence.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from specviz.errors import BadInput, shown
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+"""What is decoded. With JPEG comes MPO, which is how some phones write one."""
+MOST_BYTES = 20 << 20
+MOST_PIXELS = 16_000_000
+"""Of a picture that has to be decoded whole; that takes up to two seconds and a quarter of a gigabyte."""
+MOST_JPEG_PIXELS = 50_000_000
+"""Of a JPEG, which is decoded at a fraction of its size; progressive ones are not."""
+MOST_SIDE = 20_000
+"""Pixels of a side: a decoder takes its time for every row, however short."""
+MOST_SCANS = 100
+"""Passes over the picture that a progressive JPEG may ask for; encoders write about ten."""
+LONGEST_SIDE = 1536
+"""Larger pictures are made smaller: no model here looks at more."""
+QUICK_PIXELS = 1_000_000
+"""Pictures up to this size are decoded at once, larger ones in turn."""
+MOST_IN_LINE = 8
+"""Large pictures that may wait for the one being decoded."""
+
+_PLACES = threading.BoundedSemaphore(1 + MOST_IN_LINE)
+_DECODER = threading.Lock()
+
+_NAMES = "PNG, JPEG, WebP, GIF or BMP"
+_SHRINKABLE = {"L", "LA", "RGB", "RGBA", "CMYK"}
+"""Kinds of pixels that can be averaged as they are; a palette's numbers cannot."""
+_DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I", "F"}
+
+SHOWN_BYTES = 60_000
+"""Most bytes of a picture that travels with a trace."""
+PIECE = 4000
+"""Characters of one text in a trace's free JSON, of which 4096 are allowed."""
+
+Source = bytes | str | Path
+"""A picture's bytes, or where it lies."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """``image`` is RGB, upright and bounded. ``warnings`` say in sentences what was done to get there."""
+
+    image: Image.Image
+    warnings: tuple[str, ...] = ()
+
+
+def one_picture(sources: Source | Sequence[Source] | None) -> Picture:
+    """The one picture that is asked about. Raises BadInput for none, for several, and for one that cannot be opened."""
+    if sources is None:
+        raise BadInput("There is no picture. Choose one, or take one of the example scenes.")
+    if isinstance(sources, bytes | str | Path):
+        return open_picture(sources)
+    if not sources:
+        return one_picture(None)
+    if len(sources) > 1:
+        raise BadInput(f"There are {len(sources)} pictures; a run asks about one. Choose which.")
+    return open_picture(sources[0])
+
+
+def open_picture(source: Source) -> Picture:
+    """The picture in ``source``. Raises BadInput with what to do when it cannot be shown to a model."""
+    data = _read(source)
+    try:
+        opened = Image.open(io.BytesIO(data), formats=FORMATS)  # reads the header alone
+    except Image.DecompressionBombError:
+        raise _too_large("several hundred") from None
+    except UnidentifiedImageError:
+        raise BadInput(f"This file is no picture that can be read here. Save it as {_NAMES}.") from None
+    except Exception as problem:  # decoders fail in many ways on a damaged header, each with an error of its own
+        raise _damaged(problem) from problem
+    _bound(opened, data)
+    with _turn(opened.width * opened.height):
+        return _made(opened)
+
+
+@contextmanager
+def _turn(pixels: int) -> Iterator[None]:
+    """Leave to decode: large pictures take memory, so one is decoded at a time."""
+    if pixels <= QUICK_PIXELS:
+        yield
+        return
+    if not _PLACES.acquire(blocking=False):
+        raise BadInput("Several large pictures are being opened already. Try again in a moment, or make this one smaller.")
+    try:
+        with _DECODER:
+            yield
+    finally:
+        _PLACES.release()
+
+
+def _read(source: Source) -> bytes:
+    if isinstance(source, bytes):
+        data = source
+    else:
+        try:
+            path = Path(source).expanduser()
+            there = path.is_file()
+        except (OSError, RuntimeError):  # a name too long, or the home of a user there is not
+            there = False
+        if not there:
+            raise BadInput(f"There is no picture {shown(str(source))}. Check the path.")
+        if path.stat().st_size > MOST_BYTES:
+            raise _too_heavy(path.stat().st_size)
+        data = path.read_bytes()
+    if not data:
+        raise BadInput(f"The picture's file is empty. Choose another, as {_NAMES}.")
+    if len(data) > MOST_BYTES:
+        raise _too_heavy(len(data))
+    return data
+
+
+def _too_heavy(size: int) -> BadInput:
+    return BadInput(f"The picture's file has {size / 2**20:.0f} MB; {MOST_BYTES >> 20} MB are the most. Save it smaller.")
+
+
+def _too_large(millions: str, most: int = MOST_PIXELS) -> BadInput:
+    return BadInput(
+        f"The picture has {millions} million pixels; {most // 1_000_000} million are the most that is decoded here. "
+        "Make it smaller and try again."
+    )
+
+
+def _damaged(problem: Exception) -> BadInput:
+    said = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:120]
+    return BadInput(f"The picture is damaged ({said}). Open it in another program, save it again as {_NAMES}, and retry.")
+
+
+def _bound(opened: Image.Image, data: bytes) -> None:
+    """What the header says, before anything is decoded."""
+    wide, high = opened.size
+    if wide < 1 or high < 1:
+        raise BadInput("The picture has no pixels. Choose another.")
+    progressive = "progressive" in opened.info
+    most = MOST_JPEG_PIXELS if opened.format in ("JPEG", "MPO") and not progressive else MOST_PIXELS
+    if wide * high > most:
+        raise _too_large(f"{wide * high / 1e6:.0f}", most)
+    if max(wide, high) > MOST_SIDE:
+        raise BadInput(f"A side of the picture has {max(wide, high):,} pixels; {MOST_SIDE:,} are the most. Crop it.")
+    if progressive and data.count(b"\xff\xda") > MOST_SCANS:  # start of scan; inside a scan, ff is never followed by da
+        raise BadInput(f"This JPEG is drawn in more than {MOST_SCANS} passes. Save it again as a plain one.")
+
+
+def _made(opened: Image.Image) -> Picture:
+    try:
+        told = _moving(opened)
+        if opened.format in ("JPEG", "MPO"):
+            opened.draft(opened.mode, _fitting(opened.size))
+        opened.load()
+        # As early as it can be: every step after this one makes a copy.
+        if opened.mode in _SHRINKABLE and "transparency" not in opened.info:
+            opened.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
+        image, turned = _upright(opened)
+        shown, changed = _plain(image)
+    except (MemoryError, BadInput):
+        raise
+    except Exception as problem:  # as above, for what lies behind the header
+        raise _damaged(problem) from problem
+    if max(shown.size) > LONGEST_SIDE:
+        shown.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
+    return Picture(shown, tuple(word for word in (told, turned, changed) if word))
+
+
+def _fitting(size: tuple[int, int]) -> tuple[int, int]:
+    """The size made so small that the longest side is what models look at; never larger than it is."""
+    share = min(1.0, LONGEST_SIDE / max(size))
+    return max(1, round(size[0] * share)), max(1, round(size[1] * share))
+
+
+def _moving(opened: Image.Image) -> str:
+    """A word about the frames that are not shown. A phone's second view of the same scene is none."""
+    if opened.format == "MPO" or not getattr(opened, "is_animated", False):
+        return ""
+    opened.seek(0)
+    return "The picture moves; the model sees its first frame."
+
+
+def _upright(image: Image.Image) -> tuple[Image.Image, str]:
+    """As the camera was held. A damaged note on that leaves the picture as it is."""
+    try:
+        return ImageOps.exif_transpose(image), ""
+    except Exception:  # the note is a small file format of its own, and as easily damaged
+        return image, "The picture's note on how it was turned is damaged; it is shown as it was stored."
+
+
+def _plain(image: Image.Image) -> tuple[Image.Image, str]:
+    """RGB of any kind of pixels, and a word about what that changed."""
+    if image.mode in _DEEP:
+        return _shallow(image), "The picture has more than 8 bits a colour; the model sees 8."
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        flat = image.convert("RGBA")
+        ground = Image.new("RGBA", flat.size, (255, 255, 255, 255))
+        clear = flat.getextrema()[3][0] < 255
+        whole = Image.alpha_composite(ground, flat).convert("RGB")
+        return whole, "The picture is transparent in places; the model sees white there." if clear else ""
+    if image.mode == "CMYK":
+        return image.convert("RGB"), "The picture has the colours of a printer; on a screen they look a little different."
+    return image.convert("RGB"), ""
+
+
+def _shallow(image: Image.Image) -> Image.Image:
+    """Deep grey to 8 bits: 16-bit values by their upper half, anything else by its own range."""
+    values = numpy.asarray(image).astype(numpy.float32)
+    numpy.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
+    low, high = float(values.min()), float(values.max())
+    if image.mode != "F" and 0 <= low and high <= 65535:
+        low, high = 0.0, 65535.0
+    values -= low
+    values *= 255.0 / (high - low) if high > low else 0.0
+    return Image.fromarray(values.round(out=values).clip(0, 255, out=values).astype(numpy.uint8), "L").convert("RGB")
+
+
+def as_text(image: Image.Image) -> list[str]:
+    """The picture as a PNG in base64, cut into pieces that a trace takes; made smaller until it is light enough."""
+    shown = image
+    while True:
+        out = io.BytesIO()
+        shown.save(out, "PNG", optimize=True)
+        if out.tell() <= SHOWN_BYTES or max(shown.size) <= 32:
+            text = base64.b64encode(out.getvalue()).decode("ascii")
+            return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+        share = max(0.5, 0.9 * (SHOWN_BYTES / out.tell()) ** 0.5)
+        size = (max(1, round(shown.width * share)), max(1, round(shown.height * share)))
+        shown = shown.resize(size, Image.Resampling.LANCZOS)

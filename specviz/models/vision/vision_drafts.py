@@ -1,0 +1,105 @@
+"""Drafting networks for vision-language models: the ones that ship, checked against the target and kept with its model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from specviz.drafters.cross_stepper import CrossStepper
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.language_model import DraftModel, SmallModel
+from specviz.drafters.networks import feature_file, small_lm
+from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafters.networks.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.heads import WEIGHTS, kept, layout_for, version
+from specviz.models.drafters.lora_heads import digest
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.vision.vision_language import LoadedVisionLanguage
+from specviz.targets.vision_language import VisionLanguageTarget
+
+FILES = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
+"""A kind of network, and the file that ships."""
+TEXT = "vlm_text_only"
+PLAIN = "vlm_dream_plain"
+"""The cross-attention network taught without its middle loss: a control that is measured where it was trained, not shipped."""
+SCENES = "scenes_vlm.safetensors"
+TARGET = "target"
+"""The card's line that says which target a drafter learned from: :func:`told_apart`."""
+
+
+def told_apart(target: Path) -> str:
+    """A target's file by its name and the beginning of its SHA-256: another training of it is another target."""
+    return f"{target.name} {digest(target)}"
+
+
+def text_only_model(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> DraftModel:
+    """The small language model that drafts from words alone."""
+    path = _shipped(TEXT, "language-only draft model", loaded)
+
+    def make() -> small_lm.SmallLM:
+        return small_lm.load(path, target.model.get_input_embeddings().weight, target.dtype, target.device)
+
+    small = kept(target, ("text", version(path)), make)
+    return DraftModel(TEXT, target.context_length, lambda capacity: SmallModel(small, capacity))
+
+
+def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> Any:
+    """The drafting network of this kind for the target, ready to draft. Raises ModelUnavailable when there is none."""
+    if kind not in FILES:
+        raise ModelUnavailable(f"There is no {kind} network for {loaded.name}: choose a method that needs none.")
+    path = _shipped(FILES[kind], f"{kind} network", loaded)
+    return kept(target, ("vision", kind, version(path)), lambda: _read(kind, path, target))
+
+
+def plain_file() -> Path:
+    """Where training leaves the control."""
+    return cache_folder() / "training" / f"{PLAIN}_weights.safetensors"
+
+
+def plain_crossed(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> CrossStepper:
+    """The control, ready to draft. Raises ModelUnavailable when it was not trained here, or on other weights."""
+    if not plain_file().is_file():
+        raise ModelUnavailable(
+            "The cross-attention drafter without its middle loss is measured, not shipped: make it with "
+            f"`python -m specviz train {PLAIN}`."
+        )
+    _fits(plain_file(), PLAIN, "control", loaded)
+    return _read("dream", plain_file(), target)
+
+
+def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:
+    model = target.model
+    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    if kind == "dream":
+        crossed = feature_file.load_as(CrossNet, CrossConfig, path, shared, target.dtype, target.device)
+        return CrossStepper(crossed, layout_for(crossed))
+    net = feature_file.load(path, *shared, target.dtype, target.device)
+    stepper = FeatureStepper(net, layout_for(net))
+    return (stepper, net.steps) if net.config.steps else stepper
+
+
+def _shipped(name: str, what: str, loaded: LoadedVisionLanguage) -> Path:
+    path = WEIGHTS / f"{name}.safetensors"
+    if not path.is_file():
+        raise ModelUnavailable(
+            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
+            f"`python -m specviz train {name}`."
+        )
+    _fits(path, name, what, loaded)
+    return path
+
+
+def _fits(path: Path, name: str, what: str, loaded: LoadedVisionLanguage) -> None:
+    """Raises ModelUnavailable when the file was trained on another target than this one."""
+    card = read_weights(path)[1]
+    if card.get("tokenizer_hash", "") != loaded.tokenizer_hash:
+        raise ModelUnavailable(
+            f"The {what} that ships was trained for the scenes model, and {loaded.name} has other tokens: choose "
+            "scenes-vlm as the target, or a method that needs no trained network."
+        )
+    target = WEIGHTS / SCENES
+    if not target.is_file() or card.get(TARGET) != told_apart(target):
+        raise ModelUnavailable(
+            f"{path.name} was trained for another version of {SCENES}: make it again with `python -m specviz train {name}`."
+        )

@@ -1,0 +1,174 @@
+"""Make a model's name into a loaded vision-language model and a reader of pictures: safetensors only, no foreign code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+from specviz.errors import ModelUnavailable, OutOfMemory
+from specviz.models.cache import Shelf
+from specviz.models.device import choose_device, choose_dtype, dtype_name
+from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.catalog import ShippedFile, resolve
+from specviz.models.hub.prepare import prepare
+from specviz.models.hub.vocabulary import tokenizer_hash
+from specviz.models.loading_lock import quiet
+from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
+from specviz.models.text.text import TokenizerText
+from specviz.models.vision import scenes
+from specviz.models.vision.picture_question import PictureReader, ProcessorReader, SquareReader
+
+_KEPT = 2
+_ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class LoadedVisionLanguage:
+    """A vision-language model ready to run: weights frozen, in eval mode, shared between runs.
+
+    ``read(picture, question)`` gives a :class:`PictureQuestion`. ``attention`` is the kernel: eager where maps are wanted.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    read: PictureReader
+    text: TokenizerText
+    architecture: Architecture
+    eos_ids: frozenset[int]
+    tokenizer_hash: str
+    image_token_id: int
+    device: torch.device
+    dtype: torch.dtype
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has_template(self) -> bool:
+        """Whether this is an instruct model, with a chat template."""
+        return self.text.has_template
+
+
+_SHELF: Shelf[LoadedVisionLanguage] = Shelf(_KEPT)
+
+
+def load_vision_language(
+    name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent, attention: str = "sdpa"
+) -> LoadedVisionLanguage:
+    """The model called ``name``: a catalogue name, hub id or folder. The last two stay loaded.
+
+    ``dtype`` and ``device`` are "auto" or the user's choice; ``attention`` is "sdpa" or "eager". Raises ModelUnavailable,
+    BadInput or OutOfMemory.
+    """
+    where = choose_device(device)
+    how = choose_dtype(dtype, where)
+    place = resolve(name)
+    if place.entry is not None and place.entry.modality != "vision_language":
+        raise ModelUnavailable(f"{name} reads no pictures. Choose a vision-language model, such as {scenes.NAME}.")
+    if place.entry is not None and isinstance(place.entry.source, ShippedFile):
+        path = _ROOT / place.entry.source.path
+        key = (str(place.name), dtype_name(how), str(where), attention, str(_stamp(path)))
+        return _SHELF.get(key, lambda: load_scenes(path, how, where, attention))
+    key = (str(place.path or place.name), dtype_name(how), str(where), attention)
+    return _SHELF.get(key, lambda: _guarded(name, lambda: _load(name, prepare(name, progress), how, where, attention)))
+
+
+def load_scenes(path: Path, dtype: torch.dtype, device: torch.device, attention: str = "sdpa") -> LoadedVisionLanguage:
+    """Our own small model from its one file."""
+    model, tokenizer = scenes.load(path, attention)
+    return from_parts(scenes.NAME, model.to(device, dtype), tokenizer)
+
+
+def from_parts(name: str, model: Any, tokenizer: Any) -> LoadedVisionLanguage:
+    """A SmolVLM that sees one square, with its tokenizer: what the shipped file holds, and what training works on."""
+    config = model.config
+    side = int(config.vision_config.image_size)
+    grid = side // int(config.vision_config.patch_size) // int(config.scale_factor)
+    shape = architecture_of(model)
+    read = SquareReader(tokenizer, name, int(config.image_token_id), side, grid, shape.context_length, model.device, model.dtype)
+    return _loaded(name, model, tokenizer, read, shape)
+
+
+def release(name: str | None = None) -> None:
+    """Forget the loaded models called ``name``, or all."""
+    place = None if name is None else resolve(name)
+    _SHELF.release(None if place is None else str(place.path or place.name))
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _loaded(name: str, model: Any, tokenizer: Any, read: PictureReader, shape: Architecture) -> LoadedVisionLanguage:
+    frozen = model.eval().requires_grad_(False)
+    return LoadedVisionLanguage(
+        name=name,
+        model=frozen,
+        tokenizer=tokenizer,
+        read=read,
+        text=TokenizerText(tokenizer, name, shape.context_length),
+        architecture=shape,
+        eos_ids=eos_ids_of(model, tokenizer),
+        tokenizer_hash=tokenizer_hash(tokenizer),
+        image_token_id=int(model.config.image_token_id),
+        device=model.device,
+        dtype=model.dtype,
+    )
+
+
+def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, attention: str) -> LoadedVisionLanguage:
+    safely = {"local_files_only": True, "trust_remote_code": False}
+    config = AutoConfig.from_pretrained(folder, **safely)
+    if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        raise ModelUnavailable(f"{name} is a {config.model_type} model, which reads no pictures. Choose one that does.")
+    if getattr(config, "image_token_id", None) is None:
+        raise ModelUnavailable(f"{name} ({config.model_type}) has no picture token, so its tokens cannot be told apart.")
+    with quiet():
+        processor = AutoProcessor.from_pretrained(folder, **safely)
+        model, found = AutoModelForImageTextToText.from_pretrained(
+            folder, config=config, dtype=dtype, use_safetensors=True, attn_implementation=attention,
+            output_loading_info=True, **safely,
+        )  # fmt: skip
+    missing = sorted(found["missing_keys"])
+    if missing:
+        raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
+    if getattr(processor, "tokenizer", None) is None:
+        raise ModelUnavailable(f"{name} has no processor for pictures and text. Get the whole repository.")
+    model = model.to(device)
+    shape = architecture_of(model)
+    read = ProcessorReader(processor, model.config, name, shape.context_length, device, dtype)
+    warnings = ()
+    if found["unexpected_keys"]:
+        warnings = (f"{len(found['unexpected_keys'])} weights stored with {name} are not part of the model.",)
+    return replace(_loaded(name, model, processor.tokenizer, read, shape), warnings=warnings)
+
+
+def _guarded(name: str, make: Callable[[], LoadedVisionLanguage]) -> LoadedVisionLanguage:
+    """What can go wrong while loading, in sentences."""
+    try:
+        return make()
+    except (torch.OutOfMemoryError, MemoryError) as problem:
+        raise _no_room(name) from problem
+    except SafetensorError as problem:
+        raise ModelUnavailable(f"The weights of {name} are damaged ({problem}). Delete them and try again.") from problem
+    except ImportError as problem:
+        said = " ".join(str(problem).split())[:300]
+        raise ModelUnavailable(f"{name} needs a package that is not installed: {said}") from problem
+    except (OSError, ValueError, KeyError, RuntimeError) as problem:
+        if "memory" in str(problem).lower():
+            raise _no_room(name) from problem
+        said = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
+        raise ModelUnavailable(f"{name} cannot be loaded: {said}") from problem
+
+
+def _no_room(name: str) -> OutOfMemory:
+    return OutOfMemory(f"{name} does not fit into memory. Choose a smaller model or number format.")
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Changes when the file is written anew."""
+    return (0, 0) if not path.is_file() else (path.stat().st_mtime_ns, path.stat().st_size)

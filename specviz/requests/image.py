@@ -1,0 +1,221 @@
+"""Images: a model that draws code by code, its prompt as one row that says something and one that does not."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import math
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from specviz.acceptance.relaxed import look_alikes
+from specviz.drafters.coarse_rows import CoarsePartner
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Warp
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.methods.parameters import build
+from specviz.methods.resources import Parts
+from specviz.models.device import choose_device, choose_dtype
+from specviz.models.drafters.heads import layout_for
+from specviz.models.hub.catalog import resolve
+from specviz.models.image.codebook import codebook_map
+from specviz.models.image.image import SHIPPED, LoadedImage, embedding_table, load_image_model
+from specviz.models.image.image_hub import load_hub_image
+from specviz.models.image.image_parts import image_drafter, image_samplers
+from specviz.models.image.image_vocabulary import warning
+from specviz.models.image.prompts import checked
+from specviz.request import Memory, Request, refuse_unused
+from specviz.requests.prepared import Prepared, Progress, measured_curve, suited
+from specviz.targets.image import ImageTarget
+from specviz.trace.schema import Note, Step
+
+UNUSED = {
+    "image": "a model that draws pictures reads none",
+    "draft": "what drafts for a model that draws pictures ships with this project",
+    "raw": "a picture's prompt has no chat template that could be left out",
+}
+"""Fields of a request that mean nothing here, and why."""
+PARTNERS = {"emoji-64": "emoji-32"}
+"""By target: the model that draws the same picture on half the grid."""
+LIVE_SIDE = 128
+"""Pictures up to this many pixels a side travel with every step; larger ones are shown in colours of codes until the end."""
+MOST_GUIDANCE = 20.0
+
+_LOCK = threading.RLock()
+_KEPT: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+class CodeText:
+    """Picture codes and prompt tokens for people (``engine.interfaces.TokenText``)."""
+
+    def __init__(self, loaded: LoadedImage) -> None:
+        self._loaded = loaded
+
+    def of(self, token: int) -> str:
+        codes = self._loaded.codes
+        return f"#{token}" if token < codes else self._loaded.prompts.of(token - codes)
+
+    def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
+        return tuple(f"#{token} " if token < self._loaded.codes else self.of(token) for token in more)
+
+
+@dataclass
+class PreparedImage(Prepared):
+    """As :class:`Prepared`, with the picture as it grows."""
+
+    def recorder(self, record: str) -> Recorder:
+        return Recorder(self.text, record, self.parts.grid)
+
+    def told(self, step: Step, output: Sequence[int]) -> Step:
+        """The step with the rows of the picture that it finished, for eyes that cannot wait for the end.
+
+        Decoding costs as much as a pass of a small target, so it is done once a row and not once a step.
+        """
+        loaded: LoadedImage = self.loaded
+        first, last = (len(output) - len(step.emitted)) // loaded.grid, len(output) // loaded.grid - 1
+        if self.request.record != "tree" or last < first or loaded.side > LIVE_SIDE:
+            return step
+        pixels = loaded.picture(list(output))
+        side = pixels.shape[0] // loaded.grid
+        first = max(0, first - 1)  # the row above looks a little different with this one below it
+        band = pixels[first * side : (last + 1) * side]
+        canvas = Note("canvas", {"row": first, "rows": last + 1 - first, "codes": len(output), "png": png(band, 48)})
+        return _with_note(step, canvas)
+
+    def closing(self, output: Sequence[int]) -> dict[str, Any]:
+        return {"picture": png(self.loaded.picture(list(output)))}
+
+
+def png(pixels: np.ndarray, colours: int = 0) -> str:
+    """Base64 of a PNG of uint8 [row, column, 3]; with so many ``colours`` at most where a small file matters more."""
+    image = Image.fromarray(pixels)
+    if colours:
+        image = image.quantize(colours)
+    kept = io.BytesIO()
+    image.save(kept, "PNG", optimize=True)
+    return base64.b64encode(kept.getvalue()).decode()
+
+
+def _with_note(step: Step, note: Note) -> Step:
+    values = {name: getattr(step, name) for name in step.__slots__}
+    return Step(**{**values, "notes": (*step.notes, note)})
+
+
+def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
+    """Load and check. Raises a SpecvizError that says what to change."""
+    method = suited(request.method, "image", request.target)
+    warp = Warp(request.temperature, request.top_k, request.top_p)
+    parameters = build(method.parameters, request.parameters, request.method)
+    guidance = _guidance(request.guidance)
+    checked(request.prompt)
+    refuse_unused(request, UNUSED)
+    loaded = _loaded(request, progress)
+    scale = loaded.guidance if guidance is None else guidance
+    target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
+    grid = (loaded.grid, loaded.grid)
+    parts = Parts(
+        target=target,
+        warp=warp,
+        prompt_key=hashlib.sha256(repr((loaded.name, prompt)).encode()).hexdigest(),
+        recall=memory.recall,
+        cost_curve=lambda: measured_curve(target, progress),
+        draft_model=lambda: _refused(loaded, "draft models"),
+        heads=lambda kind: _drafter(kind, loaded),
+        guidance=None if target.rows == 1 else (scale, target.unconditional),
+        grid=grid,
+        neighbours=lambda: _kept(loaded, "neighbours", lambda: look_alikes(loaded.codebook)),
+        coarse=lambda: _partner(request, loaded, scale, progress),
+    )
+    book = _kept(loaded, "map", lambda: codebook_map(loaded))
+    facts = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
+    said = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
+    if loaded.name in SHIPPED:
+        said.append(warning(loaded.name, request.prompt))
+    facts["warnings"] = tuple(word for word in said if word)
+    text = CodeText(loaded)
+    about = (parts, "image", loaded.cells, facts, memory)
+    return PreparedImage(request, method, parameters, loaded, target, text, prompt, *about)
+
+
+def _loaded(request: Request, progress: Progress) -> LoadedImage:
+    """One of the models that ship, or a Janus from the hub or a folder."""
+    if resolve(request.target).name in SHIPPED:
+        return load_image_model(request.target, request.dtype, request.device, progress)
+    where = choose_device(request.device)
+    return load_hub_image(request.target, choose_dtype(request.dtype, where), where, progress)
+
+
+def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
+    """The target for a prompt, the prompt's ids (codes come first, so they are moved up), and what of it is not read."""
+    rows = loaded.prompts.rows(prompt)
+    conditional, silent = ([loaded.codes + one for one in row] for row in (rows.conditional, rows.unconditional))
+    target = ImageTarget(loaded.model, loaded.name, codes_first(loaded), loaded.codes, silent, loaded.cells, scale, tier)
+    return target, conditional, rows.unread
+
+
+def codes_first(loaded: LoadedImage) -> torch.Tensor:
+    """Embeddings [id, hidden] of the codes, then of the prompt's tokens."""
+
+    def turned() -> torch.Tensor:
+        table = embedding_table(loaded.model, loaded.first_code)
+        return torch.cat((table[loaded.first_code :], table[: loaded.first_code]))
+
+    return _kept(loaded, "table", turned)
+
+
+def _guidance(asked: float | None) -> float | None:
+    if asked is not None and not (math.isfinite(asked) and 1.0 <= asked <= MOST_GUIDANCE):
+        raise BadInput(f"guidance is {asked}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
+    return asked
+
+
+def _drafter(kind: str, loaded: LoadedImage) -> FeatureStepper:
+    """The drafter that ships for the model, reading ids with the codes first, laid out for this machine."""
+    if kind != "eagle":
+        _refused(loaded, f"{kind} networks")
+
+    def made() -> FeatureStepper:
+        network = image_drafter(loaded)
+        network.embedding, network.draft_ids = codes_first(loaded), None
+        return FeatureStepper(network, layout_for(network))
+
+    return _kept(loaded, "drafter", made)
+
+
+def _refused(loaded: LoadedImage, what: str) -> Any:
+    raise ModelUnavailable(f"There are no {what} for {loaded.name}; choose a method that needs none.")
+
+
+def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Progress) -> CoarsePartner:
+    if loaded.name not in PARTNERS:
+        raise ModelUnavailable(f"{loaded.name} has no partner of half its grid; choose {', '.join(PARTNERS)}, or another method.")
+    small = load_image_model(PARTNERS[loaded.name], request.dtype, request.device, progress)
+    if small.codebook_digest != loaded.codebook_digest:
+        raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
+    target, prompt, _ = image_target(small, request.prompt, scale, "eager")
+    samplers = _kept(loaded, "samplers", lambda: image_samplers(loaded))
+    return coarse_partner(target, prompt, small.grid, samplers)
+
+
+def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, samplers: Any) -> CoarsePartner:
+    """A low-resolution target with its prompt and the samplers to and from its grid."""
+    capacity = target.context_length
+    return CoarsePartner(target.name, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down)
+
+
+def _kept(loaded: LoadedImage, what: str, make: Callable[[], Any]) -> Any:
+    """What was made once for this model; it goes with the model."""
+    with _LOCK:
+        kept = _KEPT.setdefault(loaded.model, {})
+        if what not in kept:
+            kept[what] = make()
+        return kept[what]

@@ -1,0 +1,125 @@
+"""Pictures and text: a vision-language model, one picture, opened with care and encoded once, and a question about it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specviz.drafters.visual_context import Layout, spans
+from specviz.engine.sampling import Warp
+from specviz.errors import ContextFull
+from specviz.methods.parameters import build
+from specviz.methods.resources import Parts
+from specviz.models.vision.picture_question import PictureQuestion
+from specviz.models.vision.pictures import as_text, one_picture
+from specviz.models.vision.vision_drafts import text_only_model, vision_heads
+from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
+from specviz.request import Memory, Request, refuse_unused
+from specviz.requests.prepared import Prepared, Progress, measured_curve, suited
+from specviz.targets.image_prompt import sight
+from specviz.targets.vision_language import VisionLanguageTarget, family_of
+from specviz.trace.schema import Note, Step
+
+UNUSED = {
+    "draft": "what drafts for a target that reads pictures ships with this project",
+    "guidance": "only a model that draws pictures is guided by its prompt",
+    "raw": "a question about a picture is always asked through the model's own template",
+}
+"""Fields of a request that mean nothing here, and why."""
+MOST_BOXES = 2500
+"""Visual tokens whose places in the picture travel with a trace where they are no plain grid."""
+
+
+@dataclass
+class PreparedPicture(Prepared):
+    """``question`` is the prompt with the picture as the model sees it."""
+
+    question: PictureQuestion | None = None
+
+    def told(self, step: Step, output: Sequence[int]) -> Step:
+        """The first step brings the picture along, so that a trace shows what was seen wherever it is opened."""
+        if step.index or self.request.record != "tree" or self.question is None:
+            return step
+        return replace(step, notes=(*step.notes, Note("picture", shown(self.question, self.target.sight.encoding_ns))))
+
+
+def prepare(request: Request, memory: Memory, progress: Progress) -> PreparedPicture:
+    """Load and check. Raises a SpecvizError that says what to change."""
+    method = suited(request.method, "vision_language", request.target)
+    refuse_unused(request, UNUSED)
+    warp = Warp(request.temperature, request.top_k, request.top_p)
+    parameters = build(method.parameters, request.parameters, request.method)
+    picture = one_picture(request.image)
+    loaded = load_vision_language(request.target, request.dtype, request.device, progress)
+    loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings))
+    question = loaded.read(picture.image, request.prompt)
+    target = _target(loaded, question, request.tier, progress)
+    ids = list(question.ids)
+    if len(ids) + request.max_new_tokens > target.context_length:
+        raise ContextFull(
+            f"Picture and question are {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
+            f"{target.context_length} that {loaded.name} can see. Ask for fewer tokens."
+        )
+    parts = _parts(warp, loaded, target, question, memory, progress)
+    facts = {"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash}
+    return PreparedPicture(
+        request,
+        method,
+        parameters,
+        loaded,
+        target,
+        loaded.text,
+        ids,
+        parts,
+        "vision_language",
+        facts=facts,
+        memory=memory,
+        question=question,
+    )
+
+
+def _parts(
+    warp: Warp,
+    loaded: LoadedVisionLanguage,
+    target: VisionLanguageTarget,
+    question: PictureQuestion,
+    memory: Memory,
+    progress: Progress,
+) -> Parts:
+    prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
+    return Parts(
+        target=target,
+        warp=warp,
+        prompt_key=hashlib.sha256(prompt).hexdigest(),
+        recall=memory.recall,
+        cost_curve=lambda: measured_curve(target, progress),
+        draft_model=lambda: text_only_model(loaded, target),
+        heads=lambda kind: vision_heads(kind, loaded, target),
+        picture=Layout(len(question.ids), question.visual, question.hidden),
+    )
+
+
+def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, progress: Progress) -> VisionLanguageTarget:
+    family = family_of(loaded.model, loaded.name)
+    progress("Encoding the picture", None)
+    seen = sight(loaded.model, question.ids, question.inputs, family.axes)
+    return VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), seen, tier)
+
+
+def shown(question: PictureQuestion, encoding_ns: int) -> dict[str, Any]:
+    """The picture as the model saw it, and where its tokens stand: in the prompt, and in the picture."""
+    made: dict[str, Any] = {
+        "png": as_text(question.picture),
+        "size": list(question.picture.size),
+        "grid": list(question.grid),
+        "spans": spans(question.visual),
+        "prompt": len(question.ids),
+        "encoding_ns": encoding_ns,
+    }
+    rows, columns = question.grid
+    whole = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
+    if not whole and len(question.boxes) <= MOST_BOXES:
+        made["boxes"] = [[round(side, 4) for side in box] for box in question.boxes]
+    return made

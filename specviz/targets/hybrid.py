@@ -1,0 +1,276 @@
+"""A model with Mamba-2 layers, alone or among attention layers, as a target: trees in one pass, states by replay.
+
+A recurrence cannot be masked like attention, but Mamba-2's decay is a number, so a whole tree is one masked product
+(``engine.state_space``). What is kept of a pass are its activations; after the verdict the accepted path is replayed from
+them in closed form, and the carried state moves on. Attention layers get the same ancestor mask and keep their own cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
+from specviz.engine.interfaces import TargetPass
+from specviz.engine.state_space import Activations, Carried, Recurrence, joined, replayed, stacked, tree_scan
+from specviz.engine.tiers import TREE_ROOM, choose_tier, see
+from specviz.engine.to_device import send
+from specviz.engine.tree import DraftTree, TreeShape, chain
+from specviz.errors import ContextFull
+from specviz.targets.pass_notes import PassStory
+from specviz.targets.state_layers import Block, anatomy
+
+CHUNK = 128
+"""A prompt is read so many tokens at a time: the masked product grows with the square of them."""
+REWIND = 64
+"""So many tokens back a session that goes back can go without reading the text again."""
+
+
+class HybridTarget:
+    """Wraps a loaded model. Shared between runs; all state of a run lives in its session."""
+
+    def __init__(self, model: Any, name: str, eos_ids: Sequence[int], tier: str = "auto") -> None:
+        self.model = model
+        self.name = name
+        self.config = model.config.get_text_config()
+        self.eos_ids = frozenset(eos_ids)
+        self.vocab_size = int(self.config.vocab_size)
+        self.context_length = int(getattr(self.config, "max_position_embeddings", 0) or 1 << 20)
+        self.device = model.device
+        self.dtype = model.dtype
+        self.wide = torch.promote_types(self.dtype, torch.float32)
+        self.body = anatomy(model)
+        self.layers = [_recurrence(block.mixer, self.wide) for block in self.body.blocks if block.mixer is not None]
+        self.together = stacked(self.layers)
+        self.attending = sum(block.attention is not None for block in self.body.blocks)
+        self.tier, self.warning = choose_tier(tier, self.device, "its recurrent layers have no captured pass")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Layer by layer, "state" or "attention"."""
+        return tuple("attention" if block.mixer is None else "state" for block in self.body.blocks)
+
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> HybridSession:
+        """A fresh session with room for ``capacity`` committed tokens. Raises ContextFull beyond the model's own context."""
+        if capacity > self.context_length:
+            raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
+        return HybridSession(self, capacity, tuple(taps))
+
+    def nothing(self) -> Carried:
+        """Window and state before the first token."""
+        mixer = next(block.mixer for block in self.body.blocks if block.mixer is not None)
+        many = len(self.layers)
+        like = {"dtype": self.wide, "device": self.device}
+        window = torch.zeros(many, self.together.taps - 1, mixer.conv_dim, **like)
+        return Carried(window, torch.zeros(many, mixer.num_heads, mixer.head_dim, mixer.ssm_state_size, **like))
+
+    @torch.inference_mode()
+    def run(
+        self, tokens: Tensor, shape: TreeShape, start: int, carried: Carried, cache: _Attended, taps: Sequence[int]
+    ) -> tuple[Tensor, Activations, dict[int, Tensor]]:
+        """One pass over a tree behind ``start`` tokens: what the head reads [node, hidden], activations, tapped layers."""
+        body = self.body
+        x = body.embed(tokens)[None]
+        x = x.to(self.wide) if body.wide else x
+        turns = None
+        if body.rotary is not None:
+            turns = body.rotary(x, send([[start + depth for depth in shape.depths]], self.device))
+        inputs, steps, tapped = [], [], {}
+        for number, block in enumerate(body.blocks):
+            if number in taps:
+                tapped[number] = x[0]
+            inner = self._norm(x, block.norm)
+            if block.mixer is not None:
+                place = len(inputs)
+                found, u, step = self._mix(block, inner[0], self.layers[place], carried, place, shape)
+                inputs.append(u)
+                steps.append(step)
+                x = x + found[None]
+            else:
+                x = x + cache.attend(block.attention, inner, turns)
+            if block.feed is not None:
+                x = x + block.feed(self._norm(x, block.feed_norm))
+        x = self._norm(x, body.norm)
+        if len(body.blocks) in taps:
+            tapped[len(body.blocks)] = x[0]
+        return x[0], Activations(torch.stack(inputs), torch.stack(steps)), tapped
+
+    def _mix(
+        self, block: Block, inner: Tensor, layer: Recurrence, carried: Carried, place: int, shape: TreeShape
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One mixer over inner [node, hidden]: its output, the convolution's inputs and the time steps."""
+        mixer = block.mixer
+        apart = [mixer.intermediate_size, mixer.conv_dim, mixer.num_heads]
+        gate, u, raw = mixer.in_proj(inner).to(self.wide).split(apart, -1)
+        step = F.softplus(raw + mixer.dt_bias.to(self.wide)).clamp(*mixer.time_step_limit)
+        y = tree_scan(layer, u, step, carried.window[place], carried.state[place], shape)
+        gated = (y.flatten(-2) * F.silu(gate)).unflatten(-1, (mixer.n_groups, -1))
+        norm = mixer.norm
+        even = F.rms_norm(gated, (gated.shape[-1],), None, norm.variance_epsilon).flatten(-2)
+        return mixer.out_proj(norm.weight * even.to(self.dtype)), u, step
+
+    def _norm(self, x: Tensor, norm: Any) -> Tensor:
+        even = F.rms_norm(x.to(self.wide), (x.shape[-1],), None, norm.variance_epsilon)
+        return norm.weight * even.to(self.dtype)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [node, hidden] to logits [node, vocab]."""
+        with torch.inference_mode():
+            return self.body.head(hidden)
+
+
+class _Attended:
+    """The attention layers' share of a pass: their cache, and the mask of this pass."""
+
+    def __init__(self, cache: GrowingCache | None, mask: Any) -> None:
+        self._cache = cache
+        self._mask = mask
+        self._next = 0
+
+    def attend(self, layer: Any, inner: Tensor, turns: Any) -> Tensor:
+        """The next attention layer over inner [1, node, hidden]."""
+        return layer(inner, position_embeddings=turns, attention_mask=self._mask, **{CACHE_ARGUMENT: self})[0]
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, **_: Any) -> tuple[Tensor, Tensor]:
+        """Called by the layer, which counts the recurrent layers too; the cache holds only those that attend. Newer
+        versions of transformers hand their caches further keywords, which none of ours reads."""
+        assert self._cache is not None
+        place, self._next = self._next, self._next + 1
+        return self._cache.cache.update(keys, values, place)
+
+
+class HybridSession:
+    """One run's window, state and, where layers attend, keys and values on a :class:`HybridTarget`."""
+
+    def __init__(self, target: HybridTarget, capacity: int, taps: tuple[int, ...]) -> None:
+        self.target = target
+        self.taps = taps
+        self.length = 0
+        self._cache = GrowingCache(target.attending, capacity + TREE_ROOM) if target.attending else None
+        self.carried = target.nothing()
+        self._ids: list[int] = []
+        self._tree: DraftTree | None = None
+        self._passed: Activations | None = None
+        # For going back: what was carried a while ago, and the activations of every token since. A target that verifies
+        # never goes back and a drafter of trees neither, so nothing is kept for it before the first time.
+        self._base: Carried | None = None
+        self._since: list[Activations] | None = None
+
+    def padded(self, nodes: int) -> int:
+        """A pass has as many rows as nodes."""
+        return nodes
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Put ``ids`` behind what is there; logits [1, vocab] of the last one, hidden [position, hidden]."""
+        hidden, tapped = None, [dict[int, Tensor]() for _ in ids[::CHUNK]]
+        for place, start in enumerate(range(0, len(ids), CHUNK)):
+            part = list(ids[start : start + CHUNK])
+            tree = DraftTree(chain(len(part) - 1), send(part, self.target.device))
+            tree.__dict__["host_tokens"] = tuple(part)
+            hidden, tapped[place] = self._pass(tree)
+            self.keep(range(len(part)))
+        if self._since is not None:
+            self._base, self._since = self.carried, []
+        assert hidden is not None
+        found = {layer: torch.cat([one[layer] for one in tapped]) for layer in self.taps}
+        return TargetPass(self.target.logits(hidden[-1:]), found)
+
+    def score(self, tree: DraftTree) -> TargetPass:
+        """One pass over the tree; nothing committed changes until :meth:`keep`."""
+        hidden, tapped = self._pass(tree)
+        assert self._passed is not None
+        story = PassStory(self.target.together, self._passed, tree.shape, self.carried, self.target.kinds)
+        return TargetPass(self.target.logits(hidden), tapped, story)
+
+    def _pass(self, tree: DraftTree) -> tuple[Tensor, dict[int, Tensor]]:
+        target, start, nodes = self.target, self.length, len(tree)
+        mask = None
+        if self._cache is not None:
+            self._cache.rewind(start)
+            seen = see(tree, start, start + nodes, nodes, target.device)[None, None]
+            mask = seen if target.model.config._attn_implementation == "sdpa" else _additive(seen, target.dtype)
+        attended = _Attended(self._cache, mask)
+        hidden, self._passed, tapped = target.run(tree.tokens, tree.shape, start, self.carried, attended, self.taps)
+        self._tree = tree
+        return hidden, tapped
+
+    @torch.inference_mode()
+    def keep(self, path: Sequence[int]) -> None:
+        """Replay these nodes (root first) of the last tree into window and state, and keep their keys and values."""
+        assert self._passed is not None and self._tree is not None
+        if self._cache is not None:
+            self._cache.keep(path)
+        kept = self._passed
+        if len(path) < len(kept):
+            kept = kept.of(send(list(path), self.target.device))
+        self.carried = replayed(self.target.together, kept, self.carried)
+        self.length += len(path)
+        self._ids += [self._tree.host_tokens[node] for node in path]
+        self._remember(kept)
+
+    def _remember(self, kept: Activations) -> None:
+        """Keep the activations of the last tokens; older ones go into the state that rewinding starts from."""
+        if self._since is None or self._base is None:
+            return
+        self._since.append(kept)
+        if sum(map(len, self._since)) > 2 * REWIND:
+            everything = joined(self._since)
+            older = len(everything) - REWIND
+            self._base = replayed(self.target.together, everything.part(0, older), self._base)
+            self._since = [everything.part(older, len(everything))]
+
+    @torch.inference_mode()
+    def rewind(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens: replayed from a little before, or read again where that is too far, as
+        it is the first time."""
+        if self._cache is not None:
+            self._cache.rewind(length)
+        if length == self.length:
+            return
+        if self._base is None:
+            self._read_again(self._ids[:length])
+            return
+        everything = joined(self._since) if self._since else None
+        back = 0 if everything is None else len(everything)
+        left = length - (self.length - back)
+        ids, self._ids, self.length = self._ids[:length], self._ids[:length], length
+        if everything is not None and left > 0:
+            self._since = [everything.part(0, left)]
+            self.carried = replayed(self.target.together, self._since[0], self._base)
+        elif left == 0:
+            self._since, self.carried = [], self._base
+        else:
+            self._read_again(ids)
+
+    def _read_again(self, ids: list[int]) -> None:
+        self.length, self._ids, self.carried = 0, [], self.target.nothing()
+        self._base, self._since = self.carried, []
+        if self._cache is not None:
+            self._cache.rewind(0)
+        if ids:
+            self.prefill(ids)
+
+    def tensors(self) -> list[tuple[Tensor, Tensor]]:
+        """Committed keys and values of every attention layer, for audits; window and state are in ``carried``."""
+        return [] if self._cache is None else self._cache.tensors()
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._cache, self._passed, self._base, self._since = None, None, None, None
+
+
+def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype, device=seen.device).masked_fill_(seen, 0)
+
+
+def _recurrence(mixer: Any, wide: torch.dtype) -> Recurrence:
+    """A mixer's fixed numbers. The library's kernel has the oldest input first; ours has a node's own."""
+    kernel = mixer.conv1d.weight.detach()[:, 0].to(wide).flip(-1).T.contiguous()
+    bias = mixer.conv1d.bias
+    bias = torch.zeros_like(kernel[0]) if bias is None else bias.detach().to(wide)
+    rate = -torch.exp(mixer.A_log.detach().to(wide))
+    return Recurrence(kernel, bias, rate, mixer.D.detach().to(wide), mixer.n_groups, mixer.ssm_state_size)

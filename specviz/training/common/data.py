@@ -1,0 +1,163 @@
+"""The target's own dialogues as training data: reading, keeping some out, packing into rows without padding.
+
+Axis names: ``dialogue``, ``row`` (of a batch), ``token``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from specviz.errors import BadInput
+from specviz.models.hub.cache_dir import cache_folder
+
+PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
+ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
+TURN = "\n<|im_start|>user\n"
+HELD_OUT_EVERY = 20
+
+
+@dataclass(frozen=True)
+class Markers:
+    """The chat template's fixed ids: before a user turn, between two dialogues, and the token that ends a turn."""
+
+    prefix: tuple[int, ...]
+    turn: tuple[int, ...]
+    end: int
+
+
+@dataclass(frozen=True)
+class Dialogues:
+    """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is where answers begin."""
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    prompt: np.ndarray
+    temperature: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    def of(self, dialogue: int) -> np.ndarray:
+        """All tokens of one dialogue, the user turn first; the fixed prefix is not among them."""
+        return self.tokens[self.starts[dialogue] : self.starts[dialogue + 1]]
+
+    def answer(self, dialogue: int) -> np.ndarray:
+        """The answer's tokens alone."""
+        return self.of(dialogue)[self.prompt[dialogue] :]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A packed row: ``tokens`` [token + 1] and, for each target token [token], whether the loss counts it."""
+
+    tokens: np.ndarray
+    counts: np.ndarray
+
+
+def place(path: str | None = None) -> Path:
+    """Where the dialogue file is or will be: the given path, else $SPECVIZ_DATA, else the cache."""
+    given = path or os.environ.get("SPECVIZ_DATA")
+    return Path(given).expanduser() if given else cache_folder() / "data" / "smollm2_dialogues.npz"
+
+
+def find(path: str | None = None) -> Path:
+    """The dialogue file at :func:`place`. Raises BadInput when there is none."""
+    found = place(path)
+    if not found.is_file():
+        raise BadInput(
+            f"There are no dialogues at {found}: make some with `python -m specviz train dialogues`, "
+            "or name a file in the environment variable SPECVIZ_DATA."
+        )
+    return found
+
+
+def read(path: Path) -> Dialogues:
+    """Read a dialogue file. Raises BadInput when its arrays do not belong together."""
+    with np.load(path) as file:
+        missing = {"tokens", "length", "prompt_length", "temperature"} - set(file.files)
+        if missing:
+            raise BadInput(f"{path.name} lacks {', '.join(sorted(missing))}: make it again with `train dialogues`.")
+        tokens, length = file["tokens"].astype(np.int64), file["length"].astype(np.int64)
+        prompt, temperature = file["prompt_length"].astype(np.int64), file["temperature"].astype(np.float32)
+    if length.sum() != len(tokens) or len(prompt) != len(length) or (prompt >= length).any():
+        raise BadInput(f"{path.name} is damaged: its lengths do not add up. Make it again with `train dialogues`.")
+    return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature)
+
+
+def write(path: Path, dialogues: Dialogues) -> None:
+    """Write a dialogue file that :func:`read` reads."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(
+        path,
+        tokens=dialogues.tokens.astype(np.uint16),
+        length=np.diff(dialogues.starts).astype(np.uint16),
+        prompt_length=dialogues.prompt.astype(np.uint16),
+        temperature=dialogues.temperature.astype(np.float16),
+    )
+
+
+def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
+    """Numbers to train on, and those kept out: every twentieth, unless its question is also trained on."""
+    spoken = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
+    held = [number for number in range(len(dialogues)) if number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1]
+    training = [number for number in range(len(dialogues)) if number % HELD_OUT_EVERY != HELD_OUT_EVERY - 1]
+    seen = {spoken[number] for number in training}
+    return training, [number for number in held if spoken[number] not in seen]
+
+
+def draft_vocabulary(
+    dialogues: Dialogues, training: Sequence[int], size: int, vocab: int, needed: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ``size`` tokens the training answers use most, ascending, ``needed`` always among them, and their counts."""
+    count = np.zeros(vocab, dtype=np.int64)
+    for number in training:
+        count += np.bincount(dialogues.answer(number), minlength=vocab)
+    rank = count.astype(np.float64)
+    rank[list(needed)] = np.inf
+    ids = np.sort(np.argsort(-rank, kind="stable")[:size])
+    return ids, count[ids]
+
+
+def rows(
+    dialogues: Dialogues, chosen: Sequence[int], markers: Markers, length: int, generator: np.random.Generator
+) -> Iterator[Row]:
+    """Endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, shuffled each time round.
+
+    A dialogue cut off by the end of a row opens the next one, so every answer that fits a row is seen whole and nothing is
+    padding; of a longer one the beginning is seen.
+    """
+    tokens: list[np.ndarray] = []
+    counts: list[np.ndarray] = []
+    filled = 0
+    while True:
+        order = generator.permutation(np.asarray(chosen))
+        place = 0
+        while place < len(order):
+            if not filled:
+                prefix = np.asarray(markers.prefix, dtype=np.int64)
+                tokens, counts, filled = [prefix], [np.zeros(len(prefix), dtype=bool)], len(prefix)
+            whole, counted = _turn(dialogues, int(order[place]), markers)
+            tokens.append(whole)
+            counts.append(counted)
+            filled += len(whole)
+            if filled <= length:
+                place += 1
+                continue
+            yield Row(np.concatenate(tokens)[: length + 1], np.concatenate(counts)[1 : length + 1])
+            filled = 0
+            place += len(tokens) == 2  # longer than a row of its own: it would open every row from here on
+
+
+def _turn(dialogues: Dialogues, number: int, markers: Markers) -> tuple[np.ndarray, np.ndarray]:
+    """One dialogue and the opening of the next user turn, and which of those tokens are the target's own answer."""
+    spoken = dialogues.of(number)
+    ended = spoken[-1] == markers.end
+    after = np.asarray(markers.turn if ended else (markers.end, *markers.turn), dtype=np.int64)
+    counted = np.zeros(len(spoken) + len(after), dtype=bool)
+    counted[dialogues.prompt[number] : len(spoken)] = True
+    return np.concatenate((spoken, after)), counted

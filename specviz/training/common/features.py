@@ -1,0 +1,223 @@
+"""What the target thinks of every token of the dialogues, computed on first use and kept on disk as float16.
+
+One store serves every recipe whose drafter reads the target's hidden states. Dialogues are kept by their content, so a
+data file that grows keeps what was computed; each process appends to files of its own, so several may use one store.
+Axis names: ``token``, ``tap``, ``hidden``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.models.hub.cache_dir import cache_folder, made
+from specviz.training.common.data import Dialogues, Markers
+
+CHUNK_TOKENS = 1 << 16
+BATCH_TOKENS = 2048
+_LARGEST = 65504.0
+
+
+def fused_taps(layers: int) -> tuple[int, int, int]:
+    """The early, middle and late hidden states a fused drafter reads, of a target with ``layers`` layers."""
+    return min(2, layers - 1), layers // 2, max(layers - 3, 0)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One dialogue, the fixed prefix included: ``tokens`` [token], ``features`` [token, tap, hidden] (float32), and the
+    index of the answer's first token."""
+
+    tokens: Tensor
+    features: Tensor
+    first: int
+
+
+@dataclass(frozen=True)
+class _Place:
+    file: Path
+    start: int
+    length: int
+
+
+class FeatureStore:
+    """Hidden states ``taps`` (transformers' numbering: the last one is normalised) of the dialogues' tokens."""
+
+    def __init__(
+        self, model: Any, dialogues: Dialogues, markers: Markers, taps: Sequence[int], folder: Path | None = None,
+        chunk_tokens: int = CHUNK_TOKENS,
+    ) -> None:  # fmt: skip
+        """``folder`` None keeps nothing: on a graphics card computing anew is faster than any disk."""
+        self.dialogues, self.markers = dialogues, markers
+        self.taps = tuple(taps)
+        self.device = model.device
+        self.hidden = int(model.config.get_text_config().hidden_size)
+        self._model = model
+        self._given: set[int] = set()
+        self._shelf = None if folder is None else _Shelf(folder, len(self.taps) * self.hidden, chunk_tokens)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what was computed once is there the next time."""
+        return self._shelf is not None
+
+    def ids(self, number: int) -> np.ndarray:
+        """The dialogue's tokens behind the fixed prefix."""
+        return np.concatenate((np.asarray(self.markers.prefix, dtype=np.int64), self.dialogues.of(number)))
+
+    def has(self, number: int) -> bool:
+        """Whether this dialogue need not be computed any more."""
+        return self._shelf is not None and _key(self.ids(number)) in self._shelf.places
+
+    def known(self, number: int) -> bool:
+        """Whether the target has read this dialogue: it was given out in this sitting, or it lies on the shelf."""
+        return number in self._given or self.has(number)
+
+    def get(self, numbers: Sequence[int]) -> list[Seen]:
+        """The dialogues with their features, on the target's device; what is missing is computed first."""
+        found: dict[int, Tensor] = {}
+        missing = sorted({number for number in numbers if not self.has(number)}, key=lambda one: len(self.ids(one)))
+        for bucket in _buckets(missing, [len(self.ids(number)) for number in missing]):
+            found |= self._compute(bucket)
+        self._given.update(numbers)
+        prefix = len(self.markers.prefix)
+        return [
+            Seen(
+                torch.from_numpy(self.ids(number)).to(self.device),
+                found[number].float() if number in found else self._read(number),
+                prefix + int(self.dialogues.prompt[number]),
+            )
+            for number in numbers
+        ]
+
+    def _read(self, number: int) -> Tensor:
+        assert self._shelf is not None
+        kept = torch.from_numpy(self._shelf.read(_key(self.ids(number))))
+        return kept.float().view(-1, len(self.taps), self.hidden).to(self.device)
+
+    @torch.no_grad()
+    def _compute(self, numbers: Sequence[int]) -> dict[int, Tensor]:
+        """Features of similarly long dialogues in one pass, padded on the right, where a causal model does not look."""
+        texts = [self.ids(number) for number in numbers]
+        ids = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
+        for row, text in enumerate(texts):
+            ids[row, : len(text)] = text
+        base = self._model.base_model
+        passed = base(
+            input_ids=torch.from_numpy(ids).to(self.device),
+            output_hidden_states=sorted(set(self.taps)),
+            use_cache=False,
+        )
+        # Stored and fresh features must not differ, so both go through float16.
+        stacked = torch.stack([passed.hidden_states[tap] for tap in self.taps], dim=2)
+        stacked = stacked.clamp(-_LARGEST, _LARGEST).half()
+        found = {number: stacked[row, : len(text)].clone() for row, (number, text) in enumerate(zip(numbers, texts))}
+        if self._shelf is not None:
+            for number, text in zip(numbers, texts, strict=True):
+                self._shelf.write(_key(text), found[number].cpu().flatten(1).numpy())
+        return found
+
+
+class _Shelf:
+    """Rows of float16 in chunk files of fixed size, and beside each chunk an index line per finished dialogue."""
+
+    def __init__(self, folder: Path, width: int, chunk_tokens: int) -> None:
+        self.places: dict[str, _Place] = {}
+        self._folder, self._width, self._chunk_tokens = made(folder), width, chunk_tokens
+        self._maps: dict[Path, np.memmap[Any, Any]] = {}
+        self._lock = threading.Lock()
+        self._chunk: Path | None = None
+        self._index: BinaryIO | None = None
+        self._filled = 0
+        for index in sorted(folder.glob("*.index")):
+            self._learn(index)
+
+    def _learn(self, index: Path) -> None:
+        """What a chunk holds; a last line that was cut off in the middle counts for nothing."""
+        file = index.with_suffix(".f16")
+        if not file.is_file() or file.stat().st_size != self._chunk_tokens * self._width * 2:
+            return
+        for line in index.read_bytes().split(b"\n")[:-1]:
+            key, start, length = json.loads(line)
+            self.places[key] = _Place(file, start, length)
+
+    def read(self, key: str) -> np.ndarray:
+        """[token, width] of a dialogue that is here."""
+        place = self.places[key]
+        with self._lock:
+            if place.file not in self._maps:
+                shape = (self._chunk_tokens, self._width)
+                self._maps[place.file] = np.memmap(place.file, np.float16, "r", shape=shape)
+            return np.array(self._maps[place.file][place.start : place.start + place.length])
+
+    def write(self, key: str, rows: np.ndarray) -> None:
+        """Append a dialogue. One longer than a whole chunk is not kept."""
+        with self._lock:
+            if key in self.places or len(rows) > self._chunk_tokens:
+                return
+            if self._chunk is None or self._filled + len(rows) > self._chunk_tokens:
+                self._begin()
+            assert self._chunk is not None and self._index is not None
+            with self._chunk.open("rb+") as file:
+                file.seek(self._filled * self._width * 2)
+                file.write(np.ascontiguousarray(rows, dtype=np.float16).tobytes())
+            self._index.write(json.dumps([key, self._filled, len(rows)]).encode() + b"\n")
+            self.places[key] = _Place(self._chunk, self._filled, len(rows))
+            self._filled += len(rows)
+
+    def _begin(self) -> None:
+        """Open the next chunk that no process has taken yet."""
+        if self._index is not None:
+            self._index.close()
+        number = 0
+        while True:
+            index = self._folder / f"{number:05d}.index"
+            try:
+                self._index = index.open("xb", buffering=0)
+                break
+            except FileExistsError:
+                number += 1
+        self._chunk, self._filled = index.with_suffix(".f16"), 0
+        with self._chunk.open("wb") as file:
+            file.truncate(self._chunk_tokens * self._width * 2)
+
+
+def store_for(
+    model: Any, name: str, dialogues: Dialogues, markers: Markers, identity: Mapping[str, Any] | None = None
+) -> FeatureStore:
+    """The store of this target and data: on disk where the target runs on a processor."""
+    layers = int(model.config.get_text_config().num_hidden_layers)
+    taps = (*fused_taps(layers), layers)
+    if model.device.type != "cpu":
+        return FeatureStore(model, dialogues, markers, taps)
+    weights = model.get_input_embeddings().weight[:64].float().cpu().numpy().tobytes()
+    facts = json.dumps([name, taps, markers.prefix, str(model.dtype), dict(identity or {})]).encode()
+    digest = hashlib.sha256(weights + facts).hexdigest()[:16]
+    return FeatureStore(model, dialogues, markers, taps, cache_folder() / "features" / digest)
+
+
+def _key(ids: np.ndarray) -> str:
+    return hashlib.blake2b(np.ascontiguousarray(ids, dtype=np.int64).tobytes(), digest_size=10).hexdigest()
+
+
+def _buckets(numbers: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+    """Numbers sorted by length in groups of at most BATCH_TOKENS, padding included, none padded by over a quarter."""
+    groups: list[list[int]] = []
+    shortest = 0
+    for number, length in zip(numbers, lengths, strict=True):
+        fits = groups and (len(groups[-1]) + 1) * length <= BATCH_TOKENS and length <= 1.25 * shortest
+        if fits:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+            shortest = length
+    return groups

@@ -1,0 +1,102 @@
+"""What a masked language model is given to learn from: which tokens are hidden, and what each of them counts.
+
+The standard objective hides every answer token with the same chance t, and weighs by 1/t (MDLM, arXiv 2406.07524; LLaDA,
+2502.09992). DEER (2512.15176) hides a continuation from a random cut, then only the last few tokens, the earliest of which
+count most. Axis names: ``row``, ``token``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.training.common.data import Row
+
+LEAST = 0.05
+"""The smallest chance of being hidden: 1/t of a smaller one would drown all other rows."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Texts [row, token] with hidden places, what the loss of each place counts (0 where nothing is asked), and which
+    places are text at all (None: all of them)."""
+
+    ids: Tensor
+    blank: Tensor
+    weight: Tensor
+    seen: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One text [token] with its hidden places and their weights."""
+
+    tokens: np.ndarray
+    blank: np.ndarray
+    weight: np.ndarray
+
+    def last(self, window: int) -> Lesson:
+        """The last ``window`` tokens of it."""
+        return Lesson(self.tokens[-window:], self.blank[-window:], self.weight[-window:])
+
+
+def chances(rows: int, chance: np.random.Generator) -> np.ndarray:
+    """[row] shares of hidden tokens between LEAST and 1, evenly spread so that a small batch has easy and hard rows."""
+    return LEAST + (1 - LEAST) * ((chance.random() + np.arange(rows) / rows) % 1)
+
+
+def standard(rows: Sequence[Row], chance: np.random.Generator) -> Masked:
+    """Every counted token of packed ``rows`` hidden with its row's chance t, its loss over t."""
+    tokens = np.stack([row.tokens for row in rows])
+    counted = np.zeros(tokens.shape, dtype=bool)
+    counted[:, 1:] = np.stack([row.counts for row in rows])
+    share = chances(len(rows), chance)[:, None]
+    blank = counted & (chance.random(tokens.shape) < share)
+    weight = blank / share / max(1, counted.sum())
+    return Masked(torch.from_numpy(tokens), torch.from_numpy(blank), torch.from_numpy(weight).float())
+
+
+def continuation(tokens: np.ndarray, first: int, share: float, chance: np.random.Generator) -> Lesson:
+    """DEER's first stage: the answer (from ``first`` on) is cut anywhere; what follows is hidden, each with ``share``."""
+    cut = int(chance.integers(first, len(tokens)))
+    blank = (np.arange(len(tokens)) >= cut) & (chance.random(len(tokens)) < share)
+    return Lesson(tokens, blank, blank / share)
+
+
+def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, chance: np.random.Generator) -> Lesson:
+    """DEER's second stage: a text that ends anywhere in the answer, its last R <= ``reach`` tokens hidden.
+
+    The i-th of them counts ``emphasis`` ** (R - i): where a mistake costs the whole block, it costs most. Every text
+    counts 1 in all: by their bare sums the few with the longest ends would drown the rest, the more so the larger
+    ``emphasis`` (the paper saw 1.05 diverge with R up to 96).
+    """
+    end = int(chance.integers(first + 1, len(tokens) + 1))
+    hidden = int(chance.integers(1, min(reach, end - first) + 1))
+    blank = np.arange(end) >= end - hidden
+    weight = blank * float(emphasis) ** (end - 1.0 - np.arange(end))
+    return Lesson(tokens[:end], blank, weight / weight.sum())
+
+
+def joined(lessons: Sequence[Lesson], total: float) -> Masked:
+    """Texts of different length as one batch, padded behind; weights are over ``total``."""
+    width = max(len(lesson.tokens) for lesson in lessons)
+    shape = (len(lessons), width)
+    tokens, blank, weight = np.zeros(shape, np.int64), np.zeros(shape, bool), np.zeros(shape, np.float32)
+    seen = np.zeros(shape, bool)
+    for place, lesson in enumerate(lessons):
+        size = len(lesson.tokens)
+        tokens[place, :size], blank[place, :size], weight[place, :size] = lesson.tokens, lesson.blank, lesson.weight
+        seen[place, :size] = True
+    parts = [torch.from_numpy(part) for part in (tokens, blank, weight / np.float32(total), seen)]
+    return Masked(*parts[:3], None if seen.all() else parts[3])
+
+
+def in_parts(lessons: Sequence[Lesson], size: int) -> list[Masked]:
+    """The lessons as batches of at most ``size`` texts of about the same length: little of them is padding."""
+    total = sum(float(lesson.weight.sum()) for lesson in lessons) or 1.0
+    ordered = sorted(lessons, key=lambda lesson: len(lesson.tokens))
+    return [joined(ordered[start : start + size], total) for start in range(0, len(ordered), size)]

@@ -1,0 +1,106 @@
+"""``train ngrams``: pairs and triples of tokens counted in the training answers, and how well they foresee the others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+
+from specviz.drafters.memory.ngram_model import Counts, NgramModel, save
+from specviz.drafters.networks.masked_lm import load
+from specviz.training.common import data
+from specviz.training.common.commit import commit
+from specviz.training.common.target_assets import material
+from specviz.training.diffusion.searched_agreement import searched_agreement
+from specviz.training.registry import WEIGHTS, Job
+
+SUPPORT = 8192
+RARE_PAIR, RARE_TRIPLE = 2, 2
+"""Pairs and triples met less often are left out."""
+MEASURED = 100
+SEARCHED = (16, 8, 7)
+"""Held-out greedy answers that are searched with the masked language model, masks in a block, places from block to block."""
+
+
+def make(job: Job) -> None:
+    """Count, measure, write ``assets/weights/ngrams.safetensors``. Takes seconds, whatever time is given."""
+    file = data.find(job.data)
+    stuff = material(job.device)
+    dialogues = data.read(file)
+    training, held_out = data.split(dialogues)
+    vocab = stuff.embedding.shape[0]
+    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [stuff.markers.end])
+    counts = counted(texts(dialogues, training), ids, RARE_PAIR, RARE_TRIPLE)
+    model = NgramModel(counts)
+    found: dict[str, object] = {
+        "perplexity": round(perplexity(model, texts(dialogues, held_out[:MEASURED])), 2),
+        "pairs": len(counts.second),
+        "triples": len(counts.third),
+    }
+    base = WEIGHTS / "masked_lm.safetensors"
+    if base.is_file():
+        masked = load(base, stuff.embedding.to(stuff.target.device), torch.float32, stuff.target.device)
+        greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SEARCHED[0]]
+        found["searched"] = searched_agreement(masked, model, dialogues, greedy, stuff.markers, *SEARCHED[1:])
+    card = {
+        "recipe": f"python -m specviz train {job.recipe.name} (pairs from {RARE_PAIR}, triples from {RARE_TRIPLE} times)",
+        "data": f"{file.name} sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}, the training answers alone",
+        "licence": "Apache-2.0, as the target's",
+        "metrics": json.dumps(found),
+        "commit": commit(),
+        "tokenizer_hash": stuff.target.tokenizer_hash,
+    }
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    save(counts, path, card)
+    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {'; '.join(f'{k}: {v}' for k, v in card.items())}")
+
+
+def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]:
+    """Each answer with the two tokens before it."""
+    return [dialogues.of(number)[max(0, int(dialogues.prompt[number]) - 2) :] for number in numbers]
+
+
+def counted(told: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_triple: int) -> Counts:
+    """Pairs and triples within each text. A triple that stays is at least as rare as its pair, so its pair stays too."""
+    words, texts_ = len(ids), []
+    for text in told:
+        at = np.searchsorted(ids, text).clip(max=words - 1)
+        texts_.append(np.where(ids[at] == text, at, -1))
+    single = np.zeros(words, np.int64)
+    context = np.zeros(words, np.int64)
+    pairs, triples = [], []
+    for text in texts_:
+        single += np.bincount(text[text >= 0], minlength=words)
+        context += np.bincount(text[:-1][text[:-1] >= 0], minlength=words)
+        both = (text[:-1] >= 0) & (text[1:] >= 0)
+        pair = text[:-1] * words + text[1:]
+        pairs.append(pair[both])
+        three = both[:-1] & both[1:]
+        triples.append((pair[:-1] * words + text[2:])[three])
+    pair, pair_count = _often(np.concatenate(pairs), rare_pair)
+    triple, triple_count = _often(np.concatenate(triples), max(rare_pair, rare_triple))
+    of_pair = np.searchsorted(pair, triple // words)
+    return Counts(
+        ids, context, single,
+        np.bincount(pair // words, minlength=words), pair % words, pair_count,
+        np.bincount(of_pair, minlength=len(pair)), triple % words, triple_count,
+    )  # fmt: skip
+
+
+def _often(keys: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray]:
+    found, count = np.unique(keys, return_counts=True)
+    return found[count >= least], count[count >= least]
+
+
+def perplexity(model: NgramModel, told: Sequence[np.ndarray]) -> float:
+    """exp of the mean -log p of the tokens of ``told`` that are words, from the third on."""
+    total, count = 0.0, 0
+    for text in told:
+        for place in range(2, len(text)):
+            if int(model.place(text[place : place + 1])[0]) >= 0:
+                total -= float(model.log_probability(text[None, place - 2 : place], text[place : place + 1])[0, 0])
+                count += 1
+    return float(np.exp(total / max(1, count)))

@@ -1,0 +1,190 @@
+"""Where the training of a block drafter starts: from the target's last layer and linear guesses, not from noise.
+
+A linear map from input i (feature i, embedding of token i + 1) to the features after it has a closed form. Its most telling
+directions, as many as the recurrence is wide, are what the cells hold at first: their gates stand open, so that the
+recurrence begins as a projection that remembers little. One cell is constant. Of it the attention makes places: a key that
+is the same everywhere, turned by its rotary position, is found by a query that is the same everywhere and turned k - 1
+places further; the last input of the block then stands out. What it adds is a second linear guess: how the feature k ahead
+hangs on the difference between that input and one's own. Axis names: ``row`` (an input), ``hidden``, ``size`` (of a head).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.networks.block_net import BlockConfig, BlockNet
+from specviz.errors import ModelUnavailable
+from specviz.training.common.features import Seen
+from specviz.training.feature.feature_start import dense, shape_of
+
+# How far cells swing: enough to be heard, little enough to be linear. What the constant one is fed.
+_SWING, _CONSTANT = 0.4, 1.0
+# Before the gates' bend: in and out stand open, what was is mostly forgotten.
+_OPEN, _FORGETTING, _QUIET = 2.0, -1.0, 0.1
+_RIDGE = 1e-2
+# What a place scores that is exactly where a query looks, and the fastest rotary pairs, which tell neighbours apart.
+_STRENGTH, _PAIRS = 30.0, 8
+
+
+def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockConfig:
+    """A drafter with the target's own widths and rotary positions; ``own`` are further fields."""
+    target = shape_of(config, (tap,), wide=False)
+    return BlockConfig(
+        vocab_size=target.vocab_size, hidden=target.hidden, heads=target.heads, kv_heads=target.kv_heads,
+        head_size=target.head_size, inner=target.inner, tap=tap, theta=target.theta, epsilon=target.eps,
+        draft_vocab=draft_vocab, **own,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def start(net: BlockNet, model: Any, texts: Sequence[Seen]) -> None:
+    """Set every weight of ``net`` from the target ``model`` and what it thought of ``texts``."""
+    _take_last_layer(net, model)
+    _even_out(net, torch.cat([_read(net, seen) for seen in texts]))
+    inputs = torch.cat([_read(net, seen)[_rows(net, seen)] for seen in texts])
+    ahead = [torch.cat([_ahead(net, seen, step) for seen in texts]) for step in range(1, net.block + 1)]
+    _open_recurrence(net, _directions(inputs, torch.cat(ahead, dim=-1), net.config.width - 1))
+    held = [net.recurrence(_read(net, seen)[None])[0][0] for seen in texts]
+    own = torch.cat([one[_rows(net, seen)] for one, seen in zip(held, texts, strict=True)])
+    net.leave.weight.copy_(_fitted(own, ahead[-1], 1e-3).T)
+    _look_at_the_last(net, [net.leave(one) for one in held], texts, ahead[-1])
+
+
+def _read(net: BlockNet, seen: Seen) -> Tensor:
+    """All inputs of a dialogue, [row, 2 hidden]."""
+    return net.inputs(seen.tokens[1:], seen.features[:-1, -1])
+
+
+def _rows(net: BlockNet, seen: Seen) -> Tensor:
+    """The inputs that draft a token of the answer."""
+    first = max(0, seen.first - 1 - net.block)
+    return torch.arange(first, len(seen.tokens) - 1 - net.block, device=seen.tokens.device)
+
+
+def _ahead(net: BlockNet, seen: Seen, step: int) -> Tensor:
+    """The features ``step`` after each of these inputs', [row, hidden]."""
+    return seen.features[_rows(net, seen) + step, -1]
+
+
+def _take_last_layer(net: BlockNet, model: Any) -> None:
+    last, layer = model.base_model.layers[-1], net.layer
+    try:
+        attention, mlp = last.self_attn, last.mlp
+        layer.qkv.weight.copy_(torch.cat([dense(one) for one in (attention.q_proj, attention.k_proj, attention.v_proj)]))
+        layer.up.weight.copy_(torch.cat([dense(mlp.gate_proj), dense(mlp.up_proj)]))
+        layer.between.copy_(last.post_attention_layernorm.weight)
+    except (AttributeError, RuntimeError) as problem:
+        raise ModelUnavailable(
+            f"The last layer of {type(model).__name__} is no gated decoder layer that a drafter can start from "
+            f"({problem}): choose a Llama-like target."
+        ) from problem
+    layer.out.weight.zero_()  # it speaks once it has learned to: until then the linear guesses are better
+    layer.down.weight.zero_()
+
+
+def _even_out(net: BlockNet, inputs: Tensor) -> None:
+    """Centre and scale what the recurrence reads; until now it read ``inputs`` as they are."""
+    net.centre.copy_(inputs.mean(0))
+    net.scale.copy_(1 / inputs.std(0).clamp_min(1e-6))
+
+
+def _fitted(inputs: Tensor, wanted: Tensor, ridge: float = _RIDGE) -> Tensor:
+    """Ridge regression: float64 [in, out] with inputs @ it near wanted."""
+    x, y = inputs.double(), wanted.double()
+    gram = x.T @ x / len(x)
+    gram += ridge * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    return torch.linalg.solve(gram, x.T @ y / len(x))
+
+
+def _principal(rows: Tensor, count: int) -> Tensor:
+    """The directions [hidden, count] in which ``rows`` vary most."""
+    return torch.linalg.eigh(rows.T @ rows / len(rows)).eigenvectors.flip(1)[:, :count]
+
+
+def _directions(inputs: Tensor, wanted: Tensor, count: int) -> Tensor:
+    """Projections [direction, in] of the inputs that say most about ``wanted``, each with a swing of _SWING."""
+    found = _fitted(inputs, wanted - wanted.mean(0)) / wanted.double().std(0).clamp_min(1e-6)
+    chosen = found @ _principal(inputs.double() @ found, count)
+    return (chosen / (inputs.double() @ chosen).std(0).clamp_min(1e-6)).T * _SWING
+
+
+def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
+    """Every layer passes its input on: the first the directions and a constant, the others what is below them."""
+    width = net.config.width
+    generator = torch.Generator(net.embedding.device).manual_seed(0)
+    for number, (enter, again, bias, more) in enumerate(net.recurrence.all_weights):
+        enter.normal_(std=_QUIET * enter.shape[1] ** -0.5, generator=generator)
+        again.normal_(std=_QUIET * width**-0.5, generator=generator)
+        bias.zero_()
+        more.zero_()
+        taken, kept, fresh, shown = (slice(gate * width, (gate + 1) * width) for gate in range(4))
+        bias[taken], bias[kept], bias[shown] = _OPEN, _FORGETTING, _OPEN
+        constant = torch.arange(width - 1, 4 * width, width)  # the last cell's gates hear nothing
+        enter[constant], again[constant], enter[fresh] = 0, 0, 0
+        if number:
+            enter[fresh] = torch.eye(width, device=enter.device) / math.tanh(_CONSTANT)
+        else:
+            enter[fresh][: len(directions)] = directions.to(enter)
+            bias[fresh.stop - 1] = _CONSTANT
+
+
+def _look_at_the_last(net: BlockNet, x: Sequence[Tensor], texts: Sequence[Seen], wanted: Tensor) -> None:
+    """In every group of heads that share keys one looks at the block's last input and one at its own; the difference
+    between what the two see tells what the linear guess could not know. ``x`` are the layer's inputs by dialogue."""
+    config, layer, size = net.config, net.layer, net.config.head_size
+    sharing, before = config.heads // config.kv_heads, config.heads * size
+    if sharing < 2:
+        return
+    seen = [F.rms_norm(one, (config.hidden,), layer.before, config.epsilon) for one in x]
+    rows = [_rows(net, text) for text in texts]
+    everywhere = torch.cat([one[row] for one, row in zip(seen, rows, strict=True)])
+    constant = _fitted(everywhere, torch.ones_like(everywhere[:, :1]), 1e-4)[:, 0].to(layer.qkv.weight)
+    into, outward = _second_guess(net, x, seen, rows, wanted)
+    weight = layer.qkv.weight
+    weight[before + config.kv_heads * size :] = into.T
+    keys = weight[before : before + config.kv_heads * size]
+    for group in range(config.kv_heads):
+        _place(keys[group * size : (group + 1) * size], constant, config, None)
+        here = outward[:, group * size : (group + 1) * size]
+        for head, ahead, sign in ((group * sharing, config.block - 1, 1), (group * sharing + 1, 0, -1)):
+            query = slice(head * size, (head + 1) * size)
+            _place(weight[query], constant, config, ahead)
+            layer.out.weight[:, query] = sign * here
+
+
+def _second_guess(
+    net: BlockNet, x: Sequence[Tensor], seen: Sequence[Tensor], rows: Sequence[Tensor], wanted: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What ``wanted`` differs by from the first guess, as a map of (what the block's last input is seen as - one's own),
+    in two factors [hidden, value] and [hidden, value]. All places of a block but the last have their say."""
+    config, values = net.config, net.config.kv_heads * net.config.head_size
+    apart, missing = [], []
+    for further in range(1, config.block):
+        apart.append(torch.cat([one[row + further] - one[row] for one, row in zip(seen, rows, strict=True)]))
+        missing.append(wanted - torch.cat([one[row] for one, row in zip(x, rows, strict=True)]))
+    if not apart:
+        return wanted.new_zeros(config.hidden, values), wanted.new_zeros(config.hidden, values)
+    difference = torch.cat(apart).double()
+    found = _fitted(difference, torch.cat(missing))
+    outward = F.pad(_principal(difference @ found, values), (0, max(0, values - config.hidden)))
+    return (found @ outward).to(wanted), outward.to(wanted)
+
+
+def _place(rows: Tensor, constant: Tensor, config: BlockConfig, ahead: int | None) -> None:
+    """Turn rows [size, hidden] of a projection into the same vector everywhere: a query that looks ``ahead`` of its own
+    place, or (None) a key, which keeps what it has in the slow rotary pairs."""
+    half = config.head_size // 2
+    pairs = min(_PAIRS, half)
+    loud = math.sqrt(_STRENGTH * math.sqrt(config.head_size) / pairs)
+    if ahead is not None:
+        rows.zero_()
+    for pair in range(pairs):
+        angle = (ahead or 0) * config.theta ** (-pair / half)
+        rows[pair] = loud * math.cos(angle) * constant
+        rows[half + pair] = loud * math.sin(angle) * constant

@@ -1,0 +1,99 @@
+"""Falcon's recipe: Gao et al. 2024 (arXiv 2412.12639), regression and distillation of the feature k steps ahead, glancing.
+
+The loss of a place is SmoothL1 of its feature plus 0.1 (0.9 KL + 0.1 CE) of its token under the target's own head. How much
+is shown to the network falls from 0.4 of what it gets wrong to nothing while the training goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.networks.block_net import BlockNet
+from specviz.training.common.features import Seen
+from specviz.training.falcon.glancing import Inputs, glances, shown
+from specviz.training.feature.feature_training import IGNORED
+
+TOKEN_WEIGHT = 0.1
+SOFT, HARD = 0.9, 0.1
+FIRST_RATIO = 0.4
+NOISE = 0.2 * 512
+"""Width of the uniform noise on the features of a text of one token; in a longer one it is that much weaker."""
+
+
+@dataclass
+class Teaching:
+    """A network and how it is taught; without ``glancing`` nothing is ever shown to it. ``share`` of the time is gone."""
+
+    net: BlockNet
+    place: Tensor
+    """[vocab] a token's place in the draft vocabulary, IGNORED where it has none."""
+    glancing: bool = True
+    share: float = 0.0
+
+    def pace(self, share: float) -> None:
+        """Take note of how far the training is."""
+        self.share = share
+
+    @property
+    def ratio(self) -> float:
+        """How much is shown of what the network gets wrong."""
+        return FIRST_RATIO * (1 - self.share) if self.glancing else 0.0
+
+    def loss(self, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
+        """Sum over the counted places of an answer that were not shown, times ``scale``."""
+        net, text, truth = self.net, noisy(seen, chance), truth_of(self.net, self.place, seen)
+        phase = int(torch.randint(net.block, (), generator=chance))
+        inputs, counts = text, torch.ones_like(truth.places, dtype=torch.bool)
+        if self.ratio > 0:
+            replaced = glanced(net, text, truth, phase, self.ratio, chance)
+            inputs, counts = shown(text, replaced, net.block), ~torch.isin(truth.places, replaced)
+        found = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places[counts]]
+        return scale * summed(net, found, truth, counts)
+
+
+def noisy(seen: Seen, chance: torch.Generator) -> Inputs:
+    """What the network reads of a dialogue. While drafting the features are its own and only nearly right, hence noise."""
+    features = seen.features[:-1, -1]
+    noise = torch.rand(features.shape, generator=chance).to(features) - 0.5
+    return Inputs(seen.tokens[1:], features + noise * (NOISE / len(features)))
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a text wants of the network at its counted ``places`` [place]: the target's features k ahead [place, hidden], and
+    what its head makes of them [place, draft]."""
+
+    places: Tensor
+    features: Tensor
+    logits: Tensor
+
+
+@torch.no_grad()
+def truth_of(net: BlockNet, place: Tensor, seen: Seen) -> Truth:
+    """The places whose drafted token is in the answer and has a ``place`` [vocab] in the draft vocabulary."""
+    ahead = net.block
+    places = torch.arange(max(0, seen.first - 1 - ahead), len(seen.tokens) - 1 - ahead, device=seen.tokens.device)
+    places = places[place[seen.tokens[places + ahead + 1]] != IGNORED]
+    features = seen.features[places + ahead, -1]
+    return Truth(places, features, net.logits(features))
+
+
+@torch.no_grad()
+def glanced(net: BlockNet, text: Inputs, truth: Truth, phase: int, ratio: float, chance: torch.Generator) -> Tensor:
+    """A first pass without gradients, and which inputs to show after it."""
+    guessed = net.logits(net(text.tokens[None], text.features[None], phase)[0, truth.places]).argmax(-1)
+    beginnings = truth.places[(truth.places - phase) % net.block == 0]
+    return glances(int((guessed != truth.logits.argmax(-1)).sum()), ratio, beginnings, net.block, chance)
+
+
+def summed(net: BlockNet, found: Tensor, truth: Truth, counts: Tensor) -> Tensor:
+    """The loss summed over places; ``found`` [place, hidden] are the network's features at those that count."""
+    wanted, logits = truth.logits[counts], net.logits(found)
+    regression = F.smooth_l1_loss(found, truth.features[counts], reduction="sum") / found.shape[-1]
+    soft = F.kl_div(logits.log_softmax(-1), wanted.log_softmax(-1), reduction="sum", log_target=True)
+    hard = F.cross_entropy(logits, wanted.argmax(-1), reduction="sum")
+    return regression + TOKEN_WEIGHT * (SOFT * soft + HARD * hard)

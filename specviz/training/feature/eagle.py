@@ -1,0 +1,33 @@
+"""EAGLE's recipe: Li et al. 2024 (arXiv 2401.15077), regression of the target's next feature, and of what its head reads.
+
+The loss is SmoothL1 between features plus 0.1 times the cross-entropy between what the target's own head makes of them.
+Features come in with uniform noise, since while drafting they are the network's own and only nearly right.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.training.common.features import Seen
+from specviz.training.feature.unrolling import sampled_starts, unroll
+
+TAPS = slice(3, 4)
+TOKEN_WEIGHT = 0.1
+NOISE = 0.2 * 512
+"""Width of the noise in a text of one token; in a longer one it is that much weaker."""
+
+
+def loss(net: FeatureNet, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
+    """Sum over the answer's tokens of the loss, times ``scale``; the regression is a mean over the feature's entries."""
+    features = seen.features[:, TAPS].flatten(1)
+    noise = torch.rand(features.shape, generator=chance).to(features.device) - 0.5
+    rows = sampled_starts(seen.first, len(seen.tokens), [1.0], chance, seen.tokens.device)
+    found = unroll(net, seen.tokens, features + noise * (NOISE / len(features)), rows)[0]
+    wanted = features[rows[0] + 1]
+    regression = F.smooth_l1_loss(found, wanted, reduction="sum") / found.shape[1]
+    with torch.no_grad():
+        law = F.linear(wanted, net.head).softmax(-1)
+    return (regression + TOKEN_WEIGHT * F.cross_entropy(net.logits(found), law, reduction="sum")) * scale

@@ -1,0 +1,123 @@
+"""Medusa's recipe (Cai et al. 2024, arXiv 2401.10774): the first stage, heads alone on a frozen target.
+
+Head k learns the target's law of the token k + 1 after the position it reads: the law the target has there once it has
+seen the tokens between, averaged over the target's own dialogues. The target's head stays as it is; what precedes it is
+learned, from the best linear guess of the target's hidden state there, which has a closed form.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.networks.parallel_net import ParallelNet
+from specviz.training.common.features import FeatureStore, Seen
+from specviz.training.feature.feature_training import IGNORED
+from specviz.trees.calibrated import CalibratedTree, from_counts
+
+DEPTH_WEIGHT = 0.8
+# Shares of the positions that each head learns from. Every one counts as much as it would if all did: the fewer, the
+# heavier. Further heads weigh less, cost as much, and can know less, so they get fewer.
+SHARES = (1.0, 0.7, 0.5, 0.4)
+# A rank past these counts as never found: no tree reaches further down a head's list.
+WIDTH = 10
+KEPT = 80
+RIDGE = 1e-2
+
+
+def loss(net: ParallelNet, place: Tensor, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
+    """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's law, times ``scale``.
+
+    ``place`` [vocab] is a token's place in the draft vocabulary; only answer tokens that have one count. A head reads
+    positions from the one before the question's last token on, as it will when drafting; each a share of them.
+    """
+    law = target_law(net, seen)
+    inside = place[seen.tokens[seen.first :]] != IGNORED
+    first = max(0, seen.first - 2)
+    total = torch.zeros((), device=law.device)
+    shared = net.trunk(seen.features[first : len(seen.tokens) - 2, -1])
+    for ahead, head in enumerate(net.heads):
+        said = slice(first + 2 + ahead - seen.first, None)
+        counted = inside[said] & (torch.rand(len(shared) - ahead, generator=chance) < SHARES[ahead]).to(inside.device)
+        logits = F.linear(head(shared[: len(shared) - ahead][counted]), net.outputs)
+        found = F.cross_entropy(logits, law[said][counted], reduction="sum")
+        total = total + found * (DEPTH_WEIGHT**ahead / SHARES[ahead])
+    return total * scale
+
+
+@torch.no_grad()
+def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None:
+    """Let each head's own matrix foresee the target's hidden state linearly: ridge regression over these dialogues."""
+    size = net.config.hidden + 1
+    grams = torch.zeros(len(net.heads), size, size, dtype=torch.float64)
+    wanted = torch.zeros(len(net.heads), size, net.config.hidden, dtype=torch.float64)
+    for seen in store.get(numbers):
+        features = seen.features[:, -1].double().cpu()
+        for ahead in range(len(net.heads)):
+            rows = features[max(0, seen.first - 2) : len(features) - 2 - ahead]
+            x = F.pad(rows, (0, 1), value=1.0)
+            grams[ahead] += x.T @ x
+            wanted[ahead] += x.T @ features[len(features) - 1 - len(rows) : len(features) - 1]
+    for head, gram, goal in zip(net.heads, grams, wanted, strict=True):
+        found = torch.linalg.solve(gram + RIDGE * torch.diag(gram.diagonal()), goal)
+        head[-1].weight.copy_(found[:-1].T)
+        head[-1].bias.copy_(found[-1])
+
+
+@torch.no_grad()
+def target_law(net: ParallelNet, seen: Seen) -> Tensor:
+    """The target's law of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
+    return F.linear(seen.features[seen.first - 1 : -1, -1], net.outputs).softmax(-1)
+
+
+@torch.inference_mode()
+def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tensor:
+    """At every position of these answers that has so many tokens left, the rank at which each head had the token that
+    followed, WIDTH where it is not among the first: int64 [position, ahead]."""
+    found, heads = [], len(net.heads)
+    for seen in store.get(numbers):
+        rows = torch.arange(max(0, seen.first - 2), len(seen.tokens) - 1 - heads, device=seen.tokens.device)
+        if not len(rows):
+            continue
+        best = net.logits(seen.features[rows, -1]).topk(WIDTH).indices
+        named = best if net.draft_ids is None else net.draft_ids[best]
+        truth = torch.stack([seen.tokens[rows + 2 + ahead] for ahead in range(heads)])
+        hit = named == truth[..., None]
+        found.append(torch.where(hit.any(-1), hit.int().argmax(-1), WIDTH).T)
+    return torch.cat(found)
+
+
+def foresight(found: Tensor, paths: Sequence[tuple[int, ...]]) -> dict[str, float]:
+    """Of each head's own list: was the truth first (``first1``, ...), among five (``five1``, ...). ``tau``: tokens a step
+    with a tree of ``paths`` emits on greedy answers, bonus included; ``chain``: with every head's first token alone."""
+    share = {f"first{ahead + 1}": float((found[:, ahead] == 0).float().mean()) for ahead in range(found.shape[1])}
+    share |= {f"five{ahead + 1}": float((found[:, ahead] < 5).float().mean()) for ahead in range(found.shape[1])}
+    alone = (found == 0).int().cumprod(1).sum() / len(found)
+    return {"tau": tau(found, paths), "chain": 1 + float(alone), **share}
+
+
+def tau(found: Tensor, paths: Sequence[tuple[int, ...]]) -> float:
+    """Mean tokens a step with a tree of ``paths`` emits where the truth had these ranks [position, ahead]."""
+    reached = sum(count for path, count in _prefixes(found).items() if path in set(paths))
+    return 1 + reached / max(1, len(found))
+
+
+def calibrated(found: Tensor, source: str) -> CalibratedTree:
+    """The rank paths that were right most often, parents before children."""
+    tree = from_counts(dict(_prefixes(found)), len(found), source)
+    return CalibratedTree(tree.paths[:KEPT], tree.chance[:KEPT], tree.source)
+
+
+def _prefixes(found: Tensor) -> Counter[tuple[int, ...]]:
+    """How often each rank path led along the truth."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    for row, times in Counter(map(tuple, found.tolist())).items():
+        for depth, rank in enumerate(row, start=1):
+            if rank >= WIDTH:
+                break
+            counts[row[:depth]] += times
+    return counts

@@ -1,0 +1,142 @@
+"""The image model as it trains: the same function and weights as transformers' Janus, in fewer and larger operations.
+
+Norm weights stay at one: the matrices behind them learn the same. Axis names: ``batch``, ``place``, ``hidden``, ``code``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import JanusConfig, JanusForConditionalGeneration
+
+from specviz.models.image.image_shape import TextShape, VqShape, janus_config
+from specviz.models.loading_lock import quiet
+from specviz.training.common.trainer import products
+
+LANGUAGE = "model.language_model."
+
+
+def fresh(vq: VqShape, text: TextShape, grid: int, codebook: Tensor, seed: int = 0) -> dict[str, nn.Parameter]:
+    """Learned parameters by the standard class's names, drawn anew; codes start from their vectors."""
+    torch.manual_seed(seed)
+    with quiet():
+        model = JanusForConditionalGeneration(JanusConfig(**janus_config(vq, text, grid)))
+    wanted = ("model.language_model.", "model.generation_")
+    found = {name: value for name, value in model.named_parameters() if name.startswith(wanted)}
+    with torch.no_grad():
+        found["model.generation_embeddings.weight"].copy_(codebook)
+        for name, value in found.items():
+            if value.ndim == 2 and name.startswith(LANGUAGE + "layers"):
+                value.normal_(std=value.shape[1] ** -0.5)
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                value.mul_(0.3)
+    return {name: nn.Parameter(value.detach().clone()) for name, value in found.items()}
+
+
+def learned(parameters: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+    """Those that are moved: all but the norms."""
+    return {name: value for name, value in parameters.items() if not name.endswith("norm.weight")}
+
+
+def stacked(small: Mapping[str, Tensor], layers: int, into: Mapping[str, nn.Parameter]) -> None:
+    """Start a deep network from one with fewer layers: behind each come copies that look at the same and add nothing yet."""
+    depth = 1 + max(int(name.split(".")[3]) for name in small if name.startswith(LANGUAGE + "layers"))
+    times = layers // depth
+    with torch.no_grad():
+        for name, value in into.items():
+            if not name.startswith(LANGUAGE + "layers"):
+                value.copy_(small[name])
+                continue
+            parts = name.split(".")
+            number, copy = divmod(int(parts[3]), times)
+            parts[3] = str(number)
+            value.copy_(small[".".join(parts)])
+            if copy and name.endswith(("o_proj.weight", "down_proj.weight")):
+                value.zero_()
+
+
+class ImageNet:
+    """Runs the parameters over [begin, words …, picture, codes …]."""
+
+    def __init__(self, parameters: Mapping[str, Tensor], shape: TextShape, dtype: torch.dtype | None = None) -> None:
+        self.parameters, self.shape = parameters, shape
+        self.dtype = dtype or products(next(iter(parameters.values())).device)
+        self.size = shape.width // shape.heads
+        half = self.size // 2
+        angle = torch.arange(512)[:, None] * shape.theta ** -(torch.arange(half) / half)
+        self.cosine = torch.cat((angle.cos(), angle.cos()), -1)
+        self.sine = torch.cat((-angle.sin(), angle.sin()), -1)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.parameters[name]
+
+    def embedded(self, codes: Tensor) -> Tensor:
+        """Codes [..] to embeddings [.., hidden], as the standard class makes them."""
+        x = self["model.generation_embeddings.weight"][codes]
+        x = F.linear(x, self["model.generation_aligner.fc1.weight"], self["model.generation_aligner.fc1.bias"])
+        layer = "model.generation_aligner.hidden_layers.0."
+        return F.linear(F.gelu(x), self[layer + "weight"], self[layer + "bias"])
+
+    def hidden(self, prompts: Tensor, codes: Tensor) -> Tensor:
+        """Prompts [batch, place] and codes [batch, place] to final hidden states [batch, place, hidden] of all places."""
+        words = self[LANGUAGE + "embed_tokens.weight"][prompts]
+        x = torch.cat((words, self.embedded(codes).to(words.dtype)), dim=1)
+        places = x.shape[1]
+        turn = (self.cosine[:places].to(x.device, self.dtype), self.sine[:places].to(x.device, self.dtype))
+        x = x.to(self.dtype)
+        for number in range(self.shape.layers):
+            x = self.layer(x, f"{LANGUAGE}layers.{number}.", turn)
+        return F.rms_norm(x, (x.shape[-1],), eps=1e-6)
+
+    def layer(self, x: Tensor, name: str, turn: tuple[Tensor, Tensor]) -> Tensor:
+        """One decoder layer on [batch, place, hidden]."""
+        batch, places, width = x.shape
+        matrices = [self[f"{name}self_attn.{one}_proj.weight"] for one in "qkv"]
+        mixed = F.linear(F.rms_norm(x, (width,), eps=1e-6), torch.cat(matrices).to(x.dtype))
+        query, key, value = mixed.view(batch, places, 3, self.shape.heads, self.size).permute(2, 0, 3, 1, 4)
+        seen = attended(turned(query, *turn), turned(key, *turn), value)
+        seen = seen.transpose(1, 2).reshape(batch, places, width)
+        x = x + F.linear(seen, self[f"{name}self_attn.o_proj.weight"].to(x.dtype))
+        both = torch.cat((self[f"{name}mlp.gate_proj.weight"], self[f"{name}mlp.up_proj.weight"])).to(x.dtype)
+        gate, up = F.linear(F.rms_norm(x, (width,), eps=1e-6), both).chunk(2, dim=-1)
+        return x + F.linear(F.silu(gate) * up, self[f"{name}mlp.down_proj.weight"].to(x.dtype))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Final hidden states [.., hidden] to logits [.., code]."""
+        head = "model.generation_head."
+        dtype = hidden.dtype
+        x = F.linear(hidden, self[head + "proj_out.weight"].to(dtype), self[head + "proj_out.bias"].to(dtype))
+        return F.linear(F.gelu(x), self[head + "vision_head.weight"].to(dtype), self[head + "vision_head.bias"].to(dtype))
+
+    def loss(self, prompts: Tensor, codes: Tensor, read: Tensor | None = None) -> Tensor:
+        """Mean cross-entropy in nats of codes [batch, place] given prompts [batch, word] and the codes before, as they are
+        or, for what is learned from, as ``read`` has them."""
+        states = self.hidden(prompts, (codes if read is None else read)[:, :-1])[:, prompts.shape[1] - 1 :]
+        return F.cross_entropy(self.logits(states).flatten(0, 1).float(), codes.flatten())
+
+
+def turned(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+    """Rotary positions on [batch, head, place, size]."""
+    return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, -1), sine)
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """Causal attention [batch, head, place, size] in plain products: on processors torch's fused one is slow backwards.
+
+    Long sequences go in blocks of rows, each of which leaves out the places that none of its rows may see.
+    """
+    if query.is_cuda:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    batch, heads, places, size = query.shape
+    query, key, value = ((query * size**-0.5).flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
+    mask = torch.full((places, places), float("-inf"), dtype=query.dtype).triu(1)
+    blocks = max(1, places // 128)
+    edges = [places * number // blocks for number in range(blocks + 1)]
+    found = []
+    for start, end in zip(edges, edges[1:], strict=False):
+        scores = torch.baddbmm(mask[start:end, :end], query[:, start:end], key[:, :end].transpose(1, 2))
+        found.append(scores.softmax(-1) @ value[:, :end])
+    return torch.cat(found, dim=1).view(batch, heads, places, size)

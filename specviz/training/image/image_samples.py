@@ -1,0 +1,107 @@
+"""Many pictures at once from an image model in training: what a drafter learns from, and sheets for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from specviz.models.image.image import LoadedImage
+from specviz.training.image.image_net import LANGUAGE, ImageNet, turned
+
+
+class Cache:
+    """Keys and values [batch, head, place, size] of every layer."""
+
+    def __init__(self, net: ImageNet, batch: int, places: int, device: torch.device) -> None:
+        shape = (net.shape.layers, 2, batch, net.shape.heads, places, net.size)
+        self.held = torch.zeros(shape, dtype=net.dtype, device=device)
+        self.length = 0
+
+
+def forward(net: ImageNet, x: Tensor, cache: Cache) -> Tensor:
+    """New places [batch, place, hidden] after those in the cache, to final hidden states."""
+    start, end = cache.length, cache.length + x.shape[1]
+    turn = (net.cosine[start:end].to(x.device, x.dtype), net.sine[start:end].to(x.device, x.dtype))
+    batch, places, width = x.shape
+    for number in range(net.shape.layers):
+        name = f"{LANGUAGE}layers.{number}."
+        inside = F.rms_norm(x, (width,), eps=1e-6)
+        parts = [F.linear(inside, net[f"{name}self_attn.{one}_proj.weight"]) for one in "qkv"]
+        query, key, value = (part.view(batch, places, net.shape.heads, net.size).transpose(1, 2) for part in parts)
+        held = cache.held[number]
+        held[0, :, :, start:end], held[1, :, :, start:end] = turned(key, *turn), value
+        seen = attended(turned(query, *turn), held[0, :, :, :end], held[1, :, :, :end])
+        x = x + F.linear(seen.transpose(1, 2).reshape(batch, places, width), net[f"{name}self_attn.o_proj.weight"])
+        inside = F.rms_norm(x, (width,), eps=1e-6)
+        gate, up = (
+            F.linear(inside, net[f"{name}mlp.gate_proj.weight"]),
+            F.linear(inside, net[f"{name}mlp.up_proj.weight"]),
+        )
+        x = x + F.linear(F.silu(gate) * up, net[f"{name}mlp.down_proj.weight"])
+    cache.length = end
+    return F.rms_norm(x, (width,), eps=1e-6)
+
+
+def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The last places [batch, head, place, size] among all. A single one is read in plain products on a processor: half of
+    drawing's time went into torch's fused attention there."""
+    places = query.shape[2]
+    if query.is_cuda or places > 1:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=places > 1)
+    return ((query * query.shape[-1] ** -0.5) @ key.transpose(2, 3)).softmax(-1) @ value
+
+
+def halved(net: ImageNet) -> ImageNet:
+    """The same network with its weights in what the device multiplies fastest in, for drawing only."""
+    return ImageNet({name: value.detach().to(net.dtype) for name, value in net.parameters.items()}, net.shape, net.dtype)
+
+
+@torch.inference_mode()
+def draw(
+    net: ImageNet, rows: Sequence[tuple[Sequence[int], Sequence[int]]], cells: int, guidance: float, seed: int,
+    temperature: float = 1.0, top_k: int = 0,
+) -> Tensor:  # fmt: skip
+    """Codes [picture, cell] for pairs of rows (with words, without), drawn with guidance. ``net`` is :func:`halved`."""
+    device = next(iter(net.parameters.values())).device
+    generator = torch.Generator(device).manual_seed(seed)
+    prompts = torch.tensor([pair[0] for pair in rows] + [pair[1] for pair in rows], device=device)
+    cache = Cache(net, len(prompts), prompts.shape[1] + cells, device)
+    hidden = forward(net, net[LANGUAGE + "embed_tokens.weight"][prompts], cache)[:, -1:]
+    found = []
+    for _ in range(cells):
+        with_words, without = net.logits(hidden)[:, 0].float().chunk(2)
+        logits = without + guidance * (with_words - without)
+        if top_k:
+            logits = logits.masked_fill(logits < logits.topk(top_k).values[:, -1:], float("-inf"))
+        if temperature:
+            codes = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
+        else:
+            codes = logits.argmax(-1, keepdim=True)
+        found.append(codes)
+        hidden = forward(net, net.embedded(torch.cat((codes, codes))), cache)
+    return torch.cat(found, dim=1)
+
+
+def sheet(loaded: LoadedImage, codes: Tensor, path: Path, columns: int = 16, scale: int = 1) -> None:
+    """One picture of many [picture, cell], written to ``path``."""
+    with torch.inference_mode():
+        parts = [loaded.model.decode_image_tokens(part.to(loaded.device)) for part in codes.split(32)]
+    save_sheet(torch.cat(parts).float().permute(0, 3, 1, 2), path, columns, scale)
+
+
+def save_sheet(pixels: Tensor, path: Path, columns: int = 16, scale: int = 1) -> None:
+    """Pixels [picture, rgb, row, column] from -1 to 1 side by side."""
+    shown = ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+    missing = -len(shown) % columns
+    shown = np.concatenate((shown, np.full((missing, *shown.shape[1:]), 255, np.uint8)))
+    count, height, width, _ = shown.shape
+    grid = shown.reshape(count // columns, columns, height, width, 3).transpose(0, 2, 1, 3, 4)
+    whole = Image.fromarray(grid.reshape(count // columns * height, columns * width, 3))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole.resize((whole.width * scale, whole.height * scale), Image.Resampling.NEAREST).save(path)

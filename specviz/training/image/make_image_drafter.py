@@ -1,0 +1,175 @@
+"""``train image_drafter``: the image model in, a one-layer drafter out that goes on from its last hidden state.
+
+Both rows of a picture are drafted, with words and without, and what is learned is the law after guidance: u + s (c - u). The
+network is fed its own outputs for a few steps, as while drafting. Half of the pictures are the target's own.
+Li et al. 2024 (arXiv 2401.15077); with guidance Jang et al. 2025 (arXiv 2410.03355).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.models.image.image import embedding_table, load_image_model, weights_of
+from specviz.training.common.loop import Plan, Training, card, weights_file
+from specviz.training.common.trainer import gradients, sharing
+from specviz.training.feature.unrolling import unroll
+from specviz.training.image import emoji
+from specviz.training.image.image_draft_lessons import Lesson, Lessons, Target, guided
+from specviz.training.registry import WEIGHTS, Job
+
+SHARES = (1.0, 0.5, 0.25)
+PICTURES = 4
+"""An update's; a core learns from one at a time."""
+LATE = 0.5
+"""From this share of the time on, what both laws have in common counts beside the cross-entropy: it is what is accepted."""
+MEASURED = 24
+
+
+def fresh(target: Target) -> FeatureNet:
+    """A drafter that begins by repeating its feature, and looks where the target's last layer looks; its head is learned."""
+    loaded, shape = target.loaded, target.shape
+    torch.manual_seed(0)
+    config = FeatureConfig(
+        vocab_size=loaded.first_code + loaded.codes, hidden=shape.width, heads=shape.heads, kv_heads=shape.heads,
+        head_size=shape.width // shape.heads, inner=shape.inner, taps=(shape.layers,), wide=False, theta=shape.theta,
+    )  # fmt: skip
+    head = "model.generation_head."
+    both = target.net[head + "vision_head.weight"] @ target.net[head + "proj_out.weight"]
+    net = FeatureNet(config, embedding_table(loaded.model, loaded.first_code).clone(), both, None)
+    last = f"model.language_model.layers.{shape.layers - 1}."
+    with torch.no_grad():
+        for name, value in net.layer.named_parameters():
+            value.copy_(target.net[last + name])
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                value.zero_()  # what the last layer adds is meant for a stream much larger than a feature
+        net.fc.weight[:, shape.width :] = torch.eye(shape.width)
+    del net.head
+    net.head = nn.Parameter(both.detach().clone())  # type: ignore[assignment]
+    return net
+
+
+@torch.no_grad()
+def linear_start(net: FeatureNet, lessons: Sequence[Lesson], target: Target) -> None:
+    """The head that, by least squares with a ridge, tells the target's logits from the feature one place before, which is what
+    the fresh drafter repeats. The target's own head is far too sure for such a feature: the surer the target, the more
+    updates would go into growing modest."""
+    words = lessons[0].tokens.shape[1] - len(lessons[0].law)
+    before = torch.cat([one.features[:, words - 2 : -2].flatten(0, 1) for one in lessons])
+    logits = torch.cat([target.net.logits(one.features[:, words - 1 : -1]).flatten(0, 1) for one in lessons]).float()
+    ridge = len(before) * torch.eye(before.shape[1], device=before.device)
+    net.head.copy_(torch.linalg.solve(before.T @ before + ridge, before.T @ logits).T)
+
+
+def starts(lesson: Lesson, generator: torch.Generator) -> list[Tensor]:
+    """The starts of each step: all that draft a code, then random shares of them. Start i drafts token i + 2 first."""
+    length = lesson.tokens.shape[1]
+    order = torch.rand(length, generator=generator)
+    found = []
+    for step, share in enumerate(SHARES):
+        inside = torch.zeros(length, dtype=torch.bool)
+        inside[length - len(lesson.law) - 2 : length - 2 - step] = True
+        found.append((inside & (order <= share)).nonzero()[:, 0].to(lesson.tokens.device))
+    return found
+
+
+def laws(net: FeatureNet, lesson: Lesson, rows: list[Tensor], strength: float) -> list[Tensor]:
+    """The guided log-law of each step [start, code]."""
+    both = [unroll(net, lesson.tokens[row], lesson.features[row], rows) for row in (0, 1)]
+    return [guided(net.logits(one), net.logits(other), strength) for one, other in zip(*both, strict=True)]
+
+
+def loss(net: FeatureNet, lesson: Lesson, rows: list[Tensor], strength: float, common: float = 0.0) -> Tensor:
+    """Cross-entropy to the guided law at every step, and distance to the target's features; ``common`` times the negative
+    logarithm of what both laws have in common. ``rows`` are the starts of each step, see :func:`starts`."""
+    words = lesson.tokens.shape[1] - len(lesson.law)
+    total = torch.zeros(())
+    both = [unroll(net, lesson.tokens[row], lesson.features[row], rows) for row in (0, 1)]
+    for step, (one, other) in enumerate(zip(*both, strict=True)):
+        wanted = lesson.law[rows[step] + 2 + step - words].exp()
+        found = guided(net.logits(one), net.logits(other), strength)
+        apart = -(wanted * found).sum(-1).mean()
+        if common:
+            apart = apart - common * torch.minimum(wanted, found.exp()).sum(-1).log().mean()
+        for row, output in ((0, one), (1, other)):
+            apart = apart + F.smooth_l1_loss(output, lesson.features[row][rows[step] + 1 + step])
+        total = total + 0.8**step * apart
+    return total
+
+
+@torch.no_grad()
+def overlap(net: FeatureNet, lessons: Sequence[Lesson], strength: float) -> dict[str, float]:
+    """How likely a code drawn from the drafter is accepted at temperature 1, by depth, on held-out concepts."""
+    sums = np.zeros(len(SHARES))
+    for lesson in lessons:
+        length = lesson.tokens.shape[1]
+        words = length - len(lesson.law)
+        places = torch.arange(words - 2, length - 2 - len(SHARES), device=lesson.tokens.device)
+        found = laws(net, lesson, [places] * len(SHARES), strength)
+        for step, law in enumerate(found):
+            wanted = lesson.law[places + 2 + step - words]
+            sums[step] += float(torch.minimum(law.exp(), wanted.exp()).sum(-1).mean())
+    return {f"overlap{step + 1}": float(value / len(lessons)) for step, value in enumerate(sums)}
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out concepts, write ``assets/weights/image_drafter.safetensors``."""
+    target = Target(load_image_model("emoji-64", "float32", job.device))
+    net = fresh(target).to(target.loaded.device)
+    strength, workers = target.loaded.guidance, sharing() if target.loaded.device.type == "cpu" else None
+    measured = Lessons(target, held_out=True, seed=9, workers=workers or 1).own(MEASURED)
+    leaves = dict(net.named_parameters())
+    training = Training("image_drafter", leaves, Plan(job.minutes, peak=0.004, workers=workers), job.resume, {})
+    done = training.progress.updates
+    lessons = Lessons(target, held_out=False, seed=3 + done, workers=workers or 1)  # what goes on meets other pictures
+    generator = torch.Generator().manual_seed(done)
+    if not done:
+        linear_start(net, [lessons.next() for _ in range(8)], target)
+
+    def step(share: float) -> dict[str, float]:
+        common = float(share >= LATE)
+
+        def one(part: tuple[Lesson, list[Tensor]]) -> Tensor:
+            return loss(net, *part, strength, common) / PICTURES
+
+        parts = [(lesson, starts(lesson, generator)) for lesson in (lessons.next() for _ in range(PICTURES))]
+        found, value = gradients(parts, one, list(leaves.values()), workers or 1)
+        for leaf, gradient in zip(leaves.values(), found, strict=True):
+            leaf.grad = gradient
+        training.progress.tokens += PICTURES * target.loaded.cells
+        return {"loss": value}
+
+    def look() -> dict[str, float]:
+        return overlap(net, measured[:8], strength)
+
+    def export() -> None:
+        held = {name: value.data.clone() for name, value in leaves.items()}
+        for name, value in training.averaged().items():
+            leaves[name].data.copy_(value)
+        write(net, training, overlap(net, measured, strength))
+        for name, value in held.items():
+            leaves[name].data.copy_(value)
+
+    training.run(step, look, export)
+
+
+def write(net: FeatureNet, training: Training, metrics: dict[str, float]) -> None:
+    """The learned weights, the head among them, with their card."""
+    facts = read_weights(weights_of("image_ar"))[1]
+    data = f"emoji {emoji.digest()} and the target's own pictures, one concept in {emoji.HELD_OUT_EVERY} kept out"
+    more = {"config": json.dumps(asdict(net.config)), "target": facts["digest"]}
+    path = weights_file(WEIGHTS, "image_drafter")
+    write_weights(path, net.state_dict(), card("image_drafter", data, training.progress, metrics, **more))
+    print(
+        f"written {path.stat().st_size / 1e6:.2f} MB;",
+        "  ".join(f"{k} {v:.3f}" for k, v in metrics.items()),
+        flush=True,
+    )

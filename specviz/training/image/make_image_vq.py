@@ -1,0 +1,181 @@
+"""``train image_vq``: emoji art in, the picture tokenizer out: one code for 4 x 4 pixels, the same for 64 and 32 pixels.
+
+The class is transformers' ``JanusVQVAE``. Its decoder reads codes brought to length one, so training keeps everything on the
+unit sphere: first without codes, then with a codebook started from what the encoder found by then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import JanusVQVAEConfig
+from transformers.models.janus.modeling_janus import JanusVQVAE
+
+from specviz.drafters.networks.weights import write_weights
+from specviz.models.device import choose_device
+from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
+from specviz.training.common import trainer
+from specviz.training.common.loop import Plan, Training, card, named, weights_file
+from specviz.training.image import emoji
+from specviz.training.image.codebook import Codebook
+from specviz.training.image.fast_norm import quicken
+from specviz.training.image.image_sheets import reconstructions
+from specviz.training.registry import WEIGHTS, Job
+
+CROPS, WHOLE = 20, 5
+FREE = 0.12
+"""The share of the time before there are codes."""
+FROZEN = 0.85
+"""From this share on the codebook stands still."""
+
+
+class Tokenizer:
+    """The network in training."""
+
+    def __init__(self, device: torch.device, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        config = janus_config(SHIPPED_VQ, TextShape(), emoji.SIDE // 4)["vq_config"]
+        self.net = quicken(JanusVQVAE(JanusVQVAEConfig(**config))).to(device)
+        for name, weight in self.net.named_parameters():
+            if name.endswith(("conv2.weight", "proj_out.weight")):
+                weight.data.zero_()
+        self.codebook = Codebook(F.normalize(self.net.quantize.embedding.weight.data, dim=-1))
+        self.device = device
+        self.seen: list[Tensor] = []
+        self.coded = torch.zeros(1)
+
+    def encode(self, pixels: Tensor) -> Tensor:
+        """Pixels [batch, rgb, row, column] to unit vectors [batch, dim, row, column], float32."""
+        with trainer.arithmetic(self.device):
+            found = self.net.quant_conv(self.net.encoder(pixels))
+        return F.normalize(found.float(), dim=1)
+
+    def decode(self, vectors: Tensor) -> Tensor:
+        """And back."""
+        with trainer.arithmetic(self.device):
+            return self.net.decoder(self.net.post_quant_conv(vectors)).float()
+
+    def quantised(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Unit vectors to those of their codes, with the rows [place, dim] and their codes."""
+        rows = vectors.permute(0, 2, 3, 1).reshape(-1, vectors.shape[1])
+        codes = self.codebook.nearest(rows.detach())
+        found = self.codebook.vectors[codes].view(vectors.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2)
+        return found, rows.detach(), codes
+
+    def loss(self, pixels: Tensor, share: float) -> Tensor:
+        """Reconstruction in pixels and edges, and how far from its code a vector is."""
+        vectors = self.encode(pixels)
+        if share < FREE:
+            self.seen = [*self.seen[-300:], vectors.detach().permute(0, 2, 3, 1).reshape(-1, vectors.shape[1])]
+            return reconstruction(self.decode(F.normalize(vectors + 0.1 * torch.randn_like(vectors), dim=1)), pixels)
+        if not self.coded:
+            self.codebook.start(torch.cat(self.seen)[-120_000:])
+            self.seen, self.coded[0] = [], 1
+        found, rows, codes = self.quantised(vectors)
+        if share < FROZEN:
+            self.codebook.follow(rows, codes)
+            self.codebook.revive(rows, codes, below=0.02)
+        drawn = self.decode(vectors + (found - vectors).detach())
+        return reconstruction(drawn, pixels) + 0.5 * (1 - (vectors * found.detach()).sum(1)).mean()
+
+
+def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
+    """Mean absolute and squared error, and the same of neighbouring pixels' differences."""
+    error = drawn - pixels
+    edges = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
+    return error.abs().mean() + 2 * error.square().mean() + 0.5 * edges
+
+
+class Pictures:
+    """Batches: crops of 32 pixels where something is drawn, whole pictures of 32, and of 64."""
+
+    def __init__(self, art: emoji.Emoji, device: torch.device, seed: int = 1) -> None:
+        self.art, self.device = art, device
+        self.rows = [row for concept in art.part(held_out=False) for row in concept.rows.values()]
+        self.chance = np.random.default_rng(seed)
+
+    def draw(self, count: int) -> Tensor:
+        """Whole pictures over grounds, mirrored now and then."""
+        rows = self.chance.choice(self.rows, count)
+        palette = np.array(list(emoji.GROUNDS.values()))
+        grounds = palette[np.where(self.chance.random(count) < 0.5, 0, self.chance.integers(0, len(palette), count))]
+        free = self.chance.random(count) < 0.15
+        grounds = np.where(free[:, None], self.chance.integers(0, 256, (count, 3)), grounds)
+        found = torch.from_numpy(self.art.on(rows, grounds)).to(self.device)
+        return found.flip(-1) if self.chance.random() < 0.5 else found
+
+    def small(self) -> Tensor:
+        """Pictures of 32 pixels: a third whole, the rest crops."""
+        found = self.draw(CROPS)
+        whole = F.avg_pool2d(found[: CROPS // 3], 2)
+        corners = self.chance.integers(0, 9, (CROPS, 2)) * 4
+        crops = [found[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= CROPS // 3]
+        return torch.cat((whole, torch.stack(crops)))
+
+
+def held_out_pixels(art: emoji.Emoji, count: int) -> Tensor:
+    """Pictures of concepts nobody learned from, half of them on colours, [picture, rgb, row, column]."""
+    rows = [row for concept in art.part(held_out=True) for row in concept.rows.values()][:count]
+    palette = np.array(list(emoji.GROUNDS.values()))
+    return torch.from_numpy(art.on(rows, palette[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]))
+
+
+@torch.no_grad()
+def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[str, float]:
+    """On concepts nobody learned from: signal to noise in decibels at 64 and 32 pixels, and how many codes are in use."""
+    pixels = held_out_pixels(art, count)
+    found = {}
+    used = []
+    for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):
+        errors = []
+        for part in batch.to(tokenizer.device).split(34):
+            vectors, _, codes = tokenizer.quantised(tokenizer.encode(part))
+            errors.append((tokenizer.decode(vectors).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4)
+            used.append(codes)
+        found[name] = float(-10 * torch.cat(errors).log10().mean())
+    law = torch.bincount(torch.cat(used), minlength=SHIPPED_VQ.codes).float()
+    law = law / law.sum()
+    found["codes_used"] = float((law > 0).sum())
+    found["perplexity"] = math.exp(float(-(law * law.clamp_min(1e-12).log()).sum()))
+    return found
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors``."""
+    device = choose_device(job.device)
+    art = emoji.load()
+    tokenizer, pictures = Tokenizer(device), Pictures(art, device)
+    parameters = named(tokenizer.net, "encoder", "decoder", "quant_conv", "post_quant_conv")
+    codes = tokenizer.codebook
+    kept = {"vectors": codes.vectors, "sums": codes.sums, "counts": codes.counts, "coded": tokenizer.coded}
+    training = Training("image_vq", parameters, Plan(job.minutes, peak=0.01), job.resume, kept)
+
+    def step(share: float) -> dict[str, float]:
+        loss = tokenizer.loss(pictures.small(), share) * 0.5
+        loss.backward()
+        if share > 0.3:
+            (tokenizer.loss(pictures.draw(WHOLE), share) * 0.5).backward()
+        return {"loss": float(loss.detach()) * 2}
+
+    def export() -> None:
+        if tokenizer.coded:
+            write(tokenizer, training, measure(tokenizer, art))
+
+    training.run(step, lambda: measure(tokenizer, art, 51) if tokenizer.coded else {}, export)
+    print("drawn:", reconstructions().name, flush=True)
+
+
+def write(tokenizer: Tokenizer, training: Training, metrics: dict[str, float]) -> None:
+    """The averaged weights and the codebook, with their card."""
+    tensors = {f"model.vqmodel.{key}": value for key, value in training.averaged().items()}
+    tensors["model.vqmodel.quantize.embedding.weight"] = tokenizer.codebook.vectors
+    number = hashlib.sha256(tokenizer.codebook.vectors.cpu().numpy().tobytes()).hexdigest()[:16]
+    data = f"emoji {emoji.digest()}, one concept in {emoji.HELD_OUT_EVERY} kept out"
+    facts = card("image_vq", data, training.progress, metrics, codebook=number)
+    write_weights(weights_file(WEIGHTS, "image_vq"), tensors, facts)
+    print("written:", facts["metrics"], flush=True)

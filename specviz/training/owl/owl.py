@@ -1,0 +1,164 @@
+"""OWL's recipe: Lee et al. 2025 (arXiv 2510.07535), on windows of at most 64 tokens.
+
+First the probe, the paper's [SPEC], learns alone: one embedding that makes the frozen target foresee the token after the
+next. Then the recurrence learns to draft, cross-entropy to the target's law summed over self-fed steps. In some windows the
+probe's state is left out, so that the same network can draft without it.
+Axis names: ``window``, ``token`` (of a window), ``place`` (where something is drafted), ``start`` (window and place).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import DynamicCache
+
+from specviz.drafters.networks.recurrent_net import RecurrentNet
+from specviz.engine.cache import CACHE_ARGUMENT
+from specviz.training.common.data import Dialogues, Markers
+
+LENGTH = 64
+EARLIEST = 8
+"""No place before this one is drafted from: a window that begins inside a text has told too little there."""
+SHARES = (1.0, 0.6, 0.45, 0.35, 0.3, 0.25)
+"""Shares of the starts that go on to each step; those that do weigh more, so that a step counts as if all did."""
+DEPTH_WEIGHT = 0.85
+WITHOUT = 0.2
+"""Share of the windows in which the probe's state is left out."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the target thinks of some windows: ``tokens`` [window, token], its last hidden states ``own`` [window, token,
+    hidden], and the probe's ``behind`` [window, place, hidden] at ``places`` [place]."""
+
+    tokens: Tensor
+    own: Tensor
+    behind: Tensor
+    places: Tensor
+
+
+def windows(dialogues: Dialogues, markers: Markers, chosen: Sequence[int], chance: np.random.Generator) -> Iterator[np.ndarray]:
+    """Endless windows of LENGTH tokens that reach into an answer, from dialogues that are long enough."""
+    prefix = np.asarray(markers.prefix, dtype=np.int64)
+    while True:
+        for number in chance.permutation(np.asarray(chosen)):
+            text = np.concatenate((prefix, dialogues.of(int(number))))
+            answer = len(prefix) + int(dialogues.prompt[number])
+            low, high = max(0, answer - LENGTH + 16), len(text) - LENGTH
+            if high >= low:
+                offset = 0 if low == 0 and chance.random() < 0.2 else int(chance.integers(low, high + 1))
+                yield text[offset : offset + LENGTH]
+
+
+def some_places(count: int, chance: np.random.Generator, length: int = LENGTH) -> Tensor:
+    """int64 [place]: where to draft from, ascending. Place i reads the states at token i and token i + 1."""
+    room = np.arange(EARLIEST, length - 2)
+    return torch.from_numpy(np.sort(chance.permutation(room)[:count]))
+
+
+@torch.no_grad()
+def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Read:
+    """One pass over the windows ``tokens`` [window, token] with a probe at each place, seen by nobody but itself."""
+    count, length = tokens.shape
+    embedded = F.embedding(tokens, model.get_input_embeddings().weight)
+    probes = net.probe.to(embedded).expand(count, len(places), -1)
+    index = torch.arange(length, device=tokens.device)
+    found = model.base_model(
+        inputs_embeds=torch.cat((embedded, probes), dim=1),
+        attention_mask=_seen(length, places)[None, None],
+        position_ids=torch.cat((index, places + 1))[None].expand(count, -1),
+        use_cache=False,
+    ).last_hidden_state
+    return Read(tokens, found[:, :length], found[:, length:], places)
+
+
+def _seen(length: int, places: Tensor) -> Tensor:
+    """Bool [token + place, token + place]: text is causal, a probe sees the text up to its place and itself."""
+    index = torch.arange(length, device=places.device)
+    whole = torch.zeros(length + len(places), length + len(places), dtype=torch.bool, device=places.device)
+    whole[:length, :length] = index[None] <= index[:, None]
+    whole[length:, :length] = index[None] <= places[:, None]
+    whole[length:, length:].fill_diagonal_(True)
+    return whole
+
+
+def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
+    """How badly the probe behind token i foresees token i + 2: cross-entropy (nats) to the target's law of it once token
+    i + 1 is known. Gradients reach the probe alone."""
+    count, length = tokens.shape
+    cache = DynamicCache()
+    with torch.no_grad():
+        own = model.base_model(input_ids=tokens, **{CACHE_ARGUMENT: cache}, use_cache=True).last_hidden_state
+        law = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
+    probes = net.probe.to(own.dtype).expand(count, len(places), -1)
+    behind = model.base_model(
+        inputs_embeds=probes,
+        **{CACHE_ARGUMENT: cache},
+        attention_mask=_seen(length, places)[length:][None, None],
+        position_ids=(places + 1)[None].expand(count, -1),
+        use_cache=True,
+    ).last_hidden_state
+    logits = F.linear(behind, net.head.to(behind.dtype))
+    return F.cross_entropy(logits.flatten(0, 1).float(), law.flatten(0, 1))
+
+
+def loss(net: RecurrentNet, seen: Read, chance: torch.Generator) -> Tensor:
+    """Weighted mean over steps of the cross-entropy (nats) to the target's law, each step fed the text's true token."""
+    count, length = seen.tokens.shape
+    device = seen.tokens.device
+    window = torch.arange(count, device=device).repeat_interleave(len(seen.places))
+    place = seen.places.repeat(count)
+    kept = (torch.rand(count, generator=chance) >= WITHOUT).to(device)
+    behind = seen.behind * kept[:, None, None]
+    features = torch.cat((seen.own[:, seen.places], behind), dim=-1).flatten(0, 1).float()
+    order = torch.rand(len(place), generator=chance).to(device)
+    with torch.no_grad():
+        law = F.linear(seen.own.to(net.head.dtype), net.head)
+    rows = torch.arange(len(place), device=device)
+    total, state = torch.zeros((), device=device), None
+    for step, share in enumerate(SHARES):
+        stay = (order[rows] < share) & (place[rows] + step + 2 < length)
+        if not bool(stay.any()):
+            break
+        rows = rows[stay]
+        tokens = seen.tokens[window[rows], place[rows] + step + 1]
+        if state is None:
+            state = net.begin(features[rows], tokens)
+        else:
+            state = net.go_on((state[0][stay], state[1][stay]), tokens)
+        wanted = law[window[rows], place[rows] + step + 1].float().softmax(-1)
+        found = F.cross_entropy(net.logits(state[0]).float(), wanted, reduction="sum")
+        total = total + found * (DEPTH_WEIGHT**step / share)
+    return total / len(place)
+
+
+@torch.no_grad()
+def foresight(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]], depth: int) -> dict[str, float]:
+    """Chain drafting from every place of greedy answers, each ``(text, index of the answer's first token)``, with the probe
+    and without: ``tau`` with the bonus token, and how often a draft was right by depth, given the shallower ones."""
+    right = torch.zeros(2, depth)
+    starts = 0
+    for text, first in texts:
+        places = torch.arange(max(1, first - 2), len(text) - 1 - depth, device=text.device)
+        if not len(places):
+            continue
+        seen = read(model, net, text[None], places)
+        starts += len(places)
+        for way in (0, 1):
+            features = torch.cat((seen.own[0, places], seen.behind[0] * (1 - way)), dim=-1).to(net.enter.weight.dtype)
+            alive, state = torch.ones(len(places), dtype=torch.bool, device=text.device), None
+            for step in range(depth):
+                tokens = text[places + step + 1]
+                state = net.begin(features, tokens) if state is None else net.go_on(state, tokens)
+                alive &= net.draft_ids[net.logits(state[0]).argmax(-1)] == text[places + step + 2]
+                right[way, step] += int(alive.sum())
+    reached = torch.cat((torch.full((2, 1), float(starts)), right[:, :-1]), dim=1).clamp_min(1)
+    found = {f"first{step + 1}": float(right[0, step] / reached[0, step]) for step in range(depth)}
+    tau = 1 + right.sum(1) / max(1, starts)
+    return {"tau": float(tau[0]), "tau_without_probe": float(tau[1]), **found}

@@ -1,0 +1,216 @@
+"""A tiny target that writes synthetic code, and a block and a chain drafter of about the same size that learn to foresee it.
+
+The block drafter is the masked language model with DEER's two stages (arXiv 2512.15176), the chain EAGLE's one layer (arXiv
+2401.15077): the recipes of the drafters that ship, on the same answers of the target, for about as much computing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafters.networks.masked_lm import MaskedLM
+from specviz.training.common import data, trainer
+from specviz.training.common.features import FeatureStore
+from specviz.training.common.optimizer import Optimizer
+from specviz.training.diffusion import deer, masked_lm, masked_training
+from specviz.training.diffusion.deer import FIRST, SECOND, Stages
+from specviz.training.draft_model import small_draft
+from specviz.training.feature import eagle, feature_start, feature_training
+from specviz.training.feature.gto import LowRank
+from specviz.training.toy import programs
+from specviz.training.toy.programs import END, IDS, LINE, START, WORDS
+
+MARKERS = data.Markers(prefix=(IDS[START],), turn=(IDS[LINE],), end=IDS[END])
+WINDOW = 160
+"""Tokens that the masked language model reads at a time: any program with a block behind it."""
+LONGEST = 120
+"""Tokens of an answer, at most."""
+FITTED = 64
+"""Answers on which the chain drafter's linear start is fitted."""
+DECAY = 0.01
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Updates of each training, and the answers there are. ``target`` to ``second`` are of the target, the masked language
+    model, and DEER's two stages; a control spends those of ``second`` on more of the first. Of the ``chains`` the last learns
+    until it hardly errs, the others for a few updates, so that one is as good as the block drafter at the first place.
+    """
+
+    hidden: int = 64
+    layers: int = 3
+    answers: int = 1000
+    target: int = 220
+    base: int = 220
+    first: int = 100
+    second: int = 200
+    chains: tuple[int, ...] = (60, 75, 100, 900)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class World:
+    """The target, its greedy answers (one in twenty kept out) and what it thought of them."""
+
+    model: LlamaForCausalLM
+    dialogues: data.Dialogues
+    store: FeatureStore
+    training: list[int]
+    held_out: list[int]
+
+
+@dataclass
+class Learned:
+    """A drafter's weights by arm, and the seconds of one core that each took."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    arms: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+
+
+def world(plan: Plan, folder: Path) -> World:
+    """Teach a target, let it answer; ``folder`` keeps its hidden states."""
+    model = _target(plan)
+    answers = _answers(model, plan)
+    store = FeatureStore(model, answers, MARKERS, (plan.layers,) * 4, folder)  # EAGLE's recipe reads the last of four
+    training, held_out = data.split(answers)
+    store.get(training)
+    return World(model, answers, store, training, held_out)
+
+
+def _target(plan: Plan, batch: int = 24, peak: float = 0.01) -> LlamaForCausalLM:
+    """A small Llama that has read programs: cross-entropy of all that follows a question."""
+    torch.manual_seed(plan.seed)
+    config = LlamaConfig(
+        vocab_size=len(WORDS), hidden_size=plan.hidden, intermediate_size=2 * plan.hidden, num_hidden_layers=plan.layers,
+        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=512, tie_word_embeddings=False,
+        initializer_range=0.1, bos_token_id=None, eos_token_id=None, pad_token_id=None,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    named = dict(model.named_parameters())
+    optimizer = Optimizer(named, average=0.98)
+    texts = programs.programs(batch * plan.target, plan.seed + 1)
+    for number in range(plan.target):
+        ids, labels = _padded(list(islice(texts, batch)))
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        found = torch.autograd.grad(F.cross_entropy(logits.flatten(0, 1), labels.flatten()), list(named.values()))
+        rate = trainer.rate(peak, number / plan.target, number)
+        optimizer.step(dict(zip(named, found, strict=True)), rate, DECAY)
+    with torch.no_grad():
+        for name, value in optimizer.averaged().items():
+            named[name].copy_(value)
+    return model.eval().requires_grad_(False)
+
+
+def _padded(texts: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
+    """Questions with answers as ids [text, token + 1], and labels [text, token] of the answers alone."""
+    width = len(MARKERS.prefix) + max(len(asked) + len(said) for asked, said in texts)
+    ids = torch.zeros(len(texts), width, dtype=torch.long)
+    labels = torch.full((len(texts), width), small_draft.IGNORED)
+    for row, (asked, said) in enumerate(texts):
+        whole, first = [*MARKERS.prefix, *asked, *said], len(MARKERS.prefix) + len(asked)
+        ids[row, : len(whole)] = torch.tensor(whole)
+        labels[row, first : len(whole)] = ids[row, first : len(whole)]
+    return ids, labels[:, 1:]
+
+
+@torch.inference_mode()
+def _answers(model: LlamaForCausalLM, plan: Plan) -> data.Dialogues:
+    """Fresh questions, answered by the target at temperature 0."""
+    asked = torch.tensor([[*MARKERS.prefix, *one] for one, _ in programs.programs(plan.answers, plan.seed + 2)])
+    turns: list[list[int]] = []
+    for part in asked.split(256):
+        found = model.generate(
+            part, attention_mask=torch.ones_like(part), max_new_tokens=LONGEST, do_sample=False,
+            eos_token_id=MARKERS.end, pad_token_id=0,
+        )  # fmt: skip
+        for row in found[:, len(MARKERS.prefix) :].tolist():
+            turns.append(row[: row.index(MARKERS.end) + 1] if MARKERS.end in row else row)
+    starts = np.concatenate(([0], np.cumsum([len(turn) for turn in turns])))
+    prompt = np.full(len(turns), asked.shape[1] - len(MARKERS.prefix))
+    tokens = np.array([token for turn in turns for token in turn])
+    return data.Dialogues(tokens, starts, prompt, np.zeros(len(turns), np.float32))
+
+
+def chain(made: World, plan: Plan, updates: int) -> tuple[FeatureNet, float]:
+    """EAGLE's drafter after so many updates of its own recipe, and the seconds of one core it took."""
+    began = time.process_time()
+    model, store = made.model, made.store
+    embedding, head = model.get_input_embeddings().weight.detach(), model.lm_head.weight.detach()
+    net = FeatureNet(feature_start.shape_of(model.config, store.taps[eagle.TAPS], False), embedding, head, None)
+    fitted = made.training[:FITTED]
+    feature_start.start(net, model, feature_start.sample(store, fitted, embedding, eagle.TAPS))
+    settings = feature_training.Settings(workers=1, seed=plan.seed)
+    bench = feature_training.Bench(
+        net, store, made.training, made.held_out, Optimizer(feature_training.learned(net)), partial(eagle.loss, net), dict
+    )  # fmt: skip
+    stream = feature_training.batches(store, made.training, settings, 0)
+    for number in range(updates):
+        rate = trainer.rate(settings.peak, number / updates, number)
+        feature_training.update(bench, next(stream), rate, settings)
+    feature_training.use_average(bench)
+    return net.requires_grad_(False), time.process_time() - began
+
+
+def block(made: World, plan: Plan) -> tuple[MaskedLM, Learned]:
+    """The masked language model and DEER's stages by their own recipes: the network, and the weights of the arms ``base``,
+    ``first``, ``deer`` (after the second stage) and ``control`` (as many more updates of the first)."""
+    model = _masked(made, plan)
+    base = masked_training.Settings(batch=16, part=16, peak=0.015, warm=10, half=False, seed=plan.seed)
+    found = Learned()
+    teach = partial(_taught, model, found)
+    teach("base", masked_lm.prepare(model, made.dialogues, MARKERS, base), base, plan.base)
+    stages = Stages(reach=16, texts=32)
+    change = LowRank(model, stages.rank, plan.seed)
+    one = replace(base, peak=0.005)
+    two = replace(one, batch=stages.texts, part=stages.texts, peak=one.peak * stages.calm)
+    begun: dict[str, Tensor] = {}
+    for arm, stage, settings, updates in (
+        ("first", FIRST, one, plan.first), ("deer", SECOND, two, plan.second), ("control", FIRST, one, plan.second)
+    ):  # fmt: skip
+        if begun:
+            change.factors = {name: value.clone() for name, value in begun.items()}
+        bench = deer.prepare(model, made.dialogues, MARKERS, change, stage, stages, settings)
+        teach(arm, bench, settings, updates)
+        begun = begun or {name: value.clone() for name, value in bench.optimizer.averaged().items()}
+    use(model, found, "deer")
+    return model, found
+
+
+def _masked(made: World, plan: Plan) -> MaskedLM:
+    """A fresh network with the weights of an untaught small draft model, read and written by the target's embedding."""
+    embedding = made.model.get_input_embeddings().weight.detach()
+    shape = {"draft_vocab": len(WORDS), "width": 64, "layers": 3, "heads": 2, "inner": 128, "window": WINDOW, "theta": 200}
+    start = small_draft.prepare(embedding, MARKERS, made.dialogues, shape, plan.seed, (made.training, made.held_out))
+    return masked_lm.from_autoregressive(start.model, WINDOW)
+
+
+def _taught(
+    model: MaskedLM, found: Learned, arm: str, bench: masked_training.Bench, settings: masked_training.Settings, updates: int
+) -> None:  # fmt: skip
+    """So many updates, after which the averaged weights are the arm's."""
+    began = time.process_time()
+    lessons = bench.lessons(0)
+    bench.put(None)
+    for number in range(updates):
+        rate = trainer.rate(settings.peak, number / updates, number, settings.warm)
+        masked_training.update(bench, next(lessons), rate, settings)
+    bench.put(bench.optimizer.averaged())
+    found.seconds[arm] = time.process_time() - began
+    found.arms[arm] = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+def use(model: MaskedLM, found: Learned, arm: str) -> MaskedLM:
+    """Put an arm's weights into the network."""
+    model.load_state_dict(found.arms[arm])
+    return model.eval().requires_grad_(False)

@@ -1,0 +1,160 @@
+"""``train vlm_eagle``, ``vlm_hivis``, ``vlm_dream``: the small vision-language model and its own answers in, a drafter out.
+
+``vlm_dream_plain`` is DREAM's taught without its middle loss, a control that is not shipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafters.networks.feature_file import save
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.models.device import choose_device
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.hub.vocabulary import tokenizer_hash
+from specviz.models.vision import scenes as shipped
+from specviz.models.vision.vision_drafts import PLAIN, plain_file, told_apart
+from specviz.models.vision.vision_drafts import TARGET as LEARNED_FROM
+from specviz.training.common.commit import commit
+from specviz.training.common.optimizer import Optimizer
+from specviz.training.common.trainer import sharing
+from specviz.training.feature.feature_start import Sample, shape_of, start
+from specviz.training.feature.feature_training import Bench, Settings, learned, train
+from specviz.training.registry import WEIGHTS, Job
+from specviz.training.vision import picture_drafters as losses
+from specviz.training.vision.picture_dialogues import PictureDialogues, answered
+from specviz.training.vision.picture_store import ALL, COMPRESSED, MIDDLE, WORDS, PictureStore
+from specviz.training.vision.scene_batches import Writer
+from specviz.training.vision.scenes_model import Learner, Shape
+from specviz.training.vision.scenes_training import stamp
+
+TARGET = WEIGHTS / "scenes_vlm.safetensors"
+DEPTH = 5
+KEEP = 0.75
+FITTED = 60
+MEASURED = 80
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What one drafter is shown, which hidden states it reads, and its network and loss."""
+
+    shown: str
+    taps: Callable[[int], tuple[int, ...]]
+    network: Callable[[Learner, PictureStore, list[int]], Any]
+    loss: Callable[..., Tensor]
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out pictures, write the weights and print their card's line."""
+    target = told_apart(TARGET)  # now: the file may be another by the time this is done
+    learner, tokenizer, spoken = material(job)
+    settings = settings_for(job, learner)
+    kind = KINDS[job.recipe.name]
+    layers = int(learner.model.config.text_config.num_hidden_layers)
+    store = PictureStore(learner, Writer(tokenizer), spoken, kind.taps(layers), kind.shown, KEEP)
+    training, held_out = spoken.split()
+    net = kind.network(learner, store, training[:: max(1, len(training) // FITTED)])
+    bench = Bench(
+        net, store, training, held_out, Optimizer(learned(net)), partial(kind.loss, net),
+        measure=lambda numbers: losses.foreseen(net, store.get(numbers), DEPTH),
+    )  # fmt: skip
+    weights = sum(value.numel() for value in learned(net).values())
+    print(f"{weights / 1e6:.2f} M weights, {len(training)} answers to learn from; {settings}", flush=True)
+    progress = train(bench, settings, cache_folder() / "training" / f"{job.recipe.name}.safetensors", show)
+    found = losses.foreseen(net, store.get(held_out[:MEASURED]), DEPTH)
+    card = {
+        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
+        "data": f"{len(training)} answers of scenes-vlm about its own scenes, {sum(map(store.has, training))} of them read",
+        "licence": "Apache-2.0, as the target's",
+        "spent": f"{progress.seconds / 60:.0f} minutes on {store.device.type}, {progress.tokens} answer tokens",
+        "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
+        "commit": commit(),
+        "tokenizer_hash": tokenizer_hash(tokenizer),
+        LEARNED_FROM: target,
+    }
+    path = plain_file() if job.recipe.name == PLAIN else WEIGHTS / f"{job.recipe.name}.safetensors"
+    save(net, path, card)
+    line = "; ".join(f"{name}: {value}" for name, value in card.items())
+    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {line}", flush=True)
+
+
+def show(entry: Any) -> None:
+    """One line of the log."""
+    print(stamp(), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
+
+
+def material(job: Job) -> tuple[Learner, Any, PictureDialogues]:
+    """The target that ships, and its own answers. Raises ModelUnavailable when there is no such target yet."""
+    device = choose_device(job.device)
+    model, tokenizer = shipped.load(TARGET)
+    learner = Learner.around(model.to(device), Shape())
+    return learner, tokenizer, answered(learner, tokenizer, TARGET, lambda line: print(stamp(), line, flush=True))
+
+
+def settings_for(job: Job, learner: Learner) -> Settings:
+    """Small networks on short answers: many answers an update, and all of them read early."""
+    common = {"minutes": job.minutes, "resume": job.resume, "every": 1.0, "measured": 30, "fresh": 0.5}
+    if learner.model.device.type == "cuda":
+        return Settings(batch=32, workers=1, **common)
+    return Settings(batch=12, workers=sharing(), **common)
+
+
+def _shared(learner: Learner) -> tuple[Tensor, Tensor]:
+    model = learner.model
+    return model.get_input_embeddings().weight.detach().float(), model.get_output_embeddings().weight.detach().float()
+
+
+def _from_last_layer(steps: int) -> Callable[[Learner, PictureStore, list[int]], FeatureNet]:
+    """A narrow network that starts from the target's last layer and a linear guess, with this many step vectors."""
+
+    def made(learner: Learner, store: PictureStore, numbers: list[int]) -> FeatureNet:
+        layers = int(learner.model.config.text_config.num_hidden_layers)
+        config = shape_of(learner.model.config, (layers,), False)
+        config = type(config)(**{**vars(config), "steps": steps})
+        net = FeatureNet(config, *_shared(learner), None).to(store.device)
+        start(net, learner.model.model.text_model, _sample(store, numbers, net.embedding))
+        return net
+
+    return made
+
+
+def _sample(store: PictureStore, numbers: list[int], embedding: Tensor) -> Sample:
+    """Answer places to fit the linear guess on."""
+    found = []
+    for seen in store.get(numbers):
+        places = torch.arange(max(0, seen.first - 2), len(seen.tokens) - 1, device=seen.tokens.device)
+        thought = seen.features[:, -1]
+        found.append((thought[places], embedding[seen.tokens[places + 1]], thought[places + 1]))
+    return Sample(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def _crossed(learner: Learner, store: PictureStore, numbers: list[int]) -> CrossNet:
+    """Decoder layers that start silent, a cross-attention that starts shut."""
+    layers = int(learner.model.config.text_config.num_hidden_layers)
+    config = CrossConfig(**{**vars(shape_of(learner.model.config, (0, layers), False)), "keep": KEEP})
+    torch.manual_seed(0)
+    net = CrossNet(config, *_shared(learner)).to(store.device)
+    with torch.no_grad():
+        for name, value in net.named_parameters():
+            if value.ndim == 2:
+                silent = name.startswith(("first.", "last.")) and ("o_proj" in name or "down_proj" in name)
+                value.normal_(std=0.0 if silent else value.shape[1] ** -0.5)
+        net.norm.weight.copy_(learner.model.model.text_model.norm.weight)
+    return net
+
+
+KINDS = {
+    "vlm_eagle": Kind(ALL, lambda layers: (0, layers), _from_last_layer(0), losses.all_rows_loss),
+    "vlm_hivis": Kind(WORDS, lambda layers: (layers,), _from_last_layer(losses.STEPS), losses.words_loss),
+    "vlm_dream": Kind(COMPRESSED, lambda layers: (0, MIDDLE, layers), _crossed, losses.cross_loss),
+    PLAIN: Kind(COMPRESSED, lambda layers: (0, MIDDLE, layers), _crossed, partial(losses.cross_loss, middle=0.0)),
+}

@@ -1,0 +1,217 @@
+"""Scenes as batches: pictures, what a dense teacher says of every patch, and packed conversations that share a picture.
+
+One row holds a prefix (the user's mark and the picture's tokens) and behind it several conversations that do not see each
+other: the description first, then short questions. So the picture is encoded and read once for all of them.
+Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+
+from specviz.models.vision.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
+from specviz.training.vision import scene_art, scenes
+from specviz.training.vision.scene_drills import drill
+from specviz.training.vision.scene_names import DESCRIBE, Exchange
+from specviz.training.vision.scene_words import LESSONS, MIXED, READING, Speaker
+
+IGNORED = -100
+_BEGINNING = 3
+"""Tokens of a look that every conversation teaches: enough to know that this kind of question begins with one."""
+FRESH, COMBINATIONS, DRAWINGS = "fresh", "combinations", "drawings"
+_HELD_OUT_FROM = 1 << 40
+"""Seeds from here on are never trained on."""
+_DRILLS = 0.7
+"""Of the pages, those that are drills."""
+_UNSEEN_FROM = 1 << 39
+"""Seeds from here on are of scenes that are told of while training, and never drawn."""
+KINDS = (*scene_art.NAMES, *scene_art.SHAPES)
+HEADS = {"kind": len(KINDS) + 1, "colour": len(scene_art.COLOURS) + 1, "size": len(scenes.SIZES) + 1, "region": 10}
+"""What the dense teacher says of a patch, and how many answers there are; 0 is "nothing here" (or no colour)."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``pixels`` uint8 [scene, row, column, 3]; ``patches`` by head, int64 [scene, visual]; ``long`` and ``short`` tokens
+    with labels, int64 [scene, token] and [scene, question, token]: labels are IGNORED but on answers. ``read`` and its
+    labels, int64 [page, token], are conversations without a picture."""
+
+    pixels: Tensor
+    patches: dict[str, Tensor]
+    long: Tensor
+    long_labels: Tensor
+    short: Tensor
+    short_labels: Tensor
+    read: Tensor | None = None
+    read_labels: Tensor | None = None
+
+
+def held_out(kind: str, number: int) -> scenes.Scene:
+    """A scene kept out of training: ``FRESH``, or with new ``COMBINATIONS``, or with new ``DRAWINGS``."""
+    return scenes.compose(_HELD_OUT_FROM + number, combinations=kind == COMBINATIONS, drawings=kind == DRAWINGS)
+
+
+def exchanges(scene: scenes.Scene, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
+    """The description and up to ``count`` questions of kinds as frequent as ``weights``, worded by the scene's own seed."""
+    speaker = Speaker(scene, np.random.default_rng([scene.seed, 11]))
+    return [speaker.describe(), *speaker.questions(count, weights)]
+
+
+def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
+    """Byte-level pieces learned from what is said about scenes; any other text can still be spelled."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=list(SPECIAL), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )  # fmt: skip
+    said = (part for seed in range(examples) for one in exchanges(scenes.compose(seed), 6) for part in _spoken(one))
+    made.train_from_iterator([*said, *DESCRIBE, *_words()], trainer)
+    return tokenizer_from(made.to_str())
+
+
+def _spoken(one: Exchange) -> tuple[str, str]:
+    return one.question, one.spoken
+
+
+def _words() -> Iterator[str]:
+    """Every name in every form often enough to become one token."""
+    for word in KINDS:
+        for _ in range(60):
+            yield f"a {word} {word}s"
+
+
+class Writer:
+    """Conversations to token ids."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.backend = tokenizer.backend_tokenizer
+        self.end, self.user, self.assistant, self.image = (
+            int(self.backend.token_to_id(token)) for token in (END, USER, ASSISTANT, IMAGE)
+        )
+
+    def conversation(self, one: Exchange, looking: bool = True) -> tuple[list[int], list[int]]:
+        """Tokens behind the picture, and labels: for each the token that comes next where it belongs to the answer.
+
+        Without ``looking`` nothing is learned of what is looked at before the answer but how it begins.
+        """
+        question, answer = (self.backend.encode(text, add_special_tokens=False).ids for text in _spoken(one))
+        tokens = [*question, self.assistant, *answer]
+        labels = [IGNORED] * len(question) + [*answer, self.end]
+        if one.looked and not looking:
+            looked = len(self.backend.encode(one.looked, add_special_tokens=False).ids)
+            unlearned = slice(len(question) + _BEGINNING, len(question) + looked)
+            labels[unlearned] = [IGNORED] * (looked - _BEGINNING)
+        return tokens, labels
+
+    def conversations(self, every: Sequence[Exchange]) -> list[tuple[list[int], list[int]]]:
+        """All about one scene. What is looked at is the same in each: it is learned once, so that answers count."""
+        first = next((place for place, one in enumerate(every) if one.looked), 0)
+        return [self.conversation(one, place == first) for place, one in enumerate(every)]
+
+    def page(self, every: Sequence[Exchange]) -> tuple[list[int], list[int]]:
+        """One conversation about a picture that nobody sees: the first answer says what is looked at, the later ones lean
+        on it. Labels are on answers' last sentences alone, which can be known from what stands there."""
+        tokens: list[int] = []
+        labels: list[int] = []
+        for place, one in enumerate(every):
+            asked, known = self.conversation(replace(one, looked="") if place else one, False)
+            if not place and one.looked:
+                begun = known.index(next(label for label in known if label != IGNORED))
+                known[begun : begun + _BEGINNING] = [IGNORED] * _BEGINNING
+            tokens += [self.user, *asked, self.end]
+            labels += [IGNORED, *known, IGNORED]
+        return tokens, labels
+
+    def drill(self, look: str, every: Sequence[tuple[str, str]]) -> tuple[list[int], list[int]]:
+        """A look, then questions and answers in a few words; labels are on the answers."""
+        tokens = [self.user, self.assistant, *self._ids(look)]
+        labels = [IGNORED] * len(tokens)
+        for question, answer in every:
+            asked, known = self._ids(question), self._ids(answer)
+            tokens += [*asked, *known]
+            labels += [*[IGNORED] * (len(asked) - 1), *known, IGNORED]
+        return tokens, labels
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.backend.encode(text, add_special_tokens=False).ids)
+
+
+def patches_of(scene: scenes.Scene, grid: int) -> dict[str, np.ndarray]:
+    """What the middle of every patch shows, by head, int64 [visual]."""
+    found = {name: np.zeros((grid, grid), dtype=np.int64) for name in HEADS}
+    middle = (np.arange(grid) + 0.5) * scenes.SIDE / grid
+    for place in scene.depth:
+        thing = scene.things[place]
+        reach = max(thing.pixels * 0.46, scenes.SIDE / grid / 2 + 0.5)
+        here = np.ix_(np.abs(middle - thing.y) < reach, np.abs(middle - thing.x) < reach)
+        found["kind"][here] = 1 + KINDS.index(thing.name)
+        found["colour"][here] = 1 + list(scene_art.COLOURS).index(thing.colour) if thing.colour else 0
+        found["size"][here] = 1 + list(scenes.SIZES).index(thing.size)
+        found["region"][here] = 1 + thing.region
+    return {name: value.reshape(-1) for name, value in found.items()}
+
+
+def _padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
+    width = max(map(len, rows))
+    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=torch.long)
+
+
+def batch_of(chosen: Sequence[scenes.Scene], writer: Writer, grid: int, questions: int) -> Batch:
+    """Scenes to one batch."""
+    said = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene in chosen]
+    empty: tuple[list[int], list[int]] = ([writer.end], [IGNORED])
+    short = [part for row in said for part in (row[1:] + [empty] * questions)[:questions]]
+    patches = [patches_of(scene, grid) for scene in chosen]
+    return Batch(
+        pixels=torch.from_numpy(np.stack([scenes.draw(scene) for scene in chosen])),
+        patches={name: torch.from_numpy(np.stack([one[name] for one in patches])) for name in HEADS},
+        long=_padded([row[0][0] for row in said], writer.end),
+        long_labels=_padded([row[0][1] for row in said], IGNORED),
+        short=_padded([tokens for tokens, _ in short], writer.end).view(len(chosen), questions, -1),
+        short_labels=_padded([labels for _, labels in short], IGNORED).view(len(chosen), questions, -1),
+    )
+
+
+def pages(chosen: Sequence[scenes.Scene], writer: Writer, questions: int) -> tuple[Tensor, Tensor]:
+    """Drills and conversations about scenes that nobody draws, tokens and labels, int64 [page, token]."""
+    said = []
+    for scene in chosen:
+        speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
+        if speaker.chance.random() < _DRILLS:
+            said.append(writer.drill(speaker.looked(), drill(speaker, 4 * questions)))
+            continue
+        asked = sorted(speaker.questions(questions, READING), key=lambda one: not one.looked)
+        said.append(writer.page(asked))
+    return _padded([tokens for tokens, _ in said], writer.end), _padded([labels for _, labels in said], IGNORED)
+
+
+def batches(
+    writer: Writer, grid: int, size: int, part: int, questions: int, start: int, reading: int = 0
+) -> Iterator[list[Batch]]:
+    """Endless updates of ``size`` scenes in parts of ``part``, alike in length; scene numbers from ``start`` on.
+
+    ``reading`` is how many pages are read for each scene that is seen; they tell of other scenes.
+    """
+    seed = start
+    while True:
+        chosen = [scenes.compose(seed + place) for place in range(size)]
+        seed += size
+        chosen.sort(key=lambda scene: len(scene.things))
+        made = [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]
+        if reading:
+            unseen = [scenes.compose(_UNSEEN_FROM + reading * (seed - size) + place) for place in range(reading * size)]
+            unseen.sort(key=lambda scene: len(scene.things))
+            cut = -(-len(unseen) // len(made))
+            for place, batch in enumerate(made):
+                read, labels = pages(unseen[place * cut : (place + 1) * cut], writer, questions)
+                made[place] = replace(batch, read=read, read_labels=labels)
+        yield made

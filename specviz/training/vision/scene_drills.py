@@ -1,0 +1,60 @@
+"""Drills: the shortest questions about a scene, all to be read off one look.
+
+A sentence asks once in twenty tokens for something to be found, a drill once in four. Names are found by looking for the
+same word, and that is learned only from very many cases.
+"""
+
+from __future__ import annotations
+
+from specviz.training.vision.scene_names import NUMBERS, a, at, named, plural
+from specviz.training.vision.scene_words import Speaker
+
+_SIDES = ("left of", "right of", "above", "below")
+_OFTEN = (0.2, 0.15, 0.15, 0.2, 0.3)
+"""How often it is asked where, how many, whether, which side, next to what."""
+
+Asked = tuple[str, str]
+"""Question and answer, each with the space before it."""
+
+
+def drill(speaker: Speaker, count: int) -> list[Asked]:
+    """Up to ``count`` questions. None comes twice: its answer would stand there already."""
+    makers = (_where, _count, _there, _side, _next)
+    found: dict[str, str] = {}
+    for _ in range(2 * count):
+        made = makers[int(speaker.chance.choice(len(makers), p=_OFTEN))](speaker)
+        if made is not None and len(found) < count:
+            found.setdefault(*made)
+    return list(found.items())
+
+
+def _where(speaker: Speaker) -> Asked | None:
+    place = speaker.one()
+    return None if place is None else (f" {speaker.names[place]}", f" {at(speaker.scene.things[place].region)}.")
+
+
+def _count(speaker: Speaker) -> Asked:
+    name = speaker.some_name(0.3)
+    return f" {plural(name, 2)}", f" {NUMBERS[sum(thing.name == name for thing in speaker.scene.things)]}."
+
+
+def _there(speaker: Speaker) -> Asked:
+    name = speaker.some_name(0.5)
+    return f" {name}?", f" {'Yes' if any(thing.name == name for thing in speaker.scene.things) else 'No'}."
+
+
+def _next(speaker: Speaker) -> Asked | None:
+    place = speaker.one()
+    nearest = None if place is None else speaker.nearest(place)
+    return None if place is None or nearest is None else (f" {speaker.names[place]}, next:", f" {a(named(nearest))}.")
+
+
+def _side(speaker: Speaker) -> Asked | None:
+    made = speaker.side()
+    if made is None:
+        return None
+    first, word, second = made.answer.partition(next(word for word in _SIDES if f" {word} the " in made.answer))
+    first = first.removeprefix("The ").removesuffix(" is ").removesuffix(" are ")
+    second = second.removeprefix(" the ").removesuffix(".")
+    level = "level" if word in ("left of", "right of") else "height"
+    return f" {first}, {second}, {level}:", f" {word}."

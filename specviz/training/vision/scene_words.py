@@ -1,0 +1,262 @@
+"""What is said about a scene: long descriptions and questions with their answers, from a fixed grammar with many forms.
+
+Facts are exact; the wording is drawn by chance. Things are named so that nobody can mistake one for another: questions
+ask only about things whose name is theirs alone in the scene.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from specviz.training.vision import scene_art
+from specviz.training.vision.scene_names import DESCRIBE, NUMBERS, Exchange, a, at, cap, is_are, named, own_names, plural
+from specviz.training.vision.scenes import Scene, Thing, overlapping
+
+MIXED = {"what": 3, "where": 3, "count": 2, "colour": 2, "side": 2, "next": 2, "largest": 0.7, "there": 1.3}
+"""How often each kind of question is asked."""
+LESSONS = {"what": 1, "where": 4, "count": 2, "colour": 1, "side": 5, "next": 4, "largest": 0.5, "there": 1}
+"""The same while it learns: most of what is hardest."""
+READING = {"what": 1, "where": 4, "count": 3, "side": 4, "next": 4, "there": 2}
+"""The same where there is no picture, only what was said about it."""
+_LOOKED = {"where", "count", "side", "next"}
+"""Kinds of questions whose answer begins with a look at everything."""
+_SIDE_BY_SIDE = 14
+"""Pixels that one thing must be further left, or higher, for the words to be said."""
+
+
+def _and(parts: list[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join([part for part in (", ".join(parts[:-1]), parts[-1]) if part])
+
+
+class Speaker:
+    """Words about one scene, drawn by ``chance``."""
+
+    def __init__(self, scene: Scene, chance: np.random.Generator) -> None:
+        self.scene, self.chance = scene, chance
+        self.names = own_names(scene)
+        self.known = [place for place, name in enumerate(self.names) if name]
+
+    def pick(self, *forms: str) -> str:
+        """One of several ways to say it; the first ones are more usual."""
+        weight = np.array([1 / (place + 1) for place in range(len(forms))])
+        return forms[int(self.chance.choice(len(forms), p=weight / weight.sum()))]
+
+    def describe(self) -> Exchange:
+        """The long description: how many, each thing in reading order, how they stand to each other, and what is special."""
+        sentences = [self._opening(), *self._things(), *self._relations(), *self._closing()]
+        question = DESCRIBE[int(self.chance.integers(len(DESCRIBE)))]
+        return Exchange("describe", question, " ".join(sentences))
+
+    def _opening(self) -> str:
+        count = len(self.scene.things)
+        things = f"{NUMBERS[count]} {plural('thing', count)}"
+        ground = f"on a {self.scene.ground} background"
+        verb = "is" if count == 1 else "are"
+        return self.pick(
+            f"The picture shows {things} {ground}.", f"There {verb} {things} {ground}.",
+            f"{cap(ground)} there {verb} {things}.", f"This is a picture of {things} {ground}.",
+        )  # fmt: skip
+
+    def _things(self) -> list[str]:
+        return [self._sentence(thing) for thing in self.scene.things]
+
+    def _sentence(self, thing: Thing) -> str:
+        what, where, verb = a(named(thing)), at(thing.region), is_are(thing.name)
+        return self.pick(
+            f"{cap(where)} there {verb} {what}.", f"{cap(where)} you can see {what}.", f"{cap(what)} {verb} {where}."
+        )
+
+    def _relations(self) -> list[str]:
+        """Neighbours in reading order, and every overlap."""
+        things, names = self.scene.things, self.names
+        said = []
+        for place in range(len(things) - 1):
+            word = self._side(things[place], things[place + 1])
+            if names[place] and names[place + 1] and word:
+                said.append(f"The {names[place]} {is_are(things[place].name)} {word} the {names[place + 1]}.")
+        hits = [pair for pair in overlapping(self.scene) if names[pair[0]] and names[pair[1]]]
+        said += [f"The {names[front]} partly covers the {names[back]}." for front, back in hits]
+        return said
+
+    @staticmethod
+    def _side(one: Thing, other: Thing) -> str:
+        """How the first stands to the second, by the larger of the two distances; nothing where it is not plain."""
+        across, down = other.x - one.x, other.y - one.y
+        if max(abs(across), abs(down)) < _SIDE_BY_SIDE or abs(abs(across) - abs(down)) < 4:
+            return ""
+        if abs(across) > abs(down):
+            return "left of" if across > 0 else "right of"
+        return "above" if down > 0 else "below"
+
+    def _closing(self) -> list[str]:
+        things = self.scene.things
+        if len(things) < 2:
+            return []
+        shapes = sum(thing.is_shape for thing in things)
+        said = [] if overlapping(self.scene) else [self.pick("Nothing overlaps.", "No two things overlap.")]
+        if 0 < shapes < len(things):
+            rest = len(things) - shapes
+            said.append(f"{cap(NUMBERS[shapes])} of the things {'is a shape' if shapes == 1 else 'are shapes'} "
+                        f"and {NUMBERS[rest]} {'is' if rest == 1 else 'are'} not.")  # fmt: skip
+        largest = self._largest()
+        if largest is not None:
+            said.append(f"The largest thing is the {self.names[largest]}.")
+        return said
+
+    def _largest(self) -> int | None:
+        """The one that is larger by a kind of size than all others, if it has a name of its own."""
+        order = sorted(range(len(self.scene.things)), key=lambda place: -self.scene.things[place].pixels)
+        first, second = (self.scene.things[place] for place in order[:2])
+        return order[0] if first.size != second.size and self.names[order[0]] else None
+
+    def questions(self, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
+        """Up to ``count`` different questions, of kinds as frequent as ``weights``."""
+        makers: dict[str, Callable[[], Exchange | None]] = {
+            "what": self.what, "where": self.where, "count": self.count, "colour": self.colour, "side": self.side,
+            "next": self.next_to, "largest": self.largest_thing, "there": self.is_there,
+        }  # fmt: skip
+        kinds = list(makers)
+        share = np.array([weights.get(kind, 0.0) for kind in kinds])
+        share /= share.sum()
+        found: dict[str, Exchange] = {}
+        for _ in range(4 * count):
+            if len(found) == count:
+                break
+            made = makers[kinds[int(self.chance.choice(len(kinds), p=share))]]()
+            if made is not None:
+                looked = self.looked() if made.kind in _LOOKED else ""
+                found.setdefault(made.question, replace(made, looked=looked))
+        return [self._casual(one) for one in found.values()]
+
+    def _casual(self, one: Exchange) -> Exchange:
+        """Some people write without capitals or question marks."""
+        if self.chance.random() < 0.12:
+            return replace(one, question=one.question.lower().rstrip("?."))
+        return one
+
+    def looked(self) -> str:
+        """Every thing with its place, in reading order: what most answers begin with.
+
+        The place stands before the name, so that what stands at the name can know it.
+        """
+        listed = [f"{at(thing.region)} {a(named(thing))}" for thing in self.scene.things]
+        return cap(_and(listed)) + "."
+
+    def what(self) -> Exchange | None:
+        """What is in a region; sometimes one with nothing in it."""
+        region = int(self.chance.integers(9))
+        if self.chance.random() < 0.85:
+            region = self.scene.things[int(self.chance.integers(len(self.scene.things)))].region
+        here = [thing for thing in self.scene.things if thing.region == region]
+        question = self.pick(f"What is {at(region)}?", f"What can you see {at(region)}?", f"Which thing is {at(region)}?")
+        if not here:
+            return Exchange("what", question, f"There is nothing {at(region)}.")
+        return Exchange("what", question, f"There {is_are(here[0].name)} {a(named(here[0]))} {at(region)}.")
+
+    def one(self) -> int | None:
+        """One of the things that have a name of their own."""
+        return int(self.chance.choice(self.known)) if self.known else None
+
+    def where(self) -> Exchange | None:
+        """Where a thing is."""
+        place = self.one()
+        if place is None:
+            return None
+        name, verb = self.names[place], is_are(self.scene.things[place].name)
+        question = self.pick(
+            f"Where {verb} the {name}?", f"Where in the picture {verb} the {name}?", f"Where can you see the {name}?"
+        )
+        return Exchange("where", question, f"The {name} {verb} {at(self.scene.things[place].region)}.")
+
+    def count(self) -> Exchange:
+        """How many of a kind, of all things, or of the shapes."""
+        things = self.scene.things
+        draw = self.chance.random()
+        if draw < 0.2:
+            many, word = len(things), "thing"
+        elif draw < 0.35:
+            many, word = sum(thing.is_shape for thing in things), "shape"
+        else:
+            word = self.some_name(0.25)
+            many = sum(thing.name == word for thing in things)
+        question = self.pick(
+            f"How many {plural(word, 2)} are there?", f"How many {plural(word, 2)} can you see?",
+            f"How many {plural(word, 2)} are in the picture?",
+        )  # fmt: skip
+        verb = "is" if many == 1 else "are"
+        answer = f"There {verb} {NUMBERS[many]} {plural(word, many)}."
+        return Exchange("count", question, answer, again=f"And {plural(word, 2)}?")
+
+    def some_name(self, absent: float) -> str:
+        """The name of something in the scene, or with this chance of something that may not be there."""
+        if self.chance.random() < absent:
+            every = (*scene_art.NAMES, *scene_art.SHAPES)
+            return every[int(self.chance.integers(len(every)))]
+        return self.scene.things[int(self.chance.integers(len(self.scene.things)))].name
+
+    def colour(self) -> Exchange:
+        """Which colour a shape has, or the background."""
+        shapes = [
+            thing for thing in self.scene.things
+            if thing.is_shape and sum(other.name == thing.name for other in self.scene.things) == 1
+        ]  # fmt: skip
+        if not shapes or self.chance.random() < 0.2:
+            question = self.pick("What colour is the background?", "Which colour is the background?")
+            return Exchange("colour", question, f"The background is {self.scene.ground}.")
+        thing = shapes[int(self.chance.integers(len(shapes)))]
+        question = self.pick(f"What colour is the {thing.name}?", f"Which colour does the {thing.name} have?")
+        return Exchange("colour", question, f"The {thing.name} is {thing.colour}.")
+
+    def side(self) -> Exchange | None:
+        """Left or right of, above or below."""
+        if len(self.known) < 2:
+            return None
+        first, second = (int(one) for one in self.chance.permutation(self.known)[:2])
+        one, other = self.scene.things[first], self.scene.things[second]
+        across, down = other.x - one.x, other.y - one.y
+        name, than, verb = self.names[first], self.names[second], is_are(one.name)
+        level = self.chance.random() < 0.6
+        distance, words = (across, ("left of", "right of")) if level else (down, ("above", "below"))
+        if abs(distance) < _SIDE_BY_SIDE:
+            return None
+        either = "left or right of" if level else "above or below"
+        asked = f"{cap(verb)} the {name} {either} the {than}?"
+        return Exchange("side", asked, f"The {name} {verb} {words[0] if distance > 0 else words[1]} the {than}.")
+
+    def next_to(self) -> Exchange | None:
+        """The nearest other thing, where one is plainly the nearest."""
+        place = self.one()
+        nearest = None if place is None else self.nearest(place)
+        if place is None or nearest is None:
+            return None
+        name = self.names[place]
+        question = self.pick(f"What is next to the {name}?", f"Which thing is nearest to the {name}?")
+        return Exchange("next", question, f"Next to the {name} there {is_are(nearest.name)} {a(named(nearest))}.")
+
+    def nearest(self, place: int) -> Thing | None:
+        """The other thing that is plainly the nearest, if any is."""
+        mine = self.scene.things[place]
+        others = [one for at_place, one in enumerate(self.scene.things) if at_place != place]
+        others.sort(key=lambda one: (one.x - mine.x) ** 2 + (one.y - mine.y) ** 2)
+        far = [((one.x - mine.x) ** 2 + (one.y - mine.y) ** 2) ** 0.5 for one in others]
+        return None if not others or (len(far) > 1 and far[1] - far[0] < 10) else others[0]
+
+    def largest_thing(self) -> Exchange | None:
+        """The largest thing."""
+        place = self._largest() if len(self.scene.things) > 1 else None
+        if place is None:
+            return None
+        question = self.pick("What is the largest thing?", "Which thing is the largest?", "What is the biggest thing?")
+        return Exchange("what", question, f"The largest thing is the {self.names[place]}.")
+
+    def is_there(self) -> Exchange:
+        """Whether there is one of a kind."""
+        name = self.some_name(0.5)
+        there = any(thing.name == name for thing in self.scene.things)
+        question = f"{cap(is_are(name))} there {a(name).replace('some', 'any')} in the picture?"
+        answer = f"{'Yes' if there else 'No'}, there {is_are(name)} {a(name) if there else 'no ' + name}."
+        return Exchange("count", question, answer, again=f"{cap(a(name))}?")

@@ -1,0 +1,195 @@
+"""Scenes: emoji art and plain shapes on a canvas, composed by chance from a seed, and drawn.
+
+A scene is data (:class:`Scene`), its picture a pure function of it. Places are unambiguous on purpose: a thing's middle
+lies well inside one of nine regions, sizes come in three kinds with gaps between them, and things overlap plainly or not.
+Some combinations and some drawings are kept out of training: see :func:`held_out_pair` and :func:`held_out_drawing`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from specviz.training.vision import scene_art
+
+SIDE = 128
+REGION = SIDE / 3
+REGIONS = ("top left", "top", "top right", "left", "middle", "right", "bottom left", "bottom", "bottom right")
+SIZES = {"small": (20, 24), "": (31, 35), "large": (44, 50)}
+"""Pixels across, by the word that is said; things of the middle size are said without one."""
+_BORDER = 6
+"""Pixels between a thing's middle and the border of its region."""
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One thing on the canvas. ``colour`` and no ``drawing`` for a shape, the other way round for an emoji."""
+
+    name: str
+    size: str
+    pixels: int
+    x: float
+    y: float
+    colour: str = ""
+    drawing: int = -1
+
+    @property
+    def is_shape(self) -> bool:
+        return self.drawing < 0
+
+    @property
+    def kind(self) -> str:
+        """What makes it this kind of thing: a shape's colour does."""
+        return f"{self.colour} {self.name}" if self.is_shape else self.name
+
+    @property
+    def region(self) -> int:
+        """Index into ``REGIONS``."""
+        return int(self.y // REGION) * 3 + int(self.x // REGION)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """``things`` in reading order, region by region. ``depth`` lists their indices from the back to the front."""
+
+    ground: str
+    things: tuple[Thing, ...]
+    depth: tuple[int, ...]
+    seed: int
+    shade: tuple[float, float, float] = field(default=(0.0, 0.0, 0.0), compare=False)
+
+
+def _digest(*parts: object) -> int:
+    return int.from_bytes(hashlib.blake2b("|".join(map(str, parts)).encode(), digest_size=4).digest(), "little")
+
+
+@lru_cache(maxsize=8192)
+def held_out_pair(one: str, other: str) -> bool:
+    """Two kinds that never meet while training: one pair in twelve. A shape's own colour counts as a pair with it."""
+    return _digest("pair", *sorted((one, other))) % 12 == 0
+
+
+@lru_cache(maxsize=1024)
+def held_out_drawing(name: str, drawing: int) -> bool:
+    """One of the two drawings of every fourth emoji is never seen while training."""
+    return drawing == 1 and _digest("drawing", name) % 4 == 0
+
+
+def new_combination(scene: Scene) -> bool:
+    """Whether something in it never comes together in training."""
+    kinds = [thing.kind for thing in scene.things]
+    pairs = any(held_out_pair(one, other) for place, one in enumerate(kinds) for other in kinds[:place] if one != other)
+    return pairs or any(held_out_pair(thing.colour, thing.name) for thing in scene.things if thing.is_shape)
+
+
+def new_drawing(scene: Scene) -> bool:
+    """Whether it shows a drawing that training never does."""
+    return any(held_out_drawing(thing.name, thing.drawing) for thing in scene.things if not thing.is_shape)
+
+
+def compose(seed: int, combinations: bool = False, drawings: bool = False) -> Scene:
+    """The scene of this seed: one that training may show, or one with new combinations, or new drawings, as asked."""
+    chance = np.random.default_rng([seed, 7])
+    while True:
+        scene = _attempt(chance, seed)
+        if scene is not None and new_combination(scene) == combinations and new_drawing(scene) == drawings:
+            return scene
+
+
+def _attempt(chance: np.random.Generator, seed: int) -> Scene | None:
+    count = int(chance.choice([1, 2, 3, 4, 5], p=[0.03, 0.12, 0.27, 0.33, 0.25]))
+    regions = chance.permutation(9)[:count]
+    kinds = _kinds(chance, count)
+    things = [_thing(chance, kind, int(region)) for kind, region in zip(kinds, regions, strict=True)]
+    things.sort(key=lambda thing: thing.region)
+    if not all(_plain(one, other) for place, one in enumerate(things) for other in things[:place]):
+        return None
+    ground = str(chance.choice(list(scene_art.GROUNDS)))
+    shade = tuple(float(one) for one in chance.normal(0, 4, 3))
+    depth = tuple(int(one) for one in chance.permutation(count))
+    return Scene(ground, tuple(things), depth, seed, shade)
+
+
+def _kinds(chance: np.random.Generator, count: int) -> list[tuple[str, str]]:
+    """Names and colours; now and then one kind comes several times."""
+    found: list[tuple[str, str]] = []
+    while len(found) < count:
+        if found and chance.random() < 0.22:
+            found.append(found[int(chance.integers(len(found)))])
+        elif chance.random() < 0.36:
+            found.append((str(chance.choice(scene_art.SHAPES)), str(chance.choice(list(scene_art.COLOURS)))))
+        else:
+            found.append((scene_art.NAMES[int(chance.integers(len(scene_art.NAMES)))], ""))
+    return found
+
+
+def _thing(chance: np.random.Generator, kind: tuple[str, str], region: int) -> Thing:
+    size = str(chance.choice(list(SIZES)))
+    low, high = SIZES[size]
+    pixels = int(chance.integers(low, high + 1))
+    middle = [
+        float(np.clip(chance.uniform(REGION * step + _BORDER, REGION * (step + 1) - _BORDER), pixels / 2, SIDE - pixels / 2))
+        for step in (region % 3, region // 3)
+    ]
+    drawing = -1 if kind[1] else int(chance.integers(scene_art.DRAWINGS))
+    return Thing(kind[0], size, pixels, middle[0], middle[1], kind[1], drawing)
+
+
+def snapped(scene: Scene) -> Scene:
+    """The scene with every thing in the middle of its region: what can be asked about it follows from the regions."""
+    things = tuple(
+        replace(thing, x=REGION * (thing.region % 3 + 0.5), y=REGION * (thing.region // 3 + 0.5)) for thing in scene.things
+    )
+    return replace(scene, things=things)
+
+
+def gap(one: Thing, other: Thing) -> float:
+    """Pixels between two things' squares; negative where they overlap by that much in the narrower direction."""
+    across = abs(one.x - other.x) - (one.pixels + other.pixels) / 2
+    down = abs(one.y - other.y) - (one.pixels + other.pixels) / 2
+    return max(across, down)
+
+
+def _plain(one: Thing, other: Thing) -> bool:
+    """Apart, or overlapping so much that nobody doubts it and not so much that one cannot be recognised."""
+    between = gap(one, other)
+    return between > 1 or -14 < between < -6
+
+
+def overlapping(scene: Scene) -> list[tuple[int, int]]:
+    """Pairs of things that overlap: the one in front first."""
+    order = {thing: place for place, thing in enumerate(scene.depth)}
+    pairs = [
+        (one, other)
+        for one in range(len(scene.things))
+        for other in range(one)
+        if gap(scene.things[one], scene.things[other]) < 0
+    ]
+    return sorted((one, other) if order[one] > order[other] else (other, one) for one, other in pairs)
+
+
+def draw(scene: Scene) -> np.ndarray:
+    """The picture, uint8 [row, column, 3]."""
+    ground = np.asarray(scene_art.GROUNDS[scene.ground], dtype=np.float32) + np.asarray(scene.shade, dtype=np.float32)
+    canvas = np.broadcast_to(np.clip(ground, 0, 255) / 255, (SIDE, SIDE, 3)).copy()
+    for place in scene.depth:
+        thing = scene.things[place]
+        top, left = round(thing.y - thing.pixels / 2), round(thing.x - thing.pixels / 2)
+        art = _art(thing)[max(0, -top) : SIDE - top, max(0, -left) : SIDE - left]
+        top, left = max(0, top), max(0, left)
+        under = canvas[top : top + art.shape[0], left : left + art.shape[1]]
+        under *= 1 - art[..., 3:]
+        under += art[..., :3]
+    return (np.clip(canvas, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def _art(thing: Thing) -> np.ndarray:
+    """float32 [row, column, 4], colours multiplied by their coverage."""
+    if not thing.is_shape:
+        return scene_art.emoji(thing.name, thing.drawing, thing.pixels)
+    covered = scene_art.coverage(thing.name, thing.pixels)[..., None]
+    colour = np.asarray(scene_art.COLOURS[thing.colour], dtype=np.float32) / 255
+    return np.concatenate((covered * colour, covered), axis=-1)

@@ -1,0 +1,73 @@
+"""Trees found by measurement: which rank paths were accepted how often, and the best n of them for a budget.
+
+Both STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) use a fixed tree found this way offline.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specviz.engine.tree import TreeShape, shape_from_paths
+from specviz.errors import BadInput
+
+
+@dataclass(frozen=True)
+class CalibratedTree:
+    """Rank paths below the root with their measured chance of acceptance, best first and parents before children."""
+
+    paths: tuple[tuple[int, ...], ...]
+    chance: tuple[float, ...]
+    source: str = ""
+
+    def best(self, nodes: int) -> TreeShape:
+        """The ``nodes`` likeliest paths as a shape (fewer when fewer are known)."""
+        return shape_from_paths(self.paths[:nodes])
+
+    def save(self, path: Path, known: Mapping[int, CalibratedTree] | None = None) -> None:
+        """As JSON, one path a line; ``known`` are the trees for places where the drafter knew so long a context."""
+        parts = [f'"source": {json.dumps(self.source)}', f'"paths": {self._rows()}']
+        if known:
+            trees = [f"{json.dumps(str(evidence))}: {tree._rows()}" for evidence, tree in known.items()]
+            parts.append('"known": {\n' + ",\n".join(trees) + "\n}")
+        path.write_text("{" + ",\n".join(parts) + "}\n")
+
+    def _rows(self) -> str:
+        rows = [[list(one), round(p, 6)] for one, p in zip(self.paths, self.chance, strict=True)]
+        return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]"
+
+    @staticmethod
+    def load(path: Path) -> CalibratedTree:
+        """Raises BadInput when the file is missing or is not such a tree."""
+        return load_all(path)[0]
+
+
+def load_all(path: Path) -> dict[int, CalibratedTree]:
+    """The tree of all places (key 0), and those of places where the drafter knew so long a context (n-gram orders).
+
+    Raises BadInput as :meth:`CalibratedTree.load`.
+    """
+    try:
+        found = json.loads(path.read_text())
+        source = str(found.get("source", ""))
+        listed = {0: found["paths"], **{int(key): rows for key, rows in found.get("known", {}).items()}}
+        return {key: _tree(rows, source) for key, rows in listed.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{path.name} is no calibrated tree ({error}); make it with: python -m specviz calibrate.") from error
+
+
+def _tree(rows: Sequence[Sequence[Any]], source: str) -> CalibratedTree:
+    paths = tuple(tuple(int(rank) for rank in one) for one, _ in rows)
+    return CalibratedTree(paths, tuple(float(p) for _, p in rows), source)
+
+
+def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = "") -> CalibratedTree:
+    """From how often each path was accepted in ``rounds`` rounds. A path is never likelier than its parent, so ordering
+    by count with shorter paths first on ties keeps every parent before its children.
+    """
+    ordered = sorted(reached, key=lambda path: (-reached[path], len(path), path))
+    chance = tuple(reached[path] / max(1, rounds) for path in ordered)
+    return CalibratedTree(tuple(ordered), chance, source)

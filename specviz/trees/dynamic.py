@@ -1,0 +1,239 @@
+"""Trees that follow the drafter's confidence: expand the best beam level by level, then keep the best nodes of all.
+
+EAGLE-2 (Li et al., arXiv 2406.16858). A node's value is the product of the drafter's probabilities along its path, here
+as a sum of logarithms. *Expand*: at each level the ``width`` best nodes are the beam, and each offers its ``width`` best
+children, so a tree of depth d has width + (d - 1) * width**2 candidates. *Rerank*: the candidates of highest value stay.
+The choice looks at the drafter alone, so every child is certain, and no law goes to the accept rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy
+import torch
+from torch import Tensor
+
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Context, Draft, Pick
+from specviz.engine.tiers import padded_width
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+
+SHOWN = 96
+"""So many candidates that were not kept travel with a draft, for the screen."""
+
+FORWARD = 0.07
+"""A drafter forward in passes of one token, where nobody measured it: one layer of thirty and a small head."""
+
+LARGEST = 255
+"""No fitted tree is larger."""
+
+
+class Ranking(Protocol):
+    """A drafter that can be asked about several nodes of a tree at once."""
+
+    support: Tensor | None
+    """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        """Raw logits [node, support] after each of ``nodes`` of the tree so far, in one forward; None when it cannot.
+
+        Within a round ``tokens`` and ``parents`` only grow, and a node is asked after its parent.
+        """
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Notes of its own."""
+
+
+class Stop(Protocol):
+    """Decides after each level whether the tree goes deeper."""
+
+    def met(self, beams: Sequence[Sequence[float]]) -> bool:
+        """Whether to stop, from the log values of the beam at each level so far, level 1 first."""
+
+    def story(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
+        """How that went; ``limit`` is the deepest level there was room for."""
+
+
+class Pays(Protocol):
+    """Decides how many candidates stay."""
+
+    def __call__(self, chances: Sequence[float], forwards: int) -> int:
+        """From each candidate's chance of acceptance, best first, and how many drafter forwards found them."""
+
+
+@dataclass(frozen=True)
+class Paying:
+    """As many nodes as pay: ``argmax_n (1 + chance[0] + … + chance[n-1]) / (cost[n] + forwards * forward)``.
+
+    ``cost[n]`` is the time of a target pass over the root and n drafted nodes, ``forward`` that of a drafter forward.
+    """
+
+    cost: numpy.ndarray
+    forward: float
+
+    @staticmethod
+    def on(curve: CostCurve, tier: str = "eager", forward: float = FORWARD, rows: int = 1) -> Paying:
+        """For a machine's cost curve; the graph tier pads a pass to the next of a few widths, and pays for it.
+
+        ``forward`` is in passes of one token; a node takes ``rows`` rows of a pass.
+        """
+        taken = [rows * (1 + nodes) for nodes in range(LARGEST + 1)]
+        widths = [padded_width(width) if tier == "graph" else width for width in taken]
+        return Paying(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
+
+    def __call__(self, chances: Sequence[float], forwards: int) -> int:
+        return self._most(chances, numpy.full(len(self.cost), forwards))
+
+    def fixed(self, depths: Sequence[int], chances: Sequence[float]) -> int:
+        """The same for nodes whose order was fixed beforehand, at these depths: fewer of them may need fewer forwards."""
+        return self._most(chances, numpy.maximum.accumulate([0, *depths]))
+
+    def _most(self, chances: Sequence[float], forwards: numpy.ndarray) -> int:
+        nodes = min(len(chances) + 1, len(self.cost), len(forwards))
+        expected = numpy.cumsum([1.0, *chances[: nodes - 1]])
+        return int((expected / (self.cost[:nodes] + self.forward * forwards[:nodes])).argmax())
+
+
+@dataclass
+class _Candidates:
+    """All that was considered in a round, in the order it was; entry 0 is the root."""
+
+    tokens: list[int]
+    parents: list[int] = field(default_factory=lambda: [-1])
+    values: list[float] = field(default_factory=lambda: [0.0])
+    chances: list[float] = field(default_factory=lambda: [1.0])
+    beams: list[list[int]] = field(default_factory=lambda: [[0]])
+
+    def expand(self, logits: Tensor, support: Tensor | None, width: int, heat: float = 1.0) -> bool:
+        """Hang the best children below each node of the last beam, and choose the next one. False when there are none.
+        Chances are those of the drafter's law at temperature ``heat``.
+
+        A token the drafter gives no mass is no candidate. A log-probability that rounding pushed above 0 is put back,
+        so that no node is ever worth more than its parent.
+        """
+        wide = (logits if logits.dtype == torch.float64 else logits.float()) / heat
+        best = wide.topk(min(width, wide.shape[-1]), dim=-1)
+        ids = best.indices if support is None else support[best.indices]
+        log_q = (best.values - wide.logsumexp(-1, keepdim=True)).clamp_max(0.0)
+        rows, offers = torch.stack((log_q.double(), ids.double())).tolist()  # one copy: ids are exact in a double
+        first = len(self.tokens)
+        for parent, row, offered in zip(self.beams[-1], rows, offers, strict=True):
+            above = self.values[parent]
+            for one, token in zip(row, offered, strict=True):
+                if one > -math.inf:
+                    self.tokens.append(int(token))
+                    self.parents.append(parent)
+                    self.values.append(above + one)
+                    self.chances.append(math.exp(one))
+        if len(self.tokens) > first:
+            self.beams.append(self._ranked(range(first, len(self.tokens)))[:width])
+        return len(self.tokens) > first
+
+    def _ranked(self, nodes: Sequence[int]) -> list[int]:
+        """``nodes`` by value, the earlier one first where two are worth the same."""
+        return sorted(nodes, key=self.values.__getitem__, reverse=True)
+
+    def ranked(self) -> list[int]:
+        """All candidates by value. A parent comes before its children: it is never worth less, and it is earlier."""
+        return self._ranked(range(1, len(self.tokens)))
+
+    def beam_values(self) -> list[list[float]]:
+        """Log values of the beam at each level, level 1 first."""
+        return [[self.values[node] for node in beam] for beam in self.beams[1:]]
+
+    def shown(self, left: Sequence[int]) -> list[int]:
+        """Of the candidates that were not kept those worth showing: the beams, which tell how the tree grew, then the
+        best others. Parents are never missing, since only beams have children.
+        """
+        beam = {node for nodes in self.beams for node in nodes}
+        return sorted(sorted(left, key=lambda node: node not in beam)[:SHOWN])
+
+
+class Dynamic:
+    """``depth`` is the deepest level, which is also how many drafter forwards a round takes unless ``stop`` ends it.
+
+    ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. With ``cooled`` chances are read off the
+    drafter's law at the run's temperature, but never at a lower one than this: a drafter that learned the target's law
+    says how often the target would draw a token, which is less often than its most likely one is the target's too. 0
+    reads them off the law as it is, as published. ``chosen`` are the facts of a depth that nobody stated, for the story.
+    """
+
+    def __init__(
+        self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: Pays | None = None,
+        cooled: float = 0.0, chosen: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        if not nodes and pays is None:
+            raise ValueError("a tree of no given size needs somebody who says what pays")
+        self.depth = depth
+        self.width = width
+        self.nodes = nodes
+        self.stop = stop
+        self.pays = pays
+        self.cooled = cooled
+        self.chosen = chosen
+
+    def grow(self, drafter: Ranking, context: Context) -> Draft:
+        found, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.room - 1), False
+        heat = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
+        while len(found.beams) <= limit:
+            logits = drafter.logits(context, found.tokens, found.parents, found.beams[-1])
+            if logits is None or not found.expand(logits, drafter.support, self.width, heat):
+                break
+            deeper = len(found.beams) <= limit
+            stopped = self.stop is not None and deeper and self.stop.met(found.beam_values())
+            if stopped:
+                break
+        ranked, calls = found.ranked(), drafter.calls()
+        kept = ranked[: self._size(found, ranked)]
+        left: list[int] = []
+        if context.story:
+            with context.aside:
+                left = found.shown(ranked[len(kept) :])
+        notes = context.told(lambda: self._story(drafter, found, kept, left, stopped, limit))
+        return _draft(found, sorted(kept), left, calls, notes, context.device)
+
+    def _size(self, found: _Candidates, ranked: Sequence[int]) -> int:
+        if self.nodes or self.pays is None:
+            return self.nodes
+        return self.pays([math.exp(found.values[node]) for node in ranked[:LARGEST]], len(found.beams) - 1)
+
+    def _story(
+        self, drafter: Ranking, found: _Candidates, kept: list[int], left: list[int], stopped: bool, limit: int
+    ) -> tuple[Note, ...]:
+        shown = [0, *sorted(kept), *left]
+        place = {node: number for number, node in enumerate(shown)}
+        data = {
+            "beams": [[place[node] for node in beam if node in place] for beam in found.beams],
+            "value": [found.values[node] for node in shown],
+            "kept": 1 + len(kept),
+            "considered": len(found.tokens) - 1,
+            **({"depth": dict(self.chosen)} if self.chosen else {}),
+        }
+        notes = [Note("growth", data), *drafter.story(())]
+        if self.stop is not None and len(found.beams) > 1:
+            notes.append(self.stop.story(found.beam_values(), stopped, limit))
+        return tuple(notes)
+
+
+def _draft(
+    found: _Candidates,
+    kept: Sequence[int],
+    left: Sequence[int],
+    calls: int,
+    notes: tuple[Note, ...],
+    device: torch.device,
+) -> Draft:
+    """The kept nodes as a tree in the order they were found, the others as pruned ones numbered after them."""
+    place = {node: number for number, node in enumerate([0, *kept, *left])}
+    tree = DraftTree.of([found.tokens[node] for node in (0, *kept)], [-1, *(place[found.parents[node]] for node in kept)], device)
+    confidence = [None, *(found.chances[node] for node in kept)]
+    pruned = [(place[found.parents[node]], found.tokens[node], found.chances[node]) for node in left]
+    return Draft(tree, confidence=confidence, calls=calls, pruned=pruned, notes=notes)

@@ -1,0 +1,111 @@
+"""How the page reaches the engine: torch is loaded with the first run, and on a ZeroGPU Space the run borrows a GPU."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from specviz.engine.stop import Stop, why
+from specviz.errors import SpecvizError
+from specviz.figures.unfinished import unfinished
+from specviz.request import Memory, Request
+from specviz.trace.metrics import summarise
+from specviz.trace.schema import End, Run, Step, Trace
+
+Event = Run | Step | End
+Progress = Callable[[str, "float | None"], None]
+Stream = Callable[[Request, Memory, threading.Event, Progress], Iterator[Event]]
+
+GPU_SECONDS = 60
+"""Most seconds that one run may hold a borrowed GPU."""
+
+PUT_TOGETHER = "Its picture has the rows that were finished; codes behind them are squares of their mean colour."
+"""What a stopped picture is, where the GPU has gone with the model that decodes codes."""
+
+
+def local(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
+    """A run in this process."""
+    progress("Starting the engine", None)
+    from specviz.runner import stream
+
+    return stream(request, memory=memory, cancel=cancel, progress=progress)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A sentence for the visitor that crosses from the process with the GPU; an exception would lose its words there."""
+
+    message: str
+
+
+def borrowed() -> Stream:
+    """A run on a GPU that a ZeroGPU Space lends for its length.
+
+    It happens in another process, so only plain data crosses: a stop is noticed here, between two events, and what
+    earlier runs of a visitor left (n-gram stores, successor matrices) does not reach it.
+    """
+    lend = importlib.import_module("spaces").GPU(duration=GPU_SECONDS)
+
+    @lend
+    def on_gpu(request: Request) -> Iterator[Event | Refusal]:
+        from specviz.runner import stream
+
+        try:
+            yield from stream(request)
+        except SpecvizError as error:
+            yield Refusal(str(error))
+
+    def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
+        progress("Waiting for a GPU", None)
+        try:
+            yield from _until_stopped(on_gpu(request), cancel)
+        except gr.Error as error:
+            # How a Space says that the visitor's quota is used up, or that no GPU is free.
+            raise SpecvizError(str(error.message)) from None
+
+    return run
+
+
+def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
+    """The events, and an end of our own making when the run is stopped, because a closed run writes none."""
+    run: Run | None = None
+    steps: list[Step] = []
+    for event in events:
+        if isinstance(event, Refusal):
+            raise SpecvizError(event.message)
+        if isinstance(event, Run):
+            run = event
+            if isinstance(cancel, Stop):
+                cancel.begin()
+        if isinstance(event, Step):
+            steps.append(event)
+        yield event
+        if cancel.is_set():
+            events.close()
+            if run is not None and not isinstance(event, End):
+                yield _stopped(run, steps, why(cancel))
+            return
+
+
+def _stopped(run: Run, steps: list[Step], limit: str) -> End:
+    """The end of a run after these steps, by its time limit or somebody's wish.
+
+    How long its prefill took stayed behind with the GPU, and so did the model that could decode the codes: a picture is put
+    together from the rows that came.
+    """
+    output = tuple(token for step in steps for token in step.emitted)
+    text = "".join(piece for step in steps for piece in step.pieces)
+    picture = unfinished(Trace(run, tuple(steps)))
+    said = " ".join(part for part in (limit, PUT_TOGETHER if picture else "") if part)
+    reason = "time_limit" if limit else "cancelled"
+    return End(reason, output, text, 0, summarise(steps, reason, 0), message=said, picture=picture)
+
+
+def choose(zero_gpu: bool) -> Stream:
+    """The way this copy of the app runs."""
+    return borrowed() if zero_gpu else local

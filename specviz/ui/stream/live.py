@@ -1,0 +1,214 @@
+"""A live run as the page sees it: wait in line, start the engine, pass on what it does, keep what it wrote."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from threading import Event
+
+from specviz.errors import BadTrace
+from specviz.request import Memory, Request
+from specviz.trace import store as traces
+from specviz.trace.schema import End, Run, Trace
+from specviz.trace.store import TraceWriter
+from specviz.ui.session import Visit
+from specviz.ui.stream.engine import Stream
+from specviz.ui.stream.feed import Feed
+from specviz.ui.stream.presence import Reader
+from specviz.ui.stream.run_queue import Line, Ticket
+from specviz.ui.stream.sse import Tails
+from specviz.ui.stream.stream_worker import Batch, Outlet, pump
+
+CONNECT_SECONDS = 0.05
+"""Between two looks of a run whose turn it is at whether its reader has connected."""
+
+WAIT_SECONDS = 0.5
+"""Between two looks of a waiting run at whether it is still wanted."""
+
+TELL_SECONDS = 3.0
+"""Least time between two updates of a page that waits: an answer through the queue costs as much as decoding a token."""
+
+CROWD = 4
+"""Runs waiting for the engine from which on every run is kept short, so that thirty people each see one in three minutes."""
+
+CROWD_TOKENS = 32
+CROWD_SECONDS = 5.0
+
+UNREAD = "Nobody listened to this run any more, so its place went to the next one."
+
+BEAT_SECONDS = 2.0
+"""Between two frames of a run whose lines reach its page by the tail already."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One update of the page. ``cancel`` is what ends this run.
+
+    ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off or, with no ``lines``,
+    never began. ``timing`` says that this run is over and its one-by-one run is still to come.
+    """
+
+    cancel: Event
+    feed: str | None = None
+    key: str = ""
+    trace: Trace | None = None
+    failure: str = ""
+    lines: int = 0
+    timing: bool = False
+
+
+class Live:
+    """The engine as all visitors share it: one run at a time."""
+
+    def __init__(self, stream: Stream, line: Line, tails: Tails, seconds: int | None = None) -> None:
+        self.stream = stream
+        self.seconds = seconds
+        self.line = line
+        self.tails = tails
+        self.store = tails.store
+
+    def run(self, visit: Visit, request: Request, reader: Reader | None = None) -> Generator[Frame, None, None]:
+        """Frames of one run: many a second, or few while a page reads its tail. Raises LineFull before the page changes.
+
+        Without a ``reader`` who is connected it never starts, and with one who has gone it ends.
+        """
+        ticket, reader = self.line.join(), reader or Reader(lambda: True)
+        cancel, feed = visit.begin(self.limit), Feed(self.store.new())
+        over, mine = visit.over, False
+        try:
+            refused = yield from self._turn(ticket, cancel, feed, reader)
+            if refused:
+                yield Frame(cancel, failure=refused)
+                return
+            mine = True
+            ticket.start()
+            yield from self._engine(visit.memory, cancel, request, feed, ticket, reader)
+        finally:
+            self.tails.end(feed.run)
+            over.set()
+            if not mine:
+                ticket.leave()
+            if not feed.count:
+                self.store.drop(feed.run)
+
+    def limit(self) -> tuple[float, str]:
+        """Most seconds that the run which is going on may compute, and why."""
+        limits = [(math.inf, "")]
+        if self.seconds:
+            limits.append((float(self.seconds), f"A run has {self.seconds} s here."))
+        if self.crowded:
+            limits.append((CROWD_SECONDS, f"While {self.line.behind} more were waiting, it had {CROWD_SECONDS:g} s."))
+        return min(limits)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many wait that runs are kept short."""
+        return self.line.behind >= CROWD
+
+    def _turn(self, ticket: Ticket, cancel: Event, feed: Feed, reader: Reader) -> Generator[Frame, None, str]:
+        """What the page is told until it is this run's turn; returns why that never comes, nothing when it has come."""
+        said, last = "", 0.0
+        while True:
+            turn = ticket.wait(WAIT_SECONDS)
+            if cancel.is_set():
+                return "Stopped while waiting in line; nothing was run."
+            if turn and reader.here:
+                return ""
+            if reader.gone:
+                return UNREAD
+            if turn:  # the reader is about to connect; nobody moves meanwhile
+                cancel.wait(CONNECT_SECONDS)
+                continue
+            if (word := self._ahead(ticket)) != said and time.monotonic() - last >= TELL_SECONDS:
+                feed.say(word)
+                yield Frame(cancel, feed.text, feed.run)
+                said, last = word, time.monotonic()
+
+    def _ahead(self, ticket: Ticket) -> str:
+        count, seconds = ticket.ahead, ticket.seconds
+        word = f"Waiting for the engine: {count} {'run is' if count == 1 else 'runs are'} ahead of yours"
+        word += f", {_about(seconds)}." if seconds is not None else "."
+        if self.crowded:
+            word += f" While so many wait, a run writes at most {CROWD_TOKENS} tokens and has {CROWD_SECONDS:g} s."
+        return word
+
+    def _engine(
+        self, memory: Memory, cancel: Event, request: Request, feed: Feed, ticket: Ticket, reader: Reader
+    ) -> Generator[Frame, None, None]:
+        """``ticket`` is given back by the engine's own thread, so the next run starts when this one is really over."""
+        asked = request.max_new_tokens
+        if self.crowded:
+            request = replace(request, max_new_tokens=min(asked, CROWD_TOKENS))
+
+        def work(outlet: Outlet) -> None:
+            writer = TraceWriter()
+            for event in self.stream(request, memory, cancel, outlet.status):
+                if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < asked:
+                    event = replace(event, warnings=(*event.warnings, _shortened(asked, request.max_new_tokens)))
+                line = writer.add(event)
+                self.store.append(feed.run, line)
+                outlet.line(line, ended=isinstance(event, End))
+
+        self.tails.begin(feed.run)
+        timing = False
+        with closing(pump(work, cancel, ticket.leave, wanted=lambda: not reader.gone)) as batches:
+            for frame in self._told(self._frame(cancel, feed, batch, request.baseline) for batch in batches):
+                timing = frame.timing or (timing and frame.trace is None)
+                yield frame
+        if timing:  # stopped before the one-by-one run was over
+            feed.timing(False)
+            yield Frame(cancel, feed.text, feed.run, lines=feed.count)
+
+    def _told(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+        """The frames that a page has to get, which are all of them unless it reads the run's lines by the tail."""
+        last, held = 0.0, None
+        for held in frames:
+            news = held.trace is not None or held.failure or not held.lines
+            if news or time.monotonic() - last >= BEAT_SECONDS or not self.tails.watched(held.key):
+                yield held
+                last, held = time.monotonic(), None
+        if held is not None:
+            yield held
+
+    def _frame(self, cancel: Event, feed: Feed, batch: Batch, baseline: bool) -> Frame:
+        first = not feed.count and bool(batch.lines)
+        if batch.status is not None and not feed.count:
+            feed.say(batch.status)
+        feed.add(batch.lines)
+        trace, failure = None, batch.failure
+        if first or batch.ended or batch.failure:
+            trace, broken = self._trace(feed.run)
+            failure = failure or broken
+        if failure and feed.count:
+            feed.fail(failure)
+        timing = baseline and batch.ended and trace is not None and _still_to_time(trace)
+        if timing:
+            feed.timing(True)
+        return Frame(cancel, feed.text, feed.run, trace, failure, feed.count, timing)
+
+    def _trace(self, key: str) -> tuple[Trace | None, str]:
+        """The run so far, None before its first line; or what is wrong with the file it has written."""
+        text = self.store.text(key)
+        try:
+            return (traces.read(text.encode()) if text else None), ""
+        except BadTrace as error:
+            return None, f"This run's own file breaks the trace format, so it cannot be explained or saved: {error}"
+
+
+def _still_to_time(trace: Trace) -> bool:
+    """Whether the engine goes on with the one-by-one run, which it does after a run that ended by itself."""
+    return trace.end is not None and trace.end.baseline is None and trace.end.reason in ("eos", "budget", "context")
+
+
+def _shortened(asked: int, given: int) -> str:
+    return f"So many wait for the engine that this run writes {given} tokens at most instead of {asked}. Run it again later."
+
+
+def _about(seconds: float) -> str:
+    """A time to wait, no finer than it is known."""
+    if seconds < 60:
+        return f"about {max(5, 5 * round(seconds / 5))} s"
+    return f"about {round(seconds / 60)} min"

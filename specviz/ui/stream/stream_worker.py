@@ -1,0 +1,138 @@
+"""From the engine's thread to the screen: lines go into a bounded queue and come out in batches a browser can follow."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+from specviz.errors import SpecvizError
+
+BATCH_SECONDS = 0.08
+"""Least time between two updates of the screen: twelve a second read as motion, more only costs."""
+
+LOOK_SECONDS = 1.0
+"""Between two looks at whether a silent run is still wanted."""
+
+BOUND = 2048
+"""Lines that may wait for the screen. An engine that is further ahead than this waits for the screen."""
+
+
+class Stopped(SpecvizError):
+    """The visitor stopped a run that had not begun."""
+
+
+@dataclass
+class Batch:
+    """What happened since the last one. ``status`` is the newest word on loading; ``failure`` comes last, if at all.
+
+    ``ended`` says that an end line is among ``lines``.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    ended: bool = False
+    status: str | None = None
+    failure: str = ""
+
+
+class Outlet:
+    """The engine's end, called from its thread."""
+
+    def __init__(self, cancel: threading.Event, bound: int) -> None:
+        self.cancel = cancel
+        self.gone = threading.Event()
+        self.items: queue.Queue[Callable[[Batch], None] | None] = queue.Queue(bound)
+
+    def line(self, text: str, *, ended: bool = False) -> None:
+        """A line of the trace, the end line marked."""
+
+        def hand_over(batch: Batch) -> None:
+            batch.lines.append(text)
+            batch.ended = batch.ended or ended
+
+        self.put(hand_over)
+
+    def status(self, message: str, share: float | None = None) -> None:
+        """How loading goes. Raises Stopped when nobody wants the run any more, which ends a long download too."""
+        if self.cancel.is_set():
+            raise Stopped("Stopped before the first step; nothing was run.")
+        shown = message if share is None else f"{message} {share:.0%}"
+        self.put(lambda batch: setattr(batch, "status", shown))
+
+    def failure(self, message: str) -> None:
+        """Why there is no more to come."""
+        self.put(lambda batch: setattr(batch, "failure", message))
+
+    def put(self, item: Callable[[Batch], None] | None) -> None:
+        """Hand over, waiting for room as long as somebody is listening."""
+        while not self.gone.is_set():
+            try:
+                return self.items.put(item, timeout=0.2)
+            except queue.Full:
+                continue
+
+
+def pump(
+    work: Callable[[Outlet], None],
+    cancel: threading.Event,
+    done: Callable[[], None] = lambda: None,
+    *,
+    wanted: Callable[[], bool] = lambda: True,
+    every: float = BATCH_SECONDS,
+    bound: int = BOUND,
+) -> Generator[Batch, None, None]:
+    """Run ``work`` in a thread of its own and yield what it hands over, at most once every ``every`` seconds.
+
+    ``done`` is called from that thread when the work is over, whatever happened, so that nobody else starts before.
+    Closing this generator sets ``cancel`` and returns at once; the work ends at its next look at it. The same happens once
+    ``wanted`` says no, which is asked between two batches and every ``LOOK_SECONDS`` while none comes.
+    """
+    outlet = Outlet(cancel, bound)
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(_work, work, outlet, done), daemon=True, name="specviz-engine").start()
+    last, over = -every, False
+    try:
+        while not over and wanted():
+            batch, over = _collect(outlet.items, last + every, wanted)
+            last = time.monotonic()
+            yield batch
+    finally:
+        outlet.gone.set()
+        cancel.set()
+
+
+def _work(work: Callable[[Outlet], None], outlet: Outlet, done: Callable[[], None]) -> None:
+    try:
+        work(outlet)
+    except SpecvizError as error:
+        outlet.failure(str(error))
+    except Exception as fault:
+        # The visitor learns that it was our fault, the log learns what it was.
+        logging.getLogger(__name__).exception("a run failed")
+        outlet.failure(f"The run stopped because of a fault in specviz: {type(fault).__name__}. What it wrote is kept.")
+    finally:
+        done()
+        outlet.put(None)
+
+
+def _collect(items: queue.Queue[Callable[[Batch], None] | None], until: float, wanted: Callable[[], bool]) -> tuple[Batch, bool]:
+    """The next item, whenever it comes, and all that arrive with it or before ``until``. True with the last batch."""
+    batch, item = Batch(), None
+    while True:
+        try:
+            item = items.get(timeout=LOOK_SECONDS)
+            break
+        except queue.Empty:
+            if not wanted():
+                return batch, True
+    while item is not None:
+        item(batch)
+        try:
+            item = items.get(timeout=max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return batch, False
+    return batch, True

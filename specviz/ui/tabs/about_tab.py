@@ -1,0 +1,47 @@
+"""The About tab: what this is, a card for every method, what every number means, and the interface for programs."""
+
+from __future__ import annotations
+
+import gradio as gr
+
+from specviz.figures.theme import markup
+from specviz.trace.metrics import FORMULAS
+from specviz.ui import theme
+from specviz.ui.shared import Shared
+from specviz.ui.widgets import panels
+
+INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
+<p>A large model writes one token a pass. Speculative decoding lets something cheap guess ahead and lets the model
+check all guesses in one pass; what it agrees with is written at once. This app runs real models, records every step,
+and shows the record: what was drafted, what was kept and why, and what it cost. A recorded run and a live one look the
+same.</p>
+<p>The page asks nothing of the network, and no visitor sees another visitor's runs.</p>"""
+
+PROGRAMS = """<h2>From a program</h2><pre><code>from gradio_client import Client
+client = Client("{here}")
+job = client.submit(method="prompt_lookup", prompt="Repeat: one two three", max_new_tokens=48, api_name="/run")
+for text in job: print(text.splitlines()[-1])   # grows by a line a step</code></pre>
+<p>Or without a server: <code>import specviz; trace = specviz.run(method="prompt_lookup", prompt="…")</code>, then
+<code>trace.show(step=3)</code> in a notebook or <code>specviz.figures.draft_tree(trace.steps[3])</code>; or
+<code>python -m specviz --help</code>.</p>"""
+
+
+def build(shared: Shared) -> None:
+    """Lay the tab out; there is nothing to connect."""
+    with gr.Column(elem_classes="sp-page"):
+        theme.html(INTRODUCTION)
+        theme.html(f"<h2>Methods</h2>{panels.cards(measured=_measured(shared))}")
+        theme.html(f"<h2>Numbers</h2>{_numbers()}")
+        theme.html(PROGRAMS.format(here="http://127.0.0.1:7860"))
+
+
+def _measured(shared: Shared) -> dict[str, str]:
+    """What the recorded runs show, by method; the first run of each."""
+    found = {one.run.method: one for one in reversed(shared.archive.gallery.recordings.values())}
+    return {method: panels.measured(one.run, one.end, one.name) for method, one in found.items()}
+
+
+def _numbers() -> str:
+    """Formulas of every metric, as tools disagree about their names."""
+    rows = "".join(f"<dt>{markup(name.replace('_', ' '))}</dt><dd>{markup(said)}</dd>" for name, said in FORMULAS.items())
+    return f'<dl class="sp-facts">{rows}</dl>'

@@ -1,0 +1,137 @@
+"""From the Image tab's controls to a request and back: its forms, its examples, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specviz.errors import BadInput
+from specviz.methods import registry
+from specviz.methods.parameters import build, number, switch
+from specviz.models.hub import catalog
+from specviz.request import Request
+from specviz.trace.schema import Run
+from specviz.ui.settings import Settings
+from specviz.ui.widgets import controls
+
+PROMPT_LETTERS = 2000
+METHOD = "mulo_sd"
+"""The method chosen when the page opens."""
+
+EXAMPLES: Sequence[tuple[str, tuple[str, ...]]] = (
+    (
+        "Seen in training",
+        (
+            "red apple, noto style",
+            "grinning face, noto style",
+            "sunflower, noto style",
+            "red heart, noto style, on yellow",
+        ),
+    ),
+    (
+        "Held out of training",
+        ("astonished face, fluent style", "tiger, twemoji style", "mushroom, noto style", "doughnut, fluent style"),
+    ),
+    ("Odd ones", ("green apple with a crown", "zxqv blorp", "a cat that is also a cloud")),
+)
+
+
+@dataclass(frozen=True)
+class Basics:
+    """What every picture is asked."""
+
+    temperature: float = number(
+        1.0, 0.0, 2.0, "0 always takes the likeliest code; pictures want to be drawn at about 1.", step=0.1
+    )
+    guidance: float = number(
+        0.0,
+        0.0,
+        20.0,
+        "How hard the picture follows the prompt; 1 is not at all harder, 0 what the model was made for.",
+        step=0.5,
+    )
+    seed: int = number(
+        0,
+        0,
+        2**31 - 1,
+        "The same seed and method draw the same picture again. A token-exact method draws that of the plain run; above "
+        "temperature 0 another exact one draws a different picture of the same law.",
+    )
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """What most people leave alone."""
+
+    top_k: int = number(0, 0, 16384, "Draw only from this many of the likeliest codes; 0 keeps all.", "codes")
+    baseline: bool = switch(True, "Afterwards, draw the same picture one code at a time, to compare the time.")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The controls as they stand, unchecked. The forms are JSON text, see ``controls``."""
+
+    method: str
+    target: str
+    prompt: str
+    basics: str
+    advanced: str
+    own: str
+
+
+def request(asked: Asked, settings: Settings) -> Request:
+    """The request, or a BadInput that names the control and what it takes."""
+    method = registry.get(asked.method or "")
+    basics = build(Basics, controls.values(asked.basics, "image-basics"), "this run")
+    advanced = build(Advanced, controls.values(asked.advanced, "image-advanced"), "this run")
+    own = controls.values(asked.own, method.name)
+    build(method.parameters, own, method.title)
+    return Request(
+        method=method.name,
+        prompt=_prompt(asked.prompt),
+        target=_target(asked.target, settings),
+        temperature=basics.temperature,
+        top_k=advanced.top_k,
+        seed=basics.seed,
+        guidance=basics.guidance or None,
+        device=settings.device,
+        parameters=own,
+        baseline=advanced.baseline,
+    )
+
+
+def _prompt(text: str | None) -> str:
+    given = text if isinstance(text, str) else ""
+    if not given.strip():
+        raise BadInput('Say what to draw, for example "red heart, noto style", or click an example.')
+    if len(given) > PROMPT_LETTERS:
+        raise BadInput(f"The prompt has {len(given):,} characters; a picture's prompt may have {PROMPT_LETTERS:,}. Shorten it.")
+    return given
+
+
+def _target(name: str | None, settings: Settings) -> str:
+    given = name.strip() if isinstance(name, str) else ""
+    known = [entry.name for entry in catalog.entries("image", catalog.TARGET)]
+    if given not in known and not settings.any_model:
+        raise BadInput(f"This app draws only with the models on its list: {', '.join(known)}.")
+    return given or catalog.DEFAULT_IMAGE_TARGET
+
+
+def targets() -> list[tuple[str, str]]:
+    """Title and name of every image model."""
+    return [(entry.title, entry.name) for entry in catalog.entries("image", catalog.TARGET)]
+
+
+def basics(run: Run | None = None) -> str:
+    """The basic form, as a recorded run was asked, or with the defaults."""
+    given: dict[str, Any] = {}
+    if run is not None:
+        given = {"temperature": run.sampling.temperature, "seed": run.sampling.seed, "guidance": run.guidance or 0.0}
+    return controls.answer("image-basics", controls.fields(Basics), Basics, given)
+
+
+def advanced(run: Run | None = None) -> str:
+    """The advanced form likewise."""
+    given = {} if run is None else {"top_k": run.sampling.top_k}
+    return controls.answer("image-advanced", controls.fields(Advanced), Advanced, given)

@@ -1,0 +1,106 @@
+"""The Image tab: what to draw and how; the picture grows beside its tree and its codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from specviz.request import Request
+from specviz.trace.schema import Run
+from specviz.ui import theme
+from specviz.ui.shared import Shared
+from specviz.ui.tabs import image_form as image_asking
+from specviz.ui.tabs import run_tab
+from specviz.ui.tabs.image_form import Asked
+from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
+from specviz.ui.widgets import choice, controls, panels
+
+_PICK = """
+element.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-at]");
+  if (!button) return;
+  element.querySelector("details").open = false;
+  trigger("choose", { at: Number(button.dataset.at) });
+});
+"""
+PROMPTS = tuple(prompt for _, prompts in image_asking.EXAMPLES for prompt in prompts)
+
+
+@dataclass
+class ImageTab(RunTab):
+    """Words in, a picture out."""
+
+    modality = "image"
+    prefix = "sp-image"
+    verb = ("Draw live", "Drawing")
+
+    examples: gr.HTML
+
+    @property
+    def asked(self) -> list[Any]:
+        """The controls in the order of :class:`Asked`."""
+        return [self.method, self.target, self.prompt, self.basics, self.advanced, self.own]
+
+    def request(self, *asked: Any) -> Request:
+        """What the controls ask for."""
+        return image_asking.request(Asked(*asked), self.shared.settings)
+
+    def take_over(self, run: Run, shown: str) -> Updates:
+        """Set every control to what a recorded run was asked."""
+        return super().take_over(run, shown) | {
+            self.basics: image_asking.basics(run),
+            self.advanced: image_asking.advanced(run),
+        }
+
+
+def build(shared: Shared) -> ImageTab:
+    """Lay the tab out and connect it."""
+    first = shared.archive.gallery.first(ImageTab.modality)
+    shown, runs = gr.State(first.name if first else ""), gr.State([])
+    run, note = (first.run, first.note) if first else (None, "")
+    tab = ImageTab(shared, shown, runs, **run_tab.room(ImageTab, shared, first, lambda: _controls(run, note)))
+    tab.wire()
+    tab.examples.choose(chosen, None, tab.prompt, queue=False, **QUIET)
+    return tab
+
+
+def _controls(first: Run | None, note: str) -> dict[str, Any]:
+    method = first.method if first else image_asking.METHOD
+    made = {
+        "method": choice.choice(choice.methods("image"), method, "Method", elem_id="sp-image-method"),
+        "summary": theme.html(panels.summary(method, note)),
+        "target": gr.Dropdown(
+            image_asking.targets(), value=image_asking.catalog.DEFAULT_IMAGE_TARGET, label="Target",
+            allow_custom_value=True, elem_id="sp-image-target",
+        ),
+        "prompt": gr.Textbox(
+            first.prompt if first else PROMPTS[0], label="What to draw", lines=2, max_lines=4, elem_id="sp-image-prompt"
+        ),
+        "examples": gr.HTML(_examples(), js_on_load=_PICK, apply_default_css=False, elem_id="sp-image-examples"),
+        "basics": controls.form(image_asking.basics(first), elem_id="sp-image-basics"),
+        "own": controls.form(
+            controls.method_answer(method, dict(first.parameters) if first else None), elem_id="sp-image-own"
+        ),
+    }  # fmt: skip
+    with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
+        made["advanced"] = controls.form(image_asking.advanced(first), elem_id="sp-image-advanced")
+    return made
+
+
+def _examples() -> str:
+    at = iter(range(len(PROMPTS)))
+    groups = "".join(
+        f"<section><h4>{kind}</h4><div>"
+        + "".join(f'<button type="button" data-at="{next(at)}">{prompt}</button>' for prompt in prompts)
+        + "</div></section>"
+        for kind, prompts in image_asking.EXAMPLES
+    )
+    return f'<details class="sp-examples"><summary>Examples</summary><div class="sp-pop">{groups}</div></details>'
+
+
+def chosen(event: gr.EventData) -> Any:
+    """The prompt that was clicked; nothing for a number the list does not have."""
+    at = event._data.get("at") if isinstance(event._data, dict) else None
+    return PROMPTS[at] if isinstance(at, int) and 0 <= at < len(PROMPTS) else gr.skip()

@@ -1,0 +1,151 @@
+"""The Learn tab: a lesson's page at the left, its recorded run at the right, a prediction before each reveal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from specviz.trace import store as traces
+from specviz.ui import lessons, theme
+from specviz.ui.lessons import Lesson, Page
+from specviz.ui.shared import Shared
+from specviz.ui.stream import feed
+from specviz.ui.widgets import panels
+from specviz.viewer.component import Stage
+
+SEEK = "(at) => window.specvizPage.go('#sp-lesson', JSON.parse(at))"
+
+
+@dataclass(frozen=True)
+class View:
+    """What one page puts on the screen. ``at`` is the step to stop at, -1 for none in particular, and the panel."""
+
+    text: str
+    feed: str
+    at: str
+    choices: tuple[str, ...]
+    verdict: str
+    first: bool
+    last: bool
+    asks: bool
+
+
+def taught(shared: Shared, found: dict[str, Lesson]) -> dict[str, Lesson]:
+    """The lessons whose recorded run is here."""
+    return {name: one for name, one in found.items() if _recording(shared, one) is not None}
+
+
+def _recording(shared: Shared, lesson: Lesson) -> str | None:
+    gallery = shared.archive.gallery
+    if lesson.trace in gallery.recordings:
+        return lesson.trace
+    other = gallery.of_method(lesson.method)
+    return other.name if other else None
+
+
+def view(shared: Shared, lesson: Lesson, number: int, guess: str | None = None, revealed: bool = False) -> View:
+    """Page ``number`` before its reveal, or after it with the class's ``guess`` beside the answer."""
+    name = _recording(shared, lesson)
+    trace = shared.archive.trace(name or "")
+    page = lessons.page(lesson, number, trace)
+    hidden = page.veiled and page.step is not None and page.ask is not None and not revealed
+    text = traces.text(lessons.veiled(trace, page.step)) if hidden and page.step is not None else shared.archive.text(name or "")
+    return View(
+        text=_text(lesson, page, number),
+        feed=feed.recorded(f"{name}#{number}{'?' if hidden else ''}", text),
+        at=json.dumps({"step": -1 if page.step is None else page.step, "panel": page.panel}),
+        choices=page.ask.choices if page.ask and not revealed else (),
+        verdict=_verdict(page, guess) if revealed else "",
+        first=number == 0,
+        last=number == len(lesson.pages) - 1,
+        asks=page.ask is not None and not revealed,
+    )
+
+
+def _text(lesson: Lesson, page: Page, number: int) -> str:
+    said = "".join(f"<p>{one}</p>" for one in page.text)
+    asked = f'<p class="sp-ask">{panels.markup(page.ask.question)}</p>' if page.ask else ""
+    place = f"<small>{number + 1} of {len(lesson.pages)}</small>"
+    return f'<div class="sp-lesson"><h2>{panels.markup(lesson.title)} {place}</h2>{said}{asked}</div>'
+
+
+def _verdict(page: Page, guess: str | None) -> str:
+    if page.ask is None:
+        return ""
+    right = page.ask.choices[page.ask.answer]
+    head = "Nobody guessed." if guess is None else "Right." if guess == right else f"You said: {guess}."
+    said = f"<p><b>{panels.markup(head)}</b> Answer: {panels.markup(right)}</p><p>{page.reveal}</p>"
+    return f'<div class="sp-reveal" role="status">{said}</div>'
+
+
+def build(shared: Shared, found: dict[str, Lesson]) -> None:
+    """Lay the tab out and connect it."""
+    names = [(one.title, name) for name, one in found.items()]
+    first = names[0][1]
+    opened = view(shared, found[first], 0)
+    with gr.Row(elem_classes="sp-room sp-learn"):
+        with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
+            with gr.Column(elem_classes="sp-scroll", min_width=0):
+                lesson = gr.Dropdown(names, value=first, label="Lesson", elem_id="sp-lesson-choice")
+                text = theme.html(opened.text)
+                guess = gr.Radio(list(opened.choices), label="Your prediction", visible=opened.asks, elem_classes="sp-guess")
+                verdict = theme.html("", visible=False)
+            with gr.Column(elem_classes="sp-foot", min_width=0), gr.Row(elem_classes="sp-go"):
+                back = gr.Button("Back", size="lg", min_width=0, interactive=False)
+                reveal = gr.Button("Reveal", variant="primary", size="lg", min_width=0, visible=opened.asks)
+                onward = gr.Button("Next", variant="secondary" if opened.asks else "primary", size="lg", min_width=0)
+        with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
+            stage = Stage(opened.feed, elem_id="sp-lesson", elem_classes="sp-stage", autoplay=False)
+    number, at = gr.State(0), gr.Textbox(opened.at, visible=False)
+    parts = {
+        "text": text,
+        "stage": stage,
+        "at": at,
+        "guess": guess,
+        "verdict": verdict,
+        "back": back,
+        "reveal": reveal,
+        "onward": onward,
+    }
+    _wire(shared, found, lesson, number, parts)
+
+
+def updates(shown: View, number: int, parts: dict[str, Any]) -> list[Any]:
+    """The view as Gradio wants it, in the order of ``parts``, the page's number last."""
+    made = {
+        "text": shown.text,
+        "stage": shown.feed,
+        "at": shown.at,
+        "guess": gr.Radio(list(shown.choices), value=None, visible=shown.asks),
+        "verdict": gr.HTML(shown.verdict, visible=bool(shown.verdict)),
+        "back": gr.Button(interactive=not shown.first),
+        "reveal": gr.Button(visible=shown.asks),
+        "onward": gr.Button(interactive=not shown.last, variant="secondary" if shown.asks else "primary"),
+    }
+    return [*(made[name] for name in parts), number]
+
+
+def _wire(shared: Shared, found: dict[str, Lesson], lesson: gr.Dropdown, number: gr.State, parts: dict[str, Any]) -> None:
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
+    outputs = [*parts.values(), number]
+
+    def turn(by: int | None) -> Any:
+        def turned(name: str, now: int) -> list[Any]:
+            to = 0 if by is None else min(max(now + by, 0), len(found[name].pages) - 1)
+            return updates(view(shared, found[name], to), to, parts)
+
+        return turned
+
+    def shown(name: str, now: int, guess: str | None) -> list[Any]:
+        return updates(view(shared, found[name], now, guess, revealed=True), now, parts)
+
+    for event, handler, inputs in (
+        (lesson.input, turn(None), [lesson, number]),
+        (parts["back"].click, turn(-1), [lesson, number]),
+        (parts["onward"].click, turn(1), [lesson, number]),
+        (parts["reveal"].click, shown, [lesson, number, parts["guess"]]),
+    ):
+        event(handler, inputs, outputs, **quiet).then(None, parts["at"], None, js=SEEK)

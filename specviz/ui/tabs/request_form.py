@@ -1,0 +1,121 @@
+"""From what stands in the controls to a checked request, and from a recorded run back to the controls."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from specviz.errors import BadInput
+from specviz.methods import registry
+from specviz.methods.parameters import build
+from specviz.models.hub import catalog
+from specviz.request import Request
+from specviz.trace.schema import Run
+from specviz.ui.settings import Settings
+from specviz.ui.widgets import controls
+
+PROMPT_LETTERS = 24_000
+"""No model here sees a longer prompt; a paste of a whole book is refused before anything is loaded."""
+
+OWN_DRAFT = ""
+"""The draft model that belongs to the target."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The controls as they stand, unchecked. The three forms are JSON text, see ``controls``."""
+
+    method: str
+    target: str
+    draft: str | None
+    prompt: str
+    basics: str
+    advanced: str
+    own: str
+    modality: str = "text"
+    image: bytes | None = None
+
+
+def request(asked: Asked, settings: Settings) -> Request:
+    """The request, or a BadInput that names the control and what it takes."""
+    method = registry.get(asked.method or "")
+    basics = _checked(controls.Basics, asked.basics, "basics")
+    advanced = _checked(controls.Advanced, asked.advanced, "advanced")
+    if basics.max_new_tokens > settings.max_new_tokens:
+        raise BadInput(f"New tokens is {basics.max_new_tokens}; here the most is {settings.max_new_tokens}.")
+    own = controls.values(asked.own, method.name)
+    build(method.parameters, own, method.title)
+    return Request(
+        method=method.name,
+        prompt=_prompt(asked.prompt),
+        target=model(asked.target, settings, asked.modality),
+        draft=model(asked.draft, settings) if method.needs_draft and asked.draft else None,
+        raw=advanced.prompt_as == "raw",
+        max_new_tokens=basics.max_new_tokens,
+        temperature=basics.temperature,
+        top_k=advanced.top_k,
+        top_p=advanced.top_p,
+        seed=advanced.seed,
+        dtype=advanced.dtype,
+        device=advanced.device,
+        tier=advanced.tier,
+        parameters=own,
+        baseline=advanced.baseline,
+        image=asked.image,
+    )
+
+
+def _checked(parameters: type, payload: str, of: str) -> Any:
+    """The form's values as its dataclass; a message speaks of a control by the name it has on the page."""
+    try:
+        return build(parameters, controls.values(payload, of), "this run")
+    except BadInput as error:
+        found = re.fullmatch(r"this run's parameter (\w+) (.*)", str(error), re.DOTALL)
+        if found is None:
+            raise
+        raise BadInput(f"{controls.title(found[1])} {found[2]}") from None
+
+
+def _prompt(text: str | None) -> str:
+    given = text if isinstance(text, str) else ""
+    if not given.strip():
+        raise BadInput("The prompt is empty; write something, or click an example.")
+    if len(given) > PROMPT_LETTERS:
+        raise BadInput(f"The prompt has {len(given):,} characters; at most {PROMPT_LETTERS:,} make sense here. Shorten it.")
+    return given
+
+
+def model(name: str | None, settings: Settings, modality: str = "text") -> str:
+    """A model's name, refused when this copy of the app keeps visitors to the list."""
+    given = name.strip() if isinstance(name, str) else ""
+    known = [entry.name for entry in catalog.entries(modality)]
+    if not given or len(given) > 300:
+        raise BadInput("Choose a target model.")
+    if given not in known and given != settings.target and not settings.any_model:
+        raise BadInput(f"This app runs only the models on its list: {', '.join(known)}.")
+    return given
+
+
+def models(role: str, own: str = "", modality: str = "text") -> list[tuple[str, str]]:
+    """Title and name of every model that can take a role, and of ``own``, the one this copy of the app is set up with."""
+    listed = [(entry.title, entry.name) for entry in catalog.entries(modality, role)]
+    return listed if not own or own in [name for _, name in listed] else [(own, own), *listed]
+
+
+def basics(settings: Settings, run: Run | None = None) -> str:
+    """The basic form, as a recorded run was asked, or with the defaults."""
+    given = {} if run is None else {"temperature": run.sampling.temperature, "max_new_tokens": run.max_new_tokens}
+    listed = controls.fields(controls.Basics, {"max_new_tokens": settings.max_new_tokens})
+    given = given | {"max_new_tokens": min(given["max_new_tokens"], settings.max_new_tokens)} if given else given
+    return controls.answer("basics", listed, controls.Basics, given)
+
+
+def advanced(settings: Settings, run: Run | None = None) -> str:
+    """The advanced form likewise. Device, number format and tier stay what this machine is set up for."""
+    given: dict[str, Any] = {"device": settings.device}
+    if run is not None:
+        sampling = run.sampling
+        given |= {"top_p": sampling.top_p, "top_k": sampling.top_k, "seed": sampling.seed}
+        given |= {"prompt_as": "chat" if run.chat_template else "raw"}
+    return controls.answer("advanced", controls.fields(controls.Advanced), controls.Advanced, given)

@@ -1,0 +1,179 @@
+"""A tab of a run: controls at the left, the stage at the right, and what they do. Each modality adds controls of its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gradio as gr
+
+from specviz.methods.registry import all_methods
+from specviz.request import Request
+from specviz.trace.schema import Run
+from specviz.ui import theme
+from specviz.ui.shared import Shared
+from specviz.ui.shown import choices, title
+from specviz.ui.stream import sse as tail
+from specviz.ui.stream.cumulative import gathered
+from specviz.ui.tabs import text_run
+from specviz.ui.tabs.text_run import Change
+from specviz.ui.widgets import controls, panels
+from specviz.ui.widgets.gallery import Recording
+from specviz.viewer.component import Stage
+
+Runs = list[tuple[str, str]]
+Updates = dict[Any, Any]
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
+
+
+@dataclass
+class RunTab(ABC):
+    """The components, and how a :class:`Change` reaches them."""
+
+    modality: ClassVar[str]
+    prefix: ClassVar[str]
+    """What the tab's element ids begin with."""
+    verb: ClassVar[tuple[str, str]] = ("Run live", "Running")
+    more: ClassVar[str] = ""
+    """The way from the speed-up to its whole account, where the tab has one."""
+
+    shared: Shared
+    shown: gr.State
+    runs: gr.State
+    recording: gr.Dropdown
+    stage: gr.HTML
+    banner: gr.HTML
+    run: gr.Button
+    stop: gr.Button
+    why: gr.HTML
+    method: gr.HTML
+    summary: gr.HTML
+    own: gr.HTML
+    target: gr.Dropdown
+    prompt: gr.Textbox
+    basics: gr.HTML
+    advanced: gr.HTML
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Everything a change may touch."""
+        return [
+            self.stage, self.shown, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
+            self.summary, self.own, self.prompt, self.basics, self.advanced,
+        ]  # fmt: skip
+
+    @property
+    @abstractmethod
+    def asked(self) -> list[Any]:
+        """The controls in the order of :meth:`request`."""
+
+    @abstractmethod
+    def request(self, *asked: Any) -> Request:
+        """What the controls ask for. Raises BadInput."""
+
+    def take_over(self, run: Run, shown: str) -> Updates:
+        """Set the controls to what a recorded run was asked, so that running live does the same again."""
+        return self.of_method(run.method, dict(run.parameters), self.shared.archive.note(shown)) | {
+            self.method: run.method,
+            self.prompt: run.prompt,
+        }
+
+    def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
+        """What depends on the method alone."""
+        return {self.summary: panels.summary(name, note), self.own: controls.method_answer(name, values)}
+
+    def knows(self, run: Run) -> bool:
+        """Whether the controls can take over a run's settings: an uploaded one may be of an unknown method."""
+        return run.method in all_methods() and self.modality in all_methods()[run.method].modality
+
+    def updates(self, change: Change, runs: Runs) -> Updates:
+        """The change as Gradio wants it: only the components that differ. A run that is kept joins ``runs`` itself."""
+        made: Updates = {}
+        if change.feed is not None:
+            made[self.stage] = change.feed
+        if change.shown is not None:
+            made[self.shown] = change.shown
+            if change.kept and change.trace is not None and all(name != change.shown for _, name in runs):
+                runs.append((title(change.trace), change.shown))
+                made[self.runs] = runs
+            listed = choices(self.shared.archive, runs, self.modality)
+            made[self.recording] = gr.Dropdown(listed, value=change.shown or None)
+        if change.banner is not None:
+            made[self.banner] = said(change.banner, change.note)
+        if change.running is not None:
+            made[self.run] = gr.Button(self.verb[change.running])
+            made[self.stop] = gr.Button(visible=change.running)
+            if change.running:
+                made[self.why] = panels.why(None)
+        if change.trace is not None:
+            made[self.why] = panels.why(change.trace, change.timing, self.more)
+        if change.asked is not None and self.knows(change.asked):
+            made |= self.take_over(change.asked, change.shown or "")
+        return made
+
+    def play(self, name: str, runs: Runs, request: gr.Request) -> Updates:
+        """Show the run called ``name``."""
+        return self.updates(text_run.recording(self.shared, request.session_hash, name), list(runs))
+
+    def go(self, shown: str, runs: Runs, request: gr.Request, *asked: Any) -> Iterator[Updates]:
+        """Run what the controls say."""
+        mine = list(runs)
+        changes = text_run.running(self.shared, self.shared.presence.caller(request), shown, lambda: self.request(*asked))
+        with closing(changes):
+            yield from gathered(self.updates(change, mine) for change in changes)
+
+    def halt(self, request: gr.Request) -> None:
+        """End this page's run at its next step."""
+        text_run.stop(self.shared, request.session_hash)
+
+    def wire(self) -> tuple[Any, Any]:
+        """Connect what every tab of a run has; what happens when a recording is chosen, and when a run is started."""
+        played = self.recording.input(self.play, [self.recording, self.runs], self.outputs, **QUIET)
+        started = [self.run.click, self.prompt.submit]
+        ran = gr.on(started, self.go, [self.shown, self.runs, *self.asked], self.outputs, **QUIET)
+        self.stop.click(self.halt, None, None, queue=False, show_progress="hidden", api_visibility="private")
+        self.method.input(self.of_method, self.method, self.outputs, queue=False, **QUIET)
+        return played, ran
+
+
+def said(message: str, note: bool = False) -> gr.HTML:
+    """The banner with this message, gone without one."""
+    return gr.HTML(panels.banner(message, "note" if note else "error"), visible=bool(message))
+
+
+def room(
+    tab: type[RunTab],
+    shared: Shared,
+    first: Recording | None,
+    asking: Callable[[], dict[str, Any]],
+    below: Callable[[], dict[str, Any]] = dict,
+) -> dict[str, Any]:
+    """Lay a tab out. ``asking`` makes its controls, ``below`` what stands under the stage."""
+    name, parts = first.name if first else "", {}
+    # What the stage shows, in the header's free corner: recorded runs, and this session's as they come.
+    parts["recording"] = gr.Dropdown(
+        choices(shared.archive, [], tab.modality), value=name or None, label="Showing",
+        elem_id=f"{tab.prefix}-recording", elem_classes="sp-top", min_width=0,
+    )  # fmt: skip
+    with gr.Row(elem_classes="sp-room"):
+        with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
+            with gr.Column(elem_classes="sp-scroll", min_width=0):
+                parts |= asking()
+            with gr.Column(elem_classes="sp-foot", min_width=0):
+                with gr.Row(elem_classes="sp-go"):
+                    look: dict[str, Any] = {"size": "lg", "min_width": 0}
+                    parts["run"] = gr.Button(tab.verb[0], variant="primary", elem_id=f"{tab.prefix}-run-live", **look)
+                    parts["stop"] = gr.Button("Stop", visible=False, elem_classes="sp-stop", **look)
+                parts["why"] = theme.html(panels.why(first.trace if first else None, False, tab.more))
+        with gr.Column(elem_classes="sp-main", min_width=0):
+            with gr.Column(elem_classes="sp-front", min_width=0):
+                parts["banner"] = theme.html("", visible=False)
+                parts["stage"] = Stage(
+                    shared.archive.feed(name), elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
+                    lines=shared.archive.store.lines, tail=tail.PATH,
+                )  # fmt: skip
+            parts |= below()
+    return parts

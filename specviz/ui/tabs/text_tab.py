@@ -1,0 +1,125 @@
+"""The Text tab: a prompt, a target and a method; why it was faster stands below the stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from specviz.methods.registry import all_methods
+from specviz.request import Request
+from specviz.trace.schema import Run
+from specviz.ui import theme
+from specviz.ui.shared import Shared
+from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import run_tab, text_run
+from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
+from specviz.ui.widgets import choice, controls, panels
+from specviz.ui.widgets.figures import Figures
+from specviz.ui.widgets.picker import chosen, picker
+
+METHOD = "prompt_lookup"
+
+
+@dataclass
+class TextTab(RunTab):
+    """The tab that the page opens with."""
+
+    modality = "text"
+    prefix = "sp"
+    more = panels.MORE
+
+    draft: gr.Dropdown
+    examples: gr.HTML
+    figures: Figures
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Everything a change may touch."""
+        return [*super().outputs, self.draft]
+
+    @property
+    def asked(self) -> list[Any]:
+        """The controls in the order of :class:`Asked`."""
+        return [self.method, self.target, self.draft, self.prompt, self.basics, self.advanced, self.own]
+
+    def request(self, *asked: Any) -> Request:
+        """What the controls ask for."""
+        return asking.request(Asked(*asked), self.shared.settings)
+
+    def take_over(self, run: Run, shown: str) -> Updates:
+        """Set every control to what a recorded run was asked."""
+        return super().take_over(run, shown) | {
+            self.basics: asking.basics(self.shared.settings, run),
+            self.advanced: asking.advanced(self.shared.settings, run),
+        }
+
+    def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
+        """What depends on the method alone: some need a draft model."""
+        needs = all_methods()[name].needs_draft
+        return super().of_method(name, values, note) | {self.draft: gr.Dropdown(visible=needs)}
+
+
+def build(shared: Shared, shown: gr.State, runs: gr.State) -> TextTab:
+    """Lay the tab out and connect it."""
+    parts = run_tab.room(
+        TextTab,
+        shared,
+        shared.archive.gallery.default,
+        lambda: _controls(shared),
+        lambda: {"figures": Figures.build(shared, shown)},
+    )
+    tab = TextTab(shared, shown, runs, **parts)
+    for event in tab.wire():
+        tab.figures.on(event.then, shared, tab.shown)
+    tab.examples.choose(chosen, tab.basics, [tab.prompt, tab.basics], queue=False, **QUIET)
+    return tab
+
+
+def arrive(tab: TextTab) -> Any:
+    """A handler for the page's opening: a link may name another recorded run than the first one."""
+
+    def arrived(runs: list[tuple[str, str]], request: gr.Request) -> Any:
+        name = request.query_params.get("trace", "")
+        default = tab.shared.archive.gallery.default
+        if not name or (default and name == default.name):
+            return {tab.shown: default.name if default else ""}
+        return tab.updates(text_run.recording(tab.shared, request.session_hash, name), list(runs))
+
+    return arrived
+
+
+def _controls(shared: Shared) -> dict[str, Any]:
+    """The controls, set to what the first recorded run was asked."""
+    settings, gallery = shared.settings, shared.archive.gallery
+    first = gallery.default.run if gallery.default else None
+    method = first.method if first else METHOD
+    return {
+        "method": choice.choice(choice.methods(), method, "Method", elem_id="sp-method"),
+        "summary": theme.html(panels.summary(method, gallery.default.note if gallery.default else "")),
+        "target": gr.Dropdown(
+            asking.models("target", settings.target), value=settings.target, label="Target",
+            allow_custom_value=settings.any_model, elem_id="sp-target",
+        ),
+        "draft": gr.Dropdown(
+            [("The small one that ships", asking.OWN_DRAFT), *asking.models("draft")], value=asking.OWN_DRAFT,
+            label="Draft model", allow_custom_value=settings.any_model, visible=all_methods()[method].needs_draft,
+            elem_id="sp-draft",
+        ),
+        "prompt": gr.Textbox(first.prompt if first else "", label="Prompt", lines=3, max_lines=6, elem_id="sp-prompt"),
+        "examples": picker(),
+        **_forms(shared, method, first),
+    }  # fmt: skip
+
+
+def _forms(shared: Shared, method: str, first: Run | None) -> dict[str, Any]:
+    own = controls.method_answer(method, dict(first.parameters) if first else None)
+    made = {
+        "basics": controls.form(asking.basics(shared.settings, first), elem_id="sp-basics"),
+        "own": controls.form(own, elem_id="sp-own"),
+    }
+    with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
+        made["advanced"] = controls.form(asking.advanced(shared.settings, first), elem_id="sp-advanced")
+    return made

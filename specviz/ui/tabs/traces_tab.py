@@ -1,0 +1,132 @@
+"""The Traces tab: open a trace file, see what is in it, save any run in any format, send it to the stage."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from specviz.errors import SpecvizError
+from specviz.trace.store import Outline
+from specviz.ui import theme
+from specviz.ui.shared import Shared
+from specviz.ui.shown import choices
+from specviz.ui.widgets import downloads, panels
+
+Runs = list[tuple[str, str]]
+
+
+@dataclass
+class TracesTab:
+    """The components that other tabs connect to."""
+
+    run: gr.Dropdown
+    facts: gr.HTML
+    downloads: gr.HTML
+    banner: gr.HTML
+    upload: gr.UploadButton
+    show: gr.Button
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What choosing a run changes."""
+        return [self.run, self.facts, self.downloads, self.banner]
+
+
+def facts(found: Outline) -> str:
+    """What a run is, as a table."""
+    run, end = found.run, found.end
+    metrics = end.metrics if end else {}
+    speed, rate = metrics.get("speedup"), metrics.get("tokens_per_second")
+    heat = run.sampling.temperature
+    rows = {
+        "method": run.title,
+        "target": run.target,
+        "draft model": run.draft,
+        "exactness": run.exactness + (f" ({run.bound})" if run.bound else ""),
+        "sampling": f"temperature {heat:g}, seed {run.sampling.seed}" if heat else "greedy",
+        "earlier runs remembered": str(run.sampling.generation or ""),
+        "written": f"{found.tokens} tokens in {found.steps} passes, τ {_number(metrics.get('tau'))}",
+        "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the one-by-one run" if speed else "") if rate else "",
+        "on": ", ".join(part for part in (run.machine, run.device, run.dtype, run.tier) if part),
+        "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "never: the file stops in the middle",
+        "recorded": run.recorded_at,
+        "prompt": run.prompt[:400] + ("…" if len(run.prompt) > 400 else ""),
+    }
+    listed = "".join(f"<dt>{name}</dt><dd>{panels.markup(value)}</dd>" for name, value in rows.items() if value)
+    return f'<dl class="sp-facts">{listed}</dl>'
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}"
+
+
+def chosen(shared: Shared, runs: Runs, name: str, message: str = "") -> list[Any]:
+    """What the tab shows when a run is chosen."""
+    listed = choices(shared.archive, runs)
+    try:
+        shown = facts(shared.archive.outline(name)) if name else ""
+    except SpecvizError as error:
+        shown, name, message = "", "", str(error)
+    return [
+        gr.Dropdown(listed, value=name or None),
+        shown,
+        name,
+        gr.HTML(panels.banner(message), visible=bool(message)),
+    ]
+
+
+def build(shared: Shared) -> TracesTab:
+    """Lay the tab out."""
+    default = shared.archive.gallery.default
+    name = default.name if default else ""
+    with gr.Column(elem_classes="sp-page"):
+        theme.html(_HEAD)
+        banner = theme.html("", visible=False)
+        with gr.Row(elem_classes="sp-two"):
+            with gr.Column(min_width=300):
+                run = gr.Dropdown(choices(shared.archive, []), value=name or None, label="Run", elem_id="sp-run")
+                shown = theme.html(facts(shared.archive.outline(name)) if default else "")
+                show = gr.Button("Show on the stage", variant="primary", size="md")
+            with gr.Column(min_width=300):
+                theme.html("<h3>Save this run as</h3>")
+                saved = downloads.buttons(shared.archive, name, elem_id="sp-downloads")
+                theme.html("<h3>Open a trace file</h3>")
+                upload = gr.UploadButton("Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md")
+    return TracesTab(run, shown, saved, banner, upload, show)
+
+
+_HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
+Any engine can write one; the format is in <code>specviz/trace/trace.schema.json</code>, and
+<code>python -m specviz validate FILE</code> checks it. What you open here stays in this session
+and is forgotten when you leave.</p>"""
+
+
+def wire(shared: Shared, tab: TracesTab, shown: gr.State, runs: gr.State, tabs: gr.Tabs, here: gr.Tab, text: Any) -> None:
+    """Connect the tab; ``text`` is the Text tab, which plays what is shown."""
+    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
+
+    def enter(name: str, mine: Runs) -> list[Any]:
+        return chosen(shared, mine, name)
+
+    async def take(path: str | None, mine: Runs, now: str) -> list[Any]:
+        """An upload, waited for without holding one of the threads that answer everybody else."""
+        name, message = now, ""
+        try:
+            if path is not None:
+                found = await shared.opening.open(path)
+                name = found.name
+                if all(name != kept for _, kept in mine):
+                    mine = [*mine, (f"opened: {found.title}", name)]
+        except SpecvizError as error:
+            message = f"That file was not opened. {error}"
+        return [*await asyncio.to_thread(chosen, shared, mine, name, message), mine, None]
+
+    here.select(enter, [shown, runs], tab.outputs, **quiet)
+    tab.run.input(enter, [tab.run, runs], tab.outputs, **quiet)
+    tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **quiet)
+    tab.show.click(text.play, [tab.run, runs], text.outputs, **quiet).then(
+        lambda: gr.Tabs(selected="text"), None, tabs, queue=False, show_progress="hidden", api_visibility="private"
+    )

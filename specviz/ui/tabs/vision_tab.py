@@ -1,0 +1,118 @@
+"""The Vision-language tab: a picture and a question; the picture stands beside the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from specviz.errors import BadInput
+from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
+from specviz.request import Request
+from specviz.ui import theme
+from specviz.ui.shared import Shared
+from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import run_tab
+from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.run_tab import QUIET, RunTab, said
+from specviz.ui.widgets import choice, controls, panels
+from specviz.ui.widgets import example_scenes as scene_shelf
+from specviz.ui.widgets.example_scenes import Example
+
+MODALITY = "vision_language"
+FIRST = "hivis"
+LIMITS = (
+    f"{DEFAULT_VISION_TARGET}, the target that ships, knows emoji and plain shapes only: of a photograph it tells things "
+    "that are not there."
+)
+
+
+@dataclass
+class VisionTab(RunTab):
+    """A picture and words in, words out. ``picture`` is this page's alone, as PNG bytes; a recorded run brings its own."""
+
+    modality = MODALITY
+    prefix = "sp-see"
+
+    examples: tuple[Example, ...]
+    picture: gr.State
+    preview: gr.HTML
+    upload: gr.UploadButton
+    scenes: gr.HTML
+
+    @property
+    def asked(self) -> list[Any]:
+        """The controls in the order of :meth:`ask`."""
+        return [self.method, self.target, self.prompt, self.basics, self.advanced, self.own, self.picture]
+
+    @staticmethod
+    def ask(method: str, target: str, prompt: str, basics: str, advanced: str, own: str, picture: bytes | None) -> Asked:
+        """The controls as they stand."""
+        return Asked(method, target, None, prompt, basics, advanced, own, MODALITY, picture)
+
+    def request(self, *asked: Any) -> Request:
+        """What the controls ask for."""
+        return asking.request(self.ask(*asked), self.shared.settings)
+
+    def bring(self, path: str | None) -> dict[Any, Any]:
+        """An uploaded picture, opened with care; one that cannot be leaves the one that was there."""
+        try:
+            data, warnings = scene_shelf.brought(path)
+        except BadInput as error:
+            return {self.banner: said(str(error))}
+        return self.chosen(data) | {self.banner: said(" ".join(warnings), note=True)}
+
+    def take(self, event: gr.EventData) -> dict[Any, Any]:
+        """An example scene, with its question."""
+        found = scene_shelf.at(event, self.examples)
+        if found is None:
+            return {self.banner: gr.skip()}
+        return self.chosen(found.data) | {self.prompt: found.question, self.banner: said("")}
+
+    def chosen(self, data: bytes) -> dict[Any, Any]:
+        """This picture in its place."""
+        return {self.picture: data, self.preview: scene_shelf.preview(data)}
+
+
+def build(shared: Shared) -> VisionTab:
+    """Lay the tab out and connect it."""
+    examples, recorded = scene_shelf.examples(), shared.archive.gallery.first(MODALITY)
+    shown, runs = gr.State(recorded.name if recorded else ""), gr.State([])
+    parts = run_tab.room(VisionTab, shared, recorded, lambda: _controls(shared, examples))
+    picture = gr.State(examples[0].data if examples else None)
+    tab = VisionTab(shared, shown, runs, examples=examples, picture=picture, **parts)
+    tab.wire()
+    looks = [tab.picture, tab.preview, tab.prompt, tab.banner]
+    tab.upload.upload(tab.bring, tab.upload, looks, **QUIET)
+    tab.scenes.choose(tab.take, None, looks, queue=False, **QUIET)
+    return tab
+
+
+def _controls(shared: Shared, examples: tuple[Example, ...]) -> dict[str, Any]:
+    settings, first = shared.settings, examples[0] if examples else None
+    made: dict[str, Any] = {
+        "preview": theme.html(scene_shelf.preview(first.data if first else None), elem_id="sp-see-preview"),
+        "scenes": scene_shelf.shelf(examples),
+        "upload": gr.UploadButton(
+            "Bring your own picture", type="filepath", file_count="single", size="sm", elem_id="sp-see-upload",
+            file_types=[".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"],
+        ),
+    }  # fmt: skip
+    theme.html(f'<p class="sp-summary">{LIMITS}</p>', elem_id="sp-see-limits")
+    made |= {
+        "prompt": gr.Textbox(
+            first.question if first else "", label="Question", lines=2, max_lines=4, elem_id="sp-see-prompt"
+        ),
+        "method": choice.choice(choice.methods(MODALITY), FIRST, "Method", elem_id="sp-see-method"),
+        "summary": theme.html(panels.summary(FIRST)),
+        "target": gr.Dropdown(
+            asking.models("target", modality=MODALITY), value=DEFAULT_VISION_TARGET, label="Target",
+            allow_custom_value=settings.any_model, elem_id="sp-see-target",
+        ),
+        "basics": controls.form(asking.basics(settings), elem_id="sp-see-basics"),
+        "own": controls.form(controls.method_answer(FIRST), elem_id="sp-see-own"),
+    }  # fmt: skip
+    with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
+        made["advanced"] = controls.form(asking.advanced(settings), elem_id="sp-see-advanced")
+    return made

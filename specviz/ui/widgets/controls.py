@@ -1,0 +1,134 @@
+"""Controls made from a parameter dataclass: what a form shows, and how its answer becomes checked values again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from specviz.errors import BadInput
+from specviz.methods import registry
+from specviz.methods.parameters import Parameter, choice, describe, number, switch
+
+FORM_LETTERS = 20_000
+"""A form's answer is far smaller than this; anything longer was not made by the page."""
+
+
+@dataclass(frozen=True)
+class Basics:
+    """What every run is asked. The upper bound of new tokens is the app's, see :func:`basics`."""
+
+    temperature: float = number(0.0, 0.0, 2.0, "0 always takes the likeliest token; above it, tokens are drawn.", step=0.1)
+    max_new_tokens: int = number(96, 1, 512, "The run stops after this many, or earlier when the model ends its answer.")
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """What most people leave alone."""
+
+    top_p: float = number(1.0, 0.01, 1.0, "Draw only from the likeliest tokens that together have this probability.", step=0.05)
+    top_k: int = number(0, 0, 1000, "Draw only from this many of the likeliest tokens; 0 keeps all.")
+    seed: int = number(0, 0, 2**31 - 1, "The same seed draws the same tokens with every method that is exact token for token.")
+    prompt_as: str = choice(
+        "chat", ("chat", "raw"), "Chat wraps the prompt in the model's own template; raw lets it continue the text."
+    )
+    dtype: str = choice(
+        "auto",
+        ("auto", "float64", "float32", "bfloat16", "float16"),
+        "Number format of the model; auto takes what this machine is fast at.",
+    )
+    device: str = choice("auto", ("auto", "cpu", "cuda"), "Where the model runs; auto takes a GPU when there is one.")
+    tier: str = choice(
+        "auto",
+        ("auto", "eager", "graph"),
+        "eager runs each pass as it comes, graph pads it to fixed shapes and replays a recording.",
+    )
+    baseline: bool = switch(True, "Afterwards, decode the same prompt one token at a time, to compare the time.")
+
+
+TITLES = {
+    "max_new_tokens": "New tokens",
+    "top_p": "Top-p",
+    "top_k": "Top-k",
+    "prompt_as": "Prompt as",
+    "factor": "λ",
+    "tau": "τ",
+    "k": "Look-alikes k",
+    "dtype": "Number format",
+    "baseline": "Time the one-by-one run too",
+}
+
+
+def title(name: str) -> str:
+    """What the page calls a parameter."""
+    words = name.replace("_", " ")
+    return TITLES.get(name, words[:1].upper() + words[1:])
+
+
+def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
+    """The dataclass as the form wants it. ``high`` lowers an upper bound."""
+    return [_field(one, (high or {}).get(one.name)) for one in describe(parameters)]
+
+
+def _field(one: Parameter, high: float | None) -> dict[str, Any]:
+    bounds = one.bounds
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "title": title(one.name),
+        "help": bounds.help,
+        "unit": bounds.unit,
+        "low": bounds.low,
+        "high": bounds.high if high is None else high,
+        "step": bounds.step,
+        "choices": list(bounds.choices),
+    }
+
+
+def answer(of: str, listed: list[dict[str, Any]], parameters: type, values: Mapping[str, Any] | None = None) -> str:
+    """The form's value: its fields, and ``values`` over the defaults. Values that no field has are left out."""
+    chosen = {one.name: one.default for one in describe(parameters)}
+    chosen.update({name: value for name, value in (values or {}).items() if name in chosen})
+    return json.dumps({"of": of, "fields": listed, "values": chosen})
+
+
+def method_answer(method: str, values: Mapping[str, Any] | None = None) -> str:
+    """The form of a method's own parameters."""
+    parameters = registry.get(method).parameters
+    return answer(method, fields(parameters), parameters, values)
+
+
+def values(payload: str | None, of: str) -> dict[str, Any]:
+    """What a form says, as it was typed. Empty when it still shows another method's fields: defaults apply."""
+    if not isinstance(payload, str) or len(payload) > FORM_LETTERS:
+        raise BadInput("The settings did not arrive as the page sends them. Reload the page and try again.")
+    try:
+        form = json.loads(payload)
+        return dict(form["values"]) if form["of"] == of else {}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise BadInput("The settings did not arrive as the page sends them. Reload the page and try again.") from None
+
+
+def replaced(payload: str, name: str, value: Any) -> str:
+    """The form with one value changed; as it was when it is no form of ours."""
+    try:
+        found = json.loads(payload)
+        found["values"][name] = value
+        return json.dumps(found)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return payload
+
+
+def form(value: str, **more: Any) -> gr.HTML:
+    """A form on the page."""
+    return gr.HTML(value, html_template='<div class="sp-form"></div>', js_on_load=_script(), apply_default_css=False, **more)
+
+
+@cache
+def _script() -> str:
+    return (Path(__file__).parent / "form.js").read_text(encoding="utf-8")

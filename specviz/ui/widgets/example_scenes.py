@@ -1,0 +1,99 @@
+"""The example scenes beside the upload: small pictures to click, each with a question; and the chosen picture's preview."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from specviz.errors import BadInput
+from specviz.figures.theme import markup
+from specviz.models.vision.pictures import MOST_BYTES, Picture, open_picture
+
+FOLDER = Path(__file__).resolve().parents[3] / "assets" / "images" / "scenes"
+SIDE = 768
+"""Longest side of a picture that a page's session keeps."""
+
+_SCRIPT = """
+element.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-at]");
+  if (button) trigger("choose", { at: Number(button.dataset.at) });
+});
+"""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One scene. ``label`` says what is in it, ``question`` is what to ask first."""
+
+    label: str
+    question: str
+    data: bytes
+
+
+def examples(folder: Path = FOLDER) -> tuple[Example, ...]:
+    """The scenes in ``index.json``, in its order. Raises BadInput when the folder is not as it should be."""
+    try:
+        listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["scenes"]
+        return tuple(Example(one["label"], one["question"], (folder / one["file"]).read_bytes()) for one in listed)
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise BadInput(f"The example scenes in {folder} cannot be read ({problem}): get them with the project.") from None
+
+
+def shelf(found: tuple[Example, ...]) -> gr.HTML:
+    """The scenes as buttons; ``choose`` says which was clicked."""
+    buttons = "".join(
+        f'<button type="button" data-at="{at}" title="{markup(one.question)}">'
+        f'<img src="{address(one.data)}" alt="{markup(one.label)}" width="64" height="64"></button>'
+        for at, one in enumerate(found)
+    )
+    return gr.HTML(
+        f'<div class="sp-scenes" role="group" aria-label="Example scenes">{buttons}</div>',
+        js_on_load=_SCRIPT,
+        apply_default_css=False,
+        elem_id="sp-scenes",
+    )
+
+
+def at(event: gr.EventData, found: tuple[Example, ...]) -> Example | None:
+    """The scene that was clicked; None for a number the shelf does not have."""
+    given: Any = event._data.get("at") if isinstance(event._data, dict) else None
+    return found[given] if isinstance(given, int) and 0 <= given < len(found) else None
+
+
+def brought(path: str | None) -> tuple[bytes, tuple[str, ...]]:
+    """An uploaded file as a PNG of bounded size, and what was done to it. Raises BadInput when it is no picture."""
+    if not path:
+        raise BadInput("The picture did not arrive. Choose it again.")
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError):  # the error would name the server's own path
+        raise BadInput("The picture did not arrive whole. Choose it again.") from None
+    return small(open_picture(data))
+
+
+def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:
+    """The picture as a page's session keeps it."""
+    shown = picture.image.copy()
+    shown.thumbnail((SIDE, SIDE))
+    out = io.BytesIO()
+    shown.save(out, "PNG")
+    return out.getvalue(), picture.warnings
+
+
+def preview(data: bytes | None) -> str:
+    """The chosen picture, or a word that none is chosen."""
+    if data is None:
+        return '<p class="sp-preview sp-nopicture">No picture yet: take a scene below, or bring your own.</p>'
+    return f'<p class="sp-preview"><img src="{address(data)}" alt="The chosen picture"></p>'
+
+
+def address(data: bytes) -> str:
+    """The PNG as an address that needs no request."""
+    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")

@@ -1,0 +1,96 @@
+"""The fold under the stage: why it was (not) faster term by term, and summary figures, made when somebody opens it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any
+
+import gradio as gr
+
+from specviz import figures
+from specviz.errors import SpecvizError
+from specviz.ui import theme
+from specviz.ui.shared import Shared
+from specviz.ui.widgets import panels
+
+ASK = "(shown) => window.specvizPage.figures(shown)"
+"""In the browser: the run's name while the fold is open and nothing while it is closed, and the page's colours."""
+
+SUBTITLE_LETTERS = 66
+SUBTITLE_LINE = 16
+
+SUMMARIES = (
+    figures.speed_explained,
+    figures.accepted_length,
+    figures.acceptance_by_depth,
+    figures.time_shares,
+    figures.reliability,
+)
+
+REVEAL = "() => window.specvizPage.reveal('sp-figures')"
+
+
+@dataclass
+class Figures:
+    """The fold and what is in it."""
+
+    fold: gr.Accordion
+    table: gr.HTML
+    plots: list[gr.Plot]
+    look: gr.Textbox
+
+    @staticmethod
+    def build(shared: Shared, shown: gr.State) -> Figures:
+        """Lay it out, closed; opening it draws the run that is on the stage."""
+        with gr.Accordion(
+            "Why (not) faster, and figures of the whole run",
+            open=False,
+            elem_id="sp-figures",
+            elem_classes="sp-fold sp-figures",
+        ) as fold:
+            table = theme.html("")
+            plots = [gr.Plot(show_label=False)]
+            with gr.Row(elem_classes="sp-plots"):
+                plots += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
+            with gr.Row(elem_classes="sp-plots"):
+                plots += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
+            look = gr.Textbox("light", visible=False)
+        made = Figures(fold, table, plots, look)
+        made.on(fold.expand, shared, shown).then(None, None, None, js=REVEAL)
+        return made
+
+    def on(self, event: Any, shared: Shared, shown: gr.State) -> Any:
+        """Draw when ``event`` happens, if the fold is open."""
+        return event(
+            self.draw(shared),
+            [shown, self.look],
+            [self.table, *self.plots],
+            js=ASK,
+            show_progress="hidden",
+            api_visibility="private",
+            concurrency_limit=None,
+        )
+
+    def draw(self, shared: Shared) -> Any:
+        """A handler that draws the run called ``shown`` in the page's colours."""
+
+        def drawn(shown: str, look: str) -> list[Any]:
+            if not shown:
+                return [gr.skip()] * (1 + len(self.plots))
+            look = look if look in ("light", "dark") else "light"
+            try:
+                trace = shared.archive.trace(shown)
+            except SpecvizError as error:
+                return [panels.banner(str(error)), *([None] * len(self.plots))]
+            return [figures.speed_table(trace, look), *(_fluid(view(trace, look)) for view in SUMMARIES)]
+
+        return drawn
+
+
+def _fluid(figure: Any) -> Any:
+    """The figure as wide as its place, half of what a slide gives it, its subtitle broken to fit."""
+    said = figure.layout.title.subtitle.text or ""
+    broken = said if "<br>" in said else "<br>".join(wrap(said, SUBTITLE_LETTERS))
+    top = figure.layout.margin.t + SUBTITLE_LINE * (broken.count("<br>") - said.count("<br>"))
+    return figure.update_layout(width=None, autosize=True, title_subtitle_text=broken, margin_t=top)

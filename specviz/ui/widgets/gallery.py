@@ -1,0 +1,100 @@
+"""Recorded runs that come with the app: an index file that names them, and the trace files beside it.
+
+``index.json``: {"default": NAME, "traces": [{"name", "file", "title", "note"}, ...]}. ``name`` is what a link says
+(``?trace=NAME``), ``file`` lies in the same folder, ``note`` is one sentence on what to watch. What else an entry holds is for
+``python -m specviz record``, which makes the files.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from specviz.errors import BadInput, BadTrace
+from specviz.trace import store, validate
+from specviz.trace.schema import End, Run, Trace
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One recorded run. What was run and how it ended are read without the steps, which are most of a file."""
+
+    name: str
+    title: str
+    note: str
+    path: Path
+
+    @cached_property
+    def text(self) -> str:
+        """The file as it is. Raises BadInput when it is missing."""
+        return self._bytes().decode("utf-8")
+
+    @cached_property
+    def run(self) -> Run:
+        """What was run. Raises BadTrace when the first line does not say so."""
+        found = self._record(self._bytes().partition(b"\n")[0])
+        if not isinstance(found, Run):
+            raise BadTrace(f"{self.path.name} does not begin with what was run.")
+        return found
+
+    @cached_property
+    def end(self) -> End | None:
+        """How it ended; None when the file stops before that. Raises BadTrace when the last line is none."""
+        found = self._record(self._bytes().rstrip(b"\n").rpartition(b"\n")[2])
+        return found if isinstance(found, End) else None
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The run as data. Raises BadTrace when the file breaks the schema."""
+        return store.read(self._bytes())
+
+    def _bytes(self) -> bytes:
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise BadInput(f"The recorded run {self.name} cannot be read: {error.strerror} ({self.path.name}).") from None
+
+    def _record(self, line: bytes) -> validate.Record:
+        try:
+            return validate.alone(line.decode("utf-8"))
+        except (BadTrace, UnicodeDecodeError) as error:
+            raise BadTrace(f"{self.path.name} cannot be read: {error}") from None
+
+
+class Gallery:
+    """The recorded runs by name, in the index's order. Empty when there is no index."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        index = folder / "index.json"
+        found = json.loads(index.read_text(encoding="utf-8")) if index.exists() else {"traces": []}
+        made = [self._recording(one, index) for one in found["traces"]]
+        self.recordings = {one.name: one for one in made}
+        self.default = self.recordings.get(found.get("default", "")) or next(iter(made), None)
+
+    def _recording(self, one: dict[str, str], index: Path) -> Recording:
+        missing = {"name", "file", "title"} - one.keys()
+        if missing or not one["file"] or Path(one["file"]).name != one["file"]:
+            raise BadTrace(f"{index.name} has an entry without {', '.join(sorted(missing)) or 'a plain file name'}.")
+        return Recording(one["name"], one["title"], one.get("note", ""), self.folder / one["file"])
+
+    def get(self, name: str) -> Recording:
+        """The recording called ``name``. Raises BadInput listing the names there are."""
+        if name not in self.recordings:
+            listed = ", ".join(self.recordings) or "none here"
+            raise BadInput(f"There is no recorded run {name[:60]!r}; there are: {listed}.")
+        return self.recordings[name]
+
+    def choices(self, *modalities: str) -> list[tuple[str, str]]:
+        """Title and name of each, or of those of these kinds, for a drop-down."""
+        return [(one.title, one.name) for one in self.recordings.values() if not modalities or one.run.modality in modalities]
+
+    def first(self, modality: str) -> Recording | None:
+        """The first recorded run of a kind, if there is one."""
+        return next((one for one in self.recordings.values() if one.run.modality == modality), None)
+
+    def of_method(self, method: str) -> Recording | None:
+        """The first recorded run of a method, if there is one."""
+        return next((one for one in self.recordings.values() if one.run.method == method), None)

@@ -1,0 +1,160 @@
+"""Small pieces of HTML around the stage. Text from outside goes through ``markup``; nothing here carries a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from specviz.figures.explain import Term, explain, priced
+from specviz.figures.speed_table import amount
+from specviz.figures.theme import duration, markup
+from specviz.methods.registry import Method, all_methods, families
+from specviz.trace.schema import PHASES, End, Run, Trace
+
+EXACTNESS = {
+    (True, True): "exact, token for token",
+    (True, False): "exact in law",
+    (False, True): "relaxed",
+    (False, False): "relaxed",
+}
+MEANING = {
+    "exact, token for token": "With the same seed it writes the very tokens of the one-by-one run.",
+    "exact in law": "Its output follows the target's own law; the same seed may draw other tokens.",
+    "relaxed": "Its output law differs from the target's own, within a stated bound.",
+}
+
+
+MORE = '<button type="button" class="sp-link" data-sp-open="sp-figures">term by term ▸</button>'
+"""Opens the fold under the stage; page.js listens."""
+
+
+def exactness(method: Method) -> str:
+    """In two or three words, and with which choice of its parameters it is less, or more."""
+    return "; ".join(part for part in (_word(method), method.exception) if part)
+
+
+def _word(method: Method) -> str:
+    return EXACTNESS[method.exactness == "exact", method.token_exact]
+
+
+def _meaning(method: Method) -> str:
+    said = MEANING[_word(method)]
+    if method.token_exact_with:
+        return f"{said} With {' '.join(method.token_exact_with)}: {MEANING['exact, token for token']}"
+    return f"{said} With {' '.join(method.in_law)}: {MEANING['exact in law']}" if method.in_law else said
+
+
+def banner(message: str, kind: str = "error") -> str:
+    """A message that cannot be overlooked, or nothing. ``kind`` is "error" or "note"."""
+    if not message:
+        return ""
+    role = "alert" if kind == "error" else "status"
+    return f'<p class="sp-say sp-say-{kind}" role="{role}">{markup(message)}</p>'
+
+
+def summary(name: str, note: str = "") -> str:
+    """Under the method's name: what it does, how exact it is, and, to be opened, what to watch. ``note`` is a recording's."""
+    method = all_methods()[name]
+    word = exactness(method)
+    tag = f'<b{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</b>'
+    return (
+        f'<p class="sp-summary">{markup(method.summary)} {tag}</p>'
+        f'<details class="sp-watch"><summary>What to watch</summary><p>{markup(note or method.look_at)}</p></details>'
+    )
+
+
+def why(trace: Trace | None, timing: bool = False, more: str = MORE) -> str:
+    """The speed-up in one number and the terms behind it. ``timing`` says that the one-by-one run is still to come;
+    ``more`` is the way to the whole account, where the page has one.
+    """
+    terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
+    if trace is None or not terms:
+        return '<p class="sp-why-none">Why it was faster, or not, stands here when the run is over.</p>'
+    return f'<div class="sp-why">{_headline(terms, timing, more)}<dl>{"".join(_rows(terms, priced(trace)))}</dl></div>'
+
+
+def _headline(terms: dict[str, Term], timing: bool, more: str) -> str:
+    measured = terms["measured"].value if "measured" in terms else None
+    said = markup(terms["verdict"].sentence)
+    if measured is None:
+        why = "timing the one-by-one run …" if timing else "unknown: the one-by-one run was not timed"
+        return f'<p title="{said}">Speed-up {more}</p><p>{why}</p>'
+    word = "faster" if measured >= 1 else "slower"
+    return f'<p title="{said}">Why {word} {more}</p><p><b>{measured:.2f}×</b> measured</p>'
+
+
+def _rows(terms: dict[str, Term], priced: str) -> list[str]:
+    rows = [_row(terms[name]) for name in ("predicted", "tau", "plain") if name in terms]
+    costs = [terms[phase].value or 0.0 for phase in PHASES if phase in terms]
+    if costs:
+        parts = " + ".join(duration(terms[phase].value or 0.0) for phase in PHASES)
+        rows.append(f'<dt title="draft + verify + judge + commit + host = {parts}">{priced}</dt><dd>{duration(sum(costs))}</dd>')
+    return rows
+
+
+def _row(term: Term) -> str:
+    return f'<dt title="{markup(term.sentence)}">{markup(term.label)}</dt><dd>{markup(amount(term))}</dd>'
+
+
+def cards(modality: str | None = None, measured: Mapping[str, str] | None = None) -> str:
+    """A card for every method, family by family. ``measured`` says what was seen of some here, as HTML."""
+    made = "".join(
+        _card(one, title, (measured or {}).get(one.name, "")) for title, found in families(modality).items() for one in found
+    )
+    return f'<div class="sp-cards">{made}</div>'
+
+
+def _card(method: Method, family: str, measured: str) -> str:
+    word = exactness(method)
+    rows = {
+        "Watch": markup(method.look_at),
+        "Needs": needs(method),
+        "Bound": markup(method.bound),
+        "Claimed": markup(method.claim),
+        "Here": measured,
+        "Differs": markup(method.differs),
+        "Paper": _paper(method),
+    }
+    listed = "".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in rows.items() if said)
+    tag = f'<span class="sp-tag"{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</span>'
+    return (
+        f'<article class="sp-card"><small>{markup(family)}</small><h3>{markup(method.title)} {tag}</h3>'
+        f"<p>{markup(method.summary)}</p><dl>{listed}</dl></article>"
+    )
+
+
+def _look(word: str) -> str:
+    """What the style sheet tells a relaxed method from an exact one by."""
+    return " data-relaxed" if word == "relaxed" else ""
+
+
+def needs(method: Method) -> str:
+    """What a method cannot run without."""
+    if "hybrid_draft" in method.weights:
+        return "a target with state-space layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter ship"
+    if method.needs_draft:
+        return "a draft model with the target's tokenizer; a small one for SmolLM2 ships"
+    if method.weights and method.modality == ("vision_language",):
+        return "a drafter trained for the target; one for the scenes model ships"
+    if method.weights:
+        return "a drafter trained for the target; one for SmolLM2 135M ships"
+    return "nothing but the target"
+
+
+def measured(run: Run, end: End | None, name: str) -> str:
+    """What a recorded run shows of its method, with a link to it."""
+    found = end.metrics if end else {}
+    tau, speed = found.get("tau"), found.get("speedup")
+    parts = [f"τ {tau:.2f}"] if tau else []
+    parts += [f"{speed:.2f}×"] if speed else []
+    where = f"{run.target}, {run.machine or run.device}"
+    said = f"{', '.join(parts)} in its recorded run ({where})" if parts else f"recorded ({where})"
+    return f'{markup(said)} <a href="?trace={markup(name)}">play it</a>'
+
+
+def _paper(method: Method) -> str:
+    paper = method.paper
+    if paper is None:
+        return "none: this is how a model decodes without a draft"
+    where = f"arXiv {paper.arxiv}" if paper.arxiv else ""
+    listed = ", ".join(part for part in (f"{paper.authors} {paper.year}", paper.venue, where) if part)
+    return f"<cite>{markup(paper.title)}</cite>, {markup(listed)}"

@@ -1,0 +1,90 @@
+"""The profile of depths: what one text with a tree at every place foretells is what runs of each depth and size then do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from specviz.acceptance.match import Match
+from specviz.bench.calibrate import depth as calibrate_depth
+from specviz.bench.calibrate.depth import Aside, Place, placements, table, tau
+from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition
+from specviz.trees.depth_profile import DepthProfile
+from specviz.trees.dynamic import Dynamic
+from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM
+from tests.feature_worlds import tiny_net
+from tests.tiny import Decoded, decode, tiny_target
+
+DEEPEST, WIDTH, BUDGET = 4, 5, 90
+
+
+def run(growth: object, warp: object) -> Decoded:
+    target = tiny_target()
+    drafter = FeatureDrafter(FeatureStepper(tiny_net(target.model, True, 40)))
+    return decode(target, Composition(Steady(drafter, growth), Match(), drafter.taps), PROMPT, BUDGET, warp, 7)
+
+
+@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
+def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp: object) -> None:
+    aside = Aside(DEEPEST, WIDTH)
+    alone = run(aside, warp)
+    assert all(len(step.emitted) == 1 for step in alone.steps), "the target writes as if alone"
+    places = placements(aside, alone.ids, DEEPEST)
+    assert len(places) == BUDGET - DEEPEST
+    sizes = (1, 3, 8, 60)
+    found = table([places], DEEPEST, sizes)
+    for depth in range(1, DEEPEST + 1):
+        for place, nodes in enumerate(sizes):
+            real = run(Dynamic(depth, WIDTH, nodes), warp)
+            assert real.ids == alone.ids
+            at, lengths = 0, []
+            for step in real.steps:
+                if at < len(places):
+                    lengths.append(len(step.emitted))
+                at += len(step.emitted)
+            assert found[depth - 1][place] == pytest.approx(sum(lengths) / len(lengths)), (depth, nodes)
+    assert found[-1][-1] > found[0][0] > 1, "nothing was ever accepted, so nothing was tested"
+
+
+def test_rounds_begin_where_the_last_one_ended() -> None:
+    easy, hard = Place(((0,), (0, 2))), Place(((), ()))
+    assert [easy.followed(*one) for one in ((1, 1), (2, 1), (2, 3))] == [1, 1, 2]
+    text = [easy, hard, hard, easy, hard]
+    assert tau([text], 1, 1) == pytest.approx((2 + 1 + 2) / 3)
+    assert tau([text], 2, 3) == pytest.approx((3 + 3) / 2)
+    assert tau([[hard] * 4, [easy] * 4], 2, 9) == pytest.approx((4 + 6) / 6)
+    assert tau([[]], 1, 1) == 0.0
+
+
+def test_a_calibration_writes_what_the_method_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tiny_target()
+    drafter = FeatureDrafter(FeatureStepper(tiny_net(target.model, True, 40)))
+    asked = []
+
+    def prepare(request: object) -> SimpleNamespace:
+        asked.append(request)
+        made = Composition(Steady(drafter, Dynamic(1, 1, 1)), Match(), drafter.taps)
+        return SimpleNamespace(compose=lambda: made, decoding=lambda one, *rest: _decoding(target, one))
+
+    monkeypatch.setattr(calibrate_depth, "prepare", prepare)
+    monkeypatch.setattr(calibrate_depth, "CALIBRATION", ("one", "two"))
+    monkeypatch.setattr(calibrate_depth, "TREES", tmp_path)
+    said: list[str] = []
+    written = calibrate_depth.RUNS["eagle2"]("tiny", report=said.append)
+    found = DepthProfile.load(written)
+    assert written == tmp_path / "eagle2.json"
+    assert (found.drafter, found.target, found.width, set(found.tau)) == ("eagle", "tiny", 6, {0.0, 1.0})
+    assert {(one.method, one.temperature) for one in asked} == {("eagle2", 0.0), ("eagle2", 1.0)}  # type: ignore[attr-defined]
+    assert len(said) == 4 and "prompt 2 of 2, T = 1" in said[-1]
+    assert replace(found, source="") != found, "it says on what"
+
+
+def _decoding(target: object, composition: Composition) -> object:
+    found = decode(target, composition, PROMPT, 40, GREEDY, 7, "off")  # type: ignore[arg-type]
+    return SimpleNamespace(steps=lambda: iter(found.steps), outcome=found.outcome)

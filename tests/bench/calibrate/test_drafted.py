@@ -1,0 +1,40 @@
+"""Calibration of trained drafters: accepted nodes as rank paths, and a depth that costs next to nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from specviz.bench.calibrate.drafted import Seen, chosen, quantiles, ranks, stopped
+from specviz.trace.schema import Nanoseconds, Node, Step
+
+
+def test_an_accepted_path_is_told_by_its_ranks() -> None:
+    parents = [-1, 0, 0, 0, 1, 1, 2, 2, 2, 8]
+    nodes = tuple(Node(parent, number, "x") for number, parent in enumerate(parents))
+    step = Step(0, 5, nodes, (2, 8, 9), None, (2, 8, 9), ("x",) * 3, "greedy", Nanoseconds(1))
+    assert ranks(step) == (1, 2, 0)
+
+
+def test_a_round_stops_at_its_first_light_level() -> None:
+    one = Seen((-0.1, -0.6, -0.4, -2.0), 2)
+    assert [stopped(one, threshold) for threshold in (-3.0, -0.5, -0.05)] == [4, 2, 1]
+    assert stopped(Seen((-0.1, -5.0), 0), -1.0) == 2, "nothing is saved at the deepest level"
+
+
+def test_the_threshold_stops_as_early_as_tokens_allow() -> None:
+    deep, shallow = Seen((-0.1, -0.2, -0.4, -0.6), 4), Seen((-0.9, -1.6, -2.2, -3.0), 1)
+    threshold, cost, saved = chosen([deep] * 10 + [shallow] * 10)
+    assert -0.95 < threshold <= -0.4
+    assert (cost, saved) == (0.0, pytest.approx(30 / 80))
+
+
+def test_a_drafter_that_is_right_without_knowing_it_is_not_cut_short() -> None:
+    """Little mass and long acceptance: the threshold has to stay below, whatever the paper's is."""
+    threshold, cost, _ = chosen([Seen((-2.0, -3.0, -4.0, -5.0), 4)] * 5)
+    assert threshold <= -4.0 and cost == 0.0
+
+
+def test_quantiles_are_by_level() -> None:
+    found = quantiles([Seen((-1.0, -2.0), 0), Seen((-3.0,), 0)])
+    assert (found[1][0], found[1][5], found[1][10]) == pytest.approx((-3.0, -2.0, -1.0))
+    assert set(found[2]) == {-2.0}

@@ -1,0 +1,54 @@
+"""A drafter's forward is measured once for a network and a width, and follows the network."""
+
+from __future__ import annotations
+
+import pytest
+
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.networks import forward_cost as measuring
+from specviz.drafters.networks.forward_cost import forward_cost
+from tests.drafters.tiny_blocks import block_net
+from tests.feature_worlds import tiny_net
+from tests.tiny import tiny_target
+
+
+def test_a_forward_is_measured_once_for_each_network_and_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_target().model
+    first, second = (FeatureStepper(tiny_net(model, wide, 40)) for wide in (True, False))
+    found = forward_cost(first, 3)
+    assert 0 < found < 1000
+    monkeypatch.setattr(measuring, "_measured", lambda network, rows: 1000.0 + rows)
+    assert forward_cost(first, 3) == found, "kept"
+    assert (forward_cost(first, 5), forward_cost(second, 3)) == (1005.0, 1003.0)
+
+
+def test_the_clock_stands_around_the_forward_and_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = FeatureStepper(tiny_net(tiny_target().model, True, 40))
+    clock = [0.0]
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
+    head, rows = network.logits, []
+
+    def slow(outputs: object) -> object:
+        clock[0] += 0.005
+        rows.append(len(outputs))  # type: ignore[arg-type]
+        return head(outputs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(network, "logits", slow)
+    assert forward_cost(network, 4) == pytest.approx(5.0)
+    assert set(rows) == {4}
+
+
+def test_a_network_of_blocks_is_timed_below_its_seeds_and_not_at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = block_net(tiny_target())
+    clock = [0.0]
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
+    head, shapes = network.logits, []
+
+    def slow(features: object) -> object:
+        shapes.append(tuple(features.shape[:2]))  # type: ignore[attr-defined]
+        clock[0] += 0.001 * shapes[-1][0]
+        return head(features)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(network, "logits", slow)
+    assert forward_cost(network, 4) == pytest.approx(4.0)
+    assert set(shapes) == {(1, network.block), (4, network.block)}

@@ -1,0 +1,211 @@
+"""Drafters beside a picture: all of its rows, or none of them, against the network worked out from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.acceptance.match import Match
+from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.language_model import LanguageModelDrafter, SmallModel
+from specviz.drafters.visual_context import AllRows, Layout, TextAlone, spans
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition, Context
+from specviz.engine.sampling import Noise, Warp
+from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
+from specviz.trees.dynamic import Dynamic
+from tests.tiny import Decoded, decode
+from tests.vision_worlds import GREEDY, World, expected, feature_net, one_by_one, step_vectors, text_model, world
+
+KINDS = ["smolvlm", "qwen2_5vl"]
+
+
+class Witness:
+    """A drafter whose every answer is kept with the path it was asked about."""
+
+    def __init__(self, drafter: Any) -> None:
+        self.drafter = drafter
+        self.answers: list[tuple[list[int], list[int], Tensor]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.drafter, name)
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        found = self.drafter.logits(context, tokens, parents, nodes)
+        for row, node in zip(() if found is None else found, nodes, strict=True):
+            path: list[int] = []
+            while node:
+                path.insert(0, tokens[node])
+                node = parents[node]
+            self.answers.append((list(context.ids), path, row))
+        return found
+
+
+def drafting(here: World, drafter: Any, taps: tuple[int, ...], budget: int = 6) -> Decoded:
+    composition = Composition(Steady(drafter, Dynamic(3, 5, 12)), Match(), taps)
+    return decode(here.target, composition, here.prompt, budget, GREEDY)
+
+
+def hidden_states(here: World, ids: list[int]) -> tuple[Tensor, Tensor]:
+    """The target's input and its last features [token, hidden] over a whole text, from one pass of its own."""
+    layers = here.tiny.model.config.get_text_config().num_hidden_layers
+    session = here.target.open(len(ids), (0, layers))
+    hidden = session.prefill(ids).hidden
+    return hidden[0], hidden[layers]
+
+
+def audited(here: World, witness: Witness, net: Any, steps: Tensor | None, kept: list[int] | None) -> float:
+    """Largest relative difference between what was said and what should have been. ``kept`` are prompt places seen."""
+    worst = 0.0
+    for ids, path, row in witness.answers:
+        words, features = hidden_states(here, ids)
+        if kept is not None:
+            places = kept + list(range(here.layout.length, len(ids)))
+            words, features = words[places], features[places]
+        wanted = expected(net, words, features[:-1], path, steps)
+        worst = max(worst, float((row - wanted).abs().max() / wanted.abs().max()))
+    return worst
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_rows_reads_the_picture_at_its_places(kind: str) -> None:
+    here = world(kind)
+    net = feature_net(here.tiny.model)
+    drafter = AllRows(net, here.layout)
+    witness = Witness(drafter)
+    drafting(here, witness, drafter.reads)
+    assert len(witness.answers) > 20
+    assert audited(here, witness, net, None, None) < 1e-9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_text_alone_is_the_drafter_on_the_text_places(kind: str, stepwise: bool) -> None:
+    here = world(kind)
+    net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model) if stepwise else None
+    drafter = FeatureDrafter(net) if steps is None else StepwiseDrafter(net, steps)
+    witness = Witness(TextAlone(drafter, here.layout))
+    drafting(here, witness, net.config.taps)
+    kept = [place for place in range(here.layout.length) if place not in here.layout.hidden]
+    assert len(kept) == here.layout.length - (6 if kind == "qwen2_5vl" else 4)
+    assert len(witness.answers) > 20
+    assert audited(here, witness, net, steps, kept) < 1e-9
+
+
+def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = world()
+    rows, run = [], FeatureDrafter._commit
+
+    def counted(self: FeatureDrafter, ids: Sequence[int], until: int) -> Tensor:
+        rows.append(until - self._committed)
+        return run(self, ids, until)
+
+    monkeypatch.setattr(FeatureDrafter, "_commit", counted)
+    net = feature_net(here.tiny.model)
+    found = drafting(here, TextAlone(FeatureDrafter(net), here.layout), net.config.taps, 4)
+    seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
+    # The root's own row belongs to the first round, and every row pairs a token with the one before it.
+    assert rows[0] + 2 == seen["drafter"] == here.layout.length - len(here.layout.visual)
+    rows.clear()
+    drafter = AllRows(net, here.layout)
+    found = drafting(here, drafter, drafter.reads, 4)
+    seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
+    assert rows[0] + 2 == seen["drafter"] == seen["target"] == here.layout.length
+    assert seen["kept"] == seen["visual"] == [[4, 4]]
+
+
+def test_vectors_of_zero_change_nothing() -> None:
+    here = world()
+    net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)
+    runs = [
+        drafting(here, Witness(drafter), net.config.taps, 60)
+        for drafter in (FeatureDrafter(net), StepwiseDrafter(net, 0 * steps), StepwiseDrafter(net, steps))
+    ]
+    trees = [[[node.token for node in step.nodes] for step in run.steps] for run in runs]
+    assert trees[0] == trees[1] != trees[2]
+    assert runs[0].ids == runs[2].ids
+
+
+def test_comparing_tells_more_and_drafts_the_same() -> None:
+    here = world()
+    net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)
+    plain, both = (
+        drafting(here, TextAlone(kind(net, steps), here.layout), net.config.taps, 60) for kind in (StepwiseDrafter, Comparing)
+    )
+    assert [step.nodes for step in plain.steps] == [step.nodes for step in both.steps]
+    told = [{note.type: note.data for note in step.notes}["residuals"] for step in both.steps]
+    last = told[-1]
+    assert last["asked"][0] == len(both.steps) - 1
+    assert all(right <= asked for name in ("with", "without") for right, asked in zip(last[name], last["asked"], strict=True))
+    assert [norm > 0 for norm in last["norms"]] == [True] * 3
+    assert last["kept"] == [sum(len(step.path) > depth for step in both.steps[:-1]) for depth in range(8)]
+    assert "without" not in {note.type: note.data for note in plain.steps[-1].notes}["residuals"]
+
+
+def test_what_comparing_says_is_what_the_network_would_have_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = world()
+    net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)
+    drafter, said = Comparing(net, steps), []
+    guess = StepwiseDrafter.guesses
+
+    def overheard(self: StepwiseDrafter, context: Context, emitted: Sequence[int]) -> list[int]:
+        further = [*emitted, 20, 30, 40]
+        said.append((self is drafter, list(context.ids), further, guess(self, context, further)))
+        return said[-1][3][: len(emitted)]
+
+    monkeypatch.setattr(StepwiseDrafter, "guesses", overheard)
+    drafting(here, TextAlone(drafter, here.layout), net.config.taps)
+    kept = [place for place in range(here.layout.length) if place not in here.layout.hidden]
+    assert len(said) > 8
+    hidden = len(here.layout.hidden)
+    for own, text, emitted, guesses in said:
+        ids = here.prompt + text[here.layout.length - hidden :]
+        words, features = hidden_states(here, ids)
+        places = kept + list(range(here.layout.length, len(ids)))
+        for depth, guessed in enumerate(guesses):
+            vectors = steps if own else 0 * steps
+            wanted = expected(net, words[places], features[places][:-1], emitted[:depth], vectors)
+            assert guessed == int(wanted.argmax())
+    assert [one[3] for one in said[::2]] != [one[3] for one in said[1::2]]
+
+
+def test_a_language_model_drafts_from_the_words_alone() -> None:
+    here = world()
+    small = text_model(here.tiny.model)
+    fed: list[list[int]] = []
+
+    class Reading(SmallModel):
+        def extend(self, ids: Sequence[int]) -> Tensor:
+            fed.append(list(ids))
+            return super().extend(ids)
+
+    inner = LanguageModelDrafter(lambda capacity: Reading(small, capacity), 512)
+    drafter = TextAlone(inner, here.layout)
+    context = Context(here.prompt, len(here.prompt), 0, Warp(), Noise(0), torch.device("cpu"), 100)
+    drafter.begin(context, None)
+    law = drafter.rows(context, [here.prompt[-1]], [-1], [0])[0]
+    text = [token for place, token in enumerate(here.prompt) if place not in here.layout.hidden]
+    assert fed == [text[:-1], text[-1:]]
+    cache = small.open(64)
+    wanted = small(torch.tensor(text), cache)[-1].softmax(-1)
+    assert torch.allclose(law.probability, wanted.to(law.probability.dtype), atol=1e-6)
+
+
+def test_the_text_never_depends_on_the_drafter() -> None:
+    here = world()
+    net = feature_net(here.tiny.model)
+    drafter = AllRows(net, here.layout)
+    wanted = one_by_one("smolvlm", "eager", torch.float64, GREEDY)[:40]
+    assert drafting(here, drafter, drafter.reads, 40).ids == wanted
+    assert drafting(here, TextAlone(FeatureDrafter(net), here.layout), net.config.taps, 40).ids == wanted
+
+
+def test_places_are_told_as_unbroken_rows() -> None:
+    assert spans([]) == []
+    assert spans([3, 4, 5, 9, 11, 12]) == [[3, 3], [9, 1], [11, 2]]
+    note = Layout(20, (4, 5, 6, 7), (3, 4, 5, 6, 7, 8)).note((5, 6), (3, 8)).data
+    assert note == {"target": 20, "drafter": 16, "visual": [[4, 4]], "kept": [[5, 2]], "unseen": [[3, 1], [8, 1]]}

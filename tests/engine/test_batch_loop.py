@@ -1,0 +1,230 @@
+"""Runs in step write what each of them alone would have written, however the others fare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from specviz.engine.batch_cache import shared
+from specviz.engine.batch_loop import InStep, Row
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Composition
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Noise, Warp
+from specviz.errors import BadInput, ContextFull
+from specviz.targets.text import TextTarget
+from specviz.targets.text_rows import TextRows
+from specviz.trace.schema import Step
+from tests import tiny_hybrid
+from tests.exactness.test_last_state import compose as last_state
+from tests.exactness.test_retrieval_methods import compose as composed
+from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM
+from tests.tiny import Letters, decode, tiny_target
+
+PROMPTS = [PROMPT, [7, 7, 1], [9], PROMPT[4:9] * 3, [2, 3, 2, 3, 2, 3, 2], [11, 40], PROMPT[::-1], [1] * 20]
+READER = {"nodes": 16, "drafter": "recycling"}
+
+
+def compose(
+    name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: dict[Any, Any] | None = None
+) -> Composition:
+    return composed(name, values, target, warp, {} if memory is None else memory)
+
+
+def batch_of(
+    target: TextTarget, compositions: Sequence[Composition], warp: Warp, budgets: Sequence[int], every: int = 4
+) -> InStep:
+    rows = []
+    for number, composition in enumerate(compositions):
+        recorder, prompt = Recorder(Letters()), PROMPTS[number]
+        rows.append(Row(target, composition, prompt, warp, Noise(number), budgets[number], recorder))
+    capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
+    return InStep(rows, TextRows(target, capacities, compositions[0].taps), every)
+
+
+def steps_by_row(batch: InStep) -> list[list[Step]]:
+    rows: list[Row] = list(batch.running)
+    found: list[list[Step]] = [[] for _ in rows]
+    for steps in batch.rounds():
+        for number, step in steps:
+            found[number].append(step)
+    for row in rows:
+        assert row.outcome.reason not in {"error", "out_of_memory"}, row.outcome.message
+    return found
+
+
+def written(steps: Sequence[Step]) -> list[int]:
+    return [token for step in steps for token in step.emitted]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "warp", "every"),
+    [
+        ("reader", READER, GREEDY, 3),
+        ("reader", READER, WARM, 0),
+        ("reader", READER, WARM, 1),
+        ("reader", {"drafter": "eagle3", "nodes": 20}, WARM, 3),
+        ("suffix_decoding", {}, GREEDY, 4),
+        ("speculative_sampling", {"gamma": 3}, WARM, 2),
+        ("autoregressive", {}, WARM, 0),
+    ],
+)
+def test_eight_rows_write_what_each_writes_alone(name: str, values: dict[str, object], warp: Warp, every: int) -> None:
+    target, budgets = tiny_target(), [30, 40, 20, 40, 1, 23, 35, 40]
+    batch = batch_of(target, [compose(name, values, target, warp) for _ in PROMPTS], warp, budgets, every)
+    rows = steps_by_row(batch)
+    for number, prompt in enumerate(PROMPTS):
+        alone = decode(target, compose(name, values, target, warp), prompt, budgets[number], warp, number)
+        assert written(rows[number]) == alone.ids
+        assert [step.path for step in rows[number]] == [step.path for step in alone.steps]
+        assert rows[number][-1].index == len(rows[number]) - 1
+    if name in ("speculative_sampling", "autoregressive"):
+        assert not any(row["holes"] for row in _layouts(rows)), "chains leave no holes"
+
+
+def _layouts(rows: list[list[Step]]) -> list[dict[str, Any]]:
+    notes = [note for steps in rows for step in steps for note in step.notes if note.type == "rows"]
+    return [row for note in notes for row in note.data["rows"]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_any_number_of_rows(count: int) -> None:
+    target = tiny_target()
+    batch = batch_of(target, [compose("reader", READER, target, WARM) for _ in range(count)], WARM, [30] * count)
+    for number, steps in enumerate(steps_by_row(batch)):
+        alone = decode(target, compose("reader", READER, target, WARM), PROMPTS[number], 30, WARM, number)
+        assert written(steps) == alone.ids
+
+
+def test_rows_that_share_a_memory_still_write_their_own_text() -> None:
+    target, memory = tiny_target(), {}
+    batch = batch_of(target, [compose("reader", READER, target, WARM, memory) for _ in range(4)], WARM, [40] * 4)
+    for number, steps in enumerate(steps_by_row(batch)):
+        alone = decode(target, compose("autoregressive", {}, target, WARM), PROMPTS[number], 40, WARM, number)
+        assert written(steps) == alone.ids
+
+
+def test_rows_end_apart_and_the_others_go_on() -> None:
+    """End of sequence, budget and a full context, each in another row."""
+    alone = tiny_target(context=64)
+    text = decode(alone, compose("autoregressive", {}, alone, GREEDY), PROMPTS[1], 60, GREEDY, 1).ids
+    ending = next(token for place, token in enumerate(text) if place > 10 and token not in text[:place])
+    target = tiny_target(eos=[ending], context=64)
+    budgets = [500, 500, 5, 500]
+    batch = batch_of(target, [compose("reader", READER, target, GREEDY) for _ in budgets], GREEDY, budgets)
+    runs = list(batch.running)
+    rows = steps_by_row(batch)
+    for number, row in enumerate(runs):
+        single = decode(target, compose("reader", READER, target, GREEDY), PROMPTS[number], budgets[number], GREEDY, number)
+        assert written(rows[number]) == single.ids == row.outcome.output_ids
+        assert row.outcome.reason == single.outcome.reason
+    assert runs[1].outcome.reason == "eos"
+    assert runs[2].outcome.reason == "budget"
+    assert {row.outcome.reason for row in runs} >= {"eos", "budget"}
+
+
+def test_a_stopped_row_leaves_and_the_others_finish() -> None:
+    target = tiny_target()
+    batch = batch_of(target, [compose("reader", READER, target, GREEDY) for _ in range(3)], GREEDY, [40] * 3)
+    runs = list(batch.running)
+    for number, _ in enumerate(batch.rounds()):
+        if number == 2:
+            runs[1].cancel.set()
+    assert runs[1].outcome.reason == "cancelled"
+    assert 0 < len(runs[1].outcome.output_ids) < 40
+    for number in (0, 2):
+        assert len(runs[number].outcome.output_ids) == 40
+        assert runs[number].outcome.reason == "budget"
+
+
+def test_a_fault_in_one_row_ends_all_and_keeps_what_they_wrote() -> None:
+    class Breaking:
+        def __init__(self, inner: Any) -> None:
+            self.inner, self.closed = inner, False
+            self.begin, self.observe = inner.begin, inner.observe
+
+        def draft(self, context: Any) -> Any:
+            if context.round == 3:
+                raise MemoryError
+            return self.inner.draft(context)
+
+        def close(self) -> None:
+            self.closed = True
+
+    target = tiny_target()
+    plain = [compose("reader", READER, target, GREEDY) for _ in range(2)]
+    broken = Breaking(plain[1].controller)
+    batch = batch_of(target, [plain[0], Composition(broken, plain[1].acceptance)], GREEDY, [40, 40])
+    runs = list(batch.running)
+    assert len(list(batch.rounds())) == 3
+    assert [row.outcome.reason for row in runs] == ["out_of_memory"] * 2
+    assert all(len(row.outcome.output_ids) >= 3 for row in runs)
+    assert broken.closed
+
+
+def test_leaving_the_rounds_early_closes_every_row() -> None:
+    target = tiny_target()
+    batch = batch_of(target, [compose("reader", READER, target, GREEDY) for _ in range(2)], GREEDY, [40, 40])
+    runs, rounds = list(batch.running), batch.rounds()
+    next(rounds)
+    rounds.close()
+    assert [row.outcome.reason for row in runs] == ["cancelled"] * 2
+    assert batch.running == []
+
+
+def test_layout_notes_tell_holes_and_sweeps() -> None:
+    target, memory = tiny_target(), {}
+    decode(target, compose("reader", READER, target, WARM, memory), PROMPT, 60, WARM, 0)
+    batch = batch_of(target, [compose("reader", READER, target, WARM, memory) for _ in range(3)], WARM, [60] * 3, 3)
+    rows = steps_by_row(batch)
+    first = [step.notes[-1].data for step in rows[0]]
+    assert [note["swept"] for note in first[:6]] == [False, False, True, False, False, True]
+    assert all(sum(one["runs"][1::2]) == one["holes"] for note in first for one in note["rows"])
+    assert any(one["holes"] for one in _layouts(rows))
+    for number, step in enumerate(rows[0]):
+        mine = next(one for one in first[number]["rows"] if one["row"] == 0)
+        assert sum(mine["runs"][::2]) == step.position + len(step.path) + 1
+    assert batch.sweeps and batch.moved
+
+
+def test_what_a_batch_cannot_be_is_said() -> None:
+    target = tiny_target(context=64)
+    with pytest.raises(BadInput, match="batch of 9 rows"):
+        TextRows(target, [8] * 9)
+    with pytest.raises(BadInput, match="batch of 0 rows"):
+        TextRows(target, [])
+    with pytest.raises(ContextFull, match="65 tokens do not fit"):
+        TextRows(target, [65])
+    row = Row(target, compose("reader", READER, target, WARM), [1], WARM, Noise(0), 4, Recorder(Letters()))
+    with pytest.raises(BadInput, match="1 runs cannot share a batch of 2 rows"):
+        InStep([row], TextRows(target, [8, 8]))
+    with pytest.raises(BadInput, match="sweep every -1 rounds"):
+        InStep([row], TextRows(target, [8]), -1)
+
+
+@pytest.mark.parametrize("name", ["owl", "howl"])
+def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(name: str) -> None:
+    target, tree = tiny_target(), {"depth": 3, "width": 6, "nodes": 12}
+    with pytest.raises(BadInput, match="give the parameter probe=false"):
+        batch_of(target, [last_state(name, tree, target, WARM) for _ in range(2)], WARM, [30, 30])
+    without = {**tree, "probe": False}
+    batch = batch_of(target, [last_state(name, without, target, WARM) for _ in range(3)], WARM, [30, 40, 20])
+    for number, (steps, budget) in enumerate(zip(steps_by_row(batch), [30, 40, 20], strict=True)):
+        alone = decode(target, last_state(name, without, target, WARM), PROMPTS[number], budget, WARM, number)
+        assert written(steps) == alone.ids
+        assert [step.path for step in steps] == [step.path for step in alone.steps]
+        assert steps[0].notes[0].data["probed"] is False
+
+
+def test_a_target_that_carries_a_state_is_refused() -> None:
+    with pytest.raises(BadInput, match="carries a state from token to token"):
+        TextRows(tiny_hybrid.target(tiny_hybrid.pure()), [8, 8])
+
+
+def test_a_node_of_a_shared_pass_costs_as_many_nodes_as_there_are_rows() -> None:
+    curve = CostCurve((1, 8, 64), (10.0, 11.0, 30.0))
+    assert shared(curve, 1) == curve
+    assert shared(curve, 4).at(8) == pytest.approx(curve.at(32))
+    assert shared(curve, 8).milliseconds[0] == curve.at(8)

@@ -1,0 +1,93 @@
+"""The searching controller: where its lattice was cut, where its path ended, and which of the two its gauge goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.engine.interfaces import Context, Draft
+from specviz.engine.sampling import Noise, Warp
+from specviz.methods.diffuspec.lattice import LengthRule
+from specviz.methods.diffuspec.searched import Searched, Searching
+
+END = 2
+NONE = [0.90, 0.06, 0.04]
+LIKELY = [0.40, 0.15, 0.45]
+"""The end is the place's likeliest token, and the search may still go past it."""
+
+
+class Masks:
+    """A drafter with the same law at every place but those named."""
+
+    support = torch.arange(3)
+
+    def __init__(self, laws: Sequence[Sequence[float]]) -> None:
+        self.laws = torch.tensor(laws, dtype=torch.float64).log()
+
+    def block(self, context: Context, places: int) -> torch.Tensor:
+        return self.laws[:places]
+
+    def calls(self) -> int:
+        return 1
+
+    def begin(self, context: Context, prefill: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Words:
+    """An n-gram model that likes or dislikes the end of the text."""
+
+    def __init__(self, end: float) -> None:
+        self.law = np.log([1 - end, 0.5, end])
+
+    def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        return np.tile(self.law[tokens], (len(before), 1))
+
+
+def drafted(laws: Sequence[Sequence[float]], end: float) -> tuple[Searched, Draft, Any]:
+    """The controller after its first draft, which asked for four places, the draft and what it tells of itself."""
+    made = Searched(Masks(laws), Words(end), Searching(mass=0.5), LengthRule(2, 4, 2), frozenset({END}))
+    context = Context([0, 1, 0], 3, 0, Warp(), Noise(0), torch.device("cpu"), 50)
+    made.begin(context, None)
+    draft = made.draft(context)
+    (note,) = draft.notes
+    return made, draft, note.data
+
+
+def kept(made: Searched, accepted: int) -> tuple[float, float]:
+    """Means of the gauge, doubled, after a round in which so many tokens were accepted."""
+    verdict = SimpleNamespace(path=tuple(range(1, accepted + 1)))
+    made.observe(SimpleNamespace(verdict=verdict, emitted=[0] * (accepted + 1)))  # type: ignore[arg-type]
+    return 2 * made.gauge.drafted, 2 * made.gauge.accepted
+
+
+def test_a_lattice_may_be_cut_where_the_path_goes_on() -> None:
+    made, draft, told = drafted([NONE, LIKELY, NONE, NONE], end=0.01)
+    assert draft.tree.host_tokens == (0, 0, 0), "no end in the path"
+    assert told["fence"] == 2 and told["ended"] is False and len(told["columns"]) == 2
+    assert kept(made, 2) == (1, 2) and made.gauge.length == 2, "all that lay before the fence was kept, and one more"
+
+
+def test_a_path_may_take_the_end_where_no_column_was_cut() -> None:
+    made, draft, told = drafted([NONE, [0.46, 0.1, 0.44], NONE, NONE], end=0.98)
+    assert draft.tree.host_tokens[-1] == END and told["ended"] is True and told["fence"] is None
+    assert kept(made, 1) == (len(draft.tree) - 2, 1)
+
+
+def test_a_path_that_ends_at_the_fence_is_both() -> None:
+    made, draft, told = drafted([NONE, NONE, LIKELY, NONE], end=0.6)
+    assert draft.tree.host_tokens == (0, 0, 0, END) and (told["fence"], told["ended"]) == (3, True)
+    assert kept(made, 3) == (2, 3)
+
+
+@pytest.mark.parametrize("accepted", [0, 2, 4])
+def test_without_an_end_all_that_was_asked_counts(accepted: int) -> None:
+    made, draft, told = drafted([NONE] * 4, end=0.01)
+    assert len(draft.tree) == 5 and (told["fence"], told["ended"]) == (None, False)
+    assert kept(made, accepted) == (4, accepted)

@@ -1,0 +1,160 @@
+"""The drafter that looks across, against its network run from scratch: gates, siblings, patches left out, arcs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.acceptance.match import Match
+from specviz.drafters.cross_stepper import CrossStepper
+from specviz.drafters.networks.cross_net import CrossNet
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition, Context
+from specviz.engine.sampling import Noise, Warp
+from specviz.methods.dream.attention_summary import looking_of
+from specviz.methods.dream.drafter import CrossDrafter
+from specviz.targets.attention_maps import importance, most_looked_at, text_part
+from specviz.trees.dynamic import Dynamic
+from tests.drafters.test_visual_context import Witness, hidden_states
+from tests.tiny import Decoded, decode
+from tests.vision_worlds import GREEDY, World, cross_net, world
+
+
+def drafter_of(here: World, net: CrossNet, share: float = 0.5) -> tuple[CrossDrafter, tuple[int, ...]]:
+    looking, taps = looking_of(here.target)
+    return CrossDrafter(CrossStepper(net), here.layout, looking, share), taps
+
+
+def drafting(here: World, drafter: object, taps: tuple[int, ...], budget: int = 6) -> Decoded:
+    composition = Composition(Steady(drafter, Dynamic(3, 5, 12)), Match(), taps)  # type: ignore[arg-type]
+    return decode(here.target, composition, here.prompt, budget, GREEDY)
+
+
+def expected(net: CrossNet, words: Tensor, thoughts: Tensor, places: Tensor, drafted: list[int]) -> Tensor:
+    """Logits after ``drafted`` by the network's own whole pass; its output stands in for each thought of a drafted token."""
+    thoughts = thoughts[:-1]
+    for step in range(len(drafted) + 1):
+        output = net.whole(words, torch.cat((thoughts, torch.full_like(words[:1], 1e3))), places)[0][-1:]
+        if step < len(drafted):
+            words = torch.cat((words, net.embedding[drafted[step]][None]))
+            thoughts = torch.cat((thoughts, output))
+            places = torch.cat((places, places[-1:] + 1))
+    return net.logits(output)[0]
+
+
+def audit(here: World, net: CrossNet, witness: Witness, kept: list[int]) -> float:
+    worst = 0.0
+    for ids, path, row in witness.answers:
+        words, thoughts = hidden_states(here, ids)
+        places = torch.tensor(kept + list(range(here.layout.length, len(ids))))
+        wanted = expected(net, words[places], thoughts[places], places, path)
+        worst = max(worst, float((row - wanted).abs().max() / wanted.abs().max()))
+    return worst
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("kind", ["smolvlm", "llava"])
+def test_every_answer_is_the_networks_own_from_scratch(kind: str, share: float) -> None:
+    here = world(kind)
+    net = cross_net(here.tiny.model)
+    drafter, taps = drafter_of(here, net, share)
+    witness = Witness(drafter)
+    run = drafting(here, witness, taps)
+    kept = [place for place in range(here.layout.length) if place not in set(here.layout.visual) - set(drafter._kept)]
+    assert len(drafter._kept) == round(share * len(here.layout.visual))
+    assert len(witness.answers) > 20
+    assert audit(here, net, witness, kept) < 1e-9
+    told = {note.type: note.data for note in run.steps[0].notes}["visual_tokens"]
+    assert told["drafter"] == len(kept) and sum(count for _, count in told["kept"]) == len(drafter._kept)
+
+
+def test_the_patches_that_stay_are_those_the_target_looks_at_most() -> None:
+    here = world("llava")
+    drafter, taps = drafter_of(here, cross_net(here.tiny.model), 0.25)
+    drafting(here, drafter, taps, 2)
+    session = here.target.open(64, taps)
+    hidden = session.prefill(here.prompt[:-1]).hidden
+    rows = torch.arange(len(here.prompt) - 1)
+    weights = importance(text_part(here.tiny.model), hidden, rows, here.layout.visual)
+    assert list(drafter._kept) == [here.layout.visual[one] for one in most_looked_at(weights, 0.25)]
+
+
+def test_shut_gates_give_exactly_the_drafter_without_cross_attention() -> None:
+    here = world()
+    shut, opened = cross_net(here.tiny.model, open_gates=False), cross_net(here.tiny.model)
+    words, thoughts = hidden_states(here, here.prompt)
+    places = torch.arange(len(words))
+    plain, _ = shut.whole(words, thoughts, places)
+    assert torch.equal(plain, shut.whole(words, 1e3 * thoughts.flip(0), places)[0])
+    x = shut.enter(words)
+    later = places[None] > places[:, None]
+    x = shut.within(shut.first, x, places, *shut.keys_values(shut.first, x, places), later)
+    x = shut.within(shut.last, x, places, *shut.keys_values(shut.last, x, places), later)
+    assert torch.equal(plain, shut.norm(x))
+    assert not torch.allclose(plain, opened.whole(words, thoughts, places)[0], atol=1e-3)
+    trees = []
+    for stepper in (CrossStepper(shut), CrossStepper(opened).without_cross_attention(), CrossStepper(opened)):
+        looking, taps = looking_of(here.target)
+        run = drafting(here, CrossDrafter(stepper, here.layout, looking, 0.5), taps, 20)
+        trees.append([[node.token for node in step.nodes] for step in run.steps])
+    assert trees[0] == trees[1] != trees[2]
+
+
+def test_siblings_never_leak_into_each_other_through_the_cross_attention() -> None:
+    """What is said after a node is the same whoever its siblings are, and whatever they thought."""
+    here = world()
+    drafter, taps = drafter_of(here, cross_net(here.tiny.model))
+    session = here.target.open(64, taps)
+    prefill = session.prefill(here.prompt[:-1])
+    context = Context(here.prompt, len(here.prompt), 0, Warp(), Noise(0), torch.device("cpu"), 100, story=False)
+    found = []
+    for siblings in ([], [30, 31], [77, 12]):
+        drafter.begin(context, prefill)
+        tokens, parents = [here.prompt[-1], *siblings, 20], [-1, *[0] * len(siblings), 0]
+        drafter.logits(context, tokens, parents, [0])
+        first = drafter.logits(context, tokens, parents, list(range(1, len(tokens))))
+        own = len(tokens) - 1
+        tokens, parents = [*tokens, *[40] * len(siblings), 50], [*parents, *range(1, own), own]
+        below = drafter.logits(context, tokens, parents, list(range(own + 1, len(tokens))))
+        assert first is not None and below is not None
+        found.append((first[-1], below[-1]))
+    for other in found[1:]:
+        assert torch.allclose(found[0][0], other[0], atol=1e-12)
+        assert torch.allclose(found[0][1], other[1], atol=1e-12)
+
+
+def test_arcs_tell_what_a_row_looked_at() -> None:
+    here = world("llava")
+    net = cross_net(here.tiny.model)
+    drafter, taps = drafter_of(here, net, 0.5)
+    run = drafting(here, drafter, taps, 3)
+    note = {note.type: note.data for note in run.steps[0].notes}["entropy_map"]
+    assert [len(note["entropy"]), len(note["entropy"][0])] == [3, here.layout.length - 1]
+    assert set(note["chosen"]) <= set(note["middle"]) == {1}
+    words, thoughts = hidden_states(here, here.prompt)
+    kept = [place for place in range(here.layout.length) if place not in set(here.layout.visual) - set(drafter._kept)]
+    places = torch.tensor(kept)
+    x = net.enter(words[places])
+    later = torch.ones(len(kept), len(kept), dtype=torch.bool).triu(1)
+    net.reach(64)
+    x = net.within(net.first, x, places, *net.keys_values(net.first, x, places), later)
+    nothing, known = net.nothing(), net.thoughts(thoughts[places][:-1])
+    looks = net.weights(x[-1:], torch.cat((nothing[0], known[0])), torch.zeros(1, len(kept), dtype=torch.bool))[0]
+    root = note["looks"][0]
+    assert root["tokens"] == [] and len(note["looks"]) > 6
+    assert set(place for place, _ in root["at"]) <= set(drafter._kept)
+    for place, weight in root["at"]:
+        assert weight == pytest.approx(float(looks[1 + kept.index(place)]), abs=2e-4)
+    assert root["picture"] == pytest.approx(sum(float(looks[1 + kept.index(one)]) for one in drafter._kept), abs=2e-4)
+    later_note = {note.type: note.data for note in run.steps[1].notes}["entropy_map"]
+    assert "entropy" not in later_note and later_note["looks"]
+
+
+def test_nobody_watching_costs_no_story() -> None:
+    here = world()
+    drafter, taps = drafter_of(here, cross_net(here.tiny.model))
+    composition = Composition(Steady(drafter, Dynamic(3, 5, 12)), Match(), taps)
+    run = decode(here.target, composition, here.prompt, 6, GREEDY, level="off")
+    assert not any(step.notes for step in run.steps)
+    assert drafter._stepper is drafter._shared

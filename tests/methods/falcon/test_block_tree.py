@@ -1,0 +1,144 @@
+"""Trees that grow two levels a forward: whose list a node is offered, what the blocks note tells, where a tree must end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import Context, Pick, Proposal
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import chain, shape_from_counts
+from specviz.methods.falcon.block_tree import Blocks, Ranked
+from specviz.methods.falcon.method import DRAWN, PUBLISHED
+from specviz.trace.schema import Note
+from specviz.trees.dynamic import Dynamic
+from specviz.trees.sampled import Sampled
+
+VOCAB = 30
+
+
+def context(room: int = 100, story: bool = True, warp: Warp | None = None) -> Context:
+    return Context([3, 4], 2, 0, warp or Warp(0.9), Noise(0), torch.device("cpu"), room, story)
+
+
+class Pairs:
+    """Two levels a forward: logits hang on the seed's whole path and on the level, not on the node inside the block."""
+
+    support: Tensor | None = None
+
+    def __init__(self, support: Tensor | None = None, most: int = 99) -> None:
+        self.support, self.forwards, self._most, self._told = support, 0, most, 0
+
+    def law(self, path: tuple[int, ...], level: int) -> Tensor:
+        size = VOCAB if self.support is None else len(self.support)
+        seed = hash((*path, level)) % 2**31
+        return 2 * torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        paths = []
+        for node in nodes:
+            path: list[int] = []
+            while node > 0:
+                path.append(tokens[node])
+                node = parents[node]
+            paths.append(tuple(reversed(path)))
+        inside = len(paths[0]) % 2
+        if not inside:
+            if self.forwards == self._most:
+                return None
+            self.forwards += 1
+        return torch.stack([self.law(path[: len(path) - inside], inside) for path in paths])
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        found = self.logits(context, tokens, parents, nodes)
+        return [None] * len(nodes) if found is None else [Proposal(row.softmax(-1), self.support) for row in found]
+
+    def calls(self) -> int:
+        made, self._told = self.forwards - self._told, self.forwards
+        return made
+
+    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return ()
+
+
+def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
+    shape, drafter = shape_from_counts(PUBLISHED), Pairs()
+    assert [len(level) for level in shape.levels] == [1, 20, 15, 19, 23, 21, 23, 21, 23]
+    draft = Blocks(Ranked(shape), 2).grow(drafter, context())
+    assert draft.tree.shape.parents == shape.parents
+    assert draft.calls == 4 and not draft.proposals
+    told = draft.notes[-1].data
+    assert told["width"] == 2
+    assert [block["depths"] for block in told["blocks"]] == [[1, 2], [3, 4], [5, 6], [7, 8]]
+    assert [len(block["nodes"]) for block in told["blocks"]] == [35, 42, 44, 44]
+    depths = draft.tree.shape.depths
+    assert all(block["depths"][0] <= depths[node] <= block["depths"][1] for block in told["blocks"] for node in block["nodes"])
+
+
+def test_the_rth_child_carries_the_rth_best_token_of_its_level() -> None:
+    drafter = Pairs(torch.arange(50, 50 + VOCAB))
+    draft = Ranked(shape_from_counts([[3], [2, 2], [1, 0, 2]])).grow(drafter, context())
+    tokens, parents = draft.tree.host_tokens, draft.tree.shape.parents
+    first, second = drafter.law((), 0), drafter.law((), 1)
+    assert list(tokens[1:4]) == [50 + token for token in first.topk(3).indices.tolist()]
+    assert list(tokens[4:8]) == 2 * [50 + token for token in second.topk(2).indices.tolist()]
+    law = drafter.law((tokens[2], tokens[6]), 0)
+    assert [tokens[node] for node in range(8, 11) if parents[node] == 6] == [50 + t for t in law.topk(2).indices.tolist()]
+    assert draft.confidence[0] is None
+    assert draft.confidence[1] == pytest.approx(float(first.softmax(-1).max()))
+    assert draft.confidence[4] == draft.confidence[6] == pytest.approx(float(second.softmax(-1).max()))
+
+
+@pytest.mark.parametrize("warp", [Warp(), Warp(1.3, top_k=4)])
+def test_a_ranked_tree_is_the_same_at_every_temperature(warp: Warp) -> None:
+    shape = shape_from_counts([[3], [2, 1], [2, 1, 1]])
+    assert Ranked(shape).grow(Pairs(), context(warp=warp)).tree.host_tokens == (
+        Ranked(shape).grow(Pairs(), context()).tree.host_tokens
+    )
+
+
+@pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (3, 2), (4, 3), (50, 5)])
+def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
+    for growth in (Ranked(chain(5)), Dynamic(5, 2, 40), Sampled(chain(5))):
+        draft = Blocks(growth, 2).grow(Pairs(), context(room=room))
+        assert max(draft.tree.shape.depths) == depth
+        assert draft.calls == (depth + 1) // 2
+
+
+def test_blocks_tell_of_dropped_candidates_too_under_the_numbers_of_the_trace() -> None:
+    draft = Blocks(Dynamic(4, 3, 6), 2).grow(Pairs(), context())
+    assert draft.calls == 2 and len(draft.tree) == 7
+    told = draft.notes[-1]
+    assert told.type == "blocks"
+    shown = sorted(node for block in told.data["blocks"] for node in block["nodes"])
+    assert shown == list(range(1, len(draft.tree) + len(draft.pruned)))
+    depths = list(draft.tree.shape.depths)
+    for parent, _, _ in draft.pruned:
+        depths.append(depths[parent] + 1)
+    for block in told.data["blocks"]:
+        assert {(depths[node] - 1) // 2 for node in block["nodes"]} == {(block["depths"][0] - 1) // 2}
+
+
+def test_no_story_is_told_when_nobody_looks_or_nothing_was_drafted() -> None:
+    assert not Blocks(Ranked(chain(3)), 2).grow(Pairs(), context(story=False)).notes
+    silent = Blocks(Ranked(chain(3)), 2).grow(Pairs(most=0), context())
+    assert len(silent.tree) == 1 and silent.calls == 0
+    assert all(note.type != "blocks" for note in silent.notes)
+
+
+def test_a_drafter_that_stops_ends_the_tree_at_its_last_block() -> None:
+    assert max(Ranked(chain(7)).grow(Pairs(most=2), context()).tree.shape.depths) == 4
+
+
+def test_drawn_trees_keep_the_laws_they_were_drawn_from() -> None:
+    shape, drafter = shape_from_counts(DRAWN), Pairs()
+    draft = Blocks(Sampled(shape), 2).grow(drafter, context())
+    assert len(draft.tree) == 16 and draft.calls == 2
+    assert set(draft.proposals) == {node for node, children in enumerate(shape.children) if children}
+    laws = [draft.proposals[node].probability for node in draft.tree.shape.levels[1]]
+    assert all(torch.equal(law, laws[0]) for law in laws), "the second level is offered its marginal law everywhere"

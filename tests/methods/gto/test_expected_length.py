@@ -1,0 +1,95 @@
+"""The reward of a tree, against numbers worked out by hand, and the note that carries it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from specviz.acceptance.match import Match
+from specviz.engine.interfaces import Context, Draft, TargetPass
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+from specviz.methods.gto.expected_length import Rewarded, branch_lengths, chances, tree_reward
+
+P = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
+
+
+def context(warp: Warp | None = None, story: bool = True) -> Context:
+    return Context([0, 1, 2], 3, 5, warp or Warp(), Noise(0), torch.device("cpu"), 100, story)
+
+
+def scored(*rows: torch.Tensor) -> TargetPass:
+    return TargetPass(torch.stack(rows).log())
+
+
+def test_a_chain_is_worth_the_sum_of_its_products() -> None:
+    # 0.5 + 0.5 * 0.4 + 0.5 * 0.4 * 0.25
+    assert branch_lengths([-1, 0, 1, 2], [1.0, 0.5, 0.4, 0.25]) == pytest.approx({3: 0.75})
+
+
+def test_each_leaf_ends_a_branch_and_branches_share_their_beginning() -> None:
+    #      root ─ 1 (0.6) ─ 3 (0.5)          L = 0.6 + 0.3
+    #           │         └ 4 (0.2)          L = 0.6 + 0.12
+    #           └ 2 (0.3)                    L = 0.3
+    found = branch_lengths([-1, 0, 0, 1, 1], [1.0, 0.6, 0.3, 0.5, 0.2])
+    assert found == pytest.approx({2: 0.3, 3: 0.9, 4: 0.72})
+    by_hand = math.log(math.exp(0.3) + math.exp(0.9) + math.exp(0.72))
+    assert tree_reward(found.values()) == pytest.approx(by_hand)
+
+
+def test_a_root_alone_is_worth_nothing() -> None:
+    assert branch_lengths([-1], [1.0]) == {0: 0.0}
+    assert tree_reward([0.0]) == 0.0
+
+
+def test_a_large_eta_asks_for_the_longest_branch_alone() -> None:
+    assert tree_reward([0.3, 0.9, 0.72], eta=1000.0) == pytest.approx(0.9, abs=1e-6)
+    assert tree_reward([3000.0, 10.0]) == pytest.approx(3000.0), "no overflow on the way"
+
+
+def test_two_equal_branches_are_worth_more_than_one() -> None:
+    assert tree_reward([1.0, 1.0]) == pytest.approx(1.0 + math.log(2))
+    assert tree_reward([1.0, 1.0], eta=2.0) == pytest.approx(1.0 + math.log(2) / 2)
+
+
+def test_chances_are_the_targets_own_at_the_parent() -> None:
+    tree = DraftTree.of([9, 3, 1, 0], [-1, 0, 0, 1])
+    flipped = P.flip(0)
+    found = chances(tree, scored(P, flipped, P, P), context())
+    assert found == pytest.approx([1.0, 0.4, 0.2, 0.4])
+    nucleus = chances(tree, scored(P, flipped, P, P), context(Warp(1.0, top_k=1)))
+    assert nucleus == pytest.approx([1.0, 1.0, 0.0, 1.0]), "the warped law, as the accept rule sees it"
+
+
+def draft() -> Draft:
+    return Draft(DraftTree.of([9, 3, 1, 0], [-1, 0, 0, 1]))
+
+
+def test_the_note_says_what_each_branch_is_worth() -> None:
+    rows = scored(P, P.flip(0), P, P)
+    verdict = Rewarded(Match()).judge(draft(), rows, context())
+    (note,) = verdict.notes
+    assert note.type == "reward"
+    assert {entry["node"]: entry["length"] for entry in note.data["branches"]} == pytest.approx({2: 0.2, 3: 0.56})
+    assert note.data["reward"] == pytest.approx(math.log(math.exp(0.2) + math.exp(0.56)))
+    assert note.data["before"] is None and note.data["reference"] is None
+
+
+def test_a_draft_to_compare_with_is_noted_beside() -> None:
+    rows = scored(P, P.flip(0), P, P)
+    other = Draft(DraftTree.of([9, 1], [-1, 0]))
+    verdict = Rewarded(Match(), lambda: (other, scored(P, P))).judge(draft(), rows, context())
+    data = verdict.notes[0].data
+    assert data["before"] == pytest.approx(0.2)
+    assert data["reference"] == {"tokens": [9, 1], "parents": [-1, 0]}
+
+
+@pytest.mark.parametrize("warp", [Warp(), Warp(1.0)])
+def test_the_verdict_itself_is_the_rules(warp: Warp) -> None:
+    rows = scored(P, P.flip(0), P, P)
+    plain = Match().judge(draft(), rows, context(warp))
+    told, silent = (Rewarded(Match()).judge(draft(), rows, context(warp, story)) for story in (True, False))
+    assert silent == plain, "nobody looks, so nothing is worked out"
+    assert (told.path, told.bonus, told.statuses) == (plain.path, plain.bonus, plain.statuses)

@@ -1,0 +1,97 @@
+"""A second draft for comparison: it is scored behind the same text, and never touches what is written."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from specviz.acceptance.match import Match
+from specviz.drafters.memory.prompt_copy import PromptCopy
+from specviz.drafters.null import Silent
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition, Context, Round, TargetPass
+from specviz.engine.sampling import Warp
+from specviz.methods.gto.expected_length import Rewarded
+from specviz.methods.gto.shadow_drafting import Alongside
+from specviz.trees.copied import Copied
+from specviz.trees.root import RootOnly
+from tests.tiny import Decoded, decode, tiny_target
+
+HOUR = 3_600_000_000_000
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
+
+
+def copying() -> Steady:
+    return Steady(PromptCopy(3, 1, 5, latest=True, partial=True), Copied())
+
+
+def compared(other: Steady, warp: Warp, level: str = "tree", tier: str = "eager") -> tuple[Decoded, list[int]]:
+    """A run with ``other`` alongside, and how many sessions were open at once at most and are open now."""
+    target, open_now = tiny_target(tier), [0, 0]
+    opened = target.open
+
+    def counting(*asked: object) -> object:
+        session = opened(*asked)
+        open_now[:] = [max(open_now[0], open_now[1] + 1), open_now[1] + 1]
+        close = session.close
+
+        def closed() -> None:
+            open_now[1] -= 1
+            close()
+
+        session.close = closed
+        return session
+
+    target.open = counting  # type: ignore[method-assign]
+    both = Alongside(copying(), other, target)
+    run = decode(target, Composition(both, Rewarded(Match(), lambda: both.latest)), PROMPT, 60, warp, level=level)
+    return run, open_now
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize("warp", [Warp(), Warp(0.8)])
+def test_an_equal_drafter_gets_an_equal_reward_at_every_step(warp: Warp, tier: str) -> None:
+    run, _ = compared(copying(), warp, tier=tier)
+    notes = [step.notes[-1].data for step in run.steps]
+    assert any(note["reward"] > 0.01 for note in notes), "some tree must be worth something"
+    for note, step in zip(notes, run.steps, strict=True):
+        assert note["before"] == pytest.approx(note["reward"], abs=1e-9)
+        assert note["reference"]["tokens"] == [node.token for node in step.nodes]
+
+
+@pytest.mark.parametrize("warp", [Warp(), Warp(0.8)])
+def test_the_text_is_that_of_the_run_alone(warp: Warp) -> None:
+    target = tiny_target()
+    alone = decode(target, Composition(copying(), Match()), PROMPT, 60, warp)
+    run, _ = compared(Steady(Silent(), RootOnly()), warp)
+    assert run.ids == alone.ids
+    assert [step.path for step in run.steps] == [step.path for step in alone.steps]
+    assert all(step.notes[-1].data["before"] == 0.0 for step in run.steps), "a root alone is worth nothing"
+
+
+def test_nobody_looking_means_no_second_session() -> None:
+    assert compared(copying(), Warp(), level="off")[1] == [1, 0]
+    assert compared(copying(), Warp())[1] == [2, 0], "and what was opened is closed again"
+
+
+class Slow(Silent):
+    """Says nothing, and takes hours over it, by a clock that it moves on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.late, real = 0, time.perf_counter_ns
+        monkeypatch.setattr(time, "perf_counter_ns", lambda: real() + self.late)
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self.late += 2 * HOUR
+
+    def observe(self, finished: Round) -> None:
+        self.late += HOUR
+
+
+def test_what_is_only_shown_is_told_apart_from_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = compared(Steady(Slow(monkeypatch), RootOnly()), Warp())
+    assert all(HOUR <= step.time.aside < 2 * HOUR for step in run.steps)
+    assert sum(step.time.total for step in run.steps) < HOUR, "the second drafter's hours are in no phase"
+    alone = decode(tiny_target(), Composition(copying(), Match()), PROMPT, 60, Warp())
+    assert all(step.time.aside == 0 for step in alone.steps)

@@ -1,0 +1,84 @@
+"""Trees of fixed rank paths: every node of a depth offers from one list, whatever stands above it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from specviz.engine.interfaces import Context
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import shape_from_counts
+from specviz.errors import BadInput
+from specviz.methods.medusa.cartesian_tree import Product, paths_of
+from specviz.methods.medusa.drafter import Depth
+from specviz.methods.medusa.method import PUBLISHED
+from specviz.trace.schema import Note
+
+
+class Lists:
+    """Three depths of known tokens."""
+
+    def __init__(self, *rows: Sequence[int]) -> None:
+        self._rows = rows
+        self.asked = 0
+
+    def depths(self, width: int) -> list[Depth]:
+        self.asked = width
+        return [Depth(tuple(row[:width]), tuple(0.5 / (1 + at) for at in range(len(row[:width])))) for row in self._rows]
+
+    def calls(self) -> int:
+        return 1
+
+    def story(self, found: Sequence[Depth]) -> tuple[Note, ...]:
+        return (Note("told", {"depths": len(found)}),)
+
+
+LISTS = Lists([10, 11, 12], [20, 21, 22], [30, 31, 32])
+
+
+def context(room: int = 100, story: bool = True) -> Context:
+    return Context([8, 9], 2, 0, Warp(), Noise(0), torch.device("cpu"), room, story)
+
+
+def test_the_published_tree_has_63_paths_at_the_published_depths() -> None:
+    paths = paths_of(shape_from_counts(PUBLISHED))
+    assert [sum(len(path) == depth for path in paths) for depth in range(1, 6)] == [10, 28, 23, 2, 0]
+    assert {(9,), (0, 9), (6, 0), (0, 0, 9), (2, 0, 0), (0, 0, 0, 1)} <= set(paths)
+    assert len(set(paths)) == 63
+
+
+def test_every_node_of_a_depth_has_the_same_children() -> None:
+    draft = Product([(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1), (1, 1, 2)]).grow(LISTS, context())
+    assert draft.tree.host_tokens == (9, 10, 11, 20, 21, 20, 21, 32)
+    assert draft.tree.shape.parents == (-1, 0, 0, 1, 1, 2, 2, 6)
+    assert list(draft.confidence) == [None, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25, pytest.approx(0.5 / 3)]
+    assert not draft.proposals
+    assert (draft.calls, LISTS.asked, draft.notes[0].data) == (1, 3, {"depths": 3})
+
+
+def test_a_rank_that_is_left_out_leaves_its_token_out() -> None:
+    draft = Product([(0,), (2,), (2, 1)]).grow(LISTS, context())
+    assert draft.tree.host_tokens == (9, 10, 12, 21)
+    assert draft.tree.shape.parents == (-1, 0, 0, 2)
+
+
+def test_paths_past_the_heads_or_their_lists_stay_empty() -> None:
+    draft = Product([(0,), (0, 0), (0, 0, 0), (0, 0, 0, 0), (0, 3), (3,), (3, 0)]).grow(LISTS, context())
+    assert draft.tree.host_tokens == (9, 10, 20, 30)
+
+
+@pytest.mark.parametrize(("room", "depth"), [(0, 0), (1, 0), (2, 1), (3, 2), (50, 3)])
+def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
+    draft = Product([(0,), (0, 0), (0, 0, 0)]).grow(LISTS, context(room))
+    assert max(draft.tree.shape.depths) == depth
+
+
+def test_a_drafter_with_nothing_to_say_leaves_the_root_alone() -> None:
+    assert len(Product([(0,), (0, 0)]).grow(Lists(), context()).tree) == 1
+
+
+def test_a_path_without_its_parent_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"\[1, 0\]"):
+        Product([(0,), (1, 0)])

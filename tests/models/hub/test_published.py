@@ -1,0 +1,224 @@
+"""Published heads are read as their authors store them, checked against the target, and compute what the papers say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.published_eagle3 import feature_net
+from specviz.models.drafters.published_medusa import parallel_net
+from specviz.models.hub.published import open_repository
+from tests.models.published_heads import (
+    CONFIG,
+    DRAFTED,
+    HIDDEN,
+    VOCAB,
+    expected_logits,
+    feature_tensors,
+    logits_of,
+    opened,
+    parallel_tensors,
+    saved,
+    target,
+    text,
+)
+
+
+def renamed(tensors: dict[str, Tensor], old: str, new: str) -> dict[str, Tensor]:
+    return {name.replace(old, new, 1) if name.startswith(old) else name: value for name, value in tensors.items()}
+
+
+@pytest.mark.parametrize("head_dim", [True, False], ids=["said", "unsaid"])
+def test_feature_heads_compute_what_the_paper_says(tmp_path: Path, head_dim: bool) -> None:
+    tensors = feature_tensors()
+    config = CONFIG if head_dim else {name: value for name, value in CONFIG.items() if name != "head_dim"}
+    net = feature_net(opened(tmp_path, tensors, config), target())
+    tokens, features = text()
+    found = logits_of(net, tokens, features)
+    assert found.shape == (7, DRAFTED)
+    assert (found - expected_logits(tensors, target().embedding, tokens, features)).abs().max() < 1e-9
+    assert net.draft_ids is not None
+    assert net.draft_ids.tolist() == tensors["t2d"].nonzero()[:, 0].tolist()
+    assert net.config.taps == (0, 1, 2)
+
+
+@pytest.mark.parametrize("start", ["layers.0.", "model.layers.0.", "model.midlayer."])
+def test_other_spellings_of_the_layer_are_the_same_heads(tmp_path: Path, start: str) -> None:
+    tensors = feature_tensors()
+    net = feature_net(opened(tmp_path, renamed(tensors, "midlayer.", start), CONFIG), target())
+    tokens, features = text()
+    expected = expected_logits(tensors, target().embedding, tokens, features)
+    assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
+
+
+def test_scaled_rotary_positions_are_followed(tmp_path: Path) -> None:
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope["original_max_position_embeddings"] = 64
+    tensors = feature_tensors()
+    net = feature_net(opened(tmp_path, tensors, {**CONFIG, "rope_scaling": rope}), target())
+    config = LlamaConfig(head_dim=6, rope_theta=5000.0, rope_scaling=rope, max_position_embeddings=128)
+    rates = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))[0].double()
+    tokens, features = text()
+    expected = expected_logits(tensors, target().embedding, tokens, features, rates)
+    assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-6
+    assert (expected - expected_logits(tensors, target().embedding, tokens, features)).abs().max() > 1e-3
+
+
+def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path: Path) -> None:
+    tensors = {name: value for name, value in feature_tensors().items() if name not in {"lm_head.weight", "d2t", "t2d"}}
+    net = feature_net(opened(tmp_path, tensors, CONFIG), target())
+    assert net.draft_ids is None
+    assert torch.equal(net.head, target().head)
+
+
+@pytest.mark.parametrize(
+    ("more", "taps"),
+    [
+        ({"eagle_aux_hidden_state_layer_ids": None}, (2, 6, 9)),
+        (
+            {"eagle_aux_hidden_state_layer_ids": None, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 5, 8]}},
+            (2, 6, 9),
+        ),
+        ({"eagle_aux_hidden_state_layer_ids": [3, 7, 11]}, (3, 7, 11)),
+    ],
+)
+def test_the_hidden_states_read_are_those_of_the_config(tmp_path: Path, more: dict[str, Any], taps: tuple[int, ...]) -> None:
+    assert feature_net(opened(tmp_path, feature_tensors(), {**CONFIG, **more}), target(12)).config.taps == taps
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"hidden_size": 64}, "64 wide"),
+        ({"target_hidden_size": 64}, "64 wide"),
+        ({"hidden_size": "32"}, "no hidden_size"),
+        ({"intermediate_size": 41}, "gate_proj.weight of .* is 40 x 32 and should be 41 x 32"),
+        ({"intermediate_size": 10**12}, "should be 1000000000000 x 32"),
+        ({"num_attention_heads": 2}, "q_proj.weight of .* is 24 x 64 and should be 12 x 64"),
+        ({"num_key_value_heads": 3}, "4 heads of 6 on 3"),
+        ({"num_hidden_layers": 2}, "has num_hidden_layers 2, and our network computes 1"),
+        ({"hidden_act": "gelu"}, "has hidden_act 'gelu', and our network computes silu"),
+        ({"eagle_aux_hidden_state_layer_ids": [2, 30, 57]}, "2 layers"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, r"hidden states \[1, 2\]"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn rotary"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused_by_name(tmp_path: Path, config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelUnavailable, match=words):
+        feature_net(opened(tmp_path, feature_tensors(), {**CONFIG, **config}), target())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("fc.weight", None, "lacks the tensor fc.weight"),
+        ("midlayer.self_attn.q_proj.weight", None, "no EAGLE-3 heads"),
+        ("midlayer.hidden_norm.weight", None, "lacks the tensor layer.hidden_norm.weight"),
+        ("lm_head.weight", torch.zeros(DRAFTED + 1, HIDDEN), "lm_head.weight of .* is 21 x 32 and should be 20 x 32"),
+        ("midlayer.self_attn.q_proj.bias", torch.zeros(24), "q_proj.bias, which EAGLE-3 heads"),
+        ("d2t", torch.arange(DRAFTED) + 40, "draft vocabulary"),
+        ("d2t", torch.full((DRAFTED,), -5), "draft vocabulary"),
+        ("t2d", torch.ones(VOCAB, dtype=torch.bool), "draft vocabulary"),
+        ("embed_tokens.weight", torch.zeros(VOCAB + 1, HIDDEN), "embed_tokens.weight of .* is 49 x 32"),
+    ],
+)
+def test_a_tensor_that_does_not_fit_is_refused_by_name(tmp_path: Path, name: str, value: Tensor | None, words: str) -> None:
+    tensors = feature_tensors()
+    if value is None:
+        del tensors[name]
+    else:
+        tensors[name] = value
+    with pytest.raises(ModelUnavailable, match=words):
+        feature_net(opened(tmp_path, tensors, CONFIG), target())
+
+
+@pytest.mark.parametrize("start", ["", "medusa_heads.", "medusa_head."])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_parallel_heads_compute_what_the_paper_says(tmp_path: Path, start: str, blocks: int) -> None:
+    tensors = parallel_tensors(blocks=blocks, start=start)
+    beside = {"model.layers.0.mlp.up_proj.weight": torch.zeros(3, 3)} if start else {}
+    net = parallel_net(opened(tmp_path, {**tensors, **beside}, {"medusa_num_heads": 3}), target())
+    features = text()[1][:, :HIDDEN]
+    for head, said in enumerate(net.logits(features)):
+        x = features
+        for block in range(blocks):
+            weight, bias = (tensors[f"{start}{head}.{block}.linear.{part}"].double() for part in ("weight", "bias"))
+            x = x + torch.nn.functional.silu(x @ weight.T + bias)
+        assert (said - x @ tensors[f"{start}{head}.{blocks}.weight"].double().T).abs().max() < 1e-9
+    assert net.config.tap == 2
+    assert net.draft_ids is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("1.0.linear.bias", None, "lacks the tensor 1.0.linear.bias"),
+        ("2.1.weight", torch.zeros(VOCAB, HIDDEN + 1), "2.1.weight of .* is 48 x 33 and should be 48 x 32"),
+        ("0.0.linear.weight", torch.zeros(HIDDEN + 1, HIDDEN), "is 33 x 32 and should be 32 x 32"),
+        ("1.1.bias", torch.zeros(VOCAB), "1.1.bias, which Medusa heads"),
+        ("999999999.0.linear.weight", torch.zeros(HIDDEN, HIDDEN), "up to 1000000000"),
+        ("5.1.weight", torch.zeros(VOCAB, HIDDEN), "lacks the tensor 3.0.linear.weight|config.json says"),
+    ],
+)
+def test_parallel_heads_that_do_not_fit_are_refused_by_name(tmp_path: Path, name: str, value: Tensor | None, words: str) -> None:
+    tensors = parallel_tensors()
+    if value is None:
+        del tensors[name]
+    else:
+        tensors[name] = value
+    with pytest.raises(ModelUnavailable, match=words):
+        parallel_net(opened(tmp_path, tensors, None), target())
+
+
+def test_a_config_that_promises_more_heads_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match=r"says 5 \(medusa_num_heads\): some are missing"):
+        parallel_net(opened(tmp_path, parallel_tensors(), {"medusa_num_heads": 5}), target())
+    with pytest.raises(ModelUnavailable, match="no Medusa heads"):
+        parallel_net(opened(tmp_path / "other", feature_tensors(), CONFIG), target())
+
+
+@pytest.mark.parametrize("said", [1, None, "two"])
+def test_a_config_that_counts_too_few_is_how_the_first_heads_were_published(tmp_path: Path, said: object) -> None:
+    whole = parallel_net(opened(tmp_path / "whole", parallel_tensors(), None), target())
+    found = parallel_net(opened(tmp_path / "few", parallel_tensors(), {"medusa_num_heads": said}), target())
+    assert found.config == whole.config and found.config.heads > 1
+
+
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "medusa_lm_head.pt"])
+def test_pickles_are_refused_unopened(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    with pytest.raises(ModelUnavailable, match="never read here"):
+        open_repository(str(tmp_path))
+
+
+def test_damaged_and_missing_files_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="holds no safetensors"):
+        open_repository(str(tmp_path))
+    with pytest.raises(ModelUnavailable, match="no file or folder"):
+        open_repository(str(tmp_path / "nowhere"))
+    with pytest.raises(ModelUnavailable, match="a whole model"):
+        open_repository("smollm2-135m-instruct")
+    (tmp_path / "model.safetensors").write_bytes(b"\x10\x00")
+    with pytest.raises(ModelUnavailable, match="is damaged"):
+        open_repository(str(tmp_path))
+    saved(tmp_path, feature_tensors(), None)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ModelUnavailable, match=r"config.json of .* cannot be read"):
+        open_repository(str(tmp_path))
+
+
+def test_weights_in_several_files_are_one_set_of_heads(tmp_path: Path) -> None:
+    tensors = parallel_tensors()
+    first = {name: value for name, value in tensors.items() if name.startswith("0.")}
+    saved(tmp_path, first, None)
+    (tmp_path / "model.safetensors").rename(tmp_path / "more.safetensors")
+    rest = {name: value for name, value in tensors.items() if name not in first}
+    net = parallel_net(opened(tmp_path, rest, None), target())
+    assert torch.equal(net.heads[0][0].linear.weight, tensors["0.0.linear.weight"].double())

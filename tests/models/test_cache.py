@@ -1,0 +1,66 @@
+"""Loaded models are kept, but not too many, and made once however many ask."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from specviz.models.cache import Shelf
+
+
+def test_a_thing_is_made_once_and_the_oldest_goes_first() -> None:
+    shelf: Shelf[str] = Shelf(2)
+    made: list[str] = []
+
+    def get(name: str) -> str:
+        return shelf.get((name, "float32"), lambda: made.append(name) or name)
+
+    for name in ("a", "b", "a", "c", "a", "b"):
+        assert get(name) == name
+    assert made == ["a", "b", "c", "b"]
+
+
+def test_releasing_forgets_by_name_or_all() -> None:
+    shelf: Shelf[object] = Shelf(3)
+    first = shelf.get(("a", "float32"), object)
+    other = shelf.get(("b", "float32"), object)
+    shelf.release("a")
+    assert shelf.get(("b", "float32"), object) is other
+    assert shelf.get(("a", "float32"), object) is not first
+    shelf.release()
+    assert shelf.get(("b", "float32"), object) is not other
+
+
+def test_threads_that_want_the_same_thing_share_it() -> None:
+    shelf: Shelf[object] = Shelf(2)
+    entered, go_on = threading.Event(), threading.Event()
+    made: list[int] = []
+    found: list[object] = []
+
+    def make() -> object:
+        made.append(1)
+        entered.set()
+        assert go_on.wait(30)
+        return object()
+
+    threads = [threading.Thread(target=lambda: found.append(shelf.get(("a",), make))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert entered.wait(30)
+    assert shelf.get(("b",), lambda: "other is not kept waiting") == "other is not kept waiting"
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert len(made) == 1 and len(found) == 4 and len({id(thing) for thing in found}) == 1
+
+
+def test_a_failure_is_not_kept() -> None:
+    shelf: Shelf[int] = Shelf(1)
+
+    def fail() -> int:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        shelf.get(("a",), fail)
+    assert shelf.get(("a",), lambda: 5) == 5

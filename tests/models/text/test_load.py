@@ -1,0 +1,157 @@
+"""A model's name becomes a model: what is loaded, what is refused, what is reported."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.errors import ModelUnavailable, OutOfMemory
+from specviz.models.text import load
+from specviz.models.text.load import load_causal_lm
+
+
+def test_a_folder_loads_ready_to_run(tiny_folder: Path, tiny_model: Any, heard: Any) -> None:
+    loaded = load_causal_lm(str(tiny_folder), "float64", "cpu", heard)
+    assert not loaded.model.training and not any(weight.requires_grad for weight in loaded.model.parameters())
+    assert {weight.dtype for weight in loaded.model.parameters()} == {torch.float64} == {loaded.dtype}
+    ids = torch.tensor([loaded.text.encode("the quick fox")])
+    with torch.inference_mode():
+        ours, theirs = loaded.model(ids).logits, tiny_model(ids).logits
+    torch.testing.assert_close(ours.float(), theirs, atol=1e-5, rtol=1e-4)
+    assert heard.told == [(f"Loading {tiny_folder} in float64 on cpu", None)]
+    assert loaded.warnings == ()
+
+
+def test_the_facts_a_target_needs_are_reported(tiny_folder: Path) -> None:
+    loaded = load_causal_lm(str(tiny_folder), "float32")
+    shape = loaded.architecture
+    assert (shape.kind, shape.layers, shape.hidden_size, shape.vocab_size) == ("llama", 2, 64, 352)
+    assert (shape.heads, shape.kv_heads, shape.head_size, shape.context_length) == (4, 2, 16, 128)
+    assert shape.layer_types == ("full_attention",) * 2 and shape.only_full_attention and not shape.recurrent
+    assert shape.attention == "sdpa" and shape.tied_embeddings
+    assert loaded.has_template and len(loaded.tokenizer_hash) == 64
+
+
+def test_every_end_token_is_known(tiny_folder: Path) -> None:
+    """0 from the generation config, 2 from the tokenizer and the chat template."""
+    assert load_causal_lm(str(tiny_folder), "float32").eos_ids == {0, 2}
+
+
+def test_sliding_layers_are_reported(tiny_folder: Path) -> None:
+    config = json.loads((tiny_folder / "config.json").read_text())
+    config.update(model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=16)
+    (tiny_folder / "config.json").write_text(json.dumps(config))
+    shape = load_causal_lm(str(tiny_folder), "float32").architecture
+    assert shape.layer_types == ("sliding_attention",) * 2
+    assert shape.sliding_window == 16 and not shape.only_full_attention
+
+
+def test_the_same_model_is_loaded_once_for_each_number_format(tiny_folder: Path) -> None:
+    first = load_causal_lm(str(tiny_folder), "float32")
+    assert load_causal_lm(str(tiny_folder), "float32") is first
+    assert load_causal_lm(str(tiny_folder), "float64") is not first
+    load.release(str(tiny_folder))
+    assert load_causal_lm(str(tiny_folder), "float32") is not first
+
+
+def test_two_users_can_load_different_models_at_once(tiny_folder: Path) -> None:
+    formats = ["float64", "float32", "bfloat16", "float16"]
+    with ThreadPoolExecutor(4) as users:
+        loaded = list(users.map(lambda name: load_causal_lm(str(tiny_folder), name, "cpu"), formats))
+    for one, name in zip(loaded, formats, strict=True):
+        weights = list(one.model.parameters())
+        assert {str(weight.dtype) for weight in weights} == {f"torch.{name}"}
+        assert all(weight.device.type == "cpu" and weight.isfinite().all() for weight in weights)
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_weights_only_as_pickles_are_refused(tiny_folder: Path, tiny_model: Any) -> None:
+    torch.save(tiny_model.state_dict(), tiny_folder / "pytorch_model.bin")
+    (tiny_folder / "model.safetensors").unlink()
+    with pytest.raises(ModelUnavailable, match="pickles.*safetensors"):
+        load_causal_lm(str(tiny_folder), "float32")
+
+
+def test_code_from_a_repository_is_never_run(tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((tiny_folder / "config.json").read_text())
+    config.update(model_type="own", auto_map={"AutoConfig": "own.Own", "AutoModelForCausalLM": "own.OwnModel"})
+    (tiny_folder / "config.json").write_text(json.dumps(config))
+    (tiny_folder / "own.py").write_text("print('this ran')\nclass Own: pass\nclass OwnModel: pass\n")
+    with pytest.raises(ModelUnavailable, match="cannot be loaded"):
+        load_causal_lm(str(tiny_folder), "float32")
+    assert "this ran" not in capsys.readouterr().out
+
+
+def test_a_damaged_weights_file_is_named(tiny_folder: Path) -> None:
+    weights = tiny_folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-64])
+    with pytest.raises(ModelUnavailable) as caught:
+        load_causal_lm(str(tiny_folder), "float32")
+    assert "damaged" in str(caught.value) and str(tiny_folder) in str(caught.value)
+
+
+def test_missing_weights_are_refused_rather_than_made_up(tiny_folder: Path) -> None:
+    config = json.loads((tiny_folder / "config.json").read_text())
+    config["num_hidden_layers"] = 3
+    (tiny_folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelUnavailable, match="lacks 9 of its weights"):
+        load_causal_lm(str(tiny_folder), "float32")
+
+
+def test_weights_that_have_no_place_are_a_warning(tiny_folder: Path) -> None:
+    config = json.loads((tiny_folder / "config.json").read_text())
+    config["num_hidden_layers"] = 1
+    (tiny_folder / "config.json").write_text(json.dumps(config))
+    assert "9 weights" in load_causal_lm(str(tiny_folder), "float32").warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("model.safetensors", "no safetensors weights"), ("config.json", "no config"), ("tokenizer.json", "cannot be")],
+)
+def test_an_incomplete_folder_is_refused(missing: str, said: str, tiny_folder: Path) -> None:
+    for file in tiny_folder.glob("tokenizer*" if missing.startswith("tokenizer") else missing):
+        file.unlink()
+    with pytest.raises(ModelUnavailable, match=said):
+        load_causal_lm(str(tiny_folder), "float32")
+
+
+def test_a_folder_of_gguf_files_asks_for_one(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelUnavailable, match="path of the one you want"):
+        load_causal_lm(str(tmp_path), "float32")
+
+
+def test_a_model_that_writes_no_text_is_refused(tiny_folder: Path) -> None:
+    (tiny_folder / "config.json").write_text(json.dumps({"model_type": "vit", "hidden_size": 16}))
+    with pytest.raises(ModelUnavailable, match="vit model, which writes no text"):
+        load_causal_lm(str(tiny_folder), "float32")
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("can't allocate memory: 9 bytes")],
+)
+def test_a_model_too_big_for_the_machine_is_said(problem: Exception, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise problem
+
+    monkeypatch.setattr(load.AutoModelForCausalLM, "from_pretrained", full)
+    with pytest.raises(OutOfMemory, match="smaller model"):
+        load_causal_lm(str(tiny_folder), "float32")
+
+
+def test_half_precision_on_a_cpu_without_it_is_a_warning(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "cpu_has_bfloat16", lambda: False)
+    assert "much slower than in float32" in load_causal_lm(str(tiny_folder), "bfloat16", "cpu").warnings[0]
+
+
+def test_a_hub_model_without_the_hub_is_said() -> None:
+    """The tests keep the hub's client off the network, as a machine without one would."""
+    with pytest.raises(ModelUnavailable, match="organisation/model could not be fetched"):
+        load_causal_lm("organisation/model")

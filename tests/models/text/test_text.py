@@ -1,0 +1,138 @@
+"""What people read: prompts into tokens, tokens into text, and text that grows token by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.models.text.text import TokenizerText
+
+SENTENCES = st.text(st.sampled_from("the quick fox  \n12 Größe 東京 🎉👩‍🚀 é\u0301�"), max_size=40)
+
+
+@pytest.fixture(scope="module")
+def text(byte_level: Any) -> TokenizerText:
+    return TokenizerText(byte_level, "tiny", 128)
+
+
+@pytest.fixture(scope="module")
+def marked(sentencepiece: Any) -> TokenizerText:
+    return TokenizerText(sentencepiece, "marked", 128)
+
+
+def _plain(text: TokenizerText, words: str) -> list[int]:
+    return list(text.tokenizer(words, add_special_tokens=False)["input_ids"])
+
+
+def test_a_token_shows_its_text_its_bytes_or_its_name(text: TokenizerText) -> None:
+    emoji = _plain(text, "🎉")
+    assert text.of(_plain(text, " fox")[0]).startswith(" ")
+    assert text.of(2) == "<|im_end|>"
+    assert text.of(10_000) == "<id 10000>"
+    alone = [byte for byte in range(text.tokenizer.vocab_size) if text.of(byte) == "\\xf0"]
+    assert len(alone) == 1 and len(emoji) >= 1
+
+
+def test_a_blank_is_a_blank_in_either_spelling(text: TokenizerText, marked: TokenizerText) -> None:
+    assert marked.of(marked.tokenizer.convert_tokens_to_ids("▁the")) == " the"
+    assert marked.of(marked.tokenizer.convert_tokens_to_ids("<0xE2>")) == "\\xe2"
+    assert marked.of(marked.tokenizer.convert_tokens_to_ids("<s>")) == "<s>"
+    assert "Ġ" not in "".join(text.of(token) for token in _plain(text, "the quick brown fox"))
+
+
+def test_a_character_appears_with_the_token_that_completes_it(marked: TokenizerText) -> None:
+    ids = [marked.tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>") for byte in "🎉".encode()]
+    assert marked.pieces([5], ids) == ("", "", "", "🎉")
+    assert marked.pieces([5, *ids[:2]], ids[2:]) == ("", "🎉")
+
+
+def test_broken_bytes_show_as_soon_as_they_are_known_to_be_broken(marked: TokenizerText) -> None:
+    lead = marked.tokenizer.convert_tokens_to_ids("<0xE2>")
+    letter = marked.tokenizer.convert_tokens_to_ids("a")
+    assert marked.pieces([letter], [lead, letter]) == ("", "\ufffda")
+
+
+@given(words=SENTENCES)
+def test_pieces_join_to_the_decoded_text(text: TokenizerText, marked: TokenizerText, words: str) -> None:
+    for one in (text, marked):
+        ids = _plain(one, words)
+        assert "".join(one.pieces([], ids)) == one.decode(ids)
+
+
+@given(data=st.data())
+def test_pieces_of_any_tokens_join_to_the_decoded_text_wherever_they_are_cut(text: TokenizerText, data: Any) -> None:
+    ids = data.draw(st.lists(st.integers(0, len(text.tokenizer) + 5), max_size=40))
+    cut = data.draw(st.integers(0, len(ids)))
+    pieces = text.pieces([], ids[:cut]) + text.pieces(ids[:cut], ids[cut:])
+    assert pieces == text.pieces([], ids)
+    assert len(pieces) == len(ids)
+    joined, whole = "".join(pieces), text.decode(ids)
+    # A character still open at the end is the only thing that may be missing.
+    assert whole.startswith(joined) and set(whole[len(joined) :]) <= {"\ufffd"}
+
+
+@given(words=SENTENCES, cut=st.integers(0, 20))
+def test_sentencepiece_pieces_keep_the_blank_after_the_first_token(marked: TokenizerText, words: str, cut: int) -> None:
+    ids = _plain(marked, "the " + words)
+    pieces = marked.pieces([], ids[:cut]) + marked.pieces(ids[:cut], ids[cut:])
+    assert "".join(pieces) == marked.decode(ids)
+
+
+def test_an_unknown_spelling_falls_back_on_decoding_everything() -> None:
+    backend = Tokenizer(models.WordLevel({"<unk>": 0, "hello": 1, "world": 2}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    text = TokenizerText(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>"), "words", 16)
+    assert "".join(text.pieces([], [1, 2, 1])) == text.decode([1, 2, 1]) == "hello world hello"
+    assert text.of(2) == "world"
+
+
+def test_an_instruct_model_gets_its_chat_template_and_raw_goes_without(text: TokenizerText) -> None:
+    assert text.uses_template(raw=False) and not text.uses_template(raw=True)
+    assert text.decode(text.encode("Hi")) == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    assert text.decode(text.encode("Hi", raw=True)) == "Hi"
+
+
+def test_a_base_model_goes_on_from_the_prompt(base_model: Any) -> None:
+    text = TokenizerText(base_model, "base", 128)
+    assert not text.uses_template(raw=False)
+    assert text.decode(text.encode("Hi")) == "Hi"
+
+
+def test_a_raw_prompt_keeps_the_start_token_its_tokenizer_adds(sentencepiece: Any) -> None:
+    text = TokenizerText(sentencepiece, "marked", 128)
+    assert text.encode("the", raw=True) == list(sentencepiece("the")["input_ids"])
+
+
+@pytest.mark.parametrize("prompt", ["", "   ", "\n\t"])
+def test_a_prompt_without_text_is_refused(text: TokenizerText, prompt: str) -> None:
+    with pytest.raises(BadInput, match="empty"):
+        text.encode(prompt)
+
+
+def test_half_a_surrogate_pair_is_refused_in_words(text: TokenizerText) -> None:
+    with pytest.raises(BadInput, match="character 3"):
+        text.encode("abc\ud83d")
+
+
+def test_a_prompt_the_model_cannot_read_is_refused_with_both_lengths(text: TokenizerText) -> None:
+    with pytest.raises(ContextFull, match=r"2\d\d tokens long.*at most 128"):
+        text.encode("é 1 " * 50, raw=True)
+    with pytest.raises(ContextFull, match="1000000 characters"):
+        text.encode("x" * 1_000_000)
+
+
+def test_a_template_that_fails_is_said(byte_level: Any) -> None:
+    text = TokenizerText(byte_level, "tiny", 128)
+    kept = byte_level.chat_template
+    byte_level.chat_template = "{{ raise_exception('system first') }}"
+    try:
+        with pytest.raises(ModelUnavailable, match="system first.*raw"):
+            text.encode("Hi")
+    finally:
+        byte_level.chat_template = kept

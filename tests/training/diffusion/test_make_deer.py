@@ -1,0 +1,72 @@
+"""``train deer`` from end to end on tiny stand-ins: both stages, the control, and a card with every arm's figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from specviz.drafters.networks.masked_lm import load, save
+from specviz.drafters.networks.weights import read_weights
+from specviz.models.drafters.lora_heads import load_changed
+from specviz.training.common import data
+from specviz.training.diffusion import make_deer, make_masked_lm
+from specviz.training.registry import Job, recipes
+from tests.training.diffusion.test_masked_training import fresh
+from tests.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
+
+
+class Target:
+    """Stands in for the target's model: random logits."""
+
+    def __call__(self, ids: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=torch.randn(1, ids.shape[1], VOCAB))
+
+
+@pytest.fixture(name="folder")
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    target = SimpleNamespace(device=torch.device("cpu"), model=Target(), tokenizer_hash="words")
+    stuff = SimpleNamespace(markers=MARKERS, embedding=embedding(), target=target)
+    for module in (make_deer, make_masked_lm):
+        monkeypatch.setattr(module, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(make_deer, "material", lambda device: stuff)
+    monkeypatch.setattr(make_deer, "checkpoint", lambda name: tmp_path / f"{name}.checkpoint.safetensors")
+    monkeypatch.setattr(make_masked_lm, "PLACES", 5)
+    threads = torch.get_num_threads()
+    save(fresh().eval(), tmp_path / "masked_lm.safetensors", {"metrics": '{"tau": 1.0}'})
+    data.write(tmp_path / "d.npz", dialogues(120))
+    yield tmp_path
+    torch.set_num_threads(threads)
+
+
+def test_the_control_begins_where_the_first_stage_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both arms go on from one place: what the second stage moves must not be the first stage's own tensors."""
+    begun: dict[str, dict[str, torch.Tensor]] = {}
+    learned = make_deer.Work.learned
+
+    def watched(work: make_deer.Work, stage: str, name: str, share: float) -> object:
+        begun[name] = {key: value.clone() for key, value in work.change.factors.items()}
+        return learned(work, stage, name, share)
+
+    monkeypatch.setattr(make_deer.Work, "learned", watched)
+    make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, str(folder / "d.npz")))
+    for name, value in begun["deer"].items():
+        torch.testing.assert_close(begun["deer_control"][name], value, rtol=0, atol=0)
+    assert any((begun["deer"][name] != value).any() for name, value in begun["deer_first"].items())
+
+
+def test_what_is_shipped_is_a_change_to_the_base_and_its_card_compares_the_arms(folder: Path) -> None:
+    make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, str(folder / "d.npz")))
+    factors, card = read_weights(folder / "deer.safetensors")
+    found = json.loads(card["metrics"])
+    assert list(found) == ["start", "first_stage", "deer", "control"]
+    assert found["start"] == {"tau": 1.0} and all(found[arm]["tau"] >= 1 for arm in found)
+    assert {"by_place", "alone", "longest", "first_at_temperature_1", "repetition"} <= set(found["deer"])
+    base = load(folder / "masked_lm.safetensors", embedding(), torch.float32, torch.device("cpu"))
+    made = load_changed(folder / "deer.safetensors", base, folder / "masked_lm.safetensors")
+    ids = torch.tensor([*MARKERS.prefix, *dialogues().of(3)[:8]])
+    assert (made(ids, 4) != base(ids, 4)).any() and torch.equal(made.bias, base.bias)
+    assert card["tokenizer_hash"] == "words" and factors

@@ -1,0 +1,229 @@
+"""The recipes of masked language models: what is hidden and what it counts, that they learn, resume, and stay apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.drafters.networks.lora import TALL, add_change
+from specviz.drafters.networks.masked_lm import MaskedLM
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.training.common import data
+from specviz.training.diffusion import deer, masked_lm, masked_training, masking
+from specviz.training.diffusion.block_agreement import block_agreement, first_overlap
+from specviz.training.diffusion.deer import FIRST, SECOND, Stages
+from specviz.training.diffusion.masked_training import Bench, Settings
+from specviz.training.feature.gto import LowRank
+from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
+
+SETTINGS = Settings(minutes=60, batch=8, part=4, peak=0.02, every=10**9, half=False)
+STAGES = Stages(rank=8, reach=6)
+
+
+def chance(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def fresh(seed: int = 0) -> MaskedLM:
+    torch.manual_seed(seed)
+    config = SmallConfig(vocab_size=VOCAB, hidden=16, draft_vocab=36, width=32, layers=3, heads=2, inner=64, window=48)
+    start = SmallLM(config, embedding(), torch.arange(4, 40))
+    start.draft_ids[0] = END
+    start.draft_ids.copy_(start.draft_ids.sort().values)
+    for weight in start.parameters():
+        weight.data.normal_(std=0.15)
+    return masked_lm.from_autoregressive(start, window=48)
+
+
+def bench(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> Bench:
+    return masked_lm.prepare(model or fresh(), dialogues(120), MARKERS, settings)
+
+
+def taught(made: Bench, updates: int) -> None:
+    lessons = made.lessons(0)
+    for number in range(updates):
+        masked_training.update(made, next(lessons), 0.02 * (1 - number / updates), SETTINGS)
+    made.put(made.optimizer.averaged())
+    made.model.eval()
+
+
+@pytest.fixture(scope="module")
+def learned() -> MaskedLM:
+    made = bench()
+    taught(made, 150)
+    return made.model
+
+
+def agreement(model: MaskedLM, places: int = 4) -> float:
+    told = dialogues(120)
+    return block_agreement(model, told, data.split(told)[1], MARKERS, places, 60).tau
+
+
+def test_the_start_reads_text_as_the_small_draft_model_did_where_it_could_look_both_ways_it_does() -> None:
+    model = fresh()
+    ids = torch.arange(5, 15)[None]
+    blank = torch.zeros(1, 10, dtype=torch.bool)
+    one = model.features(ids[:, :1], blank[:, :1])
+    start = SmallLM(model.config, embedding(), model.draft_ids)
+    start.load_state_dict({name: value for name, value in model.state_dict().items() if name != "blank"})
+    torch.testing.assert_close(one, start.features(torch.zeros(1, 1, dtype=torch.long), ids[:, :1]))
+    assert model.blank.shape == (1, 16)
+
+
+def test_every_answer_token_is_hidden_with_its_rows_chance_and_counts_the_inverse_of_it() -> None:
+    rows = [next(data.rows(dialogues(), list(range(40)), MARKERS, 47, chance(seed))) for seed in range(400)]
+    made = masking.standard(rows, chance(1))
+    counted = torch.from_numpy(np.stack([row.counts for row in rows]))
+    assert not made.blank[:, 0].any() and not made.blank[:, 1:][~counted].any(), "questions are never hidden"
+    assert (made.weight[~made.blank] == 0).all()
+    assert float(made.weight.sum()) == pytest.approx(1.0, abs=0.05), "the inverse chance makes up for what is not hidden"
+    hidden = made.blank[:, 1:].sum(1) / counted.sum(1)
+    assert float(hidden.min()) < 0.15 and float(hidden.max()) > 0.9
+
+
+def test_a_continuation_hides_nothing_before_its_cut_and_a_refinement_hides_the_end_alone() -> None:
+    tokens = np.arange(100, 140)
+    seen = set()
+    for seed in range(80):
+        one = masking.continuation(tokens, 12, 0.5, chance(seed))
+        assert len(one.tokens) == 40 and not one.blank[:12].any()
+        assert set(np.unique(one.weight[one.blank])) <= {2.0}
+        two = masking.refinement(tokens, 12, 6, 1.5, chance(seed))
+        hidden = int(two.blank.sum())
+        assert 1 <= hidden <= 6 and two.blank[-hidden:].all() and 13 <= len(two.tokens) <= 40
+        assert not two.blank[:12].any()
+        expected = 1.5 ** np.arange(hidden - 1, -1, -1)
+        np.testing.assert_allclose(two.weight[-hidden:], expected / expected.sum(), rtol=1e-6)
+        seen.add(hidden)
+    assert seen == set(range(1, 7)), "the earliest counts most, and every length comes up"
+
+
+def test_batches_of_unequal_texts_are_padded_and_weigh_one_together() -> None:
+    made = [masking.refinement(np.arange(5, 39), 8, 6, 1.1, chance(seed)) for seed in range(10)]
+    parts = masking.in_parts(made, 4)
+    assert [len(part.ids) for part in parts] == [4, 4, 2]
+    assert sum(float(part.weight.sum()) for part in parts) == pytest.approx(1.0)
+    assert sum(int(part.blank.sum()) for part in parts) == sum(int(one.blank.sum()) for one in made)
+    assert made[0].last(3).tokens.tolist() == made[0].tokens[-3:].tolist()
+
+
+def test_padding_and_parts_change_no_gradient() -> None:
+    model = fresh()
+    made = [masking.refinement(np.array([*MARKERS.prefix, *dialogues().of(at)]), 8, 6, 1.1, chance(at)) for at in range(5)]
+    place = masked_training.places(model.draft_ids, VOCAB)
+    leaves = list(model.parameters())
+
+    def gradients(size: int) -> list[torch.Tensor]:
+        parts = [masked_training.loss(model, place, part, False)[0] for part in masking.in_parts(made, size)]
+        return list(torch.autograd.grad(sum(parts), leaves))
+
+    for one, other in zip(gradients(5), gradients(1), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+
+
+def test_it_learns_to_fill_in_answers_it_never_saw(learned: MaskedLM) -> None:
+    assert agreement(learned) > 2.5 > 1.5 > agreement(fresh().eval())
+
+
+def test_what_is_kept_out_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = dialogues(120)
+    training, held_out = data.split(told)
+    asked: set[int] = set()
+    kept = data.Dialogues.of
+
+    def noted(self: data.Dialogues, number: int) -> np.ndarray:
+        asked.add(number)
+        return kept(self, number)
+
+    model = fresh()
+    made = [bench(model), *(stage(model, name) for name in (FIRST, SECOND))]
+    monkeypatch.setattr(data.Dialogues, "of", noted)
+    for one in made:
+        lessons = one.lessons(0)
+        for _ in range(40):
+            next(lessons)
+    assert asked and asked <= set(training) and not asked & set(held_out)
+
+
+def blind(model: MaskedLM) -> float:
+    """The loss on the last tokens of answers that were kept out, all of them hidden at once."""
+    told, place = dialogues(120), masked_training.places(model.draft_ids, VOCAB)
+    made = [
+        deer.lesson(told, number, MARKERS, SECOND, STAGES, 1.0, chance(seed))
+        for number in data.split(told)[1] for seed in range(20)
+    ]  # fmt: skip
+    with torch.no_grad():
+        return float(sum(masked_training.loss(model, place, part, False)[0] for part in masking.in_parts(made, 60)))
+
+
+def stage(model: MaskedLM, name: str, change: LowRank | None = None, settings: Settings = SETTINGS) -> Bench:
+    return deer.prepare(model, dialogues(120), MARKERS, change or LowRank(model, 8, 0), name, STAGES, settings)
+
+
+def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedLM) -> None:
+    import copy
+
+    model = copy.deepcopy(learned)
+    change = LowRank(model, 8, 0)
+    losses = [blind(model)]
+    for name in (FIRST, SECOND):
+        made = stage(model, name, change)
+        taught(made, 60)
+        change.factors = {key: value.clone() for key, value in made.optimizer.averaged().items()}
+        losses.append(blind(model))
+    assert losses[2] < 0.97 * losses[0] and losses[2] < losses[1], losses
+    again = copy.deepcopy(learned).eval()
+    assert any(bool(value.any()) for key, value in change.factors.items() if key.endswith(TALL))
+    add_change(again, change.factors, "deer")
+    ids = torch.tensor([*MARKERS.prefix, *dialogues().of(3)[:8]])
+    torch.testing.assert_close(again.eval()(ids, 4), model(ids, 4), atol=1e-4, rtol=1e-3)
+    assert torch.equal(again.bias, learned.bias) and torch.equal(again.embedding, learned.embedding)
+
+
+@pytest.mark.parametrize("kind", ["whole", FIRST])
+def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
+    def make() -> Bench:
+        model = fresh()
+        return bench(model) if kind == "whole" else stage(model, kind)
+
+    settings, told = replace(SETTINGS, minutes=0.02, every=1), []
+    first = make()
+    progress = masked_training.train(first, settings, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
+    assert progress.updates == len(told) >= 1 and {"loss", "tau", "first"} <= set(told[0])
+    second = make()
+    again = masked_training.train(second, replace(settings, resume=True), tmp_path / "c.safetensors", told.append)
+    assert again.updates == progress.updates, "its time was over, so nothing is trained"
+    for one, other in zip(second.model.parameters(), first.model.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_agreement_counts_blocks_by_hand(learned: MaskedLM) -> None:
+    told = dialogues(120)
+    number = data.split(told)[1][0]
+    found = block_agreement(learned, told, [number], MARKERS, 3, 100)
+    text = [*MARKERS.prefix, *told.of(number)]
+    at, answer, lengths = len(text) - len(told.answer(number)), told.answer(number).tolist(), []
+    while at + 4 <= len(text):
+        best = learned.draft_ids[learned(torch.tensor(text[:at]), 3).argmax(-1)].tolist()
+        right = [one == other for one, other in zip(best, text[at:], strict=False)]
+        lengths.append(right.index(False) if False in right else 3)
+        at += lengths[-1] + 1
+    assert found.tau == pytest.approx(np.mean(lengths) + 1) and found.steps == len(lengths)
+    assert [found.lengths[n] for n in range(4)] == [lengths.count(n) for n in range(4)]
+    assert found.longest == max(lengths) and len(answer) > 4
+    assert found.by_place[0] == pytest.approx(np.mean([length > 0 for length in lengths]))
+
+
+def test_a_target_that_says_the_same_accepts_every_first_place(learned: MaskedLM) -> None:
+    def itself(ids: torch.Tensor) -> torch.Tensor:
+        rows = torch.full((len(ids), VOCAB), -torch.inf)
+        for place in range(len(ids)):
+            rows[place, learned.draft_ids] = learned(ids[: place + 1], 3)[0]
+        return rows
+
+    found = first_overlap(learned, itself, dialogues(), [3], MARKERS, 3, 4)
+    assert found == pytest.approx(1.0, abs=1e-5)

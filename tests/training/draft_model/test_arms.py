@@ -1,0 +1,71 @@
+"""Domain drafters: a change is learned, kept apart from the base, written, read back, and refused on another base."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.drafters.networks.lora import add_change
+from specviz.drafters.networks.small_lm import SmallLM
+from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.arms import _of, load_arms
+from specviz.training.common import data
+from specviz.training.draft_model import arms
+from tests.drafters.tiny_arms import arm
+from tests.tiny import tiny_target
+
+MARKERS = data.Markers((1, 2), (3,), 0)
+SETTINGS = arms.Settings(rank=4, seconds=2.0, batch=2, length=24, peak=0.02)
+
+
+def model() -> SmallLM:
+    return arm(tiny_target(dtype=torch.float32), 3, draft=48)
+
+
+def dialogues(step: int, count: int = 24) -> data.Dialogues:
+    """Answers that count up by ``step``."""
+    chance = np.random.default_rng(step)
+    rows = []
+    for _ in range(count):
+        start = int(chance.integers(40))
+        rows.append([4, 5, *((start + step * place) % 44 + 4 for place in range(16))])
+    tokens = np.array([token for row in rows for token in row], dtype=np.int64)
+    starts = np.arange(count + 1) * 18
+    return data.Dialogues(tokens, starts, np.full(count, 2), np.zeros(count, dtype=np.float32))
+
+
+def test_a_domain_is_learned_from_its_training_part_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
+    net = model()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    domain = arms.prepare(net, "code", dialogues(3), SETTINGS)
+    assert not set(domain.training) & set(domain.held_out) and len(domain.held_out) == 3
+    start = arms.measured(net, domain, MARKERS)["held_out"]
+    progress = arms.train(domain, MARKERS, SETTINGS, tmp_path / "one.safetensors", False)
+    assert arms.measured(net, domain, MARKERS)["held_out"] < start - 0.5
+    net.load_state_dict(before)
+    again = arms.prepare(net, "code", dialogues(3), SETTINGS)
+    resumed = arms.train(again, MARKERS, SETTINGS, tmp_path / "one.safetensors", True)
+    assert resumed.updates == progress.updates, "its time was spent already"
+    wide = again.change.factors
+    assert all(torch.equal(value, wide[name]) for name, value in domain.change.factors.items())
+
+
+def test_the_factors_give_the_trained_network_and_fit_its_base_alone(tmp_path: Path) -> None:
+    net = model()
+    base = {name: value.clone() for name, value in net.state_dict().items()}
+    domain = arms.prepare(net, "code", dialogues(5), SETTINGS)
+    arms.train(domain, MARKERS, SETTINGS, tmp_path / "one.safetensors", False)
+    file = tmp_path / "arms.safetensors"
+    write_weights(file, arms.named({"code": domain.optimizer.averaged()}), {"arms": '["code"]', "changes": "x"})
+    trained = {name: value.clone() for name, value in net.state_dict().items()}
+    net.load_state_dict(base)
+    add_change(net, _of(read_weights(file)[0], "code"), "arms")
+    for name, value in net.state_dict().items():
+        apart = float((value - trained[name]).norm() / (trained[name] - base[name]).norm().clamp_min(1e-9))
+        assert apart < 0.05, "eight bits, not more"
+    with pytest.raises(ModelUnavailable, match="trained for another version of small_draft.safetensors"):
+        load_arms(file, tmp_path / "small_draft.safetensors", net.embedding, tiny_target())

@@ -1,0 +1,284 @@
+"""The recipe of the block drafter on a tiny made-up world: what counts, what is shown, that it learns, what it foresees."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.drafters.block_drafter import BlockDrafter
+from specviz.drafters.networks.block_net import BlockNet
+from specviz.engine.interfaces import Context
+from specviz.errors import ModelUnavailable
+from specviz.training.common import data
+from specviz.training.common.features import FeatureStore, Seen
+from specviz.training.falcon import acceptance_eval as block_foresight
+from specviz.training.falcon import make_falcon
+from specviz.training.falcon.acceptance_eval import chains, levels
+from specviz.training.falcon.block_start import block_shape, start
+from specviz.training.falcon.falcon import Teaching, noisy, summed, truth_of
+from specviz.training.falcon.glancing import Inputs, glances, shown
+from specviz.training.feature.feature_training import Bench, Settings, places_in, train, update
+from specviz.training.feature.recipes import Stuff
+from tests.tiny import tiny_llama
+from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
+
+IDS = torch.tensor([END, *range(5, 35)])
+SETTINGS = Settings(minutes=0.02, batch=4, fresh=0.0, every=1.0, measured=3, workers=1, peak=0.003)
+
+
+def stuff(folder: Path | None = None) -> Stuff:
+    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
+    made = dialogues()
+    training, held_out = data.split(made)
+    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc")
+    material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
+    store = FeatureStore(model, made, MARKERS, (1, 2), folder)
+    return Stuff(material, Path(__file__), store, training, held_out, IDS)  # type: ignore[arg-type]
+
+
+def fresh(given: Stuff, started: bool = True, **own: int) -> BlockNet:
+    torch.manual_seed(0)
+    model = given.material.target.model
+    shape = block_shape(model.config, 2, len(IDS), width=24, **own)
+    net = BlockNet(shape, given.material.embedding, model.lm_head.weight, IDS)
+    if started:
+        start(net, model, given.store.get(given.training[:30]))
+    return net
+
+
+def bench(given: Stuff, net: BlockNet, glancing: bool = True) -> Bench:
+    return make_falcon.bench_of(given, Teaching(net, places_in(IDS, VOCAB), glancing))
+
+
+def mean_loss(one: Bench, numbers: list[int]) -> float:
+    with torch.no_grad():
+        return sum(float(one.loss(seen, torch.Generator().manual_seed(0), 0.01)) for seen in one.store.get(numbers))
+
+
+def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_vocabulary() -> None:
+    given = stuff()
+    net = fresh(given, started=False)
+    seen = given.store.get([4])[0]
+    truth = truth_of(net, places_in(IDS, VOCAB), seen)
+    drafted = seen.tokens[truth.places + 3]
+    assert set(drafted.tolist()) <= set(IDS.tolist())
+    expected = [at for at in range(seen.first, len(seen.tokens)) if int(seen.tokens[at]) in IDS.tolist()]
+    assert (truth.places + 3).tolist() == expected
+    assert torch.equal(truth.features, seen.features[truth.places + 2, -1])
+    whole = given.material.target.model(seen.tokens[None]).logits[0]
+    assert torch.equal(truth.logits.argmax(-1), whole[truth.places + 2][:, IDS].argmax(-1)), "the law of the drafted token"
+
+
+def test_noise_is_small_and_spares_the_truth() -> None:
+    given = stuff()
+    seen = given.store.get([4])[0]
+    text = noisy(seen, torch.Generator().manual_seed(0))
+    apart = (text.features - seen.features[:-1, -1]).abs()
+    assert 0 < float(apart.max()) <= 0.1 * 512 / (len(seen.tokens) - 1)
+    assert torch.equal(text.tokens, seen.tokens[1:])
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.2, 1.0])
+def test_as_much_is_shown_as_the_ratio_of_what_was_wrong(ratio: float) -> None:
+    beginnings = torch.arange(3, 43, 2)
+    found = glances(10, ratio, beginnings, 2, torch.Generator().manual_seed(1))
+    assert len(found) == round(10 * ratio) and set(found.tolist()) <= set(beginnings.tolist())
+    assert found.tolist() == sorted(set(found.tolist()))
+
+
+def test_no_more_is_shown_than_there_are_blocks_and_never_a_whole_one() -> None:
+    beginnings = torch.arange(0, 30, 3)
+    found = glances(1000, 1.0, beginnings, 3, torch.Generator().manual_seed(1))
+    assert {place % 3 for place in found.tolist()} == {0, 1}
+    assert set(beginnings.tolist()) <= set(found.tolist())
+    assert len(glances(5, 1.0, beginnings[:0], 2, torch.Generator())) == 0
+
+
+def test_what_is_shown_is_feature_and_token_together_k_steps_ahead() -> None:
+    text = Inputs(torch.arange(10), torch.arange(10.0)[:, None].expand(-1, 3))
+    found = shown(text, torch.tensor([2, 6]), 2)
+    assert found.tokens.tolist() == [0, 1, 4, 3, 4, 5, 8, 7, 8, 9]
+    assert found.features[:, 0].tolist() == [0, 1, 4, 3, 4, 5, 8, 7, 8, 9]
+    assert text.tokens.tolist() == list(range(10)), "the text itself stays"
+
+
+def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = stuff()
+    net = fresh(given)
+    seen = given.store.get([4])[0]
+    truth = truth_of(net, places_in(IDS, VOCAB), seen)
+    replaced = truth.places[truth.places % 2 == 1][:3]
+    monkeypatch.setattr("specviz.training.falcon.falcon.glanced", lambda *asked: replaced)
+    chance = torch.Generator().manual_seed(3)
+    found = float(Teaching(net, places_in(IDS, VOCAB)).loss(seen, chance, 1.0).detach())
+    chance = torch.Generator().manual_seed(3)
+    text = noisy(seen, chance)
+    phase = int(torch.randint(2, (), generator=chance))
+    inputs, counts = shown(text, replaced, 2), ~torch.isin(truth.places, replaced)
+    outputs = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places].detach()
+    assert int(counts.sum()) == len(truth.places) - 3
+    assert found == pytest.approx(float(summed(net, outputs[counts], truth, counts)), rel=1e-5)
+    everything = torch.ones_like(counts)
+    assert found < 0.99 * float(summed(net, outputs, truth, everything))
+
+
+def test_less_is_shown_the_further_the_training_is_and_nothing_to_the_control() -> None:
+    net = fresh(stuff(), started=False)
+    teaching = Teaching(net, places_in(IDS, VOCAB))
+    assert teaching.ratio == pytest.approx(0.4)
+    teaching.pace(0.75)
+    assert teaching.ratio == pytest.approx(0.1)
+    assert Teaching(net, places_in(IDS, VOCAB), glancing=False).ratio == 0
+
+
+def test_it_starts_from_two_linear_guesses_and_the_first_place_knows_the_blocks_last_input() -> None:
+    given = stuff()
+    net, blank = fresh(given), fresh(given, started=False)
+    error = {net: torch.zeros(2), blank: torch.zeros(2)}
+    for seen in given.store.get(given.held_out):
+        for one, total in error.items():
+            outputs = one(seen.tokens[None, 1:], seen.features[None, :-1, -1], 0)[0, :-2]
+            apart = (outputs - seen.features[2:-1, -1]).square().mean(-1)[seen.first - 3 :]
+            level = (torch.arange(len(apart)) + seen.first - 3) % 2
+            total += torch.stack([apart[level == 0].sum(), apart[level == 1].sum()]).detach()
+    assert float(error[net].sum()) < 0.8 * float(error[blank].sum())
+    assert float(error[net][0]) < 0.9 * float(error[net][1])
+
+
+def test_a_target_without_gated_layers_is_refused() -> None:
+    given = stuff()
+    odd = SimpleNamespace(base_model=SimpleNamespace(layers=[torch.nn.Linear(2, 2)]))
+    with pytest.raises(ModelUnavailable, match="Llama-like"):
+        start(fresh(given, started=False), odd, given.store.get(given.training[:2]))
+
+
+@pytest.mark.parametrize("glancing", [True, False])
+def test_it_learns(glancing: bool) -> None:
+    given = stuff()
+    made = bench(given, fresh(given), glancing)
+    made.pace(0.5)
+    control = bench(given, made.net, glancing=False)
+    before = mean_loss(control, given.held_out)
+    for number in range(25):
+        update(made, given.training[4 * number % 40 :][:4], 0.003, SETTINGS)
+    assert mean_loss(control, given.held_out) < 0.9 * before
+
+
+def test_training_tells_how_far_it_is_and_measures_both_levels(tmp_path: Path) -> None:
+    given, told = stuff(tmp_path), []
+    made = bench(given, fresh(given))
+    made.pace = told.append
+    seen: list[dict[str, float]] = []
+    train(made, SETTINGS, tmp_path / "c.safetensors", lambda entry: seen.append(dict(entry)))
+    assert told[0] == 0 and told == sorted(told)
+    assert {"loss", "first1", "first2", "five1", "five2", "blind1", "blind2"} <= set(seen[-1])
+
+
+class Oracle(BlockNet):
+    """Says the features k ahead, but for inputs whose token is one it does not know."""
+
+    unknown = -1
+
+    def forward(self, tokens: Tensor, features: Tensor, phase: int = 0) -> Tensor:
+        ahead = torch.cat((features[:, self.block :], features.new_zeros(1, self.block, features.shape[-1])), 1)
+        return torch.where((tokens == self.unknown)[..., None], -ahead, ahead)
+
+
+class Certain:
+    """A store in which the head reads the next token out of every feature."""
+
+    def __init__(self, net: BlockNet, texts: list[list[int]], first: int) -> None:
+        self._texts, self._net, self._first = texts, net, first
+
+    def get(self, numbers: list[int]) -> list[Seen]:
+        place, found = places_in(self._net.draft_ids, VOCAB), []
+        for number in numbers:
+            tokens = torch.tensor(self._texts[number])
+            features = 5 * self._net.head[place[tokens].roll(-1).clamp_min(0)]
+            found.append(Seen(tokens, features[:, None], self._first))
+        return found
+
+
+def oracle() -> Oracle:
+    torch.manual_seed(0)
+    shape = replace(fresh(stuff(), started=False).config, hidden=32)
+    head = torch.nn.functional.normalize(torch.randn(VOCAB, 32), dim=-1)
+    return Oracle(shape, torch.randn(VOCAB, 32), head, IDS)
+
+
+def test_foresight_by_level_counts_what_it_says() -> None:
+    net = oracle()
+    text = [1, 4, 3, *range(6, 30)]
+    sure = levels(net, Certain(net, [text], 6), [0])
+    assert sure == {f"{name}{level}": 1.0 for name in ("first", "five", "blind") for level in (1, 2)}
+    net.unknown = 20  # the input before it, k ahead of which is token 22, is answered wrong, at either level
+    one_wrong = levels(net, Certain(net, [text], 6), [0])
+    starts = len(text) - 4 - 3
+    assert one_wrong["blind1"] == pytest.approx(1 - 1 / starts) == one_wrong["blind2"]
+    assert one_wrong["first1"] == pytest.approx(1 - 1 / starts)
+    assert one_wrong["first2"] == pytest.approx(1 - 1 / (starts - 1))
+
+
+def test_chains_along_an_answer_draft_what_training_computed_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = stuff()
+    net, seen = fresh(given), given.store.get([given.held_out[0]])[0]
+    asked: list[int] = []
+
+    class Watched(BlockDrafter):
+        def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor | None:
+            found = super().blocks(context, tokens, parents, seeds)
+            if list(seeds) == [0]:
+                root = context.position
+                asked.append(root)
+                whole = net(seen.tokens[None, 1 : root + 1], seen.features[None, :root, -1], root % 2)[0, -2:]
+                torch.testing.assert_close(found[0], net.logits(whole), rtol=1e-4, atol=1e-4)
+            return found
+
+    monkeypatch.setattr(block_foresight, "BlockDrafter", Watched)
+    found = chains(net, given.store, [given.held_out[0]], forwards=2, most=100)
+    assert found["steps"] == len(asked) > 1
+    assert asked[0] == seen.first - 1 and all(1 <= after - root <= 5 for root, after in itertools.pairwise(asked))
+    assert 1 <= round(found["tau"] * len(asked)) - (asked[-1] - asked[0]) <= 5, "what the last step emitted"
+    assert found["tau_per_forward"] == pytest.approx(found["tau"] / 2)
+    assert all(found[f"five{level}"] >= found[f"first{level}"] for level in range(1, 5))
+    assert found["five1"] > 0 and found["tau"] == pytest.approx(1 + _chained(found)), "the shares are of those that got there"
+
+
+def _chained(found: dict[str, float]) -> float:
+    """Accepted drafts a step by the shares of those that went on."""
+    shares = [found[f"first{level}"] for level in range(1, 5)]
+    return sum(math.prod(shares[:level]) for level in range(1, 5))
+
+
+def test_a_drafter_that_knows_the_answer_is_right_at_every_level_and_among_five(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = stuff()
+    net, seen = fresh(given), given.store.get([given.held_out[0]])[0]
+    truth, support = seen.tokens.tolist(), list(range(int(seen.tokens.max()) + 8))
+
+    class Knowing(BlockDrafter):
+        """Its choice is the truth, or next to it."""
+
+        def __init__(self, network: BlockNet) -> None:
+            super().__init__(network)
+            self.support = torch.tensor(support)
+
+        def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor:
+            places = [context.position + seeds[0] + 1 + level for level in range(2)]
+            found = torch.zeros(1, 2, len(support))
+            for level, place in enumerate(places):
+                found[0, level, truth[place]] = 1.0 if rank == 0 else 0.5
+                found[0, level, truth[place] + 1] = 0.75
+            return found
+
+    monkeypatch.setattr(block_foresight, "BlockDrafter", Knowing)
+    for rank, right in ((0, 1.0), (1, 0.0)):
+        found = chains(net, given.store, [given.held_out[0]], forwards=2, most=100)
+        assert (found["first1"], found["five1"], found["tau"]) == (right, 1.0, 1 + 4 * right)

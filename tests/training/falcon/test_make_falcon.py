@@ -1,0 +1,64 @@
+"""What the block drafter's recipe writes: weights that load again, their card, and nothing before all is measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from specviz.drafters.networks.block_net import load
+from specviz.drafters.networks.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters import falcon_ablation as plain_blocks
+from specviz.training.common.trainer import Progress
+from specviz.training.falcon import make_falcon
+from specviz.training.registry import Job, recipes
+from tests.training.falcon.test_falcon import SETTINGS, fresh, stuff
+
+
+@pytest.mark.parametrize("name", ["falcon", "falcon_plain"])
+def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(make_falcon, "WEIGHTS", tmp_path)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    given = stuff()
+    net = fresh(given)
+    job = Job(recipes()[name], "cpu", 1.0, False)
+    make_falcon.finish(job, given, net, SETTINGS, Progress(7, 120.0, 4242))
+    path = tmp_path / "falcon.safetensors" if name == "falcon" else plain_blocks.plain_file()
+    card = read_weights(path)[1]
+    assert "7 updates, 4242 answer tokens" in card["spent"] and card["tokenizer_hash"] == "abc"
+    assert {"first1", "first2", "blind2", "tau", "tau_per_forward", "chain_first4"} <= set(json.loads(card["metrics"]))
+    target = given.material.target.model
+    again = load(path, given.material.embedding, target.lm_head.weight, torch.float32, torch.device("cpu"))
+    seen = given.store.get([3])[0]
+    ours, theirs = (one(seen.tokens[None, 1:], seen.features[None, :-1, -1]).detach() for one in (net, again))
+    assert float((ours - theirs).norm() / ours.norm()) < 0.1
+    if name == "falcon_plain":
+        assert plain_blocks.load_plain(SimpleNamespace(model=target, dtype=torch.float32, device="cpu")).config == net.config
+
+
+def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_falcon, "WEIGHTS", tmp_path)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+
+    def stopped(*asked: object) -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(make_falcon, "levels", stopped)
+    shipped = tmp_path / "falcon.safetensors"
+    shipped.write_bytes(b"what ships")
+    given = stuff()
+    with pytest.raises(KeyboardInterrupt):
+        make_falcon.finish(Job(recipes()["falcon"], "cpu", 1.0, False), given, fresh(given), SETTINGS, Progress())
+    assert shipped.read_bytes() == b"what ships"
+
+
+def test_the_control_is_asked_for_by_name_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
+    with pytest.raises(ModelUnavailable, match="train falcon_plain"):
+        plain_blocks.load_plain(SimpleNamespace(model=None, dtype=torch.float32, device="cpu"))

@@ -1,0 +1,210 @@
+"""The recipes of feature drafters on a tiny made-up world: what they learn from, that they learn, that they go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.models.packing import PackedLinear, pack
+from specviz.training.common import data
+from specviz.training.common.features import FeatureStore, Seen, fused_taps
+from specviz.training.common.optimizer import Optimizer
+from specviz.training.feature import eagle, eagle3, feature_start
+from specviz.training.feature.acceptance_eval import foresight, greedy_only
+from specviz.training.feature.feature_training import (
+    Bench,
+    Settings,
+    batches,
+    learned,
+    places_in,
+    resume,
+    train,
+    update,
+    use_average,
+)
+from specviz.training.feature.unrolling import sampled_starts, unroll
+from tests.tiny import tiny_llama
+from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
+
+IDS = torch.tensor([END, *range(5, 35)])
+SETTINGS = Settings(minutes=0.02, batch=4, fresh=0.5, every=1.0, measured=3, workers=2)
+
+
+def bench(kind: str, folder: Path | None) -> Bench:
+    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
+    made = dialogues()
+    store = FeatureStore(model, made, MARKERS, (*fused_taps(2), 2), folder)
+    training, held_out = data.split(made)
+    columns = eagle3.TAPS if kind == "eagle3" else eagle.TAPS
+    embedding, head = model.get_input_embeddings().weight, model.lm_head.weight
+    shape = feature_start.shape_of(model.config, store.taps[columns], kind == "eagle3")
+    net = FeatureNet(shape, embedding, head, IDS)
+    feature_start.start(net, model, feature_start.sample(store, training[:8], embedding, columns))
+    loss = partial(eagle3.loss, net, places_in(IDS, VOCAB)) if kind == "eagle3" else partial(eagle.loss, net)
+    held_out = greedy_only(store, held_out)
+    return Bench(
+        net, store, training, held_out, Optimizer(learned(net)), loss,
+        lambda numbers: foresight(net, store, columns, numbers, 3),
+    )  # fmt: skip
+
+
+def mean_loss(one: Bench) -> float:
+    chance = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        return sum(float(one.loss(seen, chance, 0.01)) for seen in one.store.get(one.training[:12]))
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
+    one = bench(kind, tmp_path)
+    before = mean_loss(one)
+    stream = batches(one.store, one.training, SETTINGS, 0)
+    for _ in range(40):
+        update(one, next(stream), 0.01, SETTINGS)
+    assert mean_loss(one) < 0.9 * before
+
+
+def test_nobody_learns_from_a_dialogue_that_is_kept_out(tmp_path: Path) -> None:
+    one = bench("eagle3", tmp_path)
+    learnt: list[str] = []
+    texts = {tuple(one.store.ids(number).tolist()): number for number in range(60)}
+    inner = one.loss
+
+    def watched(seen: Seen, chance: torch.Generator, scale: float) -> torch.Tensor:
+        learnt.append(texts[tuple(seen.tokens.tolist())])
+        return inner(seen, chance, scale)
+
+    one.loss = watched
+    train(one, SETTINGS, tmp_path / "checkpoint", lambda entry: None)
+    assert len(set(learnt)) > 20 and not set(learnt) & set(data.split(one.store.dialogues)[1])
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
+    first = bench(kind, tmp_path)
+    told = []
+    progress = train(first, SETTINGS, tmp_path / "checkpoint", lambda entry: told.append(dict(entry)))
+    assert progress.updates > 0 and told and {"loss", "tau", "first1", "five3", "read"} <= set(told[-1])
+    second = bench(kind, tmp_path)
+    found = resume(second, tmp_path / "checkpoint")
+    assert (found.updates, found.tokens, found.history) == (progress.updates, progress.tokens, progress.history)
+    use_average(second)
+    for name, value in first.net.state_dict().items():
+        assert torch.equal(second.net.state_dict()[name], value), name
+    longer = replace(SETTINGS, minutes=0.03, resume=True)
+    again = train(bench(kind, tmp_path), longer, tmp_path / "checkpoint", lambda entry: None)
+    assert again.updates > progress.updates and again.seconds > progress.seconds
+
+
+def test_known_dialogues_come_back_and_new_ones_come_in(tmp_path: Path) -> None:
+    one = bench("eagle", tmp_path)
+    stream = batches(one.store, one.training, SETTINGS, 0)
+    seen: list[int] = []
+    for _ in range(30):
+        batch = next(stream)
+        one.store.get(batch)
+        seen += batch
+    assert len(set(seen)) < len(seen) and set(seen) <= set(one.training)
+    # Eight had been read at the start; half of 120 are new, as long as there are new ones.
+    assert len(set(seen)) >= len(one.training) - 8
+
+
+def test_without_a_store_every_dialogue_comes_once_a_round() -> None:
+    one = bench("eagle", None)
+    stream = batches(one.store, one.training, replace(SETTINGS, batch=len(one.training)), 0)
+    assert sorted(next(stream)) == sorted(one.training) == sorted(next(stream))
+
+
+def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has() -> None:
+    one = bench("eagle3", None)
+    seen = next(one for one in one.store.get(one.training[:20]) if bool((one.tokens[one.first :] >= 35).any()))
+
+    def value(changed: Seen) -> float:
+        return float(one.loss(changed, torch.Generator().manual_seed(1), 1.0).detach())
+
+    def changed(places: torch.Tensor) -> Seen:
+        """With another thought of the target's at these places, where nothing but the wanted laws is read."""
+        features = seen.features.clone()
+        features[places, -1] = features[places, -1].roll(1, -1)
+        return Seen(seen.tokens, features, seen.first)
+
+    before = value(seen)
+    counted = [place for place in range(seen.first - 1, len(seen.tokens) - 1) if int(seen.tokens[place + 1]) < 35]
+    for place in range(len(seen.tokens)):
+        moved = value(changed(torch.tensor([place]))) != before
+        # With few starts in the deeper steps every answer token still counts in the first.
+        assert moved == (place in counted), place
+
+
+def test_wanted_laws_are_the_targets_own_after_each_answer_token() -> None:
+    one = bench("eagle3", None)
+    seen = one.store.get([4])[0]
+    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
+    with torch.no_grad():
+        logits = model(seen.tokens[None]).logits[0, seen.first - 1 : -1, IDS]
+    assert torch.allclose(eagle3.target_law(one.net, seen), logits.softmax(-1), atol=1e-3)
+
+
+def test_starts_stay_inside_the_answer_and_thin_out() -> None:
+    rows = sampled_starts(5, 40, (1.0, 0.5, 0.2), torch.Generator().manual_seed(3), torch.device("cpu"))
+    assert rows[0].tolist() == list(range(3, 38))
+    for step, (wider, fewer) in enumerate(zip(rows, rows[1:], strict=False)):
+        assert 0 < len(fewer) < len(wider) and set(fewer.tolist()) <= set(wider.tolist())
+        assert int(fewer.max()) + 3 + step < 40
+    assert sampled_starts(0, 3, (1.0, 1.0), torch.Generator(), torch.device("cpu"))[0].tolist() == [0]
+
+
+def test_foresight_is_what_drafting_from_each_place_alone_would_find(tmp_path: Path) -> None:
+    one = bench("eagle3", tmp_path)
+    numbers = one.held_out[:2]
+    found = foresight(one.net, one.store, eagle3.TAPS, numbers, 3)
+    lengths, reached, right, near = [], [0] * 3, [0] * 3, [0] * 3
+    for seen in one.store.get(numbers):
+        features = seen.features[:, eagle3.TAPS].flatten(1)
+        for start in range(seen.first - 2, len(seen.tokens) - 4):
+            outputs = unroll(one.net, seen.tokens, features, [torch.tensor([start])] * 3)
+            for step, output in enumerate(outputs):
+                best = IDS[one.net.logits(output)[0].topk(5).indices].tolist()
+                truth = int(seen.tokens[start + 2 + step])
+                reached[step] += 1
+                near[step] += truth in best
+                right[step] += truth == best[0]
+                if truth != best[0]:
+                    lengths.append(step)
+                    break
+            else:
+                lengths.append(3)
+    assert found["tau"] == pytest.approx(1 + sum(lengths) / len(lengths))
+    for step in range(3):
+        assert found[f"first{step + 1}"] == pytest.approx(right[step] / max(1, reached[step]))
+        assert found[f"five{step + 1}"] == pytest.approx(near[step] / max(1, reached[step]))
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_the_start_is_better_than_chance(kind: str) -> None:
+    one = bench(kind, None)
+    started = mean_loss(one)
+    with torch.no_grad():
+        for value in one.optimizer.parameters.values():
+            if value.ndim == 2:
+                value.normal_(std=value.shape[1] ** -0.5)
+    assert started < 0.9 * mean_loss(one)
+
+
+def test_weights_kept_in_a_layout_of_their_own_are_read_exactly() -> None:
+    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
+    wanted = model.base_model.layers[-1].mlp.down_proj.weight.clone()
+    if pack(model):
+        assert isinstance(model.base_model.layers[-1].mlp.down_proj, PackedLinear)
+    assert torch.equal(feature_start.dense(model.base_model.layers[-1].mlp.down_proj), wanted)
+
+
+def test_going_on_from_weights_draws_other_dialogues_than_those_they_began_with() -> None:
+    one = bench("eagle", None)
+    first, again, other = (next(batches(one.store, one.training, SETTINGS, 0, before)) for before in ("", "", "9 minutes"))
+    assert first == again != other

@@ -1,0 +1,236 @@
+"""The tree's reward in training: advantages, clipping, what is moved and what is not, and two arms that compare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.drafters.networks.lora import TALL, WIDE, add_change
+from specviz.training.common import trainer
+from specviz.training.feature import gto, make_gto
+from specviz.training.feature import gto_ablation as gto_arms
+from specviz.training.feature.gto import Arena, Groups, LowRank
+from specviz.training.feature.gto_ablation import Bench, Settings
+from specviz.training.feature.tree_reward import Size, grown
+from specviz.training.feature.unrolling import unroll
+from specviz.training.registry import Job, recipes
+from tests.training.tiny_forest import arena, drafter, store, target
+
+SIZE = Size(depth=3, width=3, nodes=8)
+HOW = Groups(groups=2, members=4, size=SIZE)
+SETTINGS = Settings(batch=3, rank=4, peak=0.02, every=10**9, workers=1, groups=HOW)
+
+
+class Unasked:
+    """A target that must not be asked."""
+
+    def open(self, *asked: object) -> object:
+        raise AssertionError("the target was asked about trees that are equal")
+
+
+def test_advantages_compare_within_a_group() -> None:
+    found = gto.advantages(torch.tensor([[1.0, 3.0], [0.0, 0.0], [5.0, 5.0]], dtype=torch.float64))
+    assert found[0].tolist() == pytest.approx([-1.0, 1.0], abs=1e-5), "mean 2, spread 1"
+    assert found[1:].tolist() == [[0.0, 0.0], [0.0, 0.0]], "all did equally well: nobody is pushed"
+
+
+def test_the_surrogate_stops_pulling_where_it_is_clipped() -> None:
+    ratio = torch.tensor([1.0, 1.5, 0.5, 1.5, 0.5, 1.1], requires_grad=True)
+    advantage = torch.tensor([2.0, 2.0, 2.0, -2.0, -2.0, -2.0])
+    value = gto.surrogate(ratio, advantage)
+    assert value.tolist() == pytest.approx([-2.0, -2.4, -1.0, 3.0, 1.6, 2.2])
+    (pull,) = torch.autograd.grad(value.sum(), [ratio])
+    assert pull.tolist() == pytest.approx([-2.0, 0.0, -2.0, 2.0, 0.0, 2.0])
+
+
+def test_groups_are_adjacent_apart_and_inside_the_answer() -> None:
+    seen, whole = store().get([0])[0], set()
+    for number in range(30):
+        starts = gto.chosen_starts(seen, HOW, np.random.default_rng(number))
+        assert starts.shape == (2, 4)
+        assert bool((starts[:, 1:] - starts[:, :-1] == 1).all()) and int(starts[0, -1]) < int(starts[1, 0])
+        whole |= set(starts.flatten().tolist())
+    assert whole == set(range(seen.first - 2, len(seen.tokens) - 2)), "every start that drafts an answer token may come"
+    short = replace(seen, tokens=seen.tokens[: seen.first + 2])
+    assert gto.chosen_starts(short, HOW, np.random.default_rng(0)).shape == (0, 4)
+
+
+def test_a_low_rank_change_starts_as_none_and_has_the_gradient_of_its_factors() -> None:
+    net, plain = drafter(), drafter()
+    change = LowRank(net, rank=3, seed=1)
+    change.put()
+    assert all(torch.equal(one, other) for one, other in zip(net.parameters(), plain.parameters(), strict=True))
+    name = "layer.mlp.up_proj.weight"
+    for value in change.factors.values():
+        value += 0.1
+    change.put()
+    (net.layer.mlp.up_proj.weight.square().sum() + sum(0 * leaf.sum() for leaf in change.leaves)).backward()
+    found = change.gradients([leaf.grad for leaf in change.leaves])
+    tall, wide = (change.factors[name + end].clone().requires_grad_() for end in (TALL, WIDE))
+    (plain.layer.mlp.up_proj.weight + tall @ wide).square().sum().backward()
+    torch.testing.assert_close(found[name + TALL], tall.grad)
+    torch.testing.assert_close(found[name + WIDE], wide.grad)
+    add_change(plain, change.factors, "change")
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(net.parameters(), plain.parameters(), strict=True))
+
+
+def test_equal_drafters_gain_nothing_and_the_target_is_not_asked() -> None:
+    net = drafter(0.3)
+    both = replace(arena(net, net), target=Unasked())
+    seen = store().get([1])[0]
+    found = gto.judged(both, seen, torch.arange(6, 14).view(2, 4), SIZE)
+    assert not found.gain.any() and not found.advantage.any()
+    assert gto.tree_loss(both, seen, found, 1.0) is None
+
+
+@pytest.fixture(name="other")
+def other_drafter() -> tuple[Arena, gto.Judged, int]:
+    """A drafter that differs from the reference, and what its trees on one dialogue are worth."""
+    both = arena(drafter(0.4), drafter(0.3))
+    return both, gto.judged(both, store().get([1])[0], torch.arange(6, 38).view(8, 4), SIZE), 1
+
+
+def test_branches_are_what_was_written_or_else_what_was_expected(other: tuple[Arena, gto.Judged, int]) -> None:
+    both, found, number = other
+    seen = store().get([number])[0]
+    text = seen.tokens.tolist()
+    trees = grown(both.net, seen.tokens, seen.features[:, :3].flatten(1), found.starts, SIZE)
+    kinds = set()
+    for start, tree, branch, gain in zip(found.starts.tolist(), trees, found.branches, found.gain.tolist(), strict=True):
+        written = tuple(text[start + 2 : start + 2 + SIZE.depth])
+        reached = max(length for length in range(SIZE.depth + 1) if written[:length] in tree.paths)
+        kinds.add((reached > 0, bool(branch)))
+        assert branch in tree.paths
+        if reached and branch:
+            assert branch == written[:reached]
+        assert branch or not gain, "a tree that gained something has a branch to pull"
+    assert {(True, True), (False, True)} <= kinds
+    assert found.gain.any() and not found.gain.all(), "some trees differ, some do not"
+    assert found.advantage.view(8, 4).mean(1).abs().max() < 1e-6
+
+
+def test_a_branch_is_as_likely_as_its_tokens_one_after_the_other(other: tuple[Arena, gto.Judged, int]) -> None:
+    """Along the text the steps are those of the cross-entropy's unrolling."""
+    both, found, number = other
+    seen = store().get([number])[0]
+    text, starts = seen.tokens.tolist(), found.starts[:5]
+    branches = [tuple(text[start + 2 : start + 2 + length]) for start, length in zip(starts.tolist(), (1, 2, 3, 1, 2))]
+    logs = gto.branch_log(both.net, both.place, seen, starts, branches)
+    outputs = unroll(both.net, seen.tokens, seen.features[:, :3].flatten(1), [starts] * 3)
+    for row, branch in enumerate(branches):
+        laws = [torch.log_softmax(both.net.logits(output[row]), -1) for output in outputs]
+        torch.testing.assert_close(logs[row], sum(law[token] for law, token in zip(laws, branch)))
+
+
+def test_descending_makes_the_better_branches_likelier(other: tuple[Arena, gto.Judged, int]) -> None:
+    both, found, number = other
+    seen = store().get([number])[0]
+    pulls = [place for place, branch in enumerate(found.branches) if branch and found.advantage[place]]
+    branches, length = (
+        [found.branches[place] for place in pulls],
+        torch.tensor([len(found.branches[place]) for place in pulls]),
+    )
+    change = LowRank(both.net, rank=4, seed=0)
+
+    def leaning() -> float:
+        with torch.no_grad():
+            logs = gto.branch_log(both.net, both.place, seen, found.starts[pulls], branches) / length
+        return float((logs * found.advantage[pulls]).sum())
+
+    before = leaning()
+    value = gto.tree_loss(both, seen, found, 1.0)
+    assert value is not None
+    gradients = change.gradients(torch.autograd.grad(value, change.leaves))
+    for name, gradient in gradients.items():
+        change.factors[name] -= 1e-3 * gradient
+    change.put()
+    assert leaning() > before
+
+
+def bench(net_noise: float = 0.5) -> Bench:
+    both = arena(drafter(net_noise), drafter(net_noise))
+    return Bench.of(both, store(), list(range(16)), SETTINGS)
+
+
+def test_training_gains_reward_on_dialogues_it_never_saw(tmp_path: Path) -> None:
+    made, rates = bench(), []
+    for number in range(60):
+        rates.append(trainer.rate(SETTINGS.peak, number / 60, number, warm=5))
+        gto_arms.update(made, number, rates[-1], SETTINGS, rewarded=True)
+    arms = {"start": gto_arms.unlearned(made.change), "gto": made.optimizer.averaged()}
+    found = gto_arms.measured(made, arms, list(range(16, 24)), SIZE, lambda line: None)
+    assert found["gto"]["reward"] > found["start"]["reward"] + 0.02
+    assert found["gto"]["tau"] > found["start"]["tau"]
+    for figures in found.values():
+        assert {f"{name}{level}" for name in ("first", "five") for level in range(1, SIZE.depth + 1)} < set(figures)
+        assert 0 < figures["first1"] <= figures["five1"] <= 1
+    assert found["gto"]["first1"] != found["start"]["first1"], "each arm's own network was asked"
+
+
+def test_the_control_sees_the_same_dialogues_and_no_reward() -> None:
+    made, seen = bench(), []
+    made.arena = replace(made.arena, target=Unasked())
+    gto_arms.control_arm(made, SETTINGS, [0.01, 0.01, 0.01], lambda entry: seen.append(dict(entry)))
+    assert seen[-1]["control"] == 3
+    assert any(value.any() for name, value in made.change.factors.items() if name.endswith(TALL)), "it did learn"
+    again = made.again(SETTINGS)
+    assert not any(value.any() for name, value in again.change.factors.items() if name.endswith(TALL))
+    numbers = [gto_arms.numbers_of(made, update, SETTINGS) for update in range(3)]
+    assert numbers == [gto_arms.numbers_of(again, update, SETTINGS) for update in range(3)]
+    assert len({tuple(row) for row in numbers}) == 3
+
+
+def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path) -> None:
+    checkpoint, told = tmp_path / "c.safetensors", []
+    settings = replace(SETTINGS, minutes=0.02, every=1)
+    first = bench()
+    progress, rates = gto_arms.reward_arm(first, settings, checkpoint, lambda entry: told.append(dict(entry)))
+    assert progress.updates == len(rates) == len(told) >= 1
+    assert {"loss", "gain", "differing", "prefixes"} <= set(told[0])
+    second = bench()
+    again, same = gto_arms.reward_arm(second, replace(settings, resume=True), checkpoint, lambda entry: None)
+    assert again.updates == progress.updates and same == pytest.approx(rates), "its time was over"
+    for name, value in second.optimizer.averaged().items():
+        torch.testing.assert_close(value, first.optimizer.averaged()[name])
+
+
+def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(make_gto, "WEIGHTS", tmp_path)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    made, threads = bench(), torch.get_num_threads()
+    stuff = SimpleNamespace(target=SimpleNamespace(device=torch.device("cpu"), tokenizer_hash="abc"))
+    for name, found in (("material", stuff), ("prepare", (made, [20])), ("control_of", made.change.factors)):
+        monkeypatch.setattr(make_gto, name, lambda *asked, found=found: found)
+    monkeypatch.setattr(make_gto.data, "find", lambda asked: tmp_path / "d.npz")
+    monkeypatch.setattr(make_gto.data, "read", lambda file: store().dialogues)
+    monkeypatch.setattr(gto_arms, "reward_arm", lambda *asked: (trainer.Progress(), []))
+
+    def stopped(bench: Bench, arms: dict[str, object], *asked: object) -> None:
+        assert list(arms) == ["start", "control", "gto"]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gto_arms, "measured", stopped)
+    for name in ("gto", "eagle3"):
+        (tmp_path / f"{name}.safetensors").write_bytes(b"what ships")
+    with pytest.raises(KeyboardInterrupt):
+        make_gto.make(Job(recipes()["gto"], "cpu", 1.0, False))
+    torch.set_num_threads(threads)
+    assert (tmp_path / "gto.safetensors").read_bytes() == b"what ships"
+
+
+def test_tau_counts_hops_along_the_greedy_answer() -> None:
+    made = bench()
+    forests = gto_arms.forests_of(made, [20], SIZE, gto_arms.unlearned(made.change))
+    answer, trees = store().dialogues.answer(20).tolist(), forests[20]
+    assert len(trees) == len(answer)
+    place, steps = 0, 0
+    while place + SIZE.depth + 1 <= len(answer):
+        reached = max(length for length in range(SIZE.depth + 1) if tuple(answer[place : place + length]) in trees[place].paths)
+        place, steps = place + reached + 1, steps + 1
+    assert gto_arms.tau_of(made, forests, SIZE.depth) == pytest.approx(place / steps)
+    assert target().vocab_size == 40

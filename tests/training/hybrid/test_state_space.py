@@ -1,0 +1,127 @@
+"""The state-space recipes: a scan in chunks equals the recurrence, the loop learns and resumes, the data is what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specviz.training.hybrid.state_space import (
+    Bench,
+    HalfOptimizer,
+    Settings,
+    agreement,
+    imitation_loss,
+    next_token_loss,
+    train,
+    update,
+)
+from specviz.training.hybrid.state_space_data import END, START, Corpus, Texts, corpus, loops, rows, small_tokenizer
+from specviz.training.hybrid.state_space_net import CHUNK, draft_config, fresh, hidden_states, scan, target_config
+from tests.tiny_hybrid import VOCAB, hybrid, pure
+
+SETTINGS = Settings(minutes=0.02, batch=2, part=1, length=CHUNK, every=5)
+
+
+def spoken(many: int = 12) -> list[np.ndarray]:
+    """Texts in which every token follows from the one before: the next one, or sometimes the one after it."""
+    chance = np.random.default_rng(0)
+    return [np.cumsum(chance.integers(1, 3, 40)) % VOCAB for _ in range(many)]
+
+
+def bench(model: Any, loss: Any = None) -> Bench:
+    found = Corpus(spoken(), spoken(2))
+    return Bench(model, found, loss or next_token_loss(model), HalfOptimizer(model), torch.device("cpu"))
+
+
+def test_the_scan_in_chunks_is_the_recurrence() -> None:
+    chance = torch.Generator().manual_seed(0)
+    heads, size, groups, state, length = 4, 3, 2, 5, 12
+    x, b, c = (torch.randn(2, length, *shape, generator=chance) for shape in ((heads, size), (groups, state), (groups, state)))
+    step = F.softplus(torch.randn(2, length, heads, generator=chance))
+    rate = -torch.rand(heads, generator=chance) * 3
+    h, wanted = torch.zeros(2, heads, size, state), []
+    wide_b, wide_c = (part.repeat_interleave(heads // groups, 2) for part in (b, c))
+    for t in range(length):
+        h = (step[:, t] * rate).exp()[..., None, None] * h
+        h = h + step[:, t, :, None, None] * x[:, t, :, :, None] * wide_b[:, t, :, None]
+        wanted.append((h * wide_c[:, t, :, None]).sum(-1))
+    for chunk in (2, 4, 12):
+        assert torch.allclose(scan(x, step, rate, b, c, chunk), torch.stack(wanted, 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [hybrid, pure])
+def test_the_training_forward_is_the_library_s(make: Any) -> None:
+    model = make(dtype=torch.float32)
+    ids = torch.randint(0, VOCAB, (2, 2 * CHUNK), generator=torch.Generator().manual_seed(0))
+    ours = F.linear(hidden_states(model, ids), model.get_output_embeddings().weight)
+    assert torch.allclose(ours, model(ids, use_cache=False).logits, atol=2e-3)
+
+
+def test_the_shipped_shapes_are_small_and_start_calm() -> None:
+    target, draft = fresh(target_config(2048), 0), fresh(draft_config(2048), 0)
+    counts = [sum(weight.numel() for weight in model.parameters()) for model in (target, draft)]
+    assert counts == [2_849_306, 480_280]
+    ids = torch.randint(0, 2048, (1, CHUNK), generator=torch.Generator().manual_seed(0))
+    for model in (target, draft):
+        with torch.no_grad():
+            x = hidden_states(model, ids)
+            alone = model.get_input_embeddings()(ids)
+        assert torch.allclose(F.normalize(x, dim=-1), F.normalize(alone, dim=-1), atol=1e-4), "layers are silent at first"
+
+
+@pytest.mark.parametrize("make", [hybrid, pure])
+def test_a_few_updates_learn(make: Any) -> None:
+    made = bench(make(dtype=torch.float32).requires_grad_(True))
+    stream = rows(made.corpus.training, SETTINGS.length, np.random.default_rng(0))
+    losses = [update(made, [next(stream) for _ in range(2)], 0.01, SETTINGS) for _ in range(25)]
+    assert np.mean(losses[-3:]) < 0.6 * losses[0]
+
+
+def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    said: list[Any] = []
+    first = bench(hybrid(dtype=torch.float32).requires_grad_(True))
+    done = train(first, SETTINGS, tmp_path / "one.safetensors", said.append)
+    assert done.updates > 0 and said[-1]["updates"] == done.updates and np.isfinite(said[-1]["held_out"])
+    again = bench(hybrid(seed=5, dtype=torch.float32).requires_grad_(True))
+    resumed = train(again, SETTINGS.__class__(**{**vars(SETTINGS), "resume": True}), tmp_path / "one.safetensors", said.append)
+    assert resumed.updates == done.updates, "its minutes were spent already"
+    for name, value in first.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], value), name
+
+
+def test_a_drafter_that_is_its_teacher_has_nothing_to_learn() -> None:
+    teacher = hybrid(dtype=torch.float32)
+    tokens = torch.from_numpy(np.stack([next(rows(spoken(), CHUNK, np.random.default_rng(0)))]))
+    assert abs(float(imitation_loss(teacher, teacher)(tokens))) < 1e-3
+    other = hybrid(seed=3, dtype=torch.float32)
+    assert float(imitation_loss(other, teacher)(tokens)) > 1
+    assert agreement(bench(teacher), teacher, SETTINGS, 2) == {"top1": 1.0, "top4": 1.0}
+    assert agreement(bench(other), teacher, SETTINGS, 2)["top1"] < 0.9
+
+
+def test_rows_open_with_a_dialogue_and_every_dialogue_is_read_whole() -> None:
+    texts = [np.arange(100 * number, 100 * number + 5 + number) for number in range(6)]
+    stream = rows(texts, 20, np.random.default_rng(1))
+    whole: set[int] = set()
+    for _ in range(30):
+        row = next(stream)
+        assert len(row) == 21 and row[0] % 100 == 0, "the first one is never a rest"
+        whole |= {int(token) // 100 for token in row if token % 100 == 4 + token // 100}
+    assert whole == set(range(6)), "the last token of each was seen"
+
+
+def test_looping_answers_are_left_out() -> None:
+    assert loops([1, 2, 3] * 20) and not loops(list(range(40))) and not loops([1, 2])
+
+
+def test_the_tokenizer_spells_any_text_and_knows_its_markers() -> None:
+    made = small_tokenizer([f"{START}user\nthe sky the sky{END}"] * 3, 300)
+    for text in ("the sky", "Öl £ 日本 🙂\n", f"{START}user\nx{END}"):
+        assert made.decode(made.encode(text).ids, skip_special_tokens=False) == text
+    found = corpus(Texts([f"{START}user\na{END}"], []), made)
+    assert found.training[0][0] == 0 and found.training[0][-1] == 1

@@ -1,0 +1,86 @@
+"""Lessons of an image model: short beginnings of many pictures cost what few whole ones do, and come when the schedule says."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specviz.training.image.image_lessons import SCHEDULE, Lessons, length, many
+
+
+class Shelf:
+    """Pictures whose codes say which one they are of; the prompt says it too."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def asked(self, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        names = torch.arange(self.next, self.next + count)
+        self.next += count
+        words = torch.stack((torch.ones(count, dtype=torch.long), names), dim=1)
+        return words, torch.zeros_like(words), names[:, None].expand(-1, 16).contiguous()
+
+    def draw(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        words, _, codes = self.asked(count)
+        return words, codes
+
+
+def test_the_schedule_is_whole() -> None:
+    assert [end for end, _ in SCHEDULE] == sorted(end for end, _ in SCHEDULE) and SCHEDULE[-1][0] == 1
+    for _, kinds in SCHEDULE:
+        assert sum(kinds.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("grid", [8, 16])
+def test_every_phase_reads_whole_pictures_and_short_beginnings(grid: int) -> None:
+    shares = torch.linspace(0, 1, 400).tolist()
+    for begin, end in zip((0.0, 0.35), (0.34, 1.0), strict=True):
+        found = {length(begin, one, grid) for one in shares} | {length(end, one, grid) for one in shares}
+        assert any(places == grid * grid for places, _ in found)
+        assert any(own and places <= grid * grid // 4 for places, own in found)
+        assert all(places % grid == 0 and grid <= places <= grid * grid for places, _ in found)
+
+
+def test_own_drawings_end_after_a_quarter() -> None:
+    """Below its own wrong rows a picture is noise, and nothing is to be learned from it."""
+    found = {length(share, one / 400, 16) for share in (0.0, 0.3, 0.5, 1.0) for one in range(400)}
+    assert max(places for places, own in found if own) == 64
+
+
+def test_short_beginnings_cost_what_whole_pictures_do() -> None:
+    assert many(256, 16, 12, words=16) == 12
+    for rows in (1, 2, 4, 8):
+        count = many(rows * 16, 16, 12, words=16)
+        assert count * (16 + rows * 16) == pytest.approx(12 * 272, rel=0.05)
+        assert count > 12
+
+
+def test_lessons_as_given_are_short_and_their_words_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.training.image.image_lessons.length", lambda share, chance, grid: (4, False))
+    lessons = Lessons(Shelf(), _unasked, grid=4, count=3, guidance=2.0, workers=None)  # type: ignore[arg-type]
+    words, codes, read = lessons.next(0.0)
+    assert codes.shape == read.shape == (many(4, 4, 3, 16), 4)
+    assert torch.equal(words[:, 1], codes[:, 0])
+    assert (read == codes).float().mean() > 0.75
+
+
+def test_the_models_own_drawings_stand_beside_what_was_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.training.image.image_lessons.length", lambda share, chance, grid: (8, True))
+    drawn = []
+
+    def draw(net, rows, cells, guidance, seed):
+        drawn.append((len(rows), cells, guidance, seed))
+        return torch.tensor([[row[0][1] + 100] * cells for row in rows])
+
+    monkeypatch.setattr("specviz.training.image.image_drift.draw", draw)
+    monkeypatch.setattr("specviz.training.image.image_drift.halved", lambda net: net)
+    lessons = Lessons(Shelf(), lambda: "net", grid=4, count=3, guidance=2.0, workers=2)  # type: ignore[arg-type, return-value]
+    words, right, own = lessons.next(0.9)
+    assert torch.equal(own, right + 100) and torch.equal(words[:, 1], right[:, 0])
+    assert right.shape == (many(8, 4, 3, 16), 8)
+    assert {cells for _, cells, _, _ in drawn} == {8} and len({seed for *_, seed in drawn}) == 2
+    assert sum(count for count, *_ in drawn) == 3 * len(right)
+
+
+def _unasked():
+    raise AssertionError("Nothing is drawn for lessons as they are given.")

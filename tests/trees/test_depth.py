@@ -1,0 +1,92 @@
+"""Depth by mass: a tree goes no deeper once its beam holds too little, and the threshold can be calibrated."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import BadInput
+from specviz.trees.depth import BeamMass, CalibratedDepth, log_mass
+from specviz.trees.dynamic import Dynamic
+from tests.trees.fancy import Fancy, context, paths, searched
+
+
+def test_the_mass_is_that_of_the_kept_beam_only() -> None:
+    drafter = Fancy(3)
+    story = Dynamic(3, 2, 6, BeamMass(-99.0, ())).grow(drafter, context()).notes[-1].data
+    candidates = searched(drafter, 3, 2)
+    for level, mass in enumerate(story["mass"], start=1):
+        best = sorted((value for path, value in candidates.items() if len(path) == level), reverse=True)[:2]
+        assert mass == pytest.approx(math.log(sum(map(math.exp, best))))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("levels", [(), (2, 4), (5, 7, 9)])
+def test_it_stops_at_the_first_tested_level_with_too_little_mass(seed: int, levels: tuple[int, ...]) -> None:
+    drafter, rule = Fancy(seed, 3.0), BeamMass(-0.5, levels)
+    deep = Dynamic(11, 3, 20, BeamMass(-math.inf, levels)).grow(Fancy(seed, 3.0), context()).notes[-1].data["mass"]
+    draft = Dynamic(11, 3, 20, rule).grow(drafter, context())
+    light = [level for level in range(1, 11) if rule.tests(level) and deep[level - 1] < -0.5]
+    expected = light[0] if light else 11
+    story = draft.notes[-1].data
+    assert draft.calls == expected == len(story["mass"])
+    assert story["stopped"] == (expected if light else None)
+    assert story["tested"] == [level for level in range(1, 11) if rule.tests(level) and level <= expected]
+    assert story["limit"] == 11
+
+
+def test_the_published_rule_tests_three_levels_of_eleven() -> None:
+    doubtful = Fancy(heat=0.1)
+    assert Dynamic(11, 3, 20, BeamMass(-0.3)).grow(doubtful, context()).calls == 5
+    sure = Fancy(heat=60.0)
+    assert Dynamic(11, 3, 20, BeamMass(-0.3)).grow(sure, context()).calls == 11
+
+
+def test_little_room_is_no_stop() -> None:
+    story = Dynamic(11, 3, 20, BeamMass(0.0, (5,))).grow(Fancy(), context(room=6)).notes[-1].data
+    assert (story["stopped"], story["tested"], story["limit"]) == (None, [], 5)
+
+
+def test_log_mass_survives_tiny_values() -> None:
+    assert log_mass([-2000.0, -2000.0]) == pytest.approx(-2000.0 + math.log(2))
+
+
+def test_a_calibration_can_be_read_again(tmp_path: Path) -> None:
+    made = CalibratedDepth(-1.25, {2: (-3.0, -1.0, -0.1), 1: (-2.0, -0.5, 0.0)}, "eagle3", "tiny", "a test")
+    made.save(tmp_path / "depth.json")
+    assert CalibratedDepth.load(tmp_path / "depth.json") == made
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"threshold": 1}', '{"threshold": -1, "quantiles": []}'])
+def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) -> None:
+    (tmp_path / "depth.json").write_text(text)
+    with pytest.raises(BadInput, match=r"depth.json is no calibrated depth .*calibrate"):
+        CalibratedDepth.load(tmp_path / "depth.json")
+    with pytest.raises(BadInput):
+        CalibratedDepth.load(tmp_path / "missing.json")
+
+
+def test_a_calibration_that_does_not_say_whose_it_is_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "depth.json").write_text('{"threshold": -1.0, "quantiles": {"1": [-1.0, 0.0]}}')
+    with pytest.raises(BadInput, match="calibrate ddd"):
+        CalibratedDepth.load(tmp_path / "depth.json")
+
+
+def test_the_threshold_is_told_as_the_quantile_that_it_is() -> None:
+    deciles = tuple(-3.0 + 0.3 * place for place in range(11))
+    made = CalibratedDepth(-2.25, {1: tuple(one / 2 for one in deciles), 2: deciles, 3: (-9.0, -3.0)}, "eagle3", "tiny")
+    assert made.below() == (0.0, 0.25, 1.0)
+    story = Dynamic(6, 3, 8, BeamMass(-2.25, (), made.below())).grow(Fancy(1), context()).notes[-1].data
+    assert story["below"] == [0.0, 0.25, 1.0]
+    assert "below" not in Dynamic(6, 3, 8, BeamMass(-2.25)).grow(Fancy(1), context()).notes[-1].data
+
+
+def test_stopping_early_keeps_what_was_found() -> None:
+    drafter = Fancy(1)
+    draft = Dynamic(6, 3, 8, BeamMass(0.0, (2,))).grow(drafter, context())
+    candidates = searched(Fancy(1), 2, 3)
+    best = sorted(candidates, key=lambda path: -candidates[path])[:8]
+    assert sorted(paths(draft)[1:]) == sorted(best)
+    assert all(len(path) <= 2 for path in paths(draft))

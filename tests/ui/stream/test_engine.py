@@ -1,0 +1,143 @@
+"""On a Space that lends its GPU, a run crosses to another process: its events, its refusals and its stop."""
+
+from __future__ import annotations
+
+import base64
+import io
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import gradio as gr
+import numpy as np
+import pytest
+from PIL import Image
+
+from specviz.engine.stop import Stop
+from specviz.errors import BadInput, SpecvizError
+from specviz.request import Memory, Request
+from specviz.trace.schema import End, Step
+from specviz.ui.stream import engine
+from tests.image_runs import GRID, image_trace
+from tests.samples import sample_trace
+
+REQUEST = Request(method="stand", prompt="Say something.")
+
+
+class Lender:
+    """Stands in for the package ``spaces``: what crosses is copied, as it is between two processes."""
+
+    def __init__(self, quota: str = "") -> None:
+        self.quota = quota
+        self.closed = False
+
+    def GPU(self, duration: int) -> Callable[[Any], Any]:
+        assert duration > 0
+        return lambda task: lambda *given: self.crossing(task, *given)
+
+    def crossing(self, task: Any, *given: Any) -> Iterator[Any]:
+        if self.quota:
+            raise gr.Error(self.quota)
+        try:
+            for event in task(*deepcopy(given)):
+                yield deepcopy(event)
+        except GeneratorExit:
+            self.closed = True
+            raise
+
+
+def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any) -> engine.Stream:
+    """The way to run on a Space, its GPU and its engine replaced."""
+    monkeypatch.setitem(sys.modules, "spaces", lender)
+    run = types.ModuleType("specviz.runner")
+    run.stream = stream  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "specviz.runner", run)
+    return engine.choose(zero_gpu=True)
+
+
+def replay(request: Request) -> Iterator[Any]:
+    trace = sample_trace(10, method=request.method)
+    yield from (trace.run, *trace.steps, trace.end)
+
+
+def events(run: engine.Stream, cancel: threading.Event | None = None) -> Iterator[Any]:
+    return run(REQUEST, Memory(), cancel or threading.Event(), lambda message, share: None)
+
+
+def test_a_run_crosses_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = list(events(lent(monkeypatch, Lender(), replay)))
+    assert found == list(replay(REQUEST))
+
+
+def test_a_stop_lets_the_gpu_go_and_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    lender, cancel = Lender(), threading.Event()
+    found = []
+    for event in events(lent(monkeypatch, lender, replay), cancel):
+        found.append(event)
+        if isinstance(event, Step) and event.index == 3:
+            cancel.set()
+    end = found[-1]
+    assert lender.closed and isinstance(end, End) and end.reason == "cancelled"
+    assert end.output_ids == tuple(token for step in found[1:-1] for token in step.emitted) and len(found) == 6
+
+
+def draw(request: Request) -> Iterator[Any]:
+    trace = image_trace("autoregressive")
+    yield from (trace.run, *trace.steps, trace.end)
+
+
+def test_a_stopped_picture_is_kept_as_far_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model stayed with the GPU: finished rows come from the steps, the codes of the row begun are plain squares."""
+    cancel, found = threading.Event(), []
+    for event in events(lent(monkeypatch, Lender(), draw), cancel):
+        found.append(event)
+        if isinstance(event, Step) and event.index == 3 * GRID + 1:
+            cancel.set()
+    end, whole = found[-1], image_trace("autoregressive").end
+    assert end.reason == "cancelled" and len(end.output_ids) == 3 * GRID + 2 and "mean colour" in end.message
+    shown, target = (np.asarray(Image.open(io.BytesIO(base64.b64decode(one.picture))), int) for one in (end, whole))
+    side = target.shape[0] // GRID
+    assert shown.shape == target.shape
+    last = [note.data for event in found if isinstance(event, Step) for note in event.notes if note.type == "canvas"][-1]
+    band = Image.open(io.BytesIO(base64.b64decode(last["png"]))).convert("RGB")
+    assert (last["row"], last["rows"]) == (1, 2) and (shown[side : 3 * side] == np.asarray(band)).all()
+    assert (shown[3 * side : 4 * side, 2 * side :] == 238).all() and (shown[4 * side :] == 238).all()
+    assert not (shown[3 * side : 4 * side, : 2 * side] == 238).all()
+    book, code = image_trace("autoregressive").run.codebook, end.output_ids[3 * GRID]
+    assert book is not None and bytes(shown[3 * side, 0].tolist()) == base64.b64decode(book.colours)[3 * code : 3 * code + 3]
+
+
+def test_a_time_limit_lets_the_gpu_go_and_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    lender, now = Lender(), [0.0]
+    cancel = Stop(lambda: (60.0, "A run has 60 s here."), lambda: now[0])
+    found = []
+    for event in events(lent(monkeypatch, lender, replay), cancel):
+        found.append(event)
+        now[0] += 20.0
+    end = found[-1]
+    assert lender.closed and isinstance(end, End)
+    assert (end.reason, end.message, len(found)) == ("time_limit", "A run has 60 s here.", 5)
+
+
+def test_a_stopped_text_has_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    end = list(events(lent(monkeypatch, Lender(), replay), cancel))[-1]
+    assert (end.reason, end.picture, end.message) == ("cancelled", "", "")
+
+
+def test_a_refusal_keeps_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(request: Request) -> Iterator[Any]:
+        raise BadInput("The prompt is too long; shorten it.")
+        yield
+
+    with pytest.raises(SpecvizError, match="The prompt is too long; shorten it."):
+        list(events(lent(monkeypatch, Lender(), refuse)))
+
+
+def test_a_used_up_quota_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SpecvizError, match="quota"):
+        list(events(lent(monkeypatch, Lender("Your quota is used up. Come back tomorrow."), replay)))

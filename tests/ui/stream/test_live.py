@@ -1,0 +1,257 @@
+"""A live run: it waits, streams, keeps what it wrote, and gives its place back however it ends."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, replace
+
+import pytest
+
+from specviz.request import Request
+from specviz.trace import store
+from specviz.trace.store import TraceStore
+from specviz.ui.session import Visit
+from specviz.ui.stream import live, presence
+from specviz.ui.stream.live import Frame, Live
+from specviz.ui.stream.presence import Reader
+from specviz.ui.stream.run_queue import Line, LineFull
+from specviz.ui.stream.sse import Tails
+from tests.ui.fakes import FakeEngine, Refused
+
+REQUEST = Request(method="stand", prompt="Say something.", baseline=True)
+
+
+@dataclass
+class Room:
+    """An engine, its line and the store behind it."""
+
+    engine: FakeEngine
+    waiting: int = 2
+
+    def __post_init__(self) -> None:
+        self.line = Line(self.waiting)
+        self.store = TraceStore()
+        self.tails = Tails(self.store)
+        self.live = Live(self.engine, self.line, self.tails)
+
+    def free(self) -> bool:
+        """Whether the next run could start at once (the engine's thread gives the place back a moment after the last frame)."""
+        ticket = self.line.join()
+        try:
+            return ticket.wait(10)
+        finally:
+            ticket.leave()
+
+
+def test_a_run_streams_and_its_file_is_kept() -> None:
+    room = Room(FakeEngine(steps=8))
+    frames = list(room.live.run(Visit(), REQUEST))
+    last = frames[-1]
+    assert last.trace is not None and last.trace.end is not None and last.trace.end.baseline is not None
+    kept = store.read(room.store.text(last.key).encode())
+    assert kept == last.trace and len(kept.steps) == 8
+    assert last.feed is not None and '"kind":"end"' in last.feed
+    assert room.free()
+
+
+def test_what_the_stage_holds_only_grows() -> None:
+    frames = [frame.feed or "" for frame in Room(FakeEngine(steps=30, pace=0.01)).live.run(Visit(), REQUEST)]
+    assert len(frames) > 2
+    assert all(after.startswith(before) for before, after in zip(frames, frames[1:], strict=False))
+
+
+def test_a_run_whose_lines_reach_the_page_by_the_tail_is_seldom_told_again_and_ends_whole() -> None:
+    room, visit = Room(FakeEngine(steps=40, pace=0.01)), Visit()
+
+    def frames(watched: bool) -> list[Frame]:
+        found = []
+        for frame in room.live.run(visit, REQUEST):
+            found.append(frame)
+            if watched and room.tails.going(frame.key):
+                room.tails._count(frame.key, 1)
+        return found
+
+    told, seldom = frames(False), frames(True)
+    assert len(seldom) < len(told)
+    assert seldom[-1].trace is not None and len(seldom[-1].trace.steps) == 40
+    assert (seldom[-1].feed or "").count('"kind":"step"') == 40
+
+
+def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_stopped() -> None:
+    room, visit = Room(FakeEngine(steps=3, before_baseline=0.4)), Visit()
+    frames = list(room.live.run(visit, REQUEST))
+    assert [frame.timing for frame in frames if frame.trace and frame.trace.end] == [True, False]
+    stopped = []
+    for frame in room.live.run(visit, REQUEST):
+        stopped.append(frame)
+        if frame.timing:
+            visit.stop()
+    assert any(frame.timing for frame in stopped) and not stopped[-1].timing
+    assert (stopped[-1].feed or "").splitlines()[-1].endswith('"timing":false}')
+
+
+def test_loading_is_told_before_the_first_step() -> None:
+    first = next(Room(FakeEngine()).live.run(Visit(), REQUEST))
+    assert first.feed is not None and "Loading 50%" in first.feed
+
+
+def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:
+    room, visit = Room(FakeEngine(steps=400, pace=0.02)), Visit()
+    last: Frame | None = None
+    for frame in room.live.run(visit, REQUEST):
+        last = frame
+        if frame.lines > 3:
+            visit.stop()
+    assert last is not None and last.trace is not None and last.trace.end is not None
+    assert last.trace.end.reason == "cancelled" and 2 < len(last.trace.steps) < 60
+    assert room.engine.cancelled == 1 and room.free()
+
+
+def test_a_page_that_closes_cancels_its_run() -> None:
+    room = Room(FakeEngine(steps=600, pace=0.02))
+    frames = room.live.run(Visit(), REQUEST)
+    next(frames)
+    frames.close()
+    assert room.free()
+    assert room.engine.running == 0
+
+
+def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
+    room, visit = Room(FakeEngine()), Visit()
+    other = room.line.join()
+    frames = room.live.run(visit, REQUEST)
+    assert "1 run is ahead of yours" in (next(frames).feed or "")
+    visit.stop()
+    assert "Stopped while waiting" in list(frames)[-1].failure
+    assert len(room.store) == 0
+    other.leave()
+    assert room.free()
+
+
+def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "COMING_SECONDS", 0.2)
+    room = Room(FakeEngine())
+    frames = list(room.live.run(Visit(), REQUEST, Reader(lambda: False)))
+    assert len(frames) == 1 and "Nobody listened" in frames[0].failure
+    assert room.engine.begun == 0 and len(room.store) == 0 and room.free()
+
+
+def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
+    room, there = Room(FakeEngine()), [True]
+    room.line.join()
+    frames = room.live.run(Visit(), REQUEST, Reader(lambda: there[0]))
+    next(frames)
+    assert room.line.behind == 1
+    there[0] = False
+    assert "Nobody listened" in list(frames)[-1].failure
+    assert room.line.behind == 0 and room.engine.begun == 0
+
+
+def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
+    room, there = Room(FakeEngine(steps=2, pace=60.0)), [True]
+    for frame in room.live.run(Visit(), REQUEST, Reader(lambda: there[0])):
+        there[0] = there[0] and not frame.lines
+    assert room.free() and room.engine.cancelled == 1
+
+
+def test_a_run_starts_once_its_reader_is_there() -> None:
+    room, looks = Room(FakeEngine(steps=3)), iter([False, False, False])
+    frames = list(room.live.run(Visit(), REQUEST, Reader(lambda: next(looks, True))))
+    assert frames[-1].trace is not None and len(frames[-1].trace.steps) == 3
+
+
+def test_a_run_over_its_time_ends_with_what_it_has_and_says_why() -> None:
+    room = Room(FakeEngine(steps=400, pace=0.02))
+    room.live.seconds = 1
+    last = list(room.live.run(Visit(), REQUEST))[-1]
+    assert last.trace is not None and last.trace.end is not None
+    assert (last.trace.end.reason, last.trace.end.message) == ("time_limit", "A run has 1 s here.")
+    assert 2 < len(last.trace.steps) < 200 and room.free()
+
+
+def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "TELL_SECONDS", 0.0)
+    room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
+    first = room.line.join()
+    frames = room.live.run(Visit(), replace(REQUEST, max_new_tokens=96))
+    assert "While so many wait" not in (next(frames).feed or "")
+    for _ in range(live.CROWD):
+        room.line.join()
+    assert "While so many wait, a run writes at most 32 tokens and has 5 s." in (next(frames).feed or "")
+    first.leave()
+    trace = list(frames)[-1].trace
+    assert room.engine.asked[0].max_new_tokens == 32
+    assert trace is not None and "32 tokens at most instead of 96" in trace.run.warnings[-1]
+
+
+def test_a_run_that_asks_for_little_is_given_it_however_many_wait() -> None:
+    room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
+    first = room.line.join()
+    frames = room.live.run(Visit(), replace(REQUEST, max_new_tokens=20))
+    next(frames)
+    for _ in range(live.CROWD):
+        room.line.join()
+    first.leave()
+    trace = list(frames)[-1].trace
+    assert room.engine.asked[0].max_new_tokens == 20 and trace is not None and not trace.run.warnings
+
+
+def test_the_limit_follows_how_many_wait() -> None:
+    room = Room(FakeEngine(), waiting=live.CROWD + 1)
+    assert room.live.limit()[0] == math.inf
+    room.live.seconds = 120
+    assert room.live.limit() == (120.0, "A run has 120 s here.")
+    tickets = [room.line.join() for _ in range(live.CROWD + 1)]
+    assert room.live.limit() == (live.CROWD_SECONDS, "While 4 more were waiting, it had 5 s.")
+    tickets.pop().leave()
+    assert room.live.limit()[0] == 120.0
+
+
+def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(live, "WAIT_SECONDS", 0.01)
+    room = Room(FakeEngine(steps=2))
+    other = room.line.join()
+    frames = room.live.run(Visit(), REQUEST)
+    assert "1 run is ahead of yours" in (next(frames).feed or "")
+    threading.Timer(0.5, other.leave).start()
+    after = next(frames)
+    assert "ahead of yours" not in (after.feed or "").splitlines()[-1], "the next word is the engine's, however often it looked"
+    frames.close()
+
+
+def test_a_full_line_changes_nothing() -> None:
+    room, visit = Room(FakeEngine(), waiting=0), Visit()
+    room.line.join()
+    with pytest.raises(LineFull):
+        next(room.live.run(visit, REQUEST))
+    assert visit.cancel is None and len(room.store) == 0
+
+
+def test_a_run_that_never_began_leaves_nothing_behind() -> None:
+    room = Room(FakeEngine(breaks=Refused("The model cannot be fetched; check the network.")))
+    last = list(room.live.run(Visit(), REQUEST))[-1]
+    assert last.failure == "The model cannot be fetched; check the network." and last.lines == 0
+    assert len(room.store) == 0 and room.free()
+
+
+def test_a_run_that_breaks_off_keeps_its_steps() -> None:
+    room = Room(FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=5))
+    last = list(room.live.run(Visit(), REQUEST))[-1]
+    assert last.failure == "The disk is full; make room."
+    assert last.trace is not None and len(last.trace.steps) == 5 and last.trace.end is None
+    assert last.feed is not None and "The disk is full" in last.feed
+
+
+def test_a_second_run_of_a_page_ends_the_first() -> None:
+    room, visit = Room(FakeEngine(steps=600, pace=0.01)), Visit()
+    first = room.live.run(visit, REQUEST)
+    begun = next(first)
+    room.engine.steps = 3
+    second = list(room.live.run(visit, REQUEST))
+    assert second[-1].trace is not None and len(second[-1].trace.steps) == 3
+    assert not visit.current(begun.cancel) and visit.current(second[-1].cancel)
+    assert room.engine.most_running == 1

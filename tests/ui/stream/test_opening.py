@@ -1,0 +1,147 @@
+"""Uploads are read a few at a time and within bounds, and whatever goes wrong is said without a path of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import threading
+from pathlib import Path
+
+import gradio as gr
+import pytest
+from PIL import Image
+
+from specviz.errors import BadInput, SpecvizError
+from specviz.trace import store as traces
+from specviz.trace.store import TraceStore
+from specviz.ui import page
+from specviz.ui.stream import opening
+from specviz.ui.stream.opening import Opened, Opening
+from specviz.ui.tabs import traces_tab
+from specviz.ui.widgets import example_scenes as scene_shelf
+from tests.samples import dump, sample_trace
+from tests.ui.fakes import app
+
+
+class Gate:
+    """Stands in for the reading of a file: counts who is in, and lets nobody out before it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free = threading.Event()
+        self.inside = self.most = self.reads = 0
+        self.lock = threading.Lock()
+        whole = traces.rewritten
+
+        def rewritten(content: bytes):  # type: ignore[no-untyped-def]
+            with self.lock:
+                self.inside += 1
+                self.reads += 1
+                self.most = max(self.most, self.inside)
+            self.free.wait(30)
+            yield from whole(content)
+            with self.lock:
+                self.inside -= 1
+
+        monkeypatch.setattr(opening.traces, "rewritten", rewritten)
+
+
+def files(folder: Path, count: int) -> list[Path]:
+    """Trace files that differ."""
+    return [dump(folder / f"{seed}.spectrace.jsonl", sample_trace(2, seed=seed)) for seed in range(count)]
+
+
+async def all_of(reader: Opening, paths: list[Path], gate: Gate | None = None) -> list[Opened | BaseException]:
+    """What each of them comes to when all are brought at once."""
+    asked = [asyncio.ensure_future(reader.open(path)) for path in paths]
+    if gate is not None:
+        while len(reader._reading) < min(reader.most, len(paths)):
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        gate.free.set()
+    return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def test_no_more_are_read_at_once_than_there_are_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    found = asyncio.run(all_of(Opening(TraceStore(), readers=2), files(tmp_path, 9), gate))
+    assert gate.most == 2 and all(isinstance(one, Opened) for one in found)
+
+
+def test_who_finds_no_room_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    found = asyncio.run(all_of(Opening(TraceStore(), readers=1, waiting=2), files(tmp_path, 8), gate))
+    refused = [one for one in found if isinstance(one, BadInput)]
+    assert len(refused) == 5 and "Try again in a minute" in str(refused[0])
+    assert sum(isinstance(one, Opened) for one in found) == 3
+
+
+def test_one_content_is_read_once_whatever_the_number_of_visitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(monkeypatch)
+    gate.free.set()
+    store = TraceStore(max_traces=1)
+    reader = Opening(store)
+    one, other = files(tmp_path, 2)
+    found = asyncio.run(all_of(reader, [one] * 30))
+    assert [each for each in found if each != found[0]] == [] and gate.reads == 1
+    asyncio.run(reader.open(other))  # which takes the only place in the store
+    assert asyncio.run(reader.open(one)).name.removeprefix("mine:") in store and gate.reads == 3
+
+
+def test_a_file_that_takes_too_long_is_refused_and_not_kept(tmp_path: Path) -> None:
+    store = TraceStore()
+    with pytest.raises(BadInput, match="all that one may take"):
+        asyncio.run(Opening(store, seconds=0.0).open(files(tmp_path, 1)[0]))
+    assert len(store) == 0
+
+
+def test_a_reader_whose_file_was_bad_reads_the_next(tmp_path: Path) -> None:
+    reader = Opening(TraceStore(), readers=1)
+    bad = tmp_path / "bad.spectrace.jsonl"
+    bad.write_text("{}", encoding="utf-8")
+    found = asyncio.run(all_of(reader, [bad, *files(tmp_path, 1), bad]))
+    assert [isinstance(one, Opened) for one in found] == [False, True, False]
+    assert not reader._reading
+
+
+def test_no_error_of_an_upload_names_a_path(tmp_path: Path) -> None:
+    gone = tmp_path / "gone.spectrace.jsonl"
+    with pytest.raises(BadInput) as trace:
+        asyncio.run(Opening(TraceStore()).open(gone))
+    pictures = [tmp_path / "gone.png", tmp_path, tmp_path / ("x" * 300)]
+    told = [str(trace.value)]
+    for path in pictures:
+        with pytest.raises(SpecvizError) as picture:
+            scene_shelf.brought(str(path))
+        told.append(str(picture.value))
+    assert not [one for one in told if str(tmp_path) in one or "gone" in one or "Errno" in one]
+
+
+def test_a_picture_that_others_bring_too_stays_where_it_is(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    Image.new("RGB", (4, 4)).save(out, "PNG")
+    file = tmp_path / "same.png"
+    file.write_bytes(out.getvalue())
+    assert scene_shelf.brought(str(file)) == scene_shelf.brought(str(file)) and file.exists()
+
+
+def test_an_exception_that_nobody_foresaw_does_not_reach_the_page_in_its_words(tmp_path: Path) -> None:
+    assert page.launch_options(app(tmp_path))["show_error"] is False
+
+
+def test_the_upload_handler_holds_no_thread_while_it_waits(tmp_path: Path) -> None:
+    built = page.build(app(tmp_path))
+    (upload,) = (one for one in built.blocks.values() if getattr(one, "elem_id", "") == "sp-upload")
+    assert isinstance(upload, gr.UploadButton)
+    (handler,) = (one.fn for one in built.fns.values() if (upload._id, "upload") in one.targets)
+    assert asyncio.iscoroutinefunction(handler)
+
+
+def test_a_kept_run_is_told_from_its_ends_alone(tmp_path: Path) -> None:
+    shared = app(tmp_path)
+    for ended in (True, False):
+        trace = sample_trace(5, ended=ended)
+        name = asyncio.run(shared.opening.open(dump(tmp_path / f"{ended}.spectrace.jsonl", trace))).name
+        found = shared.archive.outline(name)
+        assert (found.run, found.end, found.steps) == (trace.run, trace.end, 5)
+        assert found.tokens == sum(len(step.emitted) for step in trace.steps)
+        assert traces_tab.facts(found)

@@ -1,0 +1,217 @@
+"""The Image tab without a browser: what it refuses, what it asks for, and live runs on tiny models, stopped ones too."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specviz.errors import BadInput
+from specviz.methods.registry import all_methods
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.image import image_vocabulary as image_words
+from specviz.models.image.image import LoadedImage
+from specviz.requests import image
+from specviz.trace import validate
+from specviz.training.image import emoji, image_codes
+from specviz.ui import settings, shared
+from specviz.ui.shared import Shared
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import image_form as image_asking
+from specviz.ui.tabs import image_tab, text_run
+from specviz.ui.tabs.image_form import Asked
+from specviz.ui.widgets import controls
+from tests.image_runs import GRID, tiny_models
+
+SESSION = "somebody"
+
+
+def asked(prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, Any] | None = None, **basics: Any) -> Asked:
+    form = json.loads(image_asking.basics())
+    form["values"] |= basics
+    advanced = json.loads(image_asking.advanced())
+    advanced["values"]["baseline"] = False
+    return Asked(method, "emoji-64", prompt, json.dumps(form), json.dumps(advanced), controls.method_answer(method, own or {}))
+
+
+@pytest.fixture
+def page() -> Shared:
+    return shared.make(replace(settings.Settings(), any_model=False))
+
+
+def made(wanted: Asked) -> Any:
+    return image_asking.request(wanted, settings.Settings(any_model=False))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (asked(prompt="   "), "Say what to draw"),
+        (asked(prompt="x" * 10_000), "10,000 characters"),
+        (asked(temperature=float("nan")), "temperature is nan"),
+        (asked(guidance=-3), "guidance is -3"),
+        (asked(own={"factor": float("nan")}), "factor is nan"),
+        (asked(own={"factor": 0.5}), "number from 1"),
+        (replace(asked(), target="some/model"), "models on its list"),
+        (replace(asked(), method="no_such"), "no method"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_the_control_that_is_wrong(wanted: Asked, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        made(wanted)
+    assert said.lower() in str(caught.value).lower()
+
+
+def test_a_request_carries_every_control() -> None:
+    found = made(asked(own={"factor": 3.0}, temperature=0.7, guidance=4.0, seed=11))
+    assert (found.temperature, found.guidance, found.seed, found.parameters["factor"]) == (0.7, 4.0, 11, 3.0)
+    assert made(asked()).guidance is None and made(asked()).temperature == 1.0
+
+
+def test_only_methods_that_draw_are_offered() -> None:
+    offered = {name for _, group in image_tab.choice.methods("image").items() for _, name in group}
+    assert offered == {name for name, one in all_methods().items() if "image" in one.modality}
+    assert {"lantern", "lantern_pp", "mulo_sd", "speculative_jacobi", "eagle", "eagle2", "autoregressive"} <= offered
+
+
+def run(page: Shared, wanted: Asked, stop_after: int | None = None) -> list[text_run.Change]:
+    changes = []
+    for change in text_run.running(page, Caller(SESSION), "", lambda: made(wanted)):
+        changes.append(change)
+        if stop_after is not None and change.feed and change.feed.count("\n") >= stop_after:
+            text_run.stop(page, SESSION)
+    return changes
+
+
+def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: Shared) -> None:
+    with tiny_models():
+        changes = run(page, asked())
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert trace.end is not None and trace.end.reason == "budget" and len(trace.end.output_ids) == GRID * GRID
+    assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
+    bands = [note.data for step in trace.steps for note in step.notes if note.type == "canvas"]
+    assert {row for band in bands for row in range(band["row"], band["row"] + band["rows"])} == set(range(GRID))
+    assert not any(change.banner for change in changes)
+
+
+def test_a_large_picture_is_decoded_only_when_it_is_done(page: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding one of many pixels every row would take longer than drawing it."""
+    monkeypatch.setattr(image, "LIVE_SIDE", GRID - 1)
+    with tiny_models():
+        changes = run(page, asked())
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert not any(note.type == "canvas" for step in trace.steps for note in step.notes)
+    assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
+
+
+def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: Shared) -> None:
+    with tiny_models():
+        changes = run(page, asked(method="autoregressive"), stop_after=4)
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert trace.end is not None and trace.end.reason == "cancelled"
+    assert 0 < len(trace.end.output_ids) < GRID * GRID
+    assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
+
+
+def test_a_prompt_too_long_for_the_model_is_said_and_what_was_not_read_is_shown(page: Shared) -> None:
+    with tiny_models():
+        changes = run(page, asked(prompt="a very long wish for a very red apple on a tree"))
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert any("did not read" in word for word in trace.run.warnings)
+
+
+def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pathlib import Path
+
+    from specviz.models.image import image
+
+    monkeypatch.setattr(image, "WEIGHTS", Path("nowhere"))
+    said = [change.banner for change in run(page, asked()) if change.banner]
+    assert said and "python -m specviz train" in said[-1]
+
+
+@pytest.mark.parametrize(("broken_at", "decided"), [(2 * GRID, 2 * GRID), (GRID * GRID, GRID * GRID), (1, GRID)])
+@pytest.mark.parametrize(("fault", "reason"), [(RuntimeError("the decoder broke"), "error"), (MemoryError(), "out_of_memory")])
+def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
+    page: Shared, monkeypatch: pytest.MonkeyPatch, broken_at: int, decided: int, fault: Exception, reason: str
+) -> None:
+    """In the middle of a run, at the last row only, or from the first finished row on."""
+    decode = LoadedImage.picture
+
+    def broken(loaded: Any, codes: list[int]) -> Any:
+        if len(codes) >= broken_at:
+            raise fault
+        return decode(loaded, codes)
+
+    with tiny_models():
+        monkeypatch.setattr(LoadedImage, "picture", broken)
+        changes = run(page, asked(method="autoregressive"))
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    assert trace.end is not None and (trace.end.reason, trace.end.picture) == (reason, "")
+    assert trace.end.message and (reason != "error" or "the decoder broke" in trace.end.message)
+    assert len(trace.end.output_ids) == decided == sum(len(step.emitted) for step in trace.steps)
+    validate.check(trace)
+
+
+# Label, code point and group of a concept, as the names that training reads have them.
+CONCEPTS = {
+    "red heart": ("2764", 0), "grinning face": ("1f600", 0), "red apple": ("1f34e", 4), "sunflower": ("1f33b", 3),
+    "astonished face": ("1f632", 0), "tiger": ("1f405", 3), "mushroom": ("1f344", 3), "doughnut": ("1f369", 4),
+}  # fmt: skip
+
+
+def offered(title: str) -> list[list[str]]:
+    """The examples under a title, each split into its parts: label, style, ground."""
+    return [prompt.split(", ") for prompt in dict(image_asking.EXAMPLES)[title]]
+
+
+@pytest.mark.parametrize(("title", "held_out"), [("Seen in training", False), ("Held out of training", True)])
+def test_the_examples_are_what_they_are_said_to_be(title: str, held_out: bool) -> None:
+    for label, style, *ground in offered(title):
+        code, group = CONCEPTS[label]
+        concept = emoji.Concept(code, label, (), group, {})
+        assert image_codes.drawable(concept) and concept.held_out == held_out, label
+        assert style.removesuffix(" style") in emoji.STYLES
+        assert all(one.removeprefix("on ") in emoji.GROUNDS for one in ground)
+        assert held_out or not image_words.unlearned(label)
+
+
+def test_the_concepts_of_the_examples_are_those_that_training_reads() -> None:
+    if not (cache_folder() / "emoji" / emoji.digest() / "concepts.json").exists():
+        pytest.skip("the emoji packages are not on this machine")
+    known = {one.label: one for one in emoji.load().concepts}
+    assert {label: (known[label].code, known[label].group) for label in CONCEPTS} == CONCEPTS
+    assert image_words.WORDS.read_text("utf-8").split() == image_codes.learned_words()
+    label, style, ground = offered("Seen in training")[-1]
+    assert image_codes.ground_of(known[label].rows[style.removesuffix(" style")]) == ground.removeprefix("on ")
+
+
+def test_a_seed_is_said_to_give_the_plain_runs_picture_only_where_it_does() -> None:
+    said = {one["name"]: one["help"] for one in controls.fields(image_asking.Basics)}["seed"]
+    assert "token-exact" in said and "whatever exact method" not in said
+    drawing = {name: one for name, one in all_methods().items() if "image" in one.modality and one.exactness == "exact"}
+    assert {one.token_exact for one in drawing.values()} == {True, False}, "the sentence names both kinds"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "named", "left_out"),
+    [
+        ("zxqv blorp", ["any word of this prompt: “zxqv”, “blorp”"], []),
+        ("red zxqv, noto style", ["these words of the prompt: “zxqv”"], ["“red”", "“noto”"]),
+        ("owl", None, []),
+        ("RED Apple, noto style", None, []),
+        ("12", None, []),
+    ],
+)
+def test_words_that_no_learned_picture_was_asked_for_by_are_named(
+    page: Shared, prompt: str, named: list[str] | None, left_out: list[str]
+) -> None:
+    with tiny_models(4):
+        changes = run(page, asked(prompt=prompt, method="autoregressive"))
+    trace = [change.trace for change in changes if change.trace is not None][-1]
+    found = [word for word in trace.run.warnings if "learned no picture" in word]
+    assert len(found) == (named is not None)
+    assert all(part in found[0] for part in named or []) and not any(part in word for part in left_out for word in found)

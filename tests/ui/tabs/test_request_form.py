@@ -1,0 +1,131 @@
+"""What stands in the controls becomes a request, or one sentence that says which control to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import BadInput
+from specviz.methods.registry import all_methods
+from specviz.ui.settings import Settings
+from specviz.ui.shared import Shared
+from specviz.ui.tabs import request_form as asking
+from specviz.ui.widgets import controls
+from tests.samples import sample_trace
+from tests.ui.fakes import app, asked, changed
+
+
+@pytest.fixture()
+def shared(tmp_path: Path) -> Shared:
+    return app(tmp_path)
+
+
+def test_the_defaults_of_every_method_are_a_good_request(shared: Shared) -> None:
+    for method in all_methods():
+        request = asking.request(asked(shared, method), shared.settings)
+        assert (request.method, request.baseline, request.draft) == (method, True, None)
+
+
+def test_every_control_reaches_the_request(shared: Shared) -> None:
+    given = asked(
+        shared,
+        "stand",
+        "Hello",
+        basics=changed(asking.basics(shared.settings), temperature="0.7", max_new_tokens="33"),
+        advanced=changed(
+            asking.advanced(shared.settings), top_p="0.9", top_k="40", seed="7", prompt_as="raw", dtype="float32",
+            device="cpu", tier="eager", baseline=False,
+        ),
+        own=changed(controls.method_answer("stand"), nodes="12"),
+    )  # fmt: skip
+    request = asking.request(given, shared.settings)
+    assert (request.temperature, request.max_new_tokens, request.top_p, request.top_k) == (0.7, 33, 0.9, 40)
+    assert (request.seed, request.raw, request.dtype, request.device, request.tier) == (
+        7,
+        True,
+        "float32",
+        "cpu",
+        "eager",
+    )
+    assert not request.baseline and request.parameters["nodes"] == "12"
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "value", "said"),
+    [
+        ("basics", "temperature", "hot", "Temperature is 'hot'; give a number from 0.0 to 2.0"),
+        ("basics", "temperature", "NaN", "Temperature is 'NaN'"),
+        ("basics", "temperature", "", "Temperature is ''"),
+        ("basics", "temperature", None, "Temperature is None"),
+        ("basics", "temperature", -0.1, "from 0.0 to 2.0"),
+        ("basics", "max_new_tokens", 0, "New tokens is 0; give a whole number from 1"),
+        ("basics", "max_new_tokens", 10.5, "New tokens is 10.5; give a whole number"),
+        ("basics", "max_new_tokens", 500, "New tokens is 500; here the most is 200"),
+        ("advanced", "seed", "lucky", "Seed is 'lucky'"),
+        ("advanced", "top_p", "inf", "Top-p is 'inf'"),
+        ("advanced", "dtype", "int3", "Number format is 'int3'; choose one of auto"),
+        ("advanced", "nonsense", 1, "nonsense"),
+        ("own", "nodes", 900, "STAND's parameter nodes is 900; give a whole number from 0 to 80"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_bounds(tmp_path: Path, form: str, name: str, value: object, said: str) -> None:
+    shared = app(tmp_path, max_new_tokens=200)
+    given = asked(shared)
+    with pytest.raises(BadInput) as caught:
+        asking.request(asked(shared, **{form: changed(getattr(given, form), **{name: value})}), shared.settings)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"prompt": " \n "}, "The prompt is empty"),
+        ({"prompt": None}, "The prompt is empty"),
+        ({"prompt": "x" * 100_000}, "100,000 characters"),
+        ({"method": "telepathy"}, "There is no method 'telepathy'"),
+        ({"method": None}, "There is no method"),
+        ({"target": ""}, "Choose a target"),
+        ({"basics": "not json"}, "Reload the page"),
+        ({"basics": None}, "Reload the page"),
+        ({"advanced": "[" * 19_000}, "Reload the page"),
+        ({"own": "x" * 30_000}, "Reload the page"),
+        ({"own": "[1]"}, "Reload the page"),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(shared: Shared, changes: dict[str, str], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        asking.request(asked(shared, **changes), shared.settings)
+
+
+def test_a_public_copy_keeps_visitors_to_its_list() -> None:
+    public = Settings(any_model=False)
+    assert asking.model("smollm2-135m-instruct", public) == "smollm2-135m-instruct"
+    for name in ("/etc", "somebody/else", "../.."):
+        with pytest.raises(BadInput, match="only the models on its list"):
+            asking.model(name, public)
+    assert asking.model("somebody/else", Settings()) == "somebody/else"
+
+
+def test_the_app_s_own_target_is_on_its_list() -> None:
+    assert ("somebody/else", "somebody/else") in asking.models("target", "somebody/else")
+    assert [name for _, name in asking.models("target")].count("smollm2-135m-instruct") == 1
+
+
+def test_another_method_s_form_is_not_mistaken_for_this_one_s(shared: Shared) -> None:
+    late = asked(shared, "stand", own=controls.method_answer("prompt_lookup"))
+    assert asking.request(late, shared.settings).parameters == {}
+
+
+def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: Shared) -> None:
+    run = sample_trace(method="stand", seed=5).run
+    given = asked(
+        shared,
+        run.method,
+        run.prompt,
+        basics=asking.basics(shared.settings, run),
+        advanced=asking.advanced(shared.settings, run),
+    )
+    request = asking.request(given, shared.settings)
+    assert (request.temperature, request.seed, request.max_new_tokens) == (0.8, 5, run.max_new_tokens)
+    assert request.raw is not run.chat_template

@@ -1,0 +1,144 @@
+"""What clicking does on the Text tab: nothing that was there is lost when something goes wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+import gradio as gr
+import pytest
+
+from specviz.trace import store
+from specviz.ui.shared import Shared
+from specviz.ui.shown import MINE
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import text_run, text_tab
+from specviz.ui.tabs.text_run import Change
+from tests.ui.fakes import FakeEngine, Refused, app, asked
+
+
+@pytest.fixture()
+def shared(tmp_path: Path) -> Shared:
+    return app(tmp_path)
+
+
+def live(shared: Shared, session: str = "a", shown: str = "", **changes: str) -> Generator[Change, None, None]:
+    wanted = asked(shared, **changes)
+    return text_run.running(shared, Caller(session), shown, lambda: asking.request(wanted, shared.settings))
+
+
+def run(shared: Shared, session: str = "a", shown: str = "token_recycling", **changes: str) -> list[Change]:
+    return list(live(shared, session, shown, **changes))
+
+
+def test_a_recorded_run_plays_and_sets_the_controls(shared: Shared) -> None:
+    change = text_run.recording(shared, "a", "stand")
+    assert change.feed is not None and '"mode":"recorded"' in change.feed and change.shown == "stand"
+    assert change.asked is not None and change.asked.method == "stand"
+
+
+def test_a_name_that_is_no_recording_is_told_and_nothing_changes(shared: Shared) -> None:
+    change = text_run.recording(shared, "a", "../../etc/passwd")
+    assert change == Change(banner=change.banner) and "There is no recorded run" in (change.banner or "")
+
+
+def test_a_live_run_streams_is_kept_and_explained(shared: Shared) -> None:
+    changes = run(shared)
+    assert changes[0].running is True and changes[-1].running is False
+    name = next(change.shown for change in changes if change.kept)
+    assert name is not None and name.startswith(MINE)
+    traces = [change.trace for change in changes if change.trace is not None]
+    assert traces[-1].end is not None and traces[-1].end.baseline is not None
+    assert shared.archive.trace(name) == traces[-1]
+
+
+def test_while_the_one_by_one_run_is_still_to_come_that_is_said(shared: Shared) -> None:
+    shared.live.stream.before_baseline = 0.4  # type: ignore[attr-defined]
+    ended = [change for change in run(shared) if change.trace is not None and change.trace.end is not None]
+    assert ended[0].timing and not ended[-1].timing
+
+
+def test_bad_input_leaves_the_stage_alone(shared: Shared) -> None:
+    changes = run(shared, prompt="")
+    assert "The prompt is empty" in "".join(change.banner or "" for change in changes)
+    assert all(change.feed is None and change.shown is None for change in changes) and changes[-1].running is False
+
+
+def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(breaks=Refused("The model cannot be fetched; check the network.")))
+    changes = run(shared)
+    back = [change for change in changes if change.banner]
+    assert back[-1].banner == "The model cannot be fetched; check the network."
+    assert back[-1].feed == shared.archive.feed("token_recycling")
+    assert all(change.shown is None for change in changes)
+
+
+def test_a_run_that_breaks_off_stays_on_the_stage_with_its_steps(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=4))
+    changes = run(shared)
+    assert "The disk is full; make room." in [change.banner for change in changes]
+    name = next(change.shown for change in changes if change.kept)
+    assert len(shared.archive.trace(name or "").steps) == 4
+
+
+def test_a_full_line_is_told_and_the_stage_stays(tmp_path: Path) -> None:
+    shared = app(tmp_path, max_waiting=1)
+    tickets = [shared.live.line.join() for _ in range(2)]
+    changes = run(shared)
+    assert any("Try again in a minute" in (change.banner or "") for change in changes)
+    assert all(change.feed is None for change in changes)
+    for ticket in tickets:
+        ticket.leave()
+
+
+def test_stop_keeps_what_was_written(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(steps=300, pace=0.02))
+    last = None
+    for change in live(shared):
+        last = change.trace or last
+        if change.shown:
+            text_run.stop(shared, "a")
+    assert last is not None and last.end is not None and last.end.reason == "cancelled"
+    assert store.text(last)
+
+
+def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path) -> None:
+    shared, seen, begun = app(tmp_path, FakeEngine(steps=300, pace=0.02)), [], threading.Event()
+
+    def page() -> None:
+        for change in live(shared):
+            seen.append(change)
+            if change.shown:
+                begun.set()
+
+    running = threading.Thread(target=page)
+    running.start()
+    assert begun.wait(20)
+    seen.append(text_run.recording(shared, "a", "stand"))
+    chosen = len(seen)
+    running.join(20)
+    assert not running.is_alive()
+    assert [change for change in seen[chosen:] if change.feed is not None] == []
+    assert seen[chosen - 1].shown == "stand"
+
+
+def test_two_visitors_have_their_own_runs_and_stops(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(steps=30, pace=0.01))
+    text_run.stop(shared, "b")
+    mine = {change.shown for change in run(shared, "a") if change.shown}
+    theirs = {change.shown for change in run(shared, "b") if change.shown}
+    assert len(mine) == len(theirs) == 1 and mine != theirs
+    assert shared.visits.enter("a").memory is not shared.visits.enter("b").memory
+
+
+def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tmp_path: Path) -> None:
+    shared = app(tmp_path)
+    with gr.Blocks():
+        tab = text_tab.build(shared, gr.State(""), gr.State([]))
+    run = shared.archive.trace("stand").run
+    assert tab.updates(Change(asked=run), [])[tab.prompt] == run.prompt
+    for method in ("lantern", "telepathy"):
+        assert tab.updates(Change(asked=replace(run, method=method)), []) == {}

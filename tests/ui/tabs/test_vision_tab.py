@@ -1,0 +1,131 @@
+"""The vision-language tab without a browser: pictures brought and taken, what is asked, and what a visitor never shares."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import gradio as gr
+import pytest
+from PIL import Image
+
+from specviz.errors import BadInput
+from specviz.methods.registry import get
+from specviz.models.vision.pictures import open_picture
+from specviz.ui import page
+from specviz.ui.settings import Settings
+from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import vision_tab
+from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.vision_tab import VisionTab
+from specviz.ui.widgets import controls, panels
+from specviz.ui.widgets import example_scenes as scene_shelf
+from tests.ui.fakes import app
+
+
+def png(size: tuple[int, int] = (20, 10), mode: str = "RGB") -> bytes:
+    out = io.BytesIO()
+    Image.new(mode, size).save(out, "PNG")
+    return out.getvalue()
+
+
+def event(at: object) -> gr.EventData:
+    made = gr.EventData(None, {"at": at})
+    return made
+
+
+@pytest.fixture
+def tab(tmp_path: Path) -> VisionTab:
+    shared = app(tmp_path)
+    with gr.Blocks():
+        return vision_tab.build(shared)
+
+
+def test_the_page_has_the_tab(tmp_path: Path) -> None:
+    built = page.build(app(tmp_path))
+    assert "Vision-language" in [one.label for one in built.blocks.values() if isinstance(one, gr.Tab)]
+
+
+def test_the_examples_are_small_pictures_with_questions() -> None:
+    found = scene_shelf.examples()
+    assert len(found) >= 6
+    for one in found:
+        picture = open_picture(one.data)
+        assert picture.image.size == (128, 128) and not picture.warnings
+        assert one.question and one.label and len(one.data) < 20_000
+
+
+def test_an_example_brings_its_question(tab: VisionTab) -> None:
+    second = tab.examples[1]
+    made = tab.take(event(1))
+    assert made[tab.picture] == second.data and made[tab.prompt] == second.question
+    assert scene_shelf.address(second.data) in made[tab.preview]
+    for strange in (-1, 99, "1", None, 1.5):
+        assert list(tab.take(event(strange))) == [tab.banner]
+
+
+def test_an_upload_is_opened_with_care(tab: VisionTab, tmp_path: Path) -> None:
+    (tmp_path / "wide.png").write_bytes(png((3000, 1000)))
+    made = tab.bring(str(tmp_path / "wide.png"))
+    assert Image.open(io.BytesIO(made[tab.picture])).size == (768, 256)
+    assert made[tab.banner]["visible"] is False if isinstance(made[tab.banner], dict) else not made[tab.banner].visible
+    (tmp_path / "clear.png").write_bytes(png(mode="RGBA"))
+    assert "white there" in str(tab.bring(str(tmp_path / "clear.png"))[tab.banner].value)
+
+
+@pytest.mark.parametrize("data", [b"", b"GIF89a", b"<svg onload=alert(1)>", png()[:40]])
+def test_what_is_no_picture_leaves_the_one_that_was_there(tab: VisionTab, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "bad.png").write_bytes(data)
+    made = tab.bring(str(tmp_path / "bad.png"))
+    assert list(made) == [tab.banner]
+    assert 'role="alert"' in made[tab.banner].value and "<svg" not in made[tab.banner].value
+    assert list(tab.bring(None)) == [tab.banner]
+
+
+def ask(settings: Settings, picture: bytes | None, target: str = "scenes-vlm", method: str = "hivis") -> Asked:
+    own = controls.method_answer(method)
+    return VisionTab.ask(method, target, "What is there?", asking.basics(settings), asking.advanced(settings), own, picture)
+
+
+def test_what_is_asked_holds_the_picture() -> None:
+    settings = Settings()
+    request = asking.request(ask(settings, png()), settings)
+    assert (request.method, request.target, request.image) == ("hivis", "scenes-vlm", png())
+    assert asking.request(ask(settings, None), settings).image is None
+
+
+def test_a_guarded_app_keeps_to_its_own_models() -> None:
+    guarded = Settings(any_model=False)
+    assert asking.request(ask(guarded, png()), guarded).target == "scenes-vlm"
+    for target in ("somebody/their-model", "/etc", "smollm2-360m-instruct"):
+        with pytest.raises(BadInput, match="only the models on its list"):
+            asking.request(ask(guarded, png(), target), guarded)
+
+
+def test_the_picture_belongs_to_one_page(tab: VisionTab) -> None:
+    assert isinstance(tab.picture, gr.State)
+    assert tab.picture in tab.asked and tab.picture not in tab.outputs
+
+
+def test_a_choice_of_method_brings_its_own_controls(tab: VisionTab) -> None:
+    made = tab.of_method("dream")
+    assert json.loads(made[tab.own])["values"]["keep"] == 0.75
+    assert "exact" in made[tab.summary]
+
+
+def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="get them with the project"):
+        scene_shelf.examples(tmp_path)
+    assert "No picture yet" in scene_shelf.preview(None)
+
+
+def test_a_card_names_the_target_that_its_drafter_is_for() -> None:
+    assert "scenes model" in panels.needs(get("hivis")) and "scenes model" in panels.needs(get("dream"))
+    assert "SmolLM2" in panels.needs(get("eagle2")) and "nothing but the target" in panels.needs(get("stand"))
+
+
+def test_beside_the_upload_it_says_what_the_model_does_not_know(tmp_path: Path) -> None:
+    built = page.build(app(tmp_path))
+    said = [str(one.value) for one in built.blocks.values() if isinstance(one, gr.HTML)]
+    assert sum(vision_tab.LIMITS in text for text in said) == 1

@@ -1,0 +1,83 @@
+"""Recorded runs are found by their index; without one the page still opens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import BadInput, BadTrace
+from specviz.trace import store
+from specviz.trace.store import TraceStore
+from specviz.ui.settings import Settings
+from specviz.ui.shown import MINE, Archive, choices, title
+from specviz.ui.widgets.gallery import Gallery
+from tests.samples import sample_trace
+from tests.ui.fakes import gallery
+
+
+def test_the_index_names_the_runs_and_the_one_that_opens(tmp_path: Path) -> None:
+    found = Gallery(gallery(tmp_path, ("stand", "prompt_lookup")))
+    assert found.choices() == [("A run of stand", "stand"), ("A run of prompt_lookup", "prompt_lookup")]
+    assert found.default is not None and found.default.name == "stand" and found.default.trace.run.method == "stand"
+    other = found.of_method("prompt_lookup")
+    assert other is not None and other.name == "prompt_lookup" and found.of_method("autoregressive") is None
+
+
+def test_without_recordings_there_is_nothing_and_no_error(tmp_path: Path) -> None:
+    empty = Gallery(tmp_path)
+    assert empty.default is None and empty.choices() == []
+    with pytest.raises(BadInput, match="none here"):
+        empty.get("stand")
+    assert Archive(empty, TraceStore()).feed("") == ""
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"name": "a", "file": "../a.jsonl", "title": "A"},
+        {"name": "a", "title": "A"},
+        {"name": "a", "file": "", "title": "A"},
+    ],
+)
+def test_an_index_cannot_reach_outside_its_folder(tmp_path: Path, entry: dict[str, str]) -> None:
+    (tmp_path / "index.json").write_text(json.dumps({"traces": [entry]}), encoding="utf-8")
+    with pytest.raises(BadTrace, match="index.json"):
+        Gallery(tmp_path)
+
+
+def test_a_recording_that_is_gone_is_named(tmp_path: Path) -> None:
+    found = Gallery(gallery(tmp_path, ("stand",)))
+    (tmp_path / "stand.spectrace.jsonl").unlink()
+    with pytest.raises(BadInput, match="stand"):
+        found.get("stand").trace  # noqa: B018
+
+
+def test_what_was_run_and_how_it_ended_are_known_without_the_steps(tmp_path: Path) -> None:
+    found = Gallery(gallery(tmp_path, ("stand",))).get("stand")
+    file = tmp_path / "stand.spectrace.jsonl"
+    whole = store.read(file)
+    first, *steps, last = file.read_text("utf-8").splitlines()
+    file.write_text("\n".join((first, *("x" for _ in steps), last)) + "\n", encoding="utf-8")
+    assert (found.run, found.end) == (whole.run, whole.end)
+    file.write_text("\n".join((first, *steps)) + "\n", encoding="utf-8")
+    assert Gallery(tmp_path).get("stand").end is None
+    file.write_text(steps[0] + "\n", encoding="utf-8")
+    with pytest.raises(BadTrace, match="does not begin with what was run"):
+        Gallery(tmp_path).get("stand").run  # noqa: B018
+
+
+def test_kept_runs_come_first_under_names_that_no_link_carries(tmp_path: Path) -> None:
+    archive = Archive(Gallery(gallery(tmp_path, ("stand",))), TraceStore())
+    trace = sample_trace(4, method="prompt_lookup")
+    name = MINE + archive.store.add(trace)
+    assert archive.trace(name) == trace and '"mode":"recorded"' in archive.feed(name)
+    assert choices(archive, [("old", "mine:1"), (title(trace), name)])[0] == (title(trace), name)
+    with pytest.raises(BadInput, match="no longer kept"):
+        archive.text(MINE + "guess")
+
+
+def test_the_shipped_index_is_whole() -> None:
+    for recording in Gallery(Settings().traces).recordings.values():
+        assert recording.trace.end is not None and recording.trace.steps, recording.name
