@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from specviz import palette
 from specviz.palette import Theme
@@ -39,6 +40,8 @@ TINTS = {
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$", re.MULTILINE | re.DOTALL)
 _MARGIN = re.compile(r"^[ \t]+|\n(?=\n)", re.MULTILINE)
+# In a style sheet only; each of its line ends is two letters of the script.
+_LINE_END = re.compile(r"(?<=[{;,])\n")
 
 
 def _slim(text: str) -> str:
@@ -58,7 +61,8 @@ def style() -> str:
     """The stylesheet, the shared colours and fonts as variables first."""
     fonts = {"mono": palette.MONO, "sans": palette.SANS}
     variables = _rule(".specviz", _colours(palette.LIGHT) | fonts) + _rule(".dark .specviz", _colours(palette.DARK))
-    return variables + "".join(_slim((HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
+    sheets = "".join(_slim((HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
+    return variables + _LINE_END.sub("", sheets)
 
 
 def _colours(theme: Theme) -> dict[str, str]:
@@ -81,7 +85,11 @@ def written(lengths: Sequence[LengthCurves]) -> str:
     """The same with these curves of tokens a pass by length inside."""
     body = "".join(_slim(path.read_text(encoding="utf-8")) for path in _sources())
     css = json.dumps(style(), ensure_ascii=False)
-    known = embedded(json.dumps([asdict(one) for one in lengths], ensure_ascii=False))
-    called = json.dumps({"LABELS": palette.LABELS, "LEGEND": palette.LEGEND}, separators=(",", ":"))
+    known = embedded(_compact([asdict(one) for one in lengths]))
+    called = _compact({"LABELS": palette.LABELS, "LEGEND": palette.LEGEND})
     given = f"const measured = {known};\nconst called = {called};\n"
     return f'(() => {{\n"use strict";\n{given}{body}SpecvizViewer.css = {css};\n}})();\n'
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

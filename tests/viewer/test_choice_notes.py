@@ -114,7 +114,7 @@ def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate
 
 def test_measured_curves_travel_with_the_script_and_are_safe_there() -> None:
     script = bundle.written([MADE_UP])
-    assert '"target": "tiny"' in script and "a \\u003ccopy>" in script
+    assert '"target":"tiny"' in script and "a \\u003ccopy>" in script
     assert "const measured = [];" in bundle.written([])
 
 
