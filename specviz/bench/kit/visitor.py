@@ -124,9 +124,13 @@ def _open(host: str, path: str) -> http.client.HTTPConnection:
 
 
 def _read(connection: http.client.HTTPConnection) -> Iterator[str]:
-    answer = connection.getresponse()
-    while line := answer.readline():
-        yield line.decode("utf-8")
+    """The lines of a stream, until it is closed or breaks off."""
+    try:
+        answer = connection.getresponse()
+        while line := answer.readline():
+            yield line.decode("utf-8")
+    except (OSError, http.client.HTTPException):
+        return  # a visitor whose stream breaks off has seen no end, and is counted so
 
 
 def _post(host: str, path: str, body: dict[str, Any]) -> None:

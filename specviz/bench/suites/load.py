@@ -30,6 +30,8 @@ from specviz.bench.kit.visitor import Form, Seen, Visitor
 APP = Path(__file__).resolve().parents[3] / "app.py"
 VISITORS, RUNS, QUICK_RUNS = 30, 200, 60
 WAITERS, PAIRS = 16, 5
+IDLE_SECONDS = 15.0
+SETTLING_SECONDS = 5.0
 STARTING_SECONDS = 120.0
 BACK_SECONDS = 5.0
 """After which a visitor who was refused presses again."""
@@ -42,6 +44,20 @@ SHORT = {
     "sp-own": '{"of":"","values":{}}',
 }
 """A run that is equally long however many wait."""
+
+
+PAUSED = """
+import os, runpy, sys
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+app = runpy.run_path(sys.argv[1])
+def paused(request, memory, cancel, progress):
+    progress("Paused", None)
+    cancel.wait()
+    yield from ()
+app["running"].live.stream = paused
+app["demo"].launch(**app["options"])
+"""
+"""The app with an engine that computes nothing: what it costs then is what waiting costs."""
 
 
 @dataclass
@@ -76,15 +92,15 @@ class Server:
 
 
 @contextmanager
-def served(target: str) -> Iterator[Server]:
-    """The app as strangers get it, on a free port of this machine."""
+def served(target: str, *options: str) -> Iterator[Server]:
+    """The app as strangers get it, on a free port of this machine. ``options`` of the interpreter stand before its file."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="specviz-load-") as folder:
         more = {"PORT": str(port), "GRADIO_SERVER_NAME": "127.0.0.1", "GRADIO_TEMP_DIR": folder, "TMPDIR": folder}
         more |= {"SPECVIZ_TARGET": target, "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_MAX_SECONDS": "120"}
-        command = [sys.executable, str(APP)]
+        command = [sys.executable, *options, str(APP)]
         with subprocess.Popen(command, env=os.environ | more, cwd=folder, stdout=subprocess.DEVNULL) as process:
             try:
                 _wait_for(process, port)
@@ -144,10 +160,12 @@ class Class:
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
     """Measure; the methods are the page's own."""
+    with served(target, "-c", PAUSED) as server:
+        idle(report, server)
     with served(target) as server:
         form = Form(server.address)
-        for _ in range(2):  # loads the model, and what only a second run touches
-            Visitor(form).press(SHORT)
+        for controls in (SHORT, {}, SHORT):  # loads the model, and what the page's own run touches
+            Visitor(form).press(controls)
         waiting(report, server, form)
         before, started = server.memory, time.monotonic()
         threads = server.status("Threads")
@@ -156,6 +174,21 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
         Visitor(form).press(SHORT)  # comes when everybody else is gone
         told(report, seen, took)
         resources(report, before, server.memory, threads, server.status("Threads"))
+
+
+def idle(report: Report, server: Server) -> None:
+    """Processor time of the app while pages wait and nothing is computed."""
+    form, pause = Form(server.address), threading.Event()
+    for count in (1, 1 + WAITERS, 1 + VISITORS):
+        while (here := sum(one.name == "waiter" for one in threading.enumerate())) < count:
+            threading.Thread(target=Visitor(form).press, args=({},), daemon=True, name="waiter").start()
+        pause.wait(SETTLING_SECONDS)
+        before = server.spent
+        pause.wait(IDLE_SECONDS)
+        after = server.spent
+        percent = None if before is None or after is None else 100 * (after - before) / IDLE_SECONDS
+        goal = 5.0 if here > 1 else None
+        report.add(Row(f"{here - 1} pages wait", percent, "%", goal, at_most=True, detail="of a core, engine paused"))
 
 
 def waiting(report: Report, server: Server, form: Form) -> None:

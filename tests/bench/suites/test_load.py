@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from specviz.bench import runner
+from specviz.bench.kit import visitor
 from specviz.bench.kit.report import Report
 from specviz.bench.kit.visitor import Form, Seen, Visitor
 from specviz.bench.suites import load
@@ -95,3 +96,13 @@ def test_memory_and_processor_time_are_read_from_the_process() -> None:
 
 def test_the_suite_is_known_by_name_and_has_a_short_form() -> None:
     assert "load" in runner.SUITES and "load" in runner.SHORT
+
+
+def test_a_stream_that_breaks_off_is_a_run_without_an_end(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(connection: object) -> None:
+        raise ConnectionResetError("gone")
+
+    monkeypatch.setattr(visitor.http.client.HTTPConnection, "getresponse", broken)
+    monkeypatch.setattr(visitor, "_post", lambda host, path, body: None)
+    seen = Visitor(form).press(load.SHORT)
+    assert not seen.served and not seen.left and not seen.refused
