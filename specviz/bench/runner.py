@@ -12,7 +12,22 @@ import torch
 import transformers
 
 from specviz.bench.kit.report import Report
-from specviz.bench.suites import arms, batch, chain, contention, diffusion, eagle, image, length, load, quick, ssm, table, vision
+from specviz.bench.suites import (
+    arms,
+    batch,
+    chain,
+    contention,
+    diffusion,
+    eagle,
+    image,
+    length,
+    load,
+    quick,
+    ssm,
+    table,
+    uploads,
+    vision,
+)
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 
@@ -31,6 +46,7 @@ SUITES: dict[str, Suite] = {
     "arms": arms.run,
     "contention": contention.run,
     "load": load.run,
+    "uploads": uploads.run,
     "text": partial(table.run, only="text"),
     "all": table.run,
 }
@@ -46,6 +62,7 @@ SHORT: dict[str, Suite] = {
     "arms": partial(arms.run, quick=True),
     "contention": partial(contention.run, quick=True),
     "load": partial(load.run, quick=True),
+    "uploads": partial(uploads.run, quick=True),
     "text": partial(table.run, only="text", quick=True),
     "all": partial(table.run, quick=True),
 }

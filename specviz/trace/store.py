@@ -12,7 +12,7 @@ from pathlib import Path
 
 from specviz.errors import BadInput, BadTrace, SpecvizError
 from specviz.trace.schema import End, Run, Trace
-from specviz.trace.validate import MAX_FILE, gathered, read_lines, records, split
+from specviz.trace.validate import MAX_FILE, gathered, read_lines, records
 from specviz.trace.wire import MAX_ENDS, MAX_LINE, TraceWriter, decoded, line
 
 __all__ = ["SUFFIX", "TraceStore", "TraceWriter", "line", "lines", "read", "rewritten", "text", "validate", "write"]
@@ -77,6 +77,29 @@ def _content(source: str | Path | bytes) -> bytes:
     except (OSError, ValueError) as fault:
         cause = fault.strerror if isinstance(fault, OSError) else fault
         raise BadInput(f"The trace file {str(source)[:200]!r} cannot be read: {cause}.") from None
+
+
+def split(data: bytes) -> Iterator[str]:
+    """A file's lines, one at a time. Raises BadTrace when the file is too long or a line is not UTF-8."""
+    if len(data) > MAX_FILE:
+        raise BadTrace(f"The file has more than {MAX_FILE >> 20} MiB, the most that a trace may have.")
+    return _lines(data)
+
+
+def _lines(data: bytes) -> Iterator[str]:
+    start, number = 0, 1
+    while (end := data.find(b"\n", start)) >= 0:  # not splitlines: U+2028 and its like may stand inside a text
+        yield _decoded(data[start:end], number)
+        start, number = end + 1, number + 1
+    if data[start:].strip():
+        yield _decoded(data[start:], number)
+
+
+def _decoded(data: bytes, number: int) -> str:
+    try:
+        return data.removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as fault:
+        raise BadTrace(f"not UTF-8 (byte {fault.start + 1}).", number) from None
 
 
 def rewritten(source: bytes) -> Iterator[str]:

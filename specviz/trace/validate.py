@@ -281,26 +281,3 @@ def check(trace: Trace) -> None:
     if trace.end is not None:
         check_end(trace.end)
     metrics.check_identities(trace)
-
-
-def split(data: bytes) -> Iterator[str]:
-    """A file's lines, one at a time. Raises BadTrace when the file is too long or a line is not UTF-8."""
-    if len(data) > MAX_FILE:
-        raise BadTrace(f"The file has more than {MAX_FILE >> 20} MiB, the most that a trace may have.")
-    return _lines(data)
-
-
-def _lines(data: bytes) -> Iterator[str]:
-    start, number = 0, 1
-    while (end := data.find(b"\n", start)) >= 0:  # not splitlines: U+2028 and its like may stand inside a text
-        yield _decoded(data[start:end], number)
-        start, number = end + 1, number + 1
-    if data[start:].strip():
-        yield _decoded(data[start:], number)
-
-
-def _decoded(data: bytes, number: int) -> str:
-    try:
-        return data.removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as fault:
-        raise BadTrace(f"not UTF-8 (byte {fault.start + 1}).", number) from None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from specviz.errors import BadTrace
-from specviz.trace import pictures
+from specviz.trace import packed, pictures
 from specviz.trace.schema import (
     PHASES,
     SCHEMA_VERSION,
@@ -18,7 +18,6 @@ from specviz.trace.schema import (
     End,
     Nanoseconds,
     Node,
-    Note,
     Run,
     Sampling,
     Step,
@@ -31,8 +30,6 @@ MAX_LINE = 1 << 20
 """Most bytes of one line, its end not counted."""
 MAX_ENDS = 2
 """End lines of a file: a run writes one when it is over, and a second one once its baseline has been timed."""
-PACKED = 2048
-"""Characters of a note's JSON from which a note that is read stays JSON in memory."""
 
 _RUN_PLAIN = (
     "modality", "target", "method", "title", "exactness", "device", "dtype", "tier", "prompt", "max_new_tokens",
@@ -269,52 +266,10 @@ def _as_step(found: Mapping[str, Any]) -> Step:
             TargetRow(int(node), tuple(Candidate(int(token), text, p) for token, text, p in top))
             for node, top in found.get("rows", ())
         ),
-        notes=tuple(_as_note(note) for note in found.get("notes", ())),
+        notes=tuple(packed.note(one) for one in found.get("notes", ())),
         passes=int(found.get("passes", 1)),
         certain=bool(found.get("certain", False)),
     )
-
-
-class PackedNote(Mapping[str, Any]):
-    """A large note's data as JSON text, read anew by whoever asks: as Python objects it may take twenty times the memory."""
-
-    __slots__ = ("_json",)
-
-    def __init__(self, made: str) -> None:
-        self._json = made.encode("utf-8")
-
-    def _read(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._json)
-        return found
-
-    def __getitem__(self, name: str) -> Any:
-        return self._read()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read())
-
-    def __len__(self) -> int:
-        return len(self._read())
-
-    def items(self) -> ItemsView[str, Any]:
-        """All of it, read once."""
-        return self._read().items()
-
-    def values(self) -> ValuesView[Any]:
-        """The values, read once."""
-        return self._read().values()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mapping) and self._read() == dict(other.items())
-
-    def __repr__(self) -> str:
-        return repr(self._read())
-
-
-def _as_note(found: Mapping[str, Any]) -> Note:
-    data = {name: value for name, value in found.items() if name != "type"}
-    made = _encode(data)
-    return Note(found["type"], data if len(made) < PACKED else PackedNote(made))
 
 
 def _as_end(found: Mapping[str, Any]) -> End:

@@ -49,7 +49,7 @@ def test_every_file_is_in_the_bundle_and_small() -> None:
     assert {path.name for path in sources} == {path.name for path in (bundle.HERE / "js").rglob("*.js")}
     for path in [*sources, *(bundle.HERE / "css").glob("*.css")]:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= 300, path.name
-    assert len(bundle.script()) < 320_000
+    assert len(bundle.script()) < 330_000
 
 
 def test_slimming_takes_comments_only() -> None:
