@@ -13,7 +13,7 @@ os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 if os.environ.get("SPACES_ZERO_GPU"):
     importlib.import_module("spaces")  # has to come before torch
 
-from specviz.ui import stubs  # noqa: E402
+from specviz.ui import stubs
 
 with stubs.unwritten():
     from specviz.ui import page, settings, shared

@@ -1,5 +1,4 @@
-"""Names to objects to a trace: the only place that joins models, methods and the engine.
-"""
+"""Names to objects to a trace: the only place that joins models, methods and the engine."""
 
 from __future__ import annotations
 

@@ -81,5 +81,5 @@ def _end(chance: random.Random, run: Run, steps: list[Step], reason: str, baseli
 
 
 if __name__ == "__main__":
-    asked = sys.argv[2:] + ["token_recycling", "14"][len(sys.argv[2:]):]
+    asked = sys.argv[2:] + ["token_recycling", "14"][len(sys.argv[2:]) :]
     print(dump(sys.argv[1], sample_trace(int(asked[1]), method=asked[0])))

@@ -102,9 +102,7 @@ def _branches(sketch: Sketch) -> list[dict[str, Any]]:
         chance.append(chance[leaf.parent] * leaf.p)
         length.append(length[leaf.parent] + chance[-1])
     inner = {leaf.parent for leaf in sketch.leaves}
-    return [
-        {"node": node, "length": rounded(length[node])} for node in range(1, len(sketch.leaves)) if node not in inner
-    ]
+    return [{"node": node, "length": rounded(length[node])} for node in range(1, len(sketch.leaves)) if node not in inner]
 
 
 def _lse(branches: list[dict[str, Any]]) -> float:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,7 +72,7 @@ def _name(file: Path) -> str:
     return file.relative_to(ROOT).as_posix()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8")
 
@@ -90,7 +90,7 @@ class Read:
     identifiers: list[tuple[int, str]] = field(default_factory=list)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _read(file: Path) -> Read:
     tree = ast.parse(_text(file), filename=str(file), feature_version=(3, 11))
     found = Read(ast.get_docstring(tree), len(tree.body))

@@ -194,9 +194,7 @@ class _Walk:
             with self.context.aside:
                 self.shown.append(self._shown(child, code, law, taken, sums, share))
 
-    def _shown(
-        self, child: int, code: int, law: Tensor, taken: Tensor, sums: Tensor, share: float
-    ) -> dict[str, Any]:
+    def _shown(self, child: int, code: int, law: Tensor, taken: Tensor, sums: Tensor, share: float) -> dict[str, Any]:
         p = float(law[code])
         steps = sorted({*(size for size in LADDER if size <= len(sums)), len(taken)} - {0})
         return {

@@ -26,9 +26,7 @@ class Stopping:
             self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, at: TracebackType | None) -> None:
         if self._here:
             signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
 

@@ -8,4 +8,4 @@ def spans(layers: int, group: int) -> tuple[tuple[int, ...], ...]:
     inner = list(range(1, layers - 1))
     groups = [tuple(inner[start : start + group]) for start in range(0, len(inner), group)]
     ends = [(0,), (layers - 1,)] if layers > 1 else [(0,)]
-    return tuple([ends[0], *groups, *ends[1:]])
+    return (ends[0], *groups, *ends[1:])

@@ -31,9 +31,7 @@ class Aside:
             self._since = self._now()
         self._depth += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._depth -= 1
         if not self._depth:
             self.spent += self._now() - self._since

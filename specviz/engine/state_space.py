@@ -58,9 +58,7 @@ def stacked(layers: Sequence[Recurrence]) -> Recurrence:
     """Layers of one shape as one, for :func:`replayed`."""
     first = layers[0]
     names = ("kernel", "bias", "rate", "skip")
-    return Recurrence(
-        *(torch.stack([getattr(one, name) for one in layers]) for name in names), first.groups, first.state
-    )
+    return Recurrence(*(torch.stack([getattr(one, name) for one in layers]) for name in names), first.groups, first.state)
 
 
 @dataclass(frozen=True)
@@ -137,9 +135,7 @@ def decays(fade: Tensor, seen: Tensor) -> Tensor:
     return (fade[:, :, None] - fade[:, None, :]).masked_fill(~seen, -math.inf).exp()
 
 
-def tree_scan(
-    layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, state: Tensor, shape: TreeShape
-) -> Tensor:
+def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> Tensor:
     """y [node, head, size] of every node of a tree behind one layer's carried window and state, in one pass."""
     x, b, c = layer.split(convolved(layer, inputs, window, shape.parents))
     seen = shape.ancestors_on(inputs.device)

@@ -43,9 +43,7 @@ class ThreadLimit:
         _OF_THREAD.limit = self
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         _OF_THREAD.limit = None
         if self.now != self.full:
             torch.set_num_threads(self.full)

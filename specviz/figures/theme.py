@@ -95,13 +95,7 @@ def duration(nanoseconds: float) -> str:
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if nanoseconds >= size:
             scaled = nanoseconds / size
-            return (
-                f"{scaled:.2f} {unit}"
-                if scaled < 10
-                else f"{scaled:.0f} {unit}"
-                if scaled >= 100
-                else f"{scaled:.1f} {unit}"
-            )
+            return f"{scaled:.2f} {unit}" if scaled < 10 else f"{scaled:.0f} {unit}" if scaled >= 100 else f"{scaled:.1f} {unit}"
     return f"{nanoseconds:.0f} ns"
 
 

@@ -35,9 +35,7 @@ def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> 
         raise ModelUnavailable(f"{type(block).__name__} keeps its attention to itself: choose a Llama-like target.")
     x = block.input_layernorm(hidden[None])
     size = attention.head_dim
-    queries, keys = (
-        part(x).view(1, len(hidden), -1, size).transpose(1, 2) for part in (attention.q_proj, attention.k_proj)
-    )
+    queries, keys = (part(x).view(1, len(hidden), -1, size).transpose(1, 2) for part in (attention.q_proj, attention.k_proj))
     cosine, sine = text_model.rotary_emb(x, positions[None])
     queries, keys = apply_rotary_pos_emb(queries, keys, cosine, sine)
     keys = keys.repeat_interleave(queries.shape[1] // keys.shape[1], 1)
@@ -48,9 +46,7 @@ def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> 
 
 def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tensor], positions: Tensor) -> Tensor:
     """How scattered each layer's look back is, [layer, row] in nats: mean over heads of the weights' entropy."""
-    found = [
-        torch.special.entr(looks_at(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers
-    ]
+    found = [torch.special.entr(looks_at(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers]
     return torch.stack(found)
 
 

@@ -126,8 +126,6 @@ def _chosen(trace: Trace, kind: str, step: int | None) -> Step:
     return trace.steps[step]
 
 
-def write(
-    trace: Trace, kind: str, out: str | Path, step: int | None = None, page: Callable[[Trace], str] | None = None
-) -> Path:
+def write(trace: Trace, kind: str, out: str | Path, step: int | None = None, page: Callable[[Trace], str] | None = None) -> Path:
     """Write an export to the file ``out`` and return its path. Arguments and errors as for ``content``."""
     return save(content(trace, kind, step, page), out)

@@ -108,9 +108,7 @@ def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None
     return length * per_token / per_step
 
 
-def summarise(
-    steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None
-) -> dict[str, Any]:
+def summarise(steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None) -> dict[str, Any]:
     """All numbers of a run as plain JSON; the keys are those of ``FORMULAS``, the last four only with a baseline."""
     emitted = sum(len(step.emitted) for step in steps)
     spent = seconds(steps, prefill_ns)

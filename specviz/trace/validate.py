@@ -76,9 +76,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_whole, parse_float=_fraction, parse_constant=_constant
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole, parse_float=_fraction, parse_constant=_constant)
 
 
 def parsed(text: str) -> dict[str, Any]:
@@ -94,7 +92,7 @@ def parsed(text: str) -> dict[str, Any]:
     except UnicodeEncodeError:
         raise BadTrace("a text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character.") from None
     if not isinstance(found, dict):
-        raise BadTrace("a line is one JSON object, like {\"v\":1,\"seq\":0,\"kind\":\"run\",...}.")
+        raise BadTrace('a line is one JSON object, like {"v":1,"seq":0,"kind":"run",...}.')
     return found
 
 

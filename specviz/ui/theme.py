@@ -87,9 +87,7 @@ def theme() -> gr.themes.Base:
 @cache
 def css() -> str:
     """The page's style sheet, our colours as variables first."""
-    return "".join(
-        (_variables(".gradio-container", LIGHT), _variables(".dark .gradio-container", DARK), _file("page.css"))
-    )
+    return "".join((_variables(".gradio-container", LIGHT), _variables(".dark .gradio-container", DARK), _file("page.css")))
 
 
 @cache

@@ -118,9 +118,7 @@ def page(
         made = _filled(TEMPLATE.replace("OPTIONS", f'{options} data-gzip="true"'), title, data, script)
     if len(made) < replay.MAX_PAGE and len(made.encode("utf-8", "surrogatepass")) < replay.MAX_PAGE:
         return made
-    return replay.page(
-        store.read(text.encode("utf-8", "surrogatepass")), script, STYLE, TEMPLATE.replace("OPTIONS", options)
-    )
+    return replay.page(store.read(text.encode("utf-8", "surrogatepass")), script, STYLE, TEMPLATE.replace("OPTIONS", options))
 
 
 def _filled(template: str, title: str, data: str, script: str) -> str:

@@ -51,9 +51,7 @@ class StagePage:
         self.page.on("pageerror", lambda one: self.errors.append(str(one)))
         self.page.on("console", lambda one: self.errors.append(one.text) if one.type == "error" else None)
 
-    def open(
-        self, folder: Path, text: str, autoplay: bool = False, query: str = "", speed: float | None = None
-    ) -> StagePage:
+    def open(self, folder: Path, text: str, autoplay: bool = False, query: str = "", speed: float | None = None) -> StagePage:
         """Write the one-file replay of ``text`` and open it from disk."""
         file = folder / "replay.html"
         file.write_text(replay.page(text, autoplay=autoplay, speed=speed), encoding="utf-8")

@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect  # noqa: E402
+from playwright.sync_api import Browser, expect
 
-from specviz.ui.widgets.picker import EXAMPLES  # noqa: E402
-from tests.browser import stage_page  # noqa: E402
-from tests.browser.app_page import AppPage, served  # noqa: E402
-from tests.samples import lines, sample_trace  # noqa: E402
-from tests.ui.fakes import FakeEngine, app  # noqa: E402
+from specviz.ui.widgets.picker import EXAMPLES
+from tests.browser import stage_page
+from tests.browser.app_page import AppPage, served
+from tests.samples import lines, sample_trace
+from tests.ui.fakes import FakeEngine, app
 
 pytestmark = pytest.mark.browser
 
@@ -48,7 +48,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found
 
 
-@pytest.fixture()
+@pytest.fixture
 def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
     with closing(AppPage(opened, url)) as found:
         yield found

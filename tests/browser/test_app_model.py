@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
-from specviz.models import device  # noqa: E402
-from specviz.ui.settings import Settings  # noqa: E402
-from specviz.ui.shared import make  # noqa: E402
-from tests.browser import stage_page  # noqa: E402
-from tests.browser.app_page import AppPage, served  # noqa: E402
-from tests.ui.fakes import gallery  # noqa: E402
+from specviz.models import device
+from specviz.ui.settings import Settings
+from specviz.ui.shared import make
+from tests.browser import stage_page
+from tests.browser.app_page import AppPage, served
+from tests.ui.fakes import gallery
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
 
@@ -28,9 +28,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "cpu_has_bfloat16", lambda: False)
 
 
-def test_a_live_run_of_the_default_model_streams_and_is_compared(
-    chromium: str, tmp_path: Path, in_float32: None
-) -> None:
+def test_a_live_run_of_the_default_model_streams_and_is_compared(chromium: str, tmp_path: Path, in_float32: None) -> None:
     shared = make(Settings(traces=gallery(tmp_path, ("prompt_lookup",))))
     with stage_page.browser(chromium) as opened, served(shared) as url, closing(AppPage(opened, url)) as visitor:
         visitor.page.locator("#sp-prompt textarea").fill("Repeat exactly: one two three four five six seven eight")

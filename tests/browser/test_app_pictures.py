@@ -10,14 +10,14 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect  # noqa: E402
+from playwright.sync_api import Browser, expect
 
-from specviz.ui.settings import Settings  # noqa: E402
-from specviz.ui.shared import make  # noqa: E402
-from specviz.ui.widgets import example_scenes as scene_shelf  # noqa: E402
-from tests.browser import stage_page  # noqa: E402
-from tests.browser.app_page import AppPage, served  # noqa: E402
-from tests.ui.fakes import FakeEngine, gallery  # noqa: E402
+from specviz.ui.settings import Settings
+from specviz.ui.shared import make
+from specviz.ui.widgets import example_scenes as scene_shelf
+from tests.browser import stage_page
+from tests.browser.app_page import AppPage, served
+from tests.ui.fakes import FakeEngine, gallery
 
 pytestmark = pytest.mark.browser
 
@@ -37,7 +37,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found
 
 
-@pytest.fixture()
+@pytest.fixture
 def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
     with closing(AppPage(opened, url)) as found:
         yield found

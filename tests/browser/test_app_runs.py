@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect  # noqa: E402
+from playwright.sync_api import Browser, expect
 
-from specviz.ui.shared import Shared  # noqa: E402
-from tests.browser import stage_page  # noqa: E402
-from tests.browser.app_page import AppPage, served  # noqa: E402
-from tests.ui.fakes import FakeEngine, Refused, app  # noqa: E402
+from specviz.ui.shared import Shared
+from tests.browser import stage_page
+from tests.browser.app_page import AppPage, served
+from tests.ui.fakes import FakeEngine, Refused, app
 
 pytestmark = pytest.mark.browser
 
@@ -46,7 +46,7 @@ def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield Running(url, shared, engine)
 
 
-@pytest.fixture()
+@pytest.fixture
 def running(serving: Running) -> Iterator[Running]:
     """The same app for every test, its engine as new before and idle after it."""
     vars(serving.engine).update(vars(FakeEngine(steps=40, pace=0.05)))

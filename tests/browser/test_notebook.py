@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Page, expect  # noqa: E402
+from playwright.sync_api import Page, expect
 
-from specviz.viewer.replay import COMPRESS_ABOVE, Frame  # noqa: E402
-from tests.browser.stage_page import PROJECTOR, patient  # noqa: E402
-from tests.figures.made import hostile  # noqa: E402
-from tests.samples import sample_trace  # noqa: E402
+from specviz.viewer.replay import COMPRESS_ABOVE, Frame
+from tests.browser.stage_page import PROJECTOR, patient
+from tests.figures.made import hostile
+from tests.samples import sample_trace
 
 pytestmark = pytest.mark.browser
 

@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
-from tests.browser.stage_page import Open  # noqa: E402
-from tests.samples import lines, sample_trace  # noqa: E402
-from tests.viewer import cases  # noqa: E402
+from tests.browser.stage_page import Open
+from tests.samples import lines, sample_trace
+from tests.viewer import cases
 
 pytestmark = pytest.mark.browser
 
@@ -57,9 +57,7 @@ def test_every_step_can_be_drawn(show: Open) -> None:
             for step in range(10):
                 tab.go(step)
                 drawn = tab.run("document.querySelectorAll('.sv-tree [data-id]').length")
-                assert drawn == tab.run("stage.stage.step.nodes.length") + tab.run(
-                    "Number(Boolean(stage.stage.step.bonus))"
-                )
+                assert drawn == tab.run("stage.stage.step.nodes.length") + tab.run("Number(Boolean(stage.stage.step.bonus))")
         assert tab.run("stage.stage.trace.problems") == []
 
 
@@ -141,9 +139,7 @@ def test_zooming_in_writes_out_more_of_a_big_tree(show: Open) -> None:
 
 
 def test_whatever_a_token_says_stays_text(show: Open) -> None:
-    tab = show(
-        cases.trace(cases.hostile(), title=cases.PATCHES[0], prompt=cases.PATCHES[1], warnings=[cases.PATCHES[2]])
-    )
+    tab = show(cases.trace(cases.hostile(), title=cases.PATCHES[0], prompt=cases.PATCHES[1], warnings=[cases.PATCHES[2]]))
     for tabs in ("verdict", "method"):
         tab.run("(tab) => { stage.stage.set({ tab }); stage.flush(); }", tabs)
         for node in ("0", "1", "2", "3", "4", "bonus"):
@@ -152,10 +148,7 @@ def test_whatever_a_token_says_stays_text(show: Open) -> None:
     tab.page.wait_for_timeout(100)
     assert tab.run("window.pwned") is None
     assert (
-        tab.run(
-            "document.querySelectorAll('.specviz img, .specviz script, .specviz [onload], .specviz [onerror]').length"
-        )
-        == 0
+        tab.run("document.querySelectorAll('.specviz img, .specviz script, .specviz [onload], .specviz [onerror]').length") == 0
     )
     expect(tab.page.locator(".sv-strip")).to_contain_text(cases.PATCHES[0])
     expect(tab.page.locator(".sv-banner")).to_have_text(cases.PATCHES[2])
@@ -191,9 +184,7 @@ def test_before_the_first_run_the_stage_says_what_to_do(show: Open) -> None:
     tab = show("")
     expect(tab.page.locator(".sv-empty")).to_contain_text("No run yet")
     expect(tab.page.get_by_role("button", name="Play")).to_be_disabled()
-    tab.run(
-        """stage.update('{"kind":"stage","mode":"live","run":"k","message":"Loading the model","fraction":0.5}\\n')"""
-    )
+    tab.run("""stage.update('{"kind":"stage","mode":"live","run":"k","message":"Loading the model","fraction":0.5}\\n')""")
     expect(tab.page.locator(".sv-empty")).to_contain_text("Loading the model")
     expect(tab.page.locator(".sv-empty progress")).to_have_attribute("value", "0.5")
     expect(tab.page.locator(".sv-spinner")).to_be_visible()

@@ -54,9 +54,7 @@ def address() -> Iterator[str]:
 def page(browser: Browser, address: str) -> Iterator[Page]:
     opened = stage_page.patient(browser.new_context(viewport=stage_page.PROJECTOR).new_page())
     outside: list[str] = []
-    opened.on(
-        "request", lambda one: None if one.url.startswith((address, "data:", "blob:")) else outside.append(one.url)
-    )
+    opened.on("request", lambda one: None if one.url.startswith((address, "data:", "blob:")) else outside.append(one.url))
     opened.goto(address)
     expect(opened.locator(".sv-tree [data-id]").first).to_be_visible()
     yield opened

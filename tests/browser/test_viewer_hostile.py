@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Page  # noqa: E402
+from playwright.sync_api import Page
 
-from specviz.trace import store  # noqa: E402
-from specviz.viewer import bundle  # noqa: E402
-from tests.browser.stage_page import PATIENCE, PROJECTOR  # noqa: E402
-from tests.viewer import cases  # noqa: E402
+from specviz.trace import store
+from specviz.viewer import bundle
+from tests.browser.stage_page import PATIENCE, PROJECTOR
+from tests.viewer import cases
 
 pytestmark = pytest.mark.browser
 

@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import Browser, expect  # noqa: E402
+from playwright.sync_api import Browser, expect
 
-from tests.browser import stage_page  # noqa: E402
-from tests.browser.stage_page import PHONE, StagePage  # noqa: E402
-from tests.samples import lines, sample_trace  # noqa: E402
-from tests.viewer import cases  # noqa: E402
+from tests.browser import stage_page
+from tests.browser.stage_page import PHONE, StagePage
+from tests.samples import lines, sample_trace
+from tests.viewer import cases
 
 pytestmark = pytest.mark.browser
 

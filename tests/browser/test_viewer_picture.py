@@ -10,12 +10,12 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
-from specviz.trace import store  # noqa: E402
-from specviz.trace.schema import Trace  # noqa: E402
-from tests.browser.stage_page import Open, StagePage  # noqa: E402
-from tests.image_runs import GRID, image_trace  # noqa: E402
+from specviz.trace import store
+from specviz.trace.schema import Trace
+from tests.browser.stage_page import Open, StagePage
+from tests.image_runs import GRID, image_trace
 
 pytestmark = pytest.mark.browser
 

@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
-from tests.browser.stage_page import PHONE, PROJECTOR, Open  # noqa: E402
-from tests.samples import lines, sample_trace  # noqa: E402
-from tests.viewer import cases  # noqa: E402
+from tests.browser.stage_page import PHONE, PROJECTOR, Open
+from tests.samples import lines, sample_trace
+from tests.viewer import cases
 
 pytestmark = pytest.mark.browser
 

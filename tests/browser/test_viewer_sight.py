@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
-from specviz.trace import store  # noqa: E402
-from specviz.trace.schema import Note, Trace  # noqa: E402
-from tests.browser.stage_page import PHONE, Open, StagePage  # noqa: E402
-from tests.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace  # noqa: E402
+from specviz.trace import store
+from specviz.trace.schema import Note, Trace
+from tests.browser.stage_page import PHONE, Open, StagePage
+from tests.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
 
 pytestmark = pytest.mark.browser
 

@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import expect  # noqa: E402
+from playwright.sync_api import expect
 
-from specviz.trace import store  # noqa: E402
-from tests.browser.stage_page import PHONE, PROJECTOR, Open, StagePage  # noqa: E402
-from tests.figures.made import hostile  # noqa: E402
-from tests.stories import TELLERS, story_trace  # noqa: E402
+from specviz.trace import store
+from tests.browser.stage_page import PHONE, PROJECTOR, Open, StagePage
+from tests.figures.made import hostile
+from tests.stories import TELLERS, story_trace
 
 pytestmark = pytest.mark.browser
 

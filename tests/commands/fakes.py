@@ -28,9 +28,7 @@ class FakeRun:
         self.asked: Request | None = None
         self._events = events or (lambda one, cancel: iter([one.run, *one.steps, one.end]))
 
-    def stream(
-        self, request: Request, *, cancel: Any, progress: Callable[[str, float | None], None]
-    ) -> Iterator[Event]:
+    def stream(self, request: Request, *, cancel: Any, progress: Callable[[str, float | None], None]) -> Iterator[Event]:
         self.asked = request
         progress("Loading a model", None)
         progress("Loading a model", 0.5)

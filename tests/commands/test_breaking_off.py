@@ -46,9 +46,7 @@ def test_a_run_that_the_engine_gave_up_says_why_and_keeps_its_trace(
 ) -> None:
     out = tmp_path / "run.spectrace.jsonl"
     trace = sample_trace(4, reason=reason, baseline=False)
-    put_fake(
-        monkeypatch, replace(trace, end=replace(trace.end, message="The cache needs 3 GB more; take a smaller model."))
-    )
+    put_fake(monkeypatch, replace(trace, end=replace(trace.end, message="The cache needs 3 GB more; take a smaller model.")))
     assert main([*RUN, "--json", "--out", str(out)]) == status
     said = capsys.readouterr()
     assert said.err.endswith("The cache needs 3 GB more; take a smaller model.\n")

@@ -18,18 +18,14 @@ def test_validate_praises_the_good_and_names_what_is_wrong(tmp_path: Path, capsy
     assert "is a valid trace: Token recycling, 14 steps, ended by budget." in capsys.readouterr().out
     bad = tmp_path / "bad.spectrace.jsonl"
     text = good.read_text("utf-8").split("\n")
-    bad.write_text(
-        "\n".join([text[0], text[1].replace('"rule":"greedy"', '"rule":"wish"'), *text[2:]]), encoding="utf-8"
-    )
+    bad.write_text("\n".join([text[0], text[1].replace('"rule":"greedy"', '"rule":"wish"'), *text[2:]]), encoding="utf-8")
     assert main(["validate", str(bad)]) == 2
     error = capsys.readouterr().err
     assert error.startswith("line 2, ") and "rule" in error and one_sentence(error)
 
 
 @pytest.mark.parametrize("kind", ["perfetto", "graphml", "nodelink", "summary", "html"])
-def test_export_writes_the_file_that_was_asked_for(
-    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_export_writes_the_file_that_was_asked_for(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace, out = dump(tmp_path / "run.spectrace.jsonl"), tmp_path / "made"
     step = ["--step", "2"] if kind in ("graphml", "nodelink") else []
     assert main(["export", str(trace), "--to", kind, "--out", str(out), *step]) == 0

@@ -38,7 +38,7 @@ class FakeEngine:
         return replace(trace, end=replace(trace.end, metrics={**trace.end.metrics, "speedup": next(self.speeds)}))
 
 
-@pytest.fixture()
+@pytest.fixture
 def index(tmp_path: Path) -> Path:
     other = {"name": "given", "file": "given.spectrace.jsonl", "title": "Given"}
     (tmp_path / "index.json").write_text(json.dumps({"traces": [ENTRY, other]}), encoding="utf-8")

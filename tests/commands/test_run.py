@@ -67,18 +67,14 @@ def test_text_streams_as_it_is_accepted(monkeypatch: pytest.MonkeyPatch, capsys:
     assert seen == ["".join(step.pieces) for step in trace.steps]
 
 
-def test_a_silent_drafter_is_loud_in_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_silent_drafter_is_loud_in_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     trace = sample_trace(4, method="autoregressive")
     put_fake(monkeypatch, replace(trace, run=replace(trace.run, method="prompt_lookup")))
     assert main(list(RUN)) == 0
     assert "The drafter proposed nothing in all of 4 steps" in capsys.readouterr().out
 
 
-def test_token_text_cannot_drive_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_token_text_cannot_drive_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     trace = sample_trace(2)
     spoilt = tuple(replace(step, pieces=("\x1b]0;owned\x07",) * len(step.pieces)) for step in trace.steps)
     put_fake(monkeypatch, replace(trace, steps=spoilt))

@@ -109,7 +109,7 @@ def test_rows_of_the_store_are_running_means() -> None:
 
 
 def test_a_row_keeps_ten_tokens() -> None:
-    entry = Entry(1, {token: 0.1 for token in range(10)})
+    entry = Entry(1, dict.fromkeys(range(10), 0.1))
     entry.add({99: 0.9})
     assert len(entry.law) == 10
     assert next(iter(entry.law)) == 99

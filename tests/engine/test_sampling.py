@@ -42,9 +42,7 @@ def test_noise_of_neighbours_is_independent(what: str) -> None:
 
 
 def test_single_numbers_are_uniform_and_independent_of_each_other() -> None:
-    coins = [
-        Noise(seed).uniform(ACCEPT, turn, child) for seed in range(20) for turn in range(40) for child in range(20)
-    ]
+    coins = [Noise(seed).uniform(ACCEPT, turn, child) for seed in range(20) for turn in range(40) for child in range(20)]
     found = torch.tensor(coins, dtype=torch.float64)
     assert pairs_apart(found[:-1], found[1:]) < LIMIT
 
@@ -58,7 +56,7 @@ def test_the_hash_on_the_host_is_the_hash_on_tensors() -> None:
 def test_noise_never_reaches_its_ends() -> None:
     # The ends of what 52 random bits can give: were they 0 or 1, Gumbel noise would be infinite there.
     ends = torch.tensor([0, 2**52 - 1]).double().add(0.5).mul(2.0**-52)
-    assert 0.0 < float(ends[0]) and float(ends[1]) < 1.0
+    assert float(ends[0]) > 0.0 and float(ends[1]) < 1.0
     assert torch.isfinite(-torch.log(-torch.log(ends))).all()
     assert torch.isfinite(Noise(0).gumbel(100_000, TARGET, 1)).all()
 
@@ -90,9 +88,7 @@ def test_a_choice_follows_its_law_and_equals_a_draw() -> None:
 
 def test_the_same_tokens_are_chosen_in_every_precision() -> None:
     logits = 3 * torch.randn(200, 60, generator=torch.Generator().manual_seed(1)).bfloat16()
-    wide = [
-        Warp(0.9).choose(logits.to(dtype), range(200), Noise(1)).tolist() for dtype in (torch.float32, torch.float64)
-    ]
+    wide = [Warp(0.9).choose(logits.to(dtype), range(200), Noise(1)).tolist() for dtype in (torch.float32, torch.float64)]
     assert wide[0] == wide[1] == Warp(0.9).choose(logits, range(200), Noise(1)).tolist()
 
 
@@ -136,9 +132,7 @@ COLDEST = (5e-324, 1e-300, 1e-45, 1e-38, 1e-37, 1e-10, 9e-7)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("temperature", COLDEST)
 @pytest.mark.parametrize("cut", [{}, {"top_k": 3}, {"top_p": 0.9}])
-def test_next_to_no_temperature_takes_the_likeliest_token(
-    temperature: float, dtype: torch.dtype, cut: dict[str, float]
-) -> None:
+def test_next_to_no_temperature_takes_the_likeliest_token(temperature: float, dtype: torch.dtype, cut: dict[str, float]) -> None:
     rows = torch.randperm(64, generator=torch.Generator().manual_seed(0)).view(4, 16)
     for logits in (rows - 20, rows * 512 - 9000, (rows == rows.amax(-1, keepdim=True)) * 1e4):
         warp, logits = Warp(temperature, **cut), logits.to(dtype)

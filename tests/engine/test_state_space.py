@@ -56,9 +56,7 @@ class Case:
         return tree_scan(self.layer, self.inputs, self.steps, self.window, self.state, self.shape)
 
 
-def case(
-    nodes: int, heads: int, size: int, state: int, groups: int, taps: int, seed: int = 0, branch: float = 0.5
-) -> Case:
+def case(nodes: int, heads: int, size: int, state: int, groups: int, taps: int, seed: int = 0, branch: float = 0.5) -> Case:
     chance = torch.Generator().manual_seed(seed)
     channels = heads * size + 2 * groups * state
 
@@ -190,9 +188,7 @@ class TestTraps:
         fade = torch.tensor([[0.0], [-60.0], [-1.0], [-95.0]])
         seen = TreeShape((-1, 0, 0, 2)).ancestors
         late = (fade.T[:, :, None] - fade.T[:, None, :]).exp() * seen
-        assert not late.isfinite().all(), (
-            "the exponential overflows between branches, and 0 times infinity is no number"
-        )
+        assert not late.isfinite().all(), "the exponential overflows between branches, and 0 times infinity is no number"
         right = decays(fade, seen)
         assert right.isfinite().all() and bool((right[0][~seen] == 0).all())
 

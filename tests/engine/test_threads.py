@@ -31,7 +31,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     monkeypatch.setattr(threads, "WINDOW", 0.0)
     monkeypatch.setattr(threads, "interruptions", counted)
-    yield more
+    return more
 
 
 def test_threads_are_halved_only_when_two_windows_running_are_interrupted(four: None, interrupted: list[int]) -> None:
@@ -57,9 +57,7 @@ def test_looking_outside_a_request_changes_nothing(four: None, interrupted: list
     assert torch.get_num_threads() == 4
 
 
-def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(
-    four: None, interrupted: list[int]
-) -> None:
+def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(four: None, interrupted: list[int]) -> None:
     interrupted[0] = 10**9
     trace = specviz.run(method="autoregressive", prompt="Hello", target="hybrid-small", max_new_tokens=12, baseline=True)
     assert trace.end is not None and trace.end.baseline is not None

@@ -181,7 +181,7 @@ def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(warp: Warp) -
             self.drafted = super().draft(context)
             return self.drafted
 
-        def observe(self, finished) -> None:  # noqa: ANN001
+        def observe(self, finished) -> None:
             before = self.drafted
             super().observe(finished)
             if not before.proposals:

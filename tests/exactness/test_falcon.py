@@ -39,9 +39,7 @@ class Foretold(BlockDrafter):
     text: tuple[int, ...] = ()
     gap: int = 0
 
-    def blocks(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]
-    ) -> Tensor | None:
+    def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor | None:
         found = super().blocks(context, tokens, parents, seeds)
         if found is None:
             return None
@@ -55,9 +53,7 @@ class Foretold(BlockDrafter):
         return found
 
 
-def compose(
-    case: str, target: TextTarget, warp: Warp, text: Sequence[int] = (), gap: int = 0, block: int = 2
-) -> Composition:
+def compose(case: str, target: TextTarget, warp: Warp, text: Sequence[int] = (), gap: int = 0, block: int = 2) -> Composition:
     """The method with a random network, or with one that is told ``text``."""
     method, network = get("falcon"), block_net(target, block, draft=target.vocab_size if text else 40)
     parts = replace(parts_for(target, warp), heads=lambda name: network)

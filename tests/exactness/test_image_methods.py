@@ -93,7 +93,7 @@ def test_delta_zero_is_rejection_of_certain_candidates(values: dict[str, object]
 def test_above_tau_one_repaired_blocks_are_the_one_by_one_run_token_for_token(warped: str, rows: int) -> None:
     run = world().draw("mulo_sd", {"tau": 1.1, "rows": rows}, WARPS[warped])
     assert run.ids == alone(WARPS[warped])
-    assert all(set(node.status for node in step.nodes[1:]) == {"resampled"} for step in run.steps)
+    assert all({node.status for node in step.nodes[1:]} == {"resampled"} for step in run.steps)
 
 
 def test_stale_entries_are_an_approximation_and_say_so() -> None:
@@ -150,7 +150,7 @@ def test_passes_of_a_block_are_its_check_its_waves_and_one_last_rewriting(tau: f
         assert sorted(node for island in told["islands"] for node in island) == [
             place + 1 for place, wave in enumerate(told["waves"]) if wave
         ]
-        assert {node for node in told["failed"]} <= {node for island in told["islands"] for node in island}
+        assert set(told["failed"]) <= {node for island in told["islands"] for node in island}
         resampled = [number for number, node in enumerate(step.nodes) if node.status == "resampled"]
         assert resampled == sorted(node for island in told["islands"] for node in island)
     assert any(step.passes > 1 for step in run.steps)

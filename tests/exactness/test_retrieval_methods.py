@@ -33,14 +33,10 @@ WAYS += [(*case, tier, torch.float64, "warm") for case in CASES[1:] if case != C
 IDS = [f"{name}-{'-'.join(map(str, values.values()))}" for name, values in CASES]
 
 
-def compose(
-    name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: dict[Any, Any]
-) -> Composition:
+def compose(name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: dict[Any, Any]) -> Composition:
     draft = TextTarget(perturbed(target.model, 0.02), "tiny draft", (), target.tier)
     method = all_methods()[name]
-    parts = replace(
-        parts_for(target, warp, draft, memory), heads=lambda kind: FeatureStepper(tiny_net(target.model, True, 40))
-    )
+    parts = replace(parts_for(target, warp, draft, memory), heads=lambda kind: FeatureStepper(tiny_net(target.model, True, 40)))
     return method.compose(build(method.parameters, values, name), parts)
 
 

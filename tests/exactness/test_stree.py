@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 
 import pytest
 import torch
@@ -36,7 +36,7 @@ TREES = {"beam": BEAM, "fixed": FIXED, "drawn": DRAWN, "chain": {"depth": 5, "wi
 MODELS = {"hybrid": hybrid, "pure": pure}
 
 
-@lru_cache(maxsize=None)
+@cache
 def models(kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02) -> tuple[HybridTarget, HybridTarget]:
     """A target and a drafter that is often right."""
     model = MODELS[kind](dtype=dtype)
@@ -60,7 +60,7 @@ def run(
     return decode(pair[0], compose(values, *pair, warp, name), prompt, budget, warp, 7)  # type: ignore[arg-type]
 
 
-@lru_cache(maxsize=None)
+@cache
 def alone(kind: str, dtype: torch.dtype, warped: str) -> tuple[int, ...]:
     """The target's own autoregressive run."""
     return tuple(run({}, models(kind, dtype), WARPS[warped], name="autoregressive").ids)
@@ -201,7 +201,7 @@ def context(warp: Warp) -> Context:
     return Context(SHORT, len(SHORT), 0, warp, Noise(3), torch.device("cpu"), 50, story=False)
 
 
-@lru_cache(maxsize=None)
+@cache
 def doubtful() -> tuple[HybridTarget, HybridTarget]:
     """Over three tokens, a target and a drafter whose laws are neither 0 nor 1."""
     made = [hybrid(vocab=VOCAB, seed=seed) for seed in (0, 4)]

@@ -91,17 +91,13 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, value
 
 @pytest.mark.parametrize(("name", "values"), TRAINED)
 def test_a_full_context_ends_the_run_with_the_same_text(name: str, values: Values) -> None:
-    run, alone = (
-        decoded(one, given, world(context=48), GREEDY, 500) for one, given in ((name, values), ("autoregressive", {}))
-    )
+    run, alone = (decoded(one, given, world(context=48), GREEDY, 500) for one, given in ((name, values), ("autoregressive", {})))
     assert run.outcome.reason == alone.outcome.reason == "context"
     assert run.ids == alone.ids
 
 
 @pytest.mark.parametrize(("name", "values"), [MODEL_FREE[1], *TRAINED])
-def test_the_cache_equals_a_fresh_prefill_after_every_step(
-    name: str, values: Values, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_equals_a_fresh_prefill_after_every_step(name: str, values: Values, monkeypatch: pytest.MonkeyPatch) -> None:
     here, worst, checked = world(), 0.0, 0
     keep = VisionLanguageSession.keep
     text = list(here.prompt)

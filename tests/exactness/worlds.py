@@ -97,9 +97,7 @@ def _prefixes(tree: DraftTree) -> list[tuple[int, ...]]:
 def drawn(world: World, shape: TreeShape, again: bool = False) -> Iterator[tuple[float, Draft]]:
     """Every outcome of drawing the tree's children, with its probability: without replacement, or ``again`` with it."""
 
-    def filled(
-        tokens: dict[int, tuple[int, ...]], nodes: Sequence[int], weight: float
-    ) -> Iterator[tuple[float, Draft]]:
+    def filled(tokens: dict[int, tuple[int, ...]], nodes: Sequence[int], weight: float) -> Iterator[tuple[float, Draft]]:
         inner = next((node for node in nodes if shape.children[node]), None)
         if inner is None:
             ids = [0] + [tokens[node][-1] for node in range(1, len(shape))]
@@ -115,9 +113,7 @@ def drawn(world: World, shape: TreeShape, again: bool = False) -> Iterator[tuple
                 chance *= q[token] / left
                 left -= 0.0 if again else q[token]
             if chance > 0:
-                below = {
-                    child: (*tokens[inner], token) for child, token in zip(shape.children[inner], order, strict=True)
-                }
+                below = {child: (*tokens[inner], token) for child, token in zip(shape.children[inner], order, strict=True)}
                 yield from filled({**tokens, **below}, [node for node in nodes if node > inner], weight * chance)
 
     yield from filled({0: ()}, range(len(shape)), 1.0)
@@ -138,9 +134,7 @@ def context(noise: object, warp: Warp, number: int = 0) -> Context:
     return Context([0], 1, number, warp, noise, torch.device("cpu"), 100, story=False)  # type: ignore[arg-type]
 
 
-def exact_law(
-    world: World, drafts: Iterator[tuple[float, Draft]], rule: Acceptance, monkeypatch: pytest.MonkeyPatch
-) -> Tensor:
+def exact_law(world: World, drafts: Iterator[tuple[float, Draft]], rule: Acceptance, monkeypatch: pytest.MonkeyPatch) -> Tensor:
     """The law of three tokens when drafts come as given and ``rule`` judges them: every way its coins can fall is tried."""
     laws: list[Tensor] = []
 

@@ -103,9 +103,7 @@ def hostile(trace: Trace) -> Trace:
     steps = []
     for step in trace.steps:
         nodes = tuple(replace(node, text=HOSTILE[place % len(HOSTILE)]) for place, node in enumerate(step.nodes))
-        bonus = step.bonus and Bonus(
-            step.bonus.parent, step.bonus.token, HOSTILE[step.index % len(HOSTILE)], step.bonus.p
-        )
+        bonus = step.bonus and Bonus(step.bonus.parent, step.bonus.token, HOSTILE[step.index % len(HOSTILE)], step.bonus.p)
         pieces = tuple(HOSTILE[(step.index + place) % len(HOSTILE)] for place in range(len(step.pieces)))
         notes = tuple(Note(note.type, _spoilt(note.data)) for note in step.notes)
         steps.append(replace(step, nodes=nodes, bonus=bonus, pieces=pieces, notes=notes))

@@ -22,9 +22,7 @@ def _flags(monkeypatch: pytest.MonkeyPatch, bfloat16: bool, tiles: bool, library
 
 
 @pytest.mark.parametrize(("bfloat16", "tiles"), [(True, False), (False, True)])
-def test_a_cpu_with_the_instructions_computes_in_bfloat16(
-    bfloat16: bool, tiles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cpu_with_the_instructions_computes_in_bfloat16(bfloat16: bool, tiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     _flags(monkeypatch, bfloat16, tiles, library=True)
     assert device.choose_dtype("auto", "cpu") == torch.bfloat16
 

@@ -46,9 +46,7 @@ def test_only_the_documented_endpoints_are_public(client: Client) -> None:
 
 
 def test_run_streams_a_growing_trace_file(client: Client) -> None:
-    job = client.submit(
-        method="stand", prompt="Say something.", baseline=True, parameters='{"nodes": 12}', api_name="/run"
-    )
+    job = client.submit(method="stand", prompt="Say something.", baseline=True, parameters='{"nodes": 12}', api_name="/run")
     states = list(job)
     assert len(states) > 3 and all(after.startswith(before) for before, after in zip(states, states[1:], strict=False))
     trace = store.read(states[-1].encode())

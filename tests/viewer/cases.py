@@ -41,9 +41,7 @@ def node(parent: int, text: str, status: str, *numbers: float | None) -> list[An
     return [parent, 1000 + sum(map(ord, text)) % 900, text, q, p, status, *rest]
 
 
-def step(
-    index: int, nodes: Sequence[list[Any]], path: Sequence[int], bonus: list[Any] | None, **more: Any
-) -> dict[str, Any]:
+def step(index: int, nodes: Sequence[list[Any]], path: Sequence[int], bonus: list[Any] | None, **more: Any) -> dict[str, Any]:
     """A step line whose emitted tokens are its path and its bonus. ``position`` assumes that all steps emit as many."""
     said = [nodes[one] for one in path] + ([bonus] if bonus else [])
     return {
@@ -71,12 +69,7 @@ def bushy(index: int = 0, kept: int = 3, levels: Sequence[Sequence[int]] = RECYC
         born: list[int] = []
         for parent, count in zip(parents, level, strict=False):
             for rank in range(count):
-                on = (
-                    parent == path[-1]
-                    and rank == min(1, index % 3)
-                    and len(path) <= kept
-                    and len(path) == depth[parent] + 1
-                )
+                on = parent == path[-1] and rank == min(1, index % 3) and len(path) <= kept and len(path) == depth[parent] + 1
                 judged = parent in path
                 numbers = (None, round(0.7 / (1 + rank), 3)) if judged else ()
                 nodes.append(node(parent, WORDS[(len(nodes) * 7 + index) % len(WORDS)], _status(on, judged), *numbers))

@@ -9,7 +9,7 @@ from tests.viewer import cases
 
 pytest.importorskip("gradio")
 
-from specviz.viewer.component import MOST_LETTERS, Stage  # noqa: E402
+from specviz.viewer.component import MOST_LETTERS, Stage
 
 
 def test_its_template_never_changes_with_the_value() -> None:

@@ -23,9 +23,7 @@ def test_a_text_that_grows_letter_by_letter_is_read_once(node: Evaluate) -> None
 
 def test_a_last_line_without_its_line_end_counts(node: Evaluate) -> None:
     text = cases.trace(cases.chain(0, 3, 2))
-    body = (
-        "const one = feed(); one.accept(given); return [one.trace.steps.length, one.trace.end.reason, one.trace.mode];"
-    )
+    body = "const one = feed(); one.accept(given); return [one.trace.steps.length, one.trace.end.reason, one.trace.mode];"
     assert node(body, text.rstrip("\n")) == [1, "budget", "recorded"]
 
 

@@ -109,9 +109,7 @@ def test_the_bonus_tells_a_free_token_from_a_correction(node: Evaluate) -> None:
     assert "comes free" in free[4] and "comes free" in free[5]
     stopped = node(EXPLAIN, {"step": cases.chain(0, 3, 1)})
     assert "what is left of the target's law" in stopped[4]
-    alone = node(
-        EXPLAIN, {"step": cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " d", 0.4, "target"], rule="none")}
-    )
+    alone = node(EXPLAIN, {"step": cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " d", 0.4, "target"], rule="none")})
     assert "Nothing was drafted" in alone[1]
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from specviz.bench.suites.load import APP, VISITORS, served
 from specviz.bench.kit.report import Report, Row
+from specviz.bench.suites.load import APP, VISITORS, served
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Step, Trace
 

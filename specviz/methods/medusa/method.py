@@ -71,6 +71,7 @@ class Parameters:
     ),
     look_at="The fan of heads: every depth has one list, whatever was guessed above it; further heads are less sure.",
     parameters=Parameters,
+    token_exact_with=("rule", "match"),
     weights=("medusa",),
     bound=(
         "Exact at temperature 0 and with the rule match. Above it a drafted token stays where p > min(ε, δ·exp(-H)): no drafted "

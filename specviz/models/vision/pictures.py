@@ -221,7 +221,7 @@ def _shallow(image: Image.Image) -> Image.Image:
     values = numpy.asarray(image).astype(numpy.float32)
     numpy.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
     low, high = float(values.min()), float(values.max())
-    if image.mode != "F" and 0 <= low and high <= 65535:
+    if image.mode != "F" and low >= 0 and high <= 65535:
         low, high = 0.0, 65535.0
     values -= low
     values *= 255.0 / (high - low) if high > low else 0.0

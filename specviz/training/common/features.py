@@ -120,7 +120,7 @@ class FeatureStore:
         # Stored and fresh features must not differ, so both go through float16.
         stacked = torch.stack([passed.hidden_states[tap] for tap in self.taps], dim=2)
         stacked = stacked.clamp(-_LARGEST, _LARGEST).half()
-        found = {number: stacked[row, : len(text)].clone() for row, (number, text) in enumerate(zip(numbers, texts))}
+        found = {number: stacked[row, : len(text)].clone() for row, (number, text) in enumerate(zip(numbers, texts, strict=True))}
         if self._shelf is not None:
             for number, text in zip(numbers, texts, strict=True):
                 self._shelf.write(_key(text), found[number].cpu().flatten(1).numpy())

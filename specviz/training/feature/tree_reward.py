@@ -44,7 +44,9 @@ class Tree:
 
     def along(self, text: Sequence[int]) -> int:
         """How many tokens of ``text``, which comes after the root, the tree holds one below the other."""
-        below = {(parent, token): node for node, (parent, token) in enumerate(zip(self.parents, self.tokens)) if node}
+        below = {
+            (parent, token): node for node, (parent, token) in enumerate(zip(self.parents, self.tokens, strict=False)) if node
+        }
         node, found = 0, 0
         for token in text:
             if (node, token) not in below:

@@ -94,7 +94,9 @@ def _outline(shape: str) -> list[tuple[float, float]]:
     if shape == "star":
         radii = [0.52 if corner % 2 == 0 else 0.22 for corner in range(10)]
         turns = [math.pi * (corner / 5 - 0.5) for corner in range(10)]
-        return [(0.5 + radius * math.cos(turn), 0.53 + radius * math.sin(turn)) for radius, turn in zip(radii, turns)]
+        return [
+            (0.5 + radius * math.cos(turn), 0.53 + radius * math.sin(turn)) for radius, turn in zip(radii, turns, strict=False)
+        ]
     turns = [2 * math.pi * step / 48 for step in range(48)]
     return [
         (0.5 + 0.5 * math.sin(turn) ** 3,

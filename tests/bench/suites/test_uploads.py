@@ -6,9 +6,9 @@ import asyncio
 import json
 from pathlib import Path
 
-from specviz.bench.suites import uploads
 from specviz.bench.kit.report import Report
 from specviz.bench.runner import SHORT, SUITES
+from specviz.bench.suites import uploads
 from specviz.bench.suites.uploads import Seen
 from specviz.trace import store
 from specviz.ui.stream.opening import Opening

@@ -138,7 +138,7 @@ def test_another_layout_of_its_matrices_changes_nothing(wide: bool) -> None:
     net = tiny_net(tiny_llama(), wide)
     asked = []
 
-    def spelled_out(weight: Tensor):  # noqa: ANN202
+    def spelled_out(weight: Tensor):
         asked.append(weight.shape)
         return lambda x: (x[:, None] * weight).sum(-1)
 

@@ -143,7 +143,7 @@ def test_arcs_tell_what_a_row_looked_at() -> None:
     looks = net.weights(x[-1:], torch.cat((nothing[0], known[0])), torch.zeros(1, len(kept), dtype=torch.bool))[0]
     root = note["looks"][0]
     assert root["tokens"] == [] and len(note["looks"]) > 6
-    assert set(place for place, _ in root["at"]) <= set(drafter._kept)
+    assert {place for place, _ in root["at"]} <= set(drafter._kept)
     for place, weight in root["at"]:
         assert weight == pytest.approx(float(looks[1 + kept.index(place)]), abs=2e-4)
     assert root["picture"] == pytest.approx(sum(float(looks[1 + kept.index(one)]) for one in drafter._kept), abs=2e-4)

@@ -86,9 +86,9 @@ def played(chooser: Chooser, domains: Sequence[int], seed: int) -> tuple[float, 
         if number and domains[number - 1] != domain:
             began = number
         chances = chooser.chances()
-        if len(noticed) < 1 + sum(a != b for a, b in zip(domains[:number], domains[1 : number + 1], strict=False)):
-            if chances.index(max(chances)) == domain and max(chances) > 0.5:
-                noticed.append(number - began)
+        changes = sum(a != b for a, b in zip(domains[:number], domains[1 : number + 1], strict=False))
+        if len(noticed) < 1 + changes and chances.index(max(chances)) == domain and max(chances) > 0.5:
+            noticed.append(number - began)
         arm = chance.choices(range(ARMS), chances)[0]
         right = [0.8 if one == domain else 0.35 for one in range(ARMS)]
         lengths = [sum(p**k for k in range(1, 6)) for p in right]

@@ -116,7 +116,9 @@ def distinct(tokens: Sequence[int], parents: Sequence[int]) -> tuple[list[int], 
 def test_the_whole_merged_tree_is_the_union_of_its_sources(one: Any, two: Any, three: Any) -> None:
     drafted = Fixed(*distinct(*one))
     held = [distinct(*two), distinct(*three)]
-    answers = [Held(tokens[1:], parents[1:], 4, name) for (tokens, parents), name in zip(held, ("context", "outputs"))]
+    answers = [
+        Held(tokens[1:], parents[1:], 4, name) for (tokens, parents), name in zip(held, ("context", "outputs"), strict=False)
+    ]
     merged = Merged(drafted, Memories({(): answers}), Estimates(), nodes=200, deepened=0)
     found = merged.draft(context([9, 0]))
     parts = [DraftTree.of(tokens, parents) for tokens, parents in ((drafted.tokens, drafted.parents), *held)]
@@ -125,7 +127,7 @@ def test_the_whole_merged_tree_is_the_union_of_its_sources(one: Any, two: Any, t
     assert len(found.tree) == len(union), "no run of tokens stands twice"
     note = found.notes[0].data
     for run, node in paths(found).items():
-        said = {name for name, part in zip(("drafter", "context", "outputs"), parts) if run in paths(Draft(part))}
+        said = {name for name, part in zip(("drafter", "context", "outputs"), parts, strict=False) if run in paths(Draft(part))}
         assert not run or set(note["sources"][node].split("+")) == said
 
 

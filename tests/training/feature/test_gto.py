@@ -119,12 +119,14 @@ def test_a_branch_is_as_likely_as_its_tokens_one_after_the_other(other: tuple[Ar
     both, found, number = other
     seen = store().get([number])[0]
     text, starts = seen.tokens.tolist(), found.starts[:5]
-    branches = [tuple(text[start + 2 : start + 2 + length]) for start, length in zip(starts.tolist(), (1, 2, 3, 1, 2))]
+    branches = [
+        tuple(text[start + 2 : start + 2 + length]) for start, length in zip(starts.tolist(), (1, 2, 3, 1, 2), strict=False)
+    ]
     logs = gto.branch_log(both.net, both.place, seen, starts, branches)
     outputs = unroll(both.net, seen.tokens, seen.features[:, :3].flatten(1), [starts] * 3)
     for row, branch in enumerate(branches):
         laws = [torch.log_softmax(both.net.logits(output[row]), -1) for output in outputs]
-        torch.testing.assert_close(logs[row], sum(law[token] for law, token in zip(laws, branch)))
+        torch.testing.assert_close(logs[row], sum(law[token] for law, token in zip(laws, branch, strict=False)))
 
 
 def test_descending_makes_the_better_branches_likelier(other: tuple[Arena, gto.Judged, int]) -> None:

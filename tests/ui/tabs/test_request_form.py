@@ -16,7 +16,7 @@ from tests.samples import sample_trace
 from tests.ui.fakes import app, asked, changed
 
 
-@pytest.fixture()
+@pytest.fixture
 def shared(tmp_path: Path) -> Shared:
     return app(tmp_path)
 

@@ -20,7 +20,7 @@ from specviz.ui.tabs.text_run import Change
 from tests.ui.fakes import FakeEngine, Refused, app, asked
 
 
-@pytest.fixture()
+@pytest.fixture
 def shared(tmp_path: Path) -> Shared:
     return app(tmp_path)
 

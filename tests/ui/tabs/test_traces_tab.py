@@ -19,7 +19,7 @@ from tests.samples import dump, lines, sample_trace
 from tests.ui.fakes import app
 
 
-@pytest.fixture()
+@pytest.fixture
 def shared(tmp_path: Path) -> Shared:
     return app(tmp_path)
 
