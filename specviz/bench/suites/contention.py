@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -127,12 +128,13 @@ def _decoder(target: str, setting: str) -> Iterator[Decoder]:
 
 @contextmanager
 def _programs(*commands: Sequence[str]) -> Iterator[None]:
-    running = [subprocess.Popen(one, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for one in commands]
+    silent = subprocess.DEVNULL
+    running = [subprocess.Popen(one, stdout=silent, stderr=silent, start_new_session=True) for one in commands]
     try:
         yield
     finally:
-        for process in running:
-            process.kill()
+        for process in running:  # with the processes that they started
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
@@ -143,7 +145,7 @@ def _busy() -> object:
 @contextmanager
 def _browser(browser: str) -> Iterator[None]:
     """A headless browser that plays a recorded run from a file."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a killed browser's helpers write a moment longer
         page, trace = Path(folder) / "run.html", ASSETS / "traces" / "stand.spectrace.jsonl"
         command = [sys.executable, "-m", "specviz", "export", str(trace), "--to", "html", "--out", str(page)]
         subprocess.run(command, check=True, capture_output=True, cwd=ASSETS.parent)
