@@ -25,13 +25,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Job:
-    """What the user asked for. ``data`` is the dialogue file, None for the usual place."""
+    """What the user asked for. ``data`` is the dialogue file, None for the usual place; ``reserved`` are prompts that must
+    never be training data."""
 
     recipe: Recipe
     device: str
     minutes: float
     resume: bool
     data: str | None = None
+    reserved: tuple[str, ...] = ()
 
 
 _RECIPES = {
@@ -75,7 +77,10 @@ def recipes() -> Mapping[str, Recipe]:
     return MappingProxyType(_RECIPES)
 
 
-def train(name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: str | None = None) -> None:
+def train(
+    name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: str | None = None,
+    reserved: tuple[str, ...] = (),
+) -> None:  # fmt: skip
     """Make the weights called ``name`` and print how it goes.
 
     ``resume`` goes on from the last checkpoint; ``minutes`` counts from the very beginning. Raises BadInput on an
@@ -87,4 +92,4 @@ def train(name: str, device: str = "auto", minutes: float | None = None, resume:
     spent = recipe.minutes if minutes is None else minutes
     if not 0 < spent < 60 * 24 * 30:
         raise BadInput(f"minutes is {spent}; choose a positive number, at most 30 days.")
-    importlib.import_module(recipe.module).make(Job(recipe, device, spent, resume, data))
+    importlib.import_module(recipe.module).make(Job(recipe, device, spent, resume, data, reserved))

@@ -32,12 +32,17 @@ class Markers:
 
 @dataclass(frozen=True)
 class Dialogues:
-    """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is where answers begin."""
+    """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is where answers begin.
+
+    ``kind`` and ``held_out`` [dialogue] are None in a file that does not tell them.
+    """
 
     tokens: np.ndarray
     starts: np.ndarray
     prompt: np.ndarray
     temperature: np.ndarray
+    kind: np.ndarray | None = None
+    held_out: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -84,28 +89,36 @@ def read(path: Path) -> Dialogues:
             raise BadInput(f"{path.name} lacks {', '.join(sorted(missing))}: make it again with `train dialogues`.")
         tokens, length = file["tokens"].astype(np.int64), file["length"].astype(np.int64)
         prompt, temperature = file["prompt_length"].astype(np.int64), file["temperature"].astype(np.float32)
+        kind, held_out = (file[name] if name in file.files else None for name in ("kind", "held_out"))
     if length.sum() != len(tokens) or len(prompt) != len(length) or (prompt >= length).any():
         raise BadInput(f"{path.name} is damaged: its lengths do not add up. Make it again with `train dialogues`.")
-    return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature)
+    return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature, kind, held_out)
 
 
 def write(path: Path, dialogues: Dialogues) -> None:
-    """Write a dialogue file that :func:`read` reads."""
+    """Write a dialogue file that :func:`read` reads, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    told = {"kind": dialogues.kind, "held_out": dialogues.held_out}
+    fresh = path.with_name(f"{path.stem}.new.npz")
     np.savez_compressed(
-        path,
+        fresh,
         tokens=dialogues.tokens.astype(np.uint16),
         length=np.diff(dialogues.starts).astype(np.uint16),
         prompt_length=dialogues.prompt.astype(np.uint16),
         temperature=dialogues.temperature.astype(np.float16),
+        **{name: value.astype(np.uint8 if name == "kind" else bool) for name, value in told.items() if value is not None},
     )
+    os.replace(fresh, path)
 
 
 def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
-    """Numbers to train on, and those kept out: every twentieth, unless its question is also trained on."""
+    """Numbers to train on, and those kept out: those the file says, else every twentieth; none whose question is also
+    trained on."""
     spoken = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
-    held = [number for number in range(len(dialogues)) if number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1]
-    training = [number for number in range(len(dialogues)) if number % HELD_OUT_EVERY != HELD_OUT_EVERY - 1]
+    kept_out = dialogues.held_out
+    if kept_out is None:
+        kept_out = np.arange(len(dialogues)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    held, training = np.flatnonzero(kept_out).tolist(), np.flatnonzero(~kept_out).tolist()
     seen = {spoken[number] for number in training}
     return training, [number for number in held if spoken[number] not in seen]
 

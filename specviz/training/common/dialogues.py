@@ -1,87 +1,215 @@
-"""``train dialogues``: data for drafters, written by the target itself, the user's questions included.
+"""``train dialogues``: data for drafters, answers of the target to user turns of many kinds.
 
-The user turn is sampled at temperature 1 (top 64) behind the chat template's fixed part, three of four with their first
-words given, so that all kinds of question occur; the answer at temperature 0, 0.3, 0.7 or 1. So what a drafter learns is
-what the target says, and no outside text is needed.
+Turns come from templates (:mod:`specviz.training.common.turns`); where they are about a text, it is one that the target has
+written before, or another template's. Some turns the target writes itself, and some follow one of its answers. It
+answers at temperature 0, 0.3, 0.7 or 1, many at once; an answer that goes round in circles is cut. On a processor the hidden
+states it had while writing go to the feature store, so that no recipe need have it read them again.
 """
 
 from __future__ import annotations
 
+import random
 import time
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from specviz.models.loading_lock import quiet
 from specviz.training.common import data
-from specviz.training.common.openings import opening
+from specviz.training.common.decoding import Decoder, Finished, Request
+from specviz.training.common.features import store_for
+from specviz.training.common.known import Reserved, Said
 from specviz.training.common.target_assets import Material, material
+from specviz.training.common.turns import KINDS, TURNS, Writer
 from specviz.training.registry import Job
 
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
-TOP_K = 64
-LONGEST_QUESTION = 80
-LONGEST_ANSWER = 288
-SHORTEST_QUESTION = 3
+LONGEST_TURN = 320
+LONGEST_OWN_TURN = 80
+SHORTEST_OWN_TURN = 3
+LONGEST_ANSWER = 256
+PASSAGE_WORDS = (30, 110)
+PASSAGES = 4000
+SOURCES = ("chat", "question answering", "stories", "unprompted")
+"""Kinds whose answers are texts one can ask about."""
+HELD_OUT_EVERY = 20
+"""No number of kinds in a round divides it, so that all kinds are held out."""
+SAVED_EVERY = 300.0
+"""Seconds between two writings of the file."""
 
 
 @dataclass(frozen=True)
 class Dialogue:
-    """One question, the separator behind it, and one answer, as ids."""
+    """One question (earlier turns and the separator behind it included) and one answer, as ids."""
 
     question: tuple[int, ...]
     answer: tuple[int, ...]
     temperature: float
+    kind: str = KINDS[-1]
+    held_out: bool = False
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What a request is for. ``asks``: what comes back is a user turn, to be answered next."""
+
+    kind: str
+    held_out: bool
+    asks: bool = False
 
 
 def make(job: Job) -> None:
     """Write dialogues until the minutes are over; ``resume`` adds to the file there is, else it is written anew."""
     path = data.place(job.data)
     stuff = material(job.device)
-    old = data.read(path) if job.resume and path.is_file() else None
-    made: list[Dialogue] = [] if old is None else list(_dialogues_of(old))
-    known = {dialogue.question for dialogue in made}
-    batch = 256 if stuff.target.device.type == "cuda" else 32
-    until = time.monotonic() + 60 * job.minutes
-    while time.monotonic() < until:
-        torch.manual_seed(len(made))
-        given = [_ids(stuff, opening(len(made) + row)) if row % 4 else () for row in range(batch)]
-        asked = [question for question in questions(stuff, given) if question not in known]
-        known.update(asked)
-        if asked:
-            made.extend(answers(stuff, asked, TEMPERATURES[len(made) // batch % len(TEMPERATURES)]))
-            data.write(path, packed(made))
-        print(f"{len(made)} dialogues, {sum(len(one.answer) for one in made)} answer tokens", flush=True)
+    if stuff.target.device.type == "cpu":
+        torch.set_num_threads(1)
+    made = list(dialogues_of(data.read(path))) if job.resume and path.is_file() else []
+    author = Author(stuff, made, Reserved(job.reserved))
+    store = store_for(stuff.target.model, stuff.target.name, packed(made), stuff.markers)
+    rows = 256 if stuff.target.device.type == "cuda" else 64
+    longest = len(stuff.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
+    decoder = Decoder(stuff.target.model, stuff.markers.end, stuff.markers.prefix, store.taps, rows, longest)
+    chance = torch.Generator(stuff.target.device).manual_seed(len(made))
+    until, saved = time.monotonic() + 60 * job.minutes, time.monotonic()
+    for finished in decoder.run(author.requests(until), chance):
+        if author.take(finished):
+            store.put((*author.made[-1].question, *author.made[-1].answer), finished.features.cpu())
+        if time.monotonic() - saved > SAVED_EVERY:
+            _save(path, author)
+            saved = time.monotonic()
+    _save(path, author)
 
 
-@torch.inference_mode()
-def questions(stuff: Material, openings: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Different user turns as the target imagines them, at most one for each of ``openings`` (ids a turn begins with,
-    none where the target is free), each with the separator behind it.
-
-    Turns that never end are left out, and so are turns shorter than three tokens.
-    """
-    prefix = stuff.markers.prefix
-    ids, mask = _padded(stuff, [(*prefix, *given) for given in openings])
-    found = _generate(stuff, ids, mask, 1.0, LONGEST_QUESTION)[:, ids.shape[1] :].tolist()
-    ended = ([*given, *_until(row, stuff.markers.end)] for given, row in zip(openings, found, strict=True))
-    whole = [row[:-1] for row in ended if row[-1] == stuff.markers.end and len(row) > SHORTEST_QUESTION]
-    return list(dict.fromkeys((*row, *stuff.answer) for row in whole))
+def _save(path: Path, author: Author) -> None:
+    data.write(path, packed(author.made))
+    kinds = Counter(one.kind for one in author.made)
+    tokens = sum(len(one.answer) for one in author.made)
+    print(
+        time.strftime("%H:%M:%S"), f"{len(author.made)} dialogues, {tokens} answer tokens, dropped {dict(author.dropped)};",
+        ", ".join(f"{kind} {kinds[kind]}" for kind in KINDS), flush=True,
+    )  # fmt: skip
 
 
-@torch.inference_mode()
-def answers(
-    stuff: Material, asked: Sequence[tuple[int, ...]], temperature: float, longest: int = LONGEST_ANSWER
-) -> list[Dialogue]:
-    """The target's answer to each question, at ``temperature``; one of more than ``longest`` tokens is cut."""
-    ids, mask = _padded(stuff, [(*stuff.markers.prefix, *question) for question in asked])
-    found = _generate(stuff, ids, mask, temperature, longest)[:, ids.shape[1] :]
-    said = [_until(row, stuff.markers.end) for row in found.tolist()]
-    return [Dialogue(question, tuple(row), temperature) for question, row in zip(asked, said, strict=True)]
+class Author:
+    """Decides what the target is asked next and which of its answers are kept, in ``made``."""
+
+    def __init__(self, stuff: Material, made: list[Dialogue], reserved: Reserved) -> None:
+        self.made = made
+        self.dropped: Counter[str] = Counter()
+        self._stuff, self._reserved, self._said = stuff, reserved, Said()
+        self._chance = random.Random(len(made))
+        self._asked = len(made)
+        self._own: deque[Request] = deque()
+        self._passages: dict[bool, list[str]] = {False: [], True: []}
+        self._writers = {side: Writer(self._chance, side, partial(self._passage, side)) for side in (False, True)}
+        for dialogue in made:
+            self._said.asked(self._text(dialogue.question))
+            self._said.answered(dialogue.question, dialogue.answer)
+            self._learn(dialogue)
+
+    def requests(self, until: float) -> Iterator[Request]:
+        """Endless requests, until this moment of the monotonic clock."""
+        while time.monotonic() < until:
+            if self._own:
+                yield self._own.popleft()
+                continue
+            kind = TURNS[self._asked % len(TURNS)]
+            found = self._next(_Plan(kind, self._asked % HELD_OUT_EVERY == HELD_OUT_EVERY - 1))
+            self._asked += 1
+            if found is not None:
+                yield found
+
+    def _next(self, plan: _Plan) -> Request | None:
+        """A request of this plan, None where nothing new came of it."""
+        writer = self._writers[plan.held_out]
+        if plan.kind == "unprompted":
+            return Request(self._ids(writer.fill("{opening}")), 1.0, LONGEST_OWN_TURN, _Plan("unprompted", plan.held_out, True))
+        before: tuple[int, ...] = ()
+        if plan.kind == "multi-turn":
+            earlier = self._earlier(plan.held_out)
+            if earlier is None:
+                return None
+            before = (*earlier.question, *earlier.answer, *self._stuff.markers.turn)
+            text = writer.following()
+        else:
+            text = writer.turn(plan.kind)
+        return self._answer(before, self._ids(text), plan)
+
+    def _answer(self, before: tuple[int, ...], turn: Sequence[int], plan: _Plan) -> Request | None:
+        """The request for an answer to a turn, unless it is too long, was asked before, or is near a reserved one."""
+        question = (*before, *turn, *self._stuff.answer)
+        reason = ""
+        if len(question) > LONGEST_TURN:
+            reason = "long"
+        elif self._reserved.near(self._text(turn)):
+            reason = "reserved"
+        elif self._said.asked(self._text(question)):
+            reason = "asked before"
+        if reason:
+            self.dropped[reason] += 1
+            return None
+        return Request(question, self._chance.choice(TEMPERATURES), LONGEST_ANSWER, plan)
+
+    def take(self, finished: Finished) -> bool:
+        """Keep an answer, or ask what the target has thought of. Says whether there is one dialogue more."""
+        plan, request, end = finished.request.tag, finished.request, self._stuff.markers.end
+        if plan.asks:
+            turn = (*request.ids, *finished.answer[:-1])
+            if finished.answer[-1] == end and not finished.looped and len(turn) >= SHORTEST_OWN_TURN:
+                found = self._answer((), turn, _Plan(plan.kind, plan.held_out))
+                self._own.extend([found] if found is not None else [])
+            return False
+        if self._said.answered(request.ids, finished.answer):
+            self.dropped["said before"] += 1
+            return False
+        self.made.append(Dialogue(request.ids, finished.answer, request.temperature, plan.kind, plan.held_out))
+        self._learn(self.made[-1])
+        return True
+
+    def _learn(self, dialogue: Dialogue) -> None:
+        """Paragraphs of an answer that one can ask about later."""
+        if dialogue.kind not in SOURCES or dialogue.answer[-1] != self._stuff.markers.end:
+            return
+        least, most = PASSAGE_WORDS
+        kept = self._passages[dialogue.held_out]
+        for paragraph in self._text(dialogue.answer[:-1]).split("\n\n"):
+            if least <= len(paragraph.split()) <= most and paragraph.rstrip()[-1:] in '.!?"':
+                kept.append(paragraph.strip())
+        if len(kept) > PASSAGES:
+            del kept[: len(kept) - PASSAGES]
+
+    def _passage(self, held_out: bool) -> str | None:
+        kept = self._passages[held_out]
+        return self._chance.choice(kept) if kept else None
+
+    def _earlier(self, held_out: bool) -> Dialogue | None:
+        """A dialogue that came to its end and leaves room for another turn, on the same side; a few are looked at."""
+        for _ in range(40 if self.made else 0):
+            one = self._chance.choice(self.made)
+            room = len(one.question) + len(one.answer) < LONGEST_TURN - 60
+            if one.held_out == held_out and room and one.answer[-1] == self._stuff.markers.end:
+                return one
+        return None
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self._stuff.target.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return str(self._stuff.target.tokenizer.decode(list(ids)))
+
+
+def answers(stuff: Material, asked: Sequence[tuple[int, ...]], temperature: float, longest: int) -> list[Dialogue]:
+    """The target's answers to these questions, in their order."""
+    places = len(stuff.markers.prefix) + max(map(len, asked)) + longest + 1
+    decoder = Decoder(stuff.target.model, stuff.markers.end, stuff.markers.prefix, (1,), len(asked), places)
+    requests = [Request(question, temperature, longest, number) for number, question in enumerate(asked)]
+    found = {one.request.tag: one.answer for one in decoder.run(requests)}
+    return [Dialogue(question, found[number], temperature) for number, question in enumerate(asked)]
 
 
 def packed(made: Sequence[Dialogue]) -> data.Dialogues:
@@ -92,41 +220,16 @@ def packed(made: Sequence[Dialogue]) -> data.Dialogues:
         starts=np.concatenate(([0], np.cumsum(length))).astype(np.int64),
         prompt=np.array([len(one.question) for one in made], dtype=np.int64),
         temperature=np.array([one.temperature for one in made], dtype=np.float32),
+        kind=np.array([KINDS.index(one.kind) for one in made], dtype=np.int64),
+        held_out=np.array([one.held_out for one in made], dtype=bool),
     )
 
 
-def _dialogues_of(stored: data.Dialogues) -> Iterator[Dialogue]:
+def dialogues_of(stored: data.Dialogues) -> Iterator[Dialogue]:
+    """Arrays as dialogues; those of a file without kinds are the target's own turns, none held out."""
     for number in range(len(stored)):
         tokens, asked = stored.of(number).tolist(), int(stored.prompt[number])
-        yield Dialogue(tuple(tokens[:asked]), tuple(tokens[asked:]), float(stored.temperature[number]))
-
-
-def _ids(stuff: Material, text: str) -> tuple[int, ...]:
-    return tuple(stuff.target.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
-def _padded(stuff: Material, prompts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
-    """Prompts of different lengths as ids and mask, [prompt, token], padded in front."""
-    width = max(len(prompt) for prompt in prompts)
-    ids = torch.full((len(prompts), width), stuff.markers.end, device=stuff.target.device)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt, device=ids.device)
-        mask[row, width - len(prompt) :] = 1
-    return ids, mask
-
-
-def _until(row: Sequence[int], end: int) -> list[int]:
-    """``row`` up to and with its first ``end``; what follows is padding."""
-    return list(row[: row.index(end) + 1] if end in row else row)
-
-
-def _generate(stuff: Material, ids: Tensor, mask: Tensor, temperature: float, longest: int) -> Tensor:
-    law: dict[str, Any] = {"do_sample": False}
-    if temperature > 0:
-        law = {"do_sample": True, "temperature": temperature, "top_k": TOP_K, "top_p": 1.0}
-    ends = {"eos_token_id": stuff.markers.end, "pad_token_id": stuff.markers.end}
-    with quiet():
-        return stuff.target.model.generate(
-            input_ids=ids, attention_mask=mask, max_new_tokens=longest, use_cache=True, **law, **ends
-        )
+        one = Dialogue(tuple(tokens[:asked]), tuple(tokens[asked:]), float(stored.temperature[number]))
+        if stored.kind is not None and stored.held_out is not None:
+            one = replace(one, kind=KINDS[int(stored.kind[number])], held_out=bool(stored.held_out[number]))
+        yield one

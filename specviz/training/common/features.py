@@ -99,6 +99,12 @@ class FeatureStore:
             for number in numbers
         ]
 
+    def put(self, dialogue: Sequence[int], features: Tensor) -> None:
+        """Keep what was computed elsewhere: ``features`` [token, tap, hidden] of the prefix and ``dialogue`` behind it."""
+        if self._shelf is not None:
+            ids = np.asarray((*self.markers.prefix, *dialogue), dtype=np.int64)
+            self._shelf.write(_key(ids), features.flatten(1).numpy())
+
     def _read(self, number: int) -> Tensor:
         assert self._shelf is not None
         kept = torch.from_numpy(self._shelf.read(_key(self.ids(number))))

@@ -18,7 +18,7 @@ from torch import Tensor
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.training.common import data, trainer
 from specviz.training.common.agreement import next_token_agreement
-from specviz.training.common.dialogues import Dialogue, answers, packed
+from specviz.training.common.dialogues import answers, dialogues_of, packed
 from specviz.training.common.domains import prompts
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.target_assets import Material
@@ -62,16 +62,7 @@ class Domain:
 def collect(stuff: Material, domain: str, path: Path, settings: Settings) -> data.Dialogues:
     """The domain's dialogues, as many as there should be: what ``path`` lacks is written by the target, a batch at a time."""
     asked = prompts(domain, settings.dialogues, settings.seed)
-    have = data.read(path) if path.is_file() else None
-    made: list[Dialogue] = []
-    if have is not None:
-        made = [
-            Dialogue(
-                tuple(have.of(number)[: have.prompt[number]].tolist()),
-                tuple(have.answer(number).tolist()), float(have.temperature[number]),
-            )
-            for number in range(len(have))
-        ]  # fmt: skip
+    made = list(dialogues_of(data.read(path))) if path.is_file() else []
     tokenizer = stuff.target.tokenizer
     while len(made) < len(asked):
         torch.manual_seed(len(made))

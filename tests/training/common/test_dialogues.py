@@ -1,101 +1,169 @@
-"""Dialogues the target writes itself: well formed, its own words, greedy where they say so."""
+"""The file of dialogues: turns of every kind, the target's own answers, nothing twice, and a resumed file goes on."""
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from specviz.bench.kit import prompts
 from specviz.training.common import data, dialogues
 from specviz.training.common.data import Markers
-from specviz.training.common.openings import KINDS, opening
+from specviz.training.common.decoding import Finished, Request
+from specviz.training.common.dialogues import Author, Dialogue
+from specviz.training.common.features import store_for
+from specviz.training.common.known import Reserved
 from specviz.training.common.target_assets import Material
+from specviz.training.common.turns import KINDS, TURNS
 from specviz.training.registry import Job, recipes
+from tests.tiny import tiny_llama
 
-END = 2
-PREFIX, ANSWER = (1, 9, 11), (END, 5, 6)
+VOCAB, END = 9000, 2
+PREFIX, ANSWER, TURN = (1, 9, 3), (END, 5, 6), (7, 8)
 
 
-@pytest.fixture(scope="module")
+class Words:
+    """A tokenizer with a token for every word it has met."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def __call__(self, text: str, add_special_tokens: bool) -> dict[str, list[int]]:
+        return {"input_ids": [self._ids.setdefault(word, 20 + len(self._ids)) for word in text.split(" ")]}
+
+    def decode(self, ids: list[int]) -> str:
+        known = {number: word for word, number in self._ids.items()}
+        return " ".join(known.get(number, f"w{number}") for number in ids)
+
+
+@pytest.fixture
 def stuff() -> Material:
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=24, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, initializer_range=0.3, eos_token_id=None, bos_token_id=None, pad_token_id=None,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    target = SimpleNamespace(model=model, device=torch.device("cpu"))
-    return Material(target, model.get_input_embeddings().weight, Markers(PREFIX, (5,), END), ANSWER)
+    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
+    target = SimpleNamespace(model=model, tokenizer=Words(), device=torch.device("cpu"), name="tiny")
+    return Material(target, model.get_input_embeddings().weight, Markers(PREFIX, TURN, END), ANSWER)
 
 
-def test_questions_end_in_the_separator_and_differ(stuff: Material) -> None:
-    torch.manual_seed(0)
-    found = dialogues.questions(stuff, [()] * 48)
-    assert len(found) >= 5 and len(set(found)) == len(found)
-    for question in found:
-        assert question[-3:] == ANSWER and question.count(END) == 1
-        assert len(question) >= dialogues.SHORTEST_QUESTION + len(ANSWER)
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(dialogues, "LONGEST_ANSWER", 12)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
 
 
-def test_a_question_begins_as_it_is_told_to(stuff: Material) -> None:
-    torch.manual_seed(0)
-    openings = [(7, 8, 12), (), (10,)] * 16
-    found = dialogues.questions(stuff, openings)
-    begun = [next((one for one in ((7, 8, 12), (10,)) if question[: len(one)] == one), ()) for question in found]
-    assert {(7, 8, 12), (10,)} <= set(begun) and len(found) <= len(openings)
+def author(stuff: Material, made: list[Dialogue] | None = None, reserved: tuple[str, ...] = ()) -> Author:
+    return Author(stuff, made or [], Reserved(reserved))
 
 
-def test_every_kind_of_question_has_its_turn() -> None:
-    first = [opening(number) for number in range(len(KINDS))]
-    assert [text in kind for text, kind in zip(first, KINDS, strict=True)] == [True] * len(KINDS)
-    assert {opening(number) for number in range(len(KINDS) * max(map(len, KINDS)))} == set().union(*KINDS)
+def said(request: Request, *answer: int, looped: bool = False) -> Finished:
+    return Finished(request, (*answer, END), torch.zeros(0), looped)
 
 
-def test_a_greedy_answer_is_what_the_target_would_say(stuff: Material) -> None:
-    asked = [(7, 8, *ANSWER), (10, 12, 13, 14, 15, *ANSWER)]
-    for one in dialogues.answers(stuff, asked, 0.0):
-        assert one.answer[-1] == END or len(one.answer) == dialogues.LONGEST_ANSWER
-        ids = [*PREFIX, *one.question]
-        for token in one.answer[:12]:
-            logits = stuff.target.model(torch.tensor([ids])).logits[0, -1]
-            assert int(logits.argmax()) == token, "padding in front of the shorter question must not be seen"
-            ids.append(token)
+def asked(one: Author, number: int) -> list[Request]:
+    return [request for request, _ in zip(one.requests(float("inf")), range(number), strict=False)]
 
 
-def test_nothing_follows_an_answers_end(stuff: Material) -> None:
-    torch.manual_seed(0)
-    found = dialogues.answers(stuff, [(7, 8, *ANSWER)] * 30, 1.0)
-    assert all(END not in one.answer[:-1] and one.answer for one in found)
-    assert len({one.answer for one in found}) > 1
+def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(stuff: Material) -> None:
+    one = author(stuff)
+    rounds = 2 * dialogues.HELD_OUT_EVERY
+    kinds: Counter[str] = Counter()
+    kept_out: Counter[str] = Counter()
+    for place, request in enumerate(one.requests(float("inf"))):
+        if place == rounds * len(TURNS):
+            break
+        assert len(request.ids) <= dialogues.LONGEST_TURN
+        one.take(said(request, *(2000 + place * 9 + step for step in range(9))))
+        kinds[request.tag.kind] += 1
+        kept_out[request.tag.kind] += request.tag.held_out
+    assert set(kinds) == set(KINDS) == set(kept_out)
+    assert 0.03 < kept_out.total() / kinds.total() < 0.07 and min(kept_out.values()) > 0
+    assert {one.held_out for one in one.made} == {False, True}
+    assert {one.temperature for one in one.made} == set(dialogues.TEMPERATURES)
+
+
+def test_the_targets_own_turn_is_answered_next_unless_it_never_ended(stuff: Material) -> None:
+    one = author(stuff)
+    requests = one.requests(float("inf"))
+    own = next(request for request in requests if request.tag.kind == "unprompted")
+    assert not one.take(said(own, 30, 31, 32)) and not one.made
+    follows = next(requests)
+    assert follows.ids == (*own.ids, 30, 31, 32, *ANSWER) and not follows.tag.asks
+    assert one.take(said(follows, 40, 41)) and one.made[-1].question == follows.ids
+    assert not one.take(Finished(own, (33, 34, 35), torch.zeros(0), False))
+    assert next(requests).ids[: len(own.ids) + 1] != (*own.ids, 33)
+
+
+def test_another_turn_follows_an_earlier_dialogue_of_the_same_side(stuff: Material) -> None:
+    sides = [Dialogue((50 + side, *ANSWER), (60 + side, END), 0.0, "chat", bool(side)) for side in (0, 1)]
+    found = [request for request in asked(author(stuff, sides), 800) if request.tag.kind == "multi-turn"]
+    assert {request.tag.held_out for request in found} == {False, True}
+    for request in found:
+        side = int(request.tag.held_out)
+        before = (*sides[side].question, *sides[side].answer, *TURN)
+        assert request.ids[: len(before)] == before and request.ids[-len(ANSWER) :] == ANSWER
+
+
+def test_passages_come_from_earlier_answers_of_the_same_side(stuff: Material) -> None:
+    texts = [" ".join(f"{word}{number}" for number in range(40)) + " end." for word in ("learned", "kept")]
+    ids = [stuff.target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    made = [Dialogue((50 + side, *ANSWER), (*ids[side], END), 0.0, "stories", bool(side)) for side in (0, 1)]
+    found = asked(author(stuff, made), 1500)
+    quoting = [(request.tag.held_out, [set(own) <= set(request.ids) for own in ids]) for request in found]
+    assert {side for side, (learned, kept) in quoting if learned} == {False}
+    assert {side for side, (learned, kept) in quoting if kept} == {True}
+
+
+def test_nothing_is_asked_twice_and_what_is_reserved_never(stuff: Material) -> None:
+    found = asked(author(stuff), 600)
+    turns = [request.ids for request in found if not request.tag.asks]
+    assert len(set(turns)) == len(turns)
+    text = stuff.target.tokenizer.decode
+    reserved = [text(list(ids[: -len(ANSWER)])) for ids in turns[:200]]
+    again = asked(author(stuff, reserved=tuple(reserved)), 300)
+    assert not {request.ids for request in again if not request.tag.asks} & set(turns[:200])
+
+
+def test_an_answer_that_was_given_before_is_dropped(stuff: Material) -> None:
+    one = author(stuff)
+    first, second = [request for request in asked(one, 3) if not request.tag.asks][:2]
+    answer = range(3000, 3050)
+    assert one.take(said(first, *answer)) and not one.take(said(second, *answer))
+    assert len(one.made) == 1 and one.dropped["said before"] == 1
 
 
 def test_the_file_grows_when_resumed_and_can_be_trained_on(
     stuff: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dialogues, "material", lambda device: stuff)
-    monkeypatch.setattr(dialogues, "_ids", lambda stuff, text: (7, 8))
     path = tmp_path / "d.npz"
-    job = Job(recipes()["dialogues"], "cpu", 1e-6, False, str(path))
-    ticks = iter([0.0, 0.0, 1.0])
-    monkeypatch.setattr(dialogues.time, "monotonic", lambda: next(ticks))
-    dialogues.make(job)
-    first = data.read(path)
-    assert len(first) > 0 and len({float(one) for one in first.temperature}) == 1
-    ticks = iter([0.0, 0.0, 1.0])
-    dialogues.make(Job(job.recipe, "cpu", 1e-6, True, str(path)))
-    more = data.read(path)
-    assert len(more) > len(first)
-    assert (more.tokens[: len(first.tokens)] == first.tokens).all()
-    asked = [tuple(more.of(number)[: more.prompt[number]]) for number in range(len(more))]
-    assert len(set(asked)) == len(asked), "no question twice"
+    sizes = []
+    for resume in (False, True):
+        seconds = count(step=0.5)
+        monkeypatch.setattr(dialogues.time, "monotonic", lambda seconds=seconds: next(seconds))
+        dialogues.make(Job(recipes()["dialogues"], "cpu", 1.0, resume, str(path)))
+        sizes.append(data.read(path))
+    first, more = sizes
+    assert 0 < len(first) < len(more) and (more.tokens[: len(first.tokens)] == first.tokens).all()
+    turns = [tuple(more.of(number)[: more.prompt[number]]) for number in range(len(more))]
+    assert len(set(turns)) == len(turns), "no question twice"
+    training, held_out = data.split(more)
+    assert training and not more.held_out[training].any() and more.held_out[held_out].all()
+    made = list(dialogues.dialogues_of(more))
+    assert list(dialogues.dialogues_of(dialogues.packed(made))) == made
+    store = store_for(stuff.target.model, "tiny", more, stuff.markers)
+    assert all(store.has(number) for number in range(len(more))), "what was thought while writing is kept"
 
 
-def test_no_prompt_that_numbers_are_reported_on_begins_with_an_opening() -> None:
-    reported = [text for texts in prompts.KINDS.values() for text in texts] + list(prompts.GROUNDED)
-    openings = {one for kind in KINDS for one in kind}
-    assert not [(text, one) for text in reported for one in openings if text.startswith(one)]
-    assert len(openings) == sum(map(len, KINDS)), "none is there twice"
+def test_a_file_without_kinds_is_the_targets_own_turns() -> None:
+    made = [Dialogue((8, *ANSWER), (9, END), 0.5, "chat", True)]
+    plain = replace(dialogues.packed(made), kind=None, held_out=None)
+    assert list(dialogues.dialogues_of(plain)) == [Dialogue((8, *ANSWER), (9, END), 0.5, "unprompted", False)]
+
+
+def test_answers_come_in_the_order_of_their_questions(stuff: Material) -> None:
+    asked_for = [(50 + number, *ANSWER) for number in range(5)]
+    found = dialogues.answers(stuff, asked_for, 0.0, 6)
+    assert [one.question for one in found] == asked_for
+    assert [one.answer for one in found] == [dialogues.answers(stuff, [one], 0.0, 6)[0].answer for one in asked_for]

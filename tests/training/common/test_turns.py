@@ -1,0 +1,87 @@
+"""User turns by template: every slot filled, many different ones, held-out words apart, none that numbers are reported on."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from specviz.bench.kit import prompts
+from specviz.bench.suites import arms, length
+from specviz.training.common.known import Reserved, Said
+from specviz.training.common.turn_texts import TEXTS
+from specviz.training.common.turn_words import WORDS
+from specviz.training.common.turns import ASKED, FOLLOWING, HELD_OUT_EVERY, KINDS, SHORT_LIST, TURNS, Writer, words
+
+REPORTED = [*(text for texts in prompts.KINDS.values() for text in texts), *prompts.GROUNDED, *prompts.CALIBRATION]
+ALL_REPORTED = [*REPORTED, *arms.STORIES, *arms.COPYING, *length.QUESTIONS]
+
+
+def writer(seed: int, held_out: bool = False, passage: str | None = None) -> Writer:
+    return Writer(random.Random(seed), held_out, lambda: passage)
+
+
+def test_every_slot_there_is_has_words_and_every_list_is_used() -> None:
+    texts = [text for lists in (ASKED, TEXTS, WORDS) for several in lists.values() for text in several]
+    slots = set(re.findall(r"(?<!\{)\{([a-z]\w*)\}", "\n".join([*texts, *FOLLOWING])))
+    assert slots == (set(TEXTS) | set(WORDS)) - {"opening"}
+    assert not set(TEXTS) & set(WORDS)
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_turns_of_a_kind_are_whole_and_seldom_the_same(kind: str) -> None:
+    one = writer(0)
+    made = [one.turn(kind) for _ in range(400)]
+    assert not [text for text in made if re.search(r"\{\w+(-\d+)?\}(?!')", text) and kind != "code"]
+    assert all(text[0] == text[0].upper() and len(text) > 8 for text in made)
+    assert len(set(made)) > 250
+
+
+def test_held_out_turns_ask_about_other_things_in_the_same_forms() -> None:
+    for slot, found in WORDS.items():
+        ours, theirs = set(words(slot, False)), set(words(slot, True))
+        assert len(found) == len(set(found)) or len(found) < SHORT_LIST, f"{slot} holds a word twice"
+        if len(found) >= SHORT_LIST:
+            assert not ours & theirs and ours | theirs == set(found) and theirs
+            assert len(theirs) == len(found) // HELD_OUT_EVERY
+        else:
+            assert ours == theirs == set(found)
+
+
+def test_the_kinds_take_turns_and_the_six_that_are_reported_on_twice() -> None:
+    assert set(TURNS) == set(KINDS)
+    assert {kind for kind in KINDS if TURNS.count(kind) == 2} == set(prompts.KINDS)
+
+
+def test_turns_about_a_text_take_what_was_written_before() -> None:
+    one = writer(0, passage="Once there was a text.")
+    made = [one.turn("summarising") for _ in range(200)]
+    share = sum("Once there was a text." in text for text in made) / len(made)
+    assert 0.4 < share < 0.8
+    assert not [text for text in (writer(1).turn("summarising") for _ in range(50)) if "Once there" in text]
+
+
+@pytest.mark.parametrize("prompt", ALL_REPORTED)
+def test_what_is_reserved_is_known_again_in_other_words_and_inside_other_texts(prompt: str) -> None:
+    reserved = Reserved(ALL_REPORTED)
+    assert reserved.near(prompt) and reserved.near(prompt.upper().replace(",", " ;"))
+    assert reserved.near(f"Hello there. {prompt} Please answer in two sentences.")
+
+
+def test_most_turns_are_not_near_what_is_reserved_and_those_that_are_never_get_out() -> None:
+    reserved = Reserved(ALL_REPORTED)
+    made = [writer(seed, held_out=seed % 2 == 1).turn(kind) for kind in ASKED for seed in range(200)]
+    near = [text for text in made if reserved.near(text)]
+    assert len(near) < 0.01 * len(made), near
+
+
+def test_a_turn_is_asked_once_and_a_copied_answer_is_noticed() -> None:
+    said = Said()
+    assert not said.asked("Why is the sky blue?") and said.asked("why is the sky BLUE") and not said.asked("Why is it?")
+    answer = list(range(100, 220))
+    assert not said.answered([1, 2], answer)
+    assert said.answered([3], [*answer[:90], *range(900, 930)]), "mostly the same"
+    assert not said.answered([3], [*answer[:30], *range(500, 590)])
+    assert not said.answered(answer, answer), "what was to be copied may be"
+    assert not said.answered([4], [5, 6, 7]) and not said.answered([4], [5, 6, 7]), "short answers are often alike"
