@@ -39,11 +39,11 @@ class Job:
 _RECIPES = {
     recipe.name: recipe
     for recipe in (
-        Recipe("dialogues", "The target's own dialogues, prompts included", "specviz.training.common.dialogues", 60.0),
+        Recipe("dialogues", "The target's answers to user turns of many kinds", "specviz.training.common.dialogues", 60.0),
         Recipe("small_draft", "Small autoregressive draft model", "specviz.training.draft_model.make_small_draft", 90.0),
         Recipe("medusa", "Medusa: four heads, each for a token further ahead", "specviz.training.feature.make_medusa", 20.0),
-        Recipe("eagle", "EAGLE: the target's last hidden state, regressed", "specviz.training.make_eagle", 20.0),
-        Recipe("eagle3", "EAGLE-3: three hidden states in, tested on itself", "specviz.training.make_eagle3", 60.0),
+        Recipe("eagle", "EAGLE: the target's last hidden state, regressed", "specviz.training.feature.make_eagle", 20.0),
+        Recipe("eagle3", "EAGLE-3: three hidden states in, tested on itself", "specviz.training.feature.make_eagle3", 60.0),
         Recipe("falcon", "Falcon: two tokens a forward, taught by glancing", "specviz.training.falcon.make_falcon", 20.0),
         Recipe("falcon_plain", "Falcon without glancing: its control", "specviz.training.falcon.make_falcon", 20.0),
         Recipe("scenes_vlm", "Small vision-language model of scenes", "specviz.training.vision.make_scenes_vlm", 32.0),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from specviz.__main__ import main
+from specviz.bench.kit.prompts import CALIBRATION, GROUNDED, KINDS
 
 
 def test_fetch_prints_the_folder_and_tells_progress_apart(
@@ -59,13 +60,16 @@ def test_calibrate_and_train_hand_over_their_choices(monkeypatch: pytest.MonkeyP
     training = SimpleNamespace(train=lambda *given: asked.append(given))
     monkeypatch.setitem(sys.modules, "specviz.training", training)
     assert main(["train", "small_draft", "--device", "cpu", "--minutes", "1.5", "--resume"]) == 0
-    assert asked == [("stand", "T"), ("small_draft", "cpu", 1.5, True, None)]
+    *choices, reserved = asked[1]
+    assert asked[0] == ("stand", "T") and choices == ["small_draft", "cpu", 1.5, True, None]
+    reported = {*GROUNDED, *CALIBRATION, *(prompt for prompts in KINDS.values() for prompt in prompts)}
+    assert reported < set(reserved), "what numbers are reported on must never be training data"
 
 
 def test_calibrating_a_chain_hands_over_the_model_in_the_middle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from specviz.bench.calibrate import drafted as calibrate_drafted
+    from specviz.bench.calibrate.replay import drafted as calibrate_drafted
 
     asked: list[Any] = []
     fake = lambda target, report, **more: asked.append((target, more)) or "trees/polybasic.json"  # noqa: E731

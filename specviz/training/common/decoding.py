@@ -134,7 +134,7 @@ class Decoder:
         more = True
         while more or any(row is not None for row in self._rows):
             free = [place for place, row in enumerate(self._rows) if row is None]
-            taken = [] if not more else [request for _, request in zip(free, waiting)]
+            taken = [] if not more else [request for _, request in zip(free, waiting, strict=False)]
             more = more and len(taken) == len(free)
             if taken:
                 self._admit(free[: len(taken)], taken, chance)

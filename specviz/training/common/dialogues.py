@@ -28,6 +28,8 @@ from specviz.training.common.turns import KINDS, TURNS, Writer
 from specviz.training.registry import Job
 
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
+HELD_OUT_TEMPERATURES = (0.0, 0.0, 0.0, 1.0)
+"""A greedy answer tells what drafting along it would bring; of held-out ones there should be more."""
 LONGEST_TURN = 320
 LONGEST_OWN_TURN = 80
 SHORTEST_OWN_TURN = 3
@@ -153,7 +155,8 @@ class Author:
         if reason:
             self.dropped[reason] += 1
             return None
-        return Request(question, self._chance.choice(TEMPERATURES), LONGEST_ANSWER, plan)
+        temperatures = HELD_OUT_TEMPERATURES if plan.held_out else TEMPERATURES
+        return Request(question, self._chance.choice(temperatures), LONGEST_ANSWER, plan)
 
     def take(self, finished: Finished) -> bool:
         """Keep an answer, or ask what the target has thought of. Says whether there is one dialogue more."""

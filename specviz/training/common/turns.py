@@ -3,7 +3,8 @@
 A template is a text with slots, ``{animal}`` or ``{3-40}`` (a whole number), each filled with one of its words, which may hold
 slots again. Every tenth word of a long list belongs to held-out turns alone, so that they ask about other things in the same
 forms. What is asked *about a text* takes it from what the target has written before, or from texts made by template
-(:mod:`specviz.training.common.turn_texts`). No turn that numbers are reported on is ever made (tests/training/common/test_turns.py).
+(:mod:`specviz.training.common.turn_texts`). No turn that numbers are reported on
+is ever made (tests/training/common/test_turns.py).
 """
 
 from __future__ import annotations
@@ -119,12 +120,14 @@ FOLLOWING = (
 )  # fmt: skip
 KINDS = (*ASKED, "multi-turn", "unprompted")
 """Of every kind of user turn. The last one is written by the target itself: what it thinks it is asked."""
+REPORTED = KINDS[:6]
+"""Those that results are reported on."""
 TURNS = (
     "chat", "translation", "summarising", "question answering", "maths", "code",
     "rewriting", "chat", "translation", "summarising", "question answering", "maths", "code",
     "extraction", "stories", "multi-turn", "unprompted",
 )  # fmt: skip
-"""In which order the kinds take turns: the six that results are reported on twice in a round, the others once."""
+"""In which order the kinds take turns: the six reported ones twice in a round, the others once."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from specviz.training.common.features import FeatureStore, Seen
 def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
     """Of one forward from every place of the answers, by level: was the truth drafted first among places whose lower levels
     were right (``first1``, ...), or among five (``five1``, ...); and first whatever the lower levels were (``blind1``, ...).
-    """
+    ``tau``: tokens a step of one such forward emits, the bonus included."""
     reached, right, near, blind = (torch.zeros(net.block) for _ in range(4))
     starts = 0
     for seen in store.get(numbers):
@@ -42,7 +42,8 @@ def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[s
         "five": near / reached.clamp_min(1),
         "blind": blind / max(1, starts),
     }
-    return {f"{name}{level + 1}": float(rate[level]) for name, rate in named.items() for level in range(net.block)}
+    by_level = {f"{name}{level + 1}": float(rate[level]) for name, rate in named.items() for level in range(net.block)}
+    return {"tau": 1 + float(right.sum()) / max(1, starts), **by_level}
 
 
 def _hits(net: BlockNet, seen: Seen, phase: int) -> Tensor:

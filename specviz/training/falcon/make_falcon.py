@@ -26,7 +26,7 @@ from specviz.training.registry import WEIGHTS, Job
 PLAIN = "falcon_plain"
 # At twice this rate the linear start is lost before anything better is learned.
 PEAK = 0.0015
-# With so many dialogues read already, by this recipe or another one, the target reads no more: learning costs less.
+# With so many dialogues read already, while they were written or by another recipe, the target reads no more.
 ENOUGH = 800
 FORWARDS, STEPS = 2, 1500
 _STACKED = {"layer.up.weight": 2}
@@ -38,13 +38,11 @@ def make(job: Job) -> None:
     The control without glancing stays on this machine, where the benchmark finds it.
     """
     stuff = feature_job.gather(job)
-    read = sum(stuff.store.has(number) for number in stuff.training)
-    own = {"fresh": 0.0} if read >= ENOUGH else {}
-    settings = feature_job.settings_for(job, stuff, peak=PEAK, **own)
+    settings = feature_job.settings_for(job, stuff, peak=PEAK)
     net = fresh_net(stuff, settings)
     teaching = Teaching(net, places_in(stuff.draft_ids, net.config.vocab_size), glancing=job.recipe.name != PLAIN)
     bench = bench_of(stuff, teaching)
-    print(f"{len(bench.training)} dialogues to learn from, {read} read; {settings}", flush=True)
+    print(f"{len(bench.training)} dialogues to learn from; {settings}", flush=True)
     progress = train(bench, settings, feature_job.checkpoint_of(job), feature_job.show)
     finish(job, stuff, net, settings, progress)
 
@@ -67,7 +65,7 @@ def bench_of(stuff: Stuff, teaching: Teaching) -> Bench:
     net = teaching.net
     stacked = {name: 4 for name, value in net.named_parameters() if name.startswith("recurrence.weight")} | _STACKED
     return Bench(
-        net, stuff.store, stuff.training, greedy_only(stuff.store, stuff.held_out),
+        net, stuff.store, feature_job.at_hand(stuff, ENOUGH), greedy_only(stuff.store, stuff.held_out),
         Optimizer(learned(net), stacked=stacked), teaching.loss,
         measure=lambda numbers: levels(net, stuff.store, numbers), pace=teaching.pace,
     )  # fmt: skip

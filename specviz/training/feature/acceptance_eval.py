@@ -7,25 +7,49 @@ drafting from every position of the answer; the target need not run again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.engine.tree import shape_from_counts
+from specviz.methods.eagle import PUBLISHED
+from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.training.common.features import FeatureStore
+from specviz.training.common.turns import KINDS, REPORTED
 from specviz.training.feature.unrolling import sampled_starts, unroll
+
+BREADTH = 5
 
 
 def greedy_only(store: FeatureStore, held_out: Sequence[int]) -> list[int]:
-    """Those of the held-out dialogues whose answers are the target's argmax."""
-    return [number for number in held_out if store.dialogues.temperature[number] == 0]
+    """Those of the held-out dialogues whose answers are the target's argmax. Where the file tells kinds, the kinds that
+    results are reported on take turns and others are left out, so that any first part of the list is even."""
+    found = [number for number in held_out if store.dialogues.temperature[number] == 0]
+    kind = store.dialogues.kind
+    if kind is None:
+        return found
+    piles = [[number for number in found if KINDS[int(kind[number])] == name] for name in REPORTED]
+    return [number for several in zip_longest(*piles) for number in several if number is not None]
+
+
+def by_kind(store: FeatureStore, numbers: Sequence[int]) -> dict[str, list[int]]:
+    """The same numbers by kind, none where the file does not tell."""
+    found: dict[str, list[int]] = {}
+    for number in numbers if store.dialogues.kind is not None else ():
+        found.setdefault(KINDS[int(store.dialogues.kind[number])], []).append(number)
+    return found
 
 
 @torch.inference_mode()
 def foresight(net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int) -> dict[str, float]:
     """By depth, among positions whose shallower drafts were all right: was the truth drafted first (``first1``, ...), or
-    among five (``five1``, ...). ``tau``: mean tokens a step of chain drafting emits, the bonus included."""
+    among five (``five1``, ...). ``tau``: mean tokens a step of chain drafting emits, the bonus included; ``tree``: the same
+    with EAGLE's tree of 25 nodes, as far as ``depth`` reaches."""
     reached, right, near = torch.zeros(depth), torch.zeros(depth), torch.zeros(depth)
+    paths = {path[:depth] for path in paths_of(shape_from_counts(PUBLISHED))}
+    led = 0
     starts = 0
     chance = torch.Generator()
     for seen in store.get(numbers):
@@ -37,19 +61,23 @@ def foresight(net: FeatureNet, store: FeatureStore, columns: slice, numbers: Seq
         outputs = unroll(net, seen.tokens, seen.features[:, columns].flatten(1), [whole] * depth)
         alive = torch.ones(len(whole), dtype=torch.bool, device=whole.device)
         starts += len(whole)
+        ranks = []
         for step, output in enumerate(outputs):
             hit = _best(net, output) == seen.tokens[whole + 2 + step][:, None]
             reached[step] += int(alive.sum())
             near[step] += int(hit.any(1)[alive].sum())
             alive &= hit[:, 0]
             right[step] += int(alive.sum())
+            ranks.append(torch.where(hit.any(1), hit.int().argmax(1), BREADTH))
+        along = torch.stack(ranks, dim=1).tolist()
+        led += sum(tuple(row[: deep + 1]) in paths for row in along for deep in range(depth))
     deep = reached.clamp_min(1)
     found = {f"first{step + 1}": float(right[step] / deep[step]) for step in range(depth)}
     found |= {f"five{step + 1}": float(near[step] / deep[step]) for step in range(depth)}
-    return {"tau": 1 + float(right.sum()) / max(1, starts), **found}
+    return {"tau": 1 + float(right.sum()) / max(1, starts), "tree": 1 + led / max(1, starts), **found}
 
 
 def _best(net: FeatureNet, output: Tensor) -> Tensor:
-    """The five likeliest tokens [start, 5]."""
-    best = net.logits(output).topk(5).indices
+    """The likeliest tokens [start, BREADTH]."""
+    best = net.logits(output).topk(BREADTH).indices
     return best if net.draft_ids is None else net.draft_ids[best]

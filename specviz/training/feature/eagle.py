@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.training.common.features import Seen
+from specviz.training.feature.eagle3 import DROPOUT, dropped
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
 TAPS = slice(3, 4)
@@ -25,7 +26,9 @@ def loss(net: FeatureNet, seen: Seen, chance: torch.Generator, scale: float) -> 
     features = seen.features[:, TAPS].flatten(1)
     noise = torch.rand(features.shape, generator=chance).to(features.device) - 0.5
     rows = sampled_starts(seen.first, len(seen.tokens), [1.0], chance, seen.tokens.device)
-    found = unroll(net, seen.tokens, features + noise * (NOISE / len(features)), rows)[0]
+    words = dropped(F.embedding(seen.tokens, net.embedding), DROPOUT, chance)
+    noisy = dropped(features + noise * (NOISE / len(features)), DROPOUT, chance)
+    found = unroll(net, seen.tokens, noisy, rows, words)[0]
     wanted = features[rows[0] + 1]
     regression = F.smooth_l1_loss(found, wanted, reduction="sum") / found.shape[1]
     with torch.no_grad():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +24,18 @@ IGNORED = -100
 class Settings:
     """What may be changed from run to run.
 
-    ``minutes`` of training time; an update reads ``batch`` dialogues, one at a time on each of ``workers`` cores.
-    ``fresh`` is the share of dialogues the target has to read for the first time: that costs more than learning from
-    them, so the others are some that it has read already. A milestone every ``every`` minutes measures ``measured``
-    held-out dialogues. On a processor minutes are those its cores have really worked for this.
+    ``minutes`` of training time; an update reads ``batch`` dialogues, one at a time on each of ``workers`` cores. A milestone
+    every ``every`` minutes measures ``measured`` held-out dialogues and as many learned ones; after ``patience`` of them
+    without a better acceptance length training ends. On a processor minutes are those its cores have really worked for this.
     """
 
     minutes: float = 60.0
     batch: int = 8
-    fresh: float = 0.35
-    peak: float = 0.004
-    decay: float = 0.02
+    peak: float = 0.0015
+    decay: float = 0.5
     every: float = 4.0
-    measured: int = 16
+    measured: int = 24
+    patience: int = 8
     workers: int = 2
     seed: int = 0
     resume: bool = False
@@ -44,7 +44,7 @@ class Settings:
 Loss = Callable[[Seen, torch.Generator, float], Tensor]
 """A dialogue, chance, and what to scale by (one over the answer tokens of the update)."""
 Measure = Callable[[Sequence[int]], dict[str, float]]
-"""Held-out dialogues to figures."""
+"""Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
 
 
 @dataclass
@@ -60,6 +60,8 @@ class Bench:
     measure: Measure
     pace: Callable[[float], None] | None = None
     """Told how much of the time is gone before each update, for losses that change on the way."""
+    best: dict[str, Tensor] = field(default_factory=dict)
+    """The averaged weights that were best at a milestone."""
 
 
 def learned(net: nn.Module) -> dict[str, Tensor]:
@@ -74,29 +76,31 @@ def places_in(ids: Tensor, vocab: int) -> Tensor:
     return found
 
 
-def batches(
-    store: FeatureStore, training: Sequence[int], settings: Settings, updates: int, before: str = ""
-) -> Iterator[list[int]]:
-    """Endless batches of dialogue numbers, new ones among known ones. A resumed training draws another order rather
-    than skip for hours, and so does one that goes on from weights with ``before`` behind them; what the store has is known
-    to it."""
-    sitting = [zlib.crc32(before.encode())] if before else []
-    chance = np.random.default_rng([settings.seed, updates, *sitting])
-    order = [int(number) for number in chance.permutation(np.asarray(training))]
-    known = [number for number in order if store.has(number)]
-    unknown = [number for number in order if not store.has(number)]
+def batches(training: Sequence[int], settings: Settings, before: str = "") -> Iterator[list[int]]:
+    """Endless batches of dialogue numbers: every dialogue once, then every one again in another order, and so on.
+
+    A training that goes on from weights with ``before`` behind them draws other orders than they were made with.
+    """
+    chance = np.random.default_rng([settings.seed, *([zlib.crc32(before.encode())] if before else [])])
+    waiting: list[int] = []
     while True:
-        batch: list[int] = []
-        while len(batch) < settings.batch:
-            few = len(known) < 4 * settings.batch
-            if unknown and (few or not store.keeps or chance.random() < settings.fresh):
-                batch.append(unknown.pop())
-                known.append(batch[-1])
-            elif not store.keeps:
-                unknown = [int(number) for number in chance.permutation(np.asarray(training))]
-            else:
-                batch.append(known[int(chance.integers(len(known)))])
-        yield batch
+        while len(waiting) < settings.batch:
+            waiting += [int(number) for number in chance.permutation(np.asarray(training))]
+        yield waiting[: settings.batch]
+        waiting = waiting[settings.batch :]
+
+
+def visited(training: Sequence[int], settings: Settings, progress: trainer.Progress) -> list[int]:
+    """The dialogues that were learned from, each once, the first ones first."""
+    drawn = islice(batches(training, settings, progress.before), progress.updates)
+    return list(dict.fromkeys(number for batch in drawn for number in batch))
+
+
+def alike(bench: Bench, numbers: Sequence[int]) -> list[int]:
+    """Those of the dialogues whose answers were drawn as the held-out ones were: only such figures can be compared."""
+    temperature = bench.store.dialogues.temperature
+    wanted = {float(temperature[number]) for number in bench.held_out}
+    return [number for number in numbers if float(temperature[number]) in wanted]
 
 
 def update(bench: Bench, batch: Sequence[int], rate: float, settings: Settings) -> tuple[float, int]:
@@ -117,18 +121,19 @@ def update(bench: Bench, batch: Sequence[int], rate: float, settings: Settings) 
 
 
 def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report, before: str = "") -> trainer.Progress:
-    """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the network.
+    """Train until the minutes are spent or nothing gets better, saving and measuring on the way; the averaged weights of
+    the best milestone end up in the network.
 
     ``before`` says what was spent on the weights the network comes with, where it does not start fresh.
     """
     again = trainer.goes_on(settings.resume, checkpoint, before)
     progress = resume(bench, checkpoint) if again else trainer.Progress(before=before)
     clock = trainer.Clock(progress, settings.minutes, settings.workers if bench.store.keeps else None)
-    stream = batches(bench.store, bench.training, settings, progress.updates, progress.before)
+    stream = islice(batches(bench.training, settings, progress.before), progress.updates, None)
     due, saved = progress.seconds + 60 * settings.every, time.monotonic()
     recent: list[float] = []
     clock.start()
-    while clock.share < 1:
+    while clock.share < 1 and not _tired(progress, settings):
         if bench.pace is not None:
             bench.pace(clock.share)
         rate = trainer.rate(settings.peak, clock.share, progress.updates)
@@ -145,8 +150,14 @@ def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Re
             trainer.write_checkpoint(checkpoint, state(bench), progress)
             saved = time.monotonic()
             clock.start()
-    use_average(bench)
+    _put(bench, bench.best or bench.optimizer.averaged())
     return progress
+
+
+def _tired(progress: trainer.Progress, settings: Settings) -> bool:
+    """Whether the last milestones have all been worse than one before."""
+    found = [entry["tau"] for entry in progress.history]
+    return len(found) > settings.patience and max(found[-settings.patience :]) <= max(found[: -settings.patience])
 
 
 def _milestone(
@@ -155,10 +166,15 @@ def _milestone(
     own = {name: value.detach().clone() for name, value in bench.optimizer.parameters.items()}
     use_average(bench)
     found = bench.measure(bench.held_out[: settings.measured])
+    seen = visited(bench.training, settings, progress)
+    learned_ones = alike(bench, seen)[: settings.measured]
+    gap = bench.measure(learned_ones)["tau"] - found["tau"] if learned_ones else float("nan")
+    if found["tau"] >= max((entry["tau"] for entry in progress.history), default=0.0):
+        bench.best = {name: value.clone() for name, value in bench.optimizer.averaged().items()}
     _put(bench, own)
-    read = sum(bench.store.known(number) for number in bench.training)
-    entry = {"updates": progress.updates, "minutes": progress.seconds / 60, "tokens": progress.tokens, "read": read}
-    progress.history.append({**entry, "loss": loss, **found})
+    distinct = sum(len(bench.store.dialogues.answer(number)) for number in seen)
+    entry = {"updates": progress.updates, "minutes": progress.seconds / 60, "tokens": progress.tokens, "read": len(seen)}
+    progress.history.append({**entry, "distinct": distinct, "loss": loss, "gap": gap, **found})
     trainer.write_checkpoint(checkpoint, state(bench), progress)
     report(progress.history[-1])
 
@@ -177,12 +193,14 @@ def _put(bench: Bench, weights: Mapping[str, Tensor]) -> None:
 def state(bench: Bench) -> dict[str, Tensor]:
     """All that a checkpoint holds: weights, fixed buffers of the network's own, and the optimiser's memory."""
     own = {f"weight.{name}": value for name, value in bench.net.state_dict().items()}
-    return own | bench.optimizer.state
+    return own | bench.optimizer.state | {f"best.{name}": value for name, value in bench.best.items()}
 
 
 def resume(bench: Bench, checkpoint: Path) -> trainer.Progress:
     """Put a checkpoint back; how far it had come."""
     tensors, progress = trainer.read_checkpoint(checkpoint)
+    if progress.history:
+        bench.best = {name: torch.empty_like(value) for name, value in bench.optimizer.parameters.items()}
     with torch.no_grad():
         for name, value in state(bench).items():
             value.copy_(tensors[name])

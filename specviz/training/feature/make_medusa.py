@@ -23,14 +23,14 @@ from specviz.training.common.trainer import cores
 from specviz.training.feature import medusa
 from specviz.training.feature import recipes as feature_job
 from specviz.training.feature.acceptance_eval import greedy_only
-from specviz.training.feature.feature_training import Bench, Settings, learned, places_in, train, use_average
+from specviz.training.feature.feature_training import Bench, Settings, learned, places_in, train
 from specviz.training.registry import WEIGHTS, Job, recipes
 from specviz.trees.calibrated import CalibratedTree
 
 HEADS = 4
 PEAK = 0.003
 # The heads are so quick to train that having the target read new dialogues would take most of the time: with so many
-# read already, by this recipe or another one, no more are.
+# read already, while they were written or by another recipe, no more are.
 ENOUGH = 800
 FITTED_DIALOGUES = 400
 
@@ -38,18 +38,15 @@ FITTED_DIALOGUES = 400
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/medusa.safetensors`` and ``assets/trees/medusa.json``."""
     stuff = feature_job.gather(job)
-    read = sum(stuff.store.has(number) for number in stuff.training)
-    own = {"peak": PEAK, "fresh": 0.0 if read >= ENOUGH else Settings.fresh}
-    settings = feature_job.settings_for(job, stuff, **own)
+    settings = feature_job.settings_for(job, stuff, peak=PEAK)
     net = fresh_net(stuff, settings)
     bench = Bench(
-        net, stuff.store, stuff.training, greedy_only(stuff.store, stuff.held_out), Optimizer(learned(net)),
+        net, stuff.store, feature_job.at_hand(stuff, ENOUGH), greedy_only(stuff.store, stuff.held_out), Optimizer(learned(net)),
         loss=partial(medusa.loss, net, places_in(stuff.draft_ids, stuff.material.embedding.shape[0])),
         measure=lambda numbers: _measure(net, stuff, numbers),
     )  # fmt: skip
-    print(f"{len(bench.training)} dialogues to learn from, {read} read; {settings}", flush=True)
+    print(f"{len(bench.training)} dialogues to learn from; {settings}", flush=True)
     progress = train(bench, settings, feature_job.checkpoint_of(job), feature_job.show)
-    use_average(bench)
     finish(job, stuff, net, settings, progress)
 
 

@@ -24,9 +24,9 @@ from specviz.training.common.features import FeatureStore, store_for
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.target_assets import Material, material
 from specviz.training.common.trainer import cores
-from specviz.training.feature.acceptance_eval import foresight, greedy_only
+from specviz.training.feature.acceptance_eval import by_kind, foresight, greedy_only
 from specviz.training.feature.feature_start import sample, shape_of, start
-from specviz.training.feature.feature_training import Bench, Loss, Settings, learned, train
+from specviz.training.feature.feature_training import Bench, Loss, Settings, alike, learned, train, visited
 from specviz.training.registry import WEIGHTS, Job
 
 SUPPORT = 8192
@@ -97,6 +97,12 @@ def read_all(store: FeatureStore, numbers: list[int], workers: int) -> None:
             list(pool.map(store.get, groups))
 
 
+def at_hand(stuff: Stuff, enough: int) -> list[int]:
+    """The dialogues to learn from that the target has read already, if there are so many; else all."""
+    read = [number for number in stuff.training if stuff.store.has(number)]
+    return read if len(read) >= enough else stuff.training
+
+
 def checkpoint_of(job: Job) -> Path:
     """Where a training that was stopped goes on from."""
     return cache_folder() / "training" / f"{job.recipe.name}.safetensors"
@@ -119,7 +125,8 @@ def run(job: Job, stuff: Stuff, settings: Settings, columns: slice, wide: bool, 
     net = fresh_net(stuff, columns, wide, settings)
     before = shipped(job, net) if settings.resume and not checkpoint_of(job).is_file() else ""
     bench = Bench(
-        net, stuff.store, stuff.training, greedy_only(stuff.store, stuff.held_out), Optimizer(learned(net)), loss_of(net),
+        net, stuff.store, stuff.training, greedy_only(stuff.store, stuff.held_out),
+        Optimizer(learned(net), rough=trainer.products(stuff.device)), loss_of(net),
         measure=lambda numbers: foresight(net, stuff.store, columns, numbers, DEPTH),
     )  # fmt: skip
     print(f"{len(bench.training)} dialogues to learn from, {len(stuff.held_out)} kept out; {settings}", flush=True)
@@ -130,16 +137,14 @@ def run(job: Job, stuff: Stuff, settings: Settings, columns: slice, wide: bool, 
 def shipped(job: Job, net: FeatureNet) -> str:
     """Where there is no checkpoint, go on from the weights that ship, and return what was spent on those.
 
-    Their eight-bit rounding is small beside an update; the optimiser's memory starts anew, and so do the minutes.
+    Their eight-bit rounding is small beside an update; the optimiser's memory starts anew, and so do the minutes. The draft
+    vocabulary may be another one: it picks rows of the target's head, which are not learned.
     """
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     if not path.is_file():
         return ""
     tensors, card = read_weights(path)
-    ids = tensors.pop("draft_ids", None)
-    if net.draft_ids is None or ids is None or not torch.equal(ids.cpu(), net.draft_ids.cpu()):
-        print(f"{path.name} was made for another draft vocabulary: starting anew.", flush=True)
-        return ""
+    tensors.pop("draft_ids", None)
     net.load_state_dict(tensors)
     print(f"Going on from {path.name}: {card.get('spent', '')}", flush=True)
     return card.get("spent", "")
@@ -151,11 +156,16 @@ def finish(job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Setti
     chosen = greedy_only(stuff.store, stuff.held_out)[:MEASURED_DIALOGUES]
     read_all(stuff.store, chosen, settings.workers)
     found = foresight(bench.net, stuff.store, columns, chosen, DEPTH)
+    for kind, numbers in by_kind(stuff.store, chosen).items():
+        found[f"tau, {kind}"] = foresight(bench.net, stuff.store, columns, numbers, DEPTH)["tau"]
+    seen = visited(bench.training, settings, progress)
+    learnt = alike(bench, seen)[:MEASURED_DIALOGUES]
+    found["gap"] = foresight(bench.net, stuff.store, columns, learnt, DEPTH)["tau"] - found["tau"]
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in found.items()), flush=True)
     card = {
         "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
-        "data": f"{stuff.file.name} sha256 {file_digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; "
-        f"{sum(stuff.store.known(number) for number in stuff.training)} dialogues read",
+        "data": f"{stuff.file.name} sha256 {file_digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; {len(seen)} "
+        f"dialogues of {sum(len(stuff.store.dialogues.answer(number)) for number in seen)} answer tokens learned from",
         "licence": "Apache-2.0, as the target's",
         "spent": progress.spent(stuff.device.type),
         "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),

@@ -150,11 +150,11 @@ def chain(made: World, plan: Plan, updates: int) -> tuple[FeatureNet, float]:
     net = FeatureNet(feature_start.shape_of(model.config, store.taps[eagle.TAPS], False), embedding, head, None)
     fitted = made.training[:FITTED]
     feature_start.start(net, model, feature_start.sample(store, fitted, embedding, eagle.TAPS))
-    settings = feature_training.Settings(workers=1, seed=plan.seed)
+    settings = feature_training.Settings(workers=1, seed=plan.seed, peak=0.004, decay=0.02)
     bench = feature_training.Bench(
         net, store, made.training, made.held_out, Optimizer(feature_training.learned(net)), partial(eagle.loss, net), dict
     )  # fmt: skip
-    stream = feature_training.batches(store, made.training, settings, 0)
+    stream = feature_training.batches(made.training, settings)
     for number in range(updates):
         rate = trainer.rate(settings.peak, number / updates, number)
         feature_training.update(bench, next(stream), rate, settings)

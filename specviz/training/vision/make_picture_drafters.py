@@ -101,8 +101,8 @@ def material(job: Job) -> tuple[Learner, Any, PictureDialogues]:
 
 
 def settings_for(job: Job, learner: Learner) -> Settings:
-    """Small networks on short answers: many answers an update, and all of them read early."""
-    common = {"minutes": job.minutes, "resume": job.resume, "every": 1.0, "measured": 30, "fresh": 0.5}
+    """Small networks on short answers: many answers an update, and a higher rate."""
+    common = {"minutes": job.minutes, "resume": job.resume, "every": 1.0, "measured": 30, "peak": 0.004, "decay": 0.02}
     if learner.model.device.type == "cuda":
         return Settings(batch=32, workers=1, **common)
     return Settings(batch=12, workers=sharing(), **common)

@@ -19,11 +19,10 @@ from specviz.engine.interfaces import Context
 from specviz.errors import ModelUnavailable
 from specviz.training.common import data
 from specviz.training.common.features import FeatureStore, Seen
-from specviz.training.falcon import acceptance_eval as block_foresight
-from specviz.training.falcon import make_falcon
 from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
-from specviz.training.falcon.falcon import Teaching, noisy, summed, truth_of
+from specviz.training.falcon.falcon import Teaching, make_falcon, noisy, summed, truth_of
+from specviz.training.falcon.falcon import acceptance_eval as block_foresight
 from specviz.training.falcon.glancing import Inputs, glances, shown
 from specviz.training.feature.feature_training import Bench, Settings, places_in, train, update
 from specviz.training.feature.recipes import Stuff
@@ -31,7 +30,7 @@ from tests.tiny import tiny_llama
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 IDS = torch.tensor([END, *range(5, 35)])
-SETTINGS = Settings(minutes=0.02, batch=4, fresh=0.0, every=1.0, measured=3, workers=1, peak=0.003)
+SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=1, peak=0.003)
 
 
 def stuff(folder: Path | None = None) -> Stuff:
@@ -116,7 +115,7 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     seen = given.store.get([4])[0]
     truth = truth_of(net, places_in(IDS, VOCAB), seen)
     replaced = truth.places[truth.places % 2 == 1][:3]
-    monkeypatch.setattr("specviz.training.falcon.falcon.glanced", lambda *asked: replaced)
+    monkeypatch.setattr("specviz.training.falcon.glanced", lambda *asked: replaced)
     chance = torch.Generator().manual_seed(3)
     found = float(Teaching(net, places_in(IDS, VOCAB)).loss(seen, chance, 1.0).detach())
     chance = torch.Generator().manual_seed(3)
@@ -179,7 +178,7 @@ def test_training_tells_how_far_it_is_and_measures_both_levels(tmp_path: Path) -
     seen: list[dict[str, float]] = []
     train(made, SETTINGS, tmp_path / "c.safetensors", lambda entry: seen.append(dict(entry)))
     assert told[0] == 0 and told == sorted(told)
-    assert {"loss", "first1", "first2", "five1", "five2", "blind1", "blind2"} <= set(seen[-1])
+    assert {"loss", "gap", "tau", "first1", "first2", "five1", "five2", "blind1", "blind2"} <= set(seen[-1])
 
 
 class Oracle(BlockNet):
@@ -218,13 +217,14 @@ def test_foresight_by_level_counts_what_it_says() -> None:
     net = oracle()
     text = [1, 4, 3, *range(6, 30)]
     sure = levels(net, Certain(net, [text], 6), [0])
-    assert sure == {f"{name}{level}": 1.0 for name in ("first", "five", "blind") for level in (1, 2)}
+    assert sure == {f"{name}{level}": 1.0 for name in ("first", "five", "blind") for level in (1, 2)} | {"tau": 3.0}
     net.unknown = 20  # the input before it, k ahead of which is token 22, is answered wrong, at either level
     one_wrong = levels(net, Certain(net, [text], 6), [0])
     starts = len(text) - 4 - 3
     assert one_wrong["blind1"] == pytest.approx(1 - 1 / starts) == one_wrong["blind2"]
     assert one_wrong["first1"] == pytest.approx(1 - 1 / starts)
     assert one_wrong["first2"] == pytest.approx(1 - 1 / (starts - 1))
+    assert one_wrong["tau"] == pytest.approx(1 + (2 * starts - 3) / starts)
 
 
 def test_chains_along_an_answer_draft_what_training_computed_there(monkeypatch: pytest.MonkeyPatch) -> None:

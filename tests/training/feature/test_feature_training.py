@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.engine.tree import shape_from_counts
+from specviz.methods.eagle import PUBLISHED
+from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.models.packing import PackedLinear, pack
 from specviz.training.common import data
 from specviz.training.common.features import FeatureStore, Seen, fused_taps
 from specviz.training.common.optimizer import Optimizer
+from specviz.training.common.trainer import Progress
+from specviz.training.common.turns import KINDS, REPORTED
 from specviz.training.feature import eagle, eagle3, feature_start
-from specviz.training.feature.acceptance_eval import foresight, greedy_only
+from specviz.training.feature.acceptance_eval import by_kind, foresight, greedy_only
 from specviz.training.feature.feature_training import (
     Bench,
     Settings,
+    alike,
     batches,
     learned,
     places_in,
     resume,
     train,
     update,
-    use_average,
+    visited,
 )
 from specviz.training.feature.unrolling import sampled_starts, unroll
 from tests.tiny import tiny_llama
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 IDS = torch.tensor([END, *range(5, 35)])
-SETTINGS = Settings(minutes=0.02, batch=4, fresh=0.5, every=1.0, measured=3, workers=2)
+SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=2)
 
 
 def bench(kind: str, folder: Path | None) -> Bench:
@@ -63,7 +73,7 @@ def mean_loss(one: Bench) -> float:
 def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
     one = bench(kind, tmp_path)
     before = mean_loss(one)
-    stream = batches(one.store, one.training, SETTINGS, 0)
+    stream = batches(one.training, SETTINGS)
     for _ in range(40):
         update(one, next(stream), 0.01, SETTINGS)
     assert mean_loss(one) < 0.9 * before
@@ -93,7 +103,8 @@ def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> N
     second = bench(kind, tmp_path)
     found = resume(second, tmp_path / "checkpoint")
     assert (found.updates, found.tokens, found.history) == (progress.updates, progress.tokens, progress.history)
-    use_average(second)
+    for name, value in learned(second.net).items():
+        value.data.copy_(second.best[name])
     for name, value in first.net.state_dict().items():
         assert torch.equal(second.net.state_dict()[name], value), name
     longer = replace(SETTINGS, minutes=0.03, resume=True)
@@ -101,23 +112,87 @@ def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> N
     assert again.updates > progress.updates and again.seconds > progress.seconds
 
 
-def test_known_dialogues_come_back_and_new_ones_come_in(tmp_path: Path) -> None:
-    one = bench("eagle", tmp_path)
-    stream = batches(one.store, one.training, SETTINGS, 0)
-    seen: list[int] = []
-    for _ in range(30):
-        batch = next(stream)
-        one.store.get(batch)
-        seen += batch
-    assert len(set(seen)) < len(seen) and set(seen) <= set(one.training)
-    # Eight had been read at the start; half of 120 are new, as long as there are new ones.
-    assert len(set(seen)) >= len(one.training) - 8
+@pytest.mark.parametrize("batch", [4, 7, 120])
+def test_every_dialogue_comes_once_before_any_comes_twice(batch: int) -> None:
+    training = list(range(100, 153))
+    stream = batches(training, replace(SETTINGS, batch=batch))
+    counts: Counter[int] = Counter()
+    orders: list[int] = []
+    for _ in range(40):
+        drawn = next(stream)
+        assert len(drawn) == batch
+        for number in drawn:
+            orders.append(number)
+            counts[number] += 1
+            rest = {counts[other] for other in training}
+            assert max(rest) - min(rest) <= 1, "visits are even at every moment"
+    rounds = [orders[start : start + len(training)] for start in range(0, len(orders) - len(training), len(training))]
+    assert rounds[0] != rounds[1] and all(sorted(one) == training for one in rounds), "each round in an order of its own"
 
 
-def test_without_a_store_every_dialogue_comes_once_a_round() -> None:
+def test_a_resumed_training_goes_on_in_the_same_round() -> None:
     one = bench("eagle", None)
-    stream = batches(one.store, one.training, replace(SETTINGS, batch=len(one.training)), 0)
-    assert sorted(next(stream)) == sorted(one.training) == sorted(next(stream))
+    progress = Progress(updates=9)
+    whole = [number for batch in islice(batches(one.training, SETTINGS), 9) for number in batch]
+    assert visited(one.training, SETTINGS, progress) == whole and len(whole) == 36
+    later = visited(one.training, SETTINGS, replace(progress, updates=40))
+    assert later[:36] == whole and sorted(later) == sorted(one.training)
+
+
+def test_what_is_compared_with_held_out_answers_was_drawn_like_them(tmp_path: Path) -> None:
+    one = bench("eagle3", tmp_path)
+    temperature = one.store.dialogues.temperature
+    found = alike(one, one.training)
+    assert found and {float(temperature[number]) for number in found} == {0.0} != set(temperature[one.training])
+
+
+def test_the_gap_between_learned_and_held_out_dialogues_is_told_at_each_milestone(tmp_path: Path) -> None:
+    one = bench("eagle3", tmp_path)
+    measured: list[list[int]] = []
+
+    def measure(numbers: Sequence[int]) -> dict[str, float]:
+        measured.append(list(numbers))
+        return {"tau": 2.5 if set(numbers) <= set(one.training) else 2.0}
+
+    one.measure = measure
+    told = []
+    train(one, SETTINGS, tmp_path / "checkpoint", lambda entry: told.append(dict(entry)))
+    assert told[-1]["gap"] == pytest.approx(0.5) and told[-1]["tau"] == 2.0
+    held_out, learned_ones = measured[-2:]
+    assert held_out == one.held_out[:3] and len(learned_ones) == 3
+    assert told[-1]["distinct"] <= told[-1]["tokens"] and told[-1]["read"] <= len(one.training)
+
+
+def test_training_ends_when_nothing_gets_better_and_the_best_weights_are_kept(tmp_path: Path) -> None:
+    one = bench("eagle3", tmp_path)
+    taus = iter([2.0, 2.4, *[2.3] * 50])
+    kept: list[dict[str, torch.Tensor]] = []
+
+    def measure(numbers: Sequence[int]) -> dict[str, float]:
+        if set(numbers) <= set(one.held_out):
+            kept.append({name: value.clone() for name, value in learned(one.net).items()})
+            return {"tau": next(taus)}
+        return {"tau": 3.0}
+
+    one.measure = measure
+    endless = replace(SETTINGS, minutes=60.0, every=1e-6, patience=3)
+    progress = train(one, endless, tmp_path / "checkpoint", lambda entry: None)
+    assert [entry["tau"] for entry in progress.history] == [2.0, 2.4, 2.3, 2.3, 2.3]
+    for name, value in learned(one.net).items():
+        assert torch.equal(value, kept[1][name]), name
+    again = bench("eagle3", tmp_path)
+    resume(again, tmp_path / "checkpoint")
+    assert all(torch.equal(value, kept[1][name]) for name, value in again.best.items())
+
+
+def test_features_and_embeddings_come_in_noisy_and_wanted_laws_do_not() -> None:
+    one = bench("eagle3", None)
+    seen = one.store.get([4])[0]
+    values = {float(one.loss(seen, torch.Generator().manual_seed(seed), 1.0).detach()) for seed in range(3)}
+    assert len(values) == 3
+    dropped = eagle3.dropped(torch.ones(400, 50), 0.1, torch.Generator().manual_seed(0))
+    assert float((dropped == 0).float().mean()) == pytest.approx(0.1, abs=0.01)
+    assert float(dropped.mean()) == pytest.approx(1.0, abs=0.02)
 
 
 def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has() -> None:
@@ -164,10 +239,15 @@ def test_foresight_is_what_drafting_from_each_place_alone_would_find(tmp_path: P
     numbers = one.held_out[:2]
     found = foresight(one.net, one.store, eagle3.TAPS, numbers, 3)
     lengths, reached, right, near = [], [0] * 3, [0] * 3, [0] * 3
+    tree, in_tree = set(paths_of(shape_from_counts(PUBLISHED))), []
     for seen in one.store.get(numbers):
         features = seen.features[:, eagle3.TAPS].flatten(1)
         for start in range(seen.first - 2, len(seen.tokens) - 4):
             outputs = unroll(one.net, seen.tokens, features, [torch.tensor([start])] * 3)
+            named = [IDS[one.net.logits(output)[0].topk(5).indices].tolist() for output in outputs]
+            truths = seen.tokens[start + 2 : start + 5].tolist()
+            path = tuple(best.index(truth) if truth in best else 9 for best, truth in zip(named, truths, strict=True))
+            in_tree.append(max(deep for deep in range(4) if not deep or path[:deep] in tree))
             for step, output in enumerate(outputs):
                 best = IDS[one.net.logits(output)[0].topk(5).indices].tolist()
                 truth = int(seen.tokens[start + 2 + step])
@@ -180,9 +260,23 @@ def test_foresight_is_what_drafting_from_each_place_alone_would_find(tmp_path: P
             else:
                 lengths.append(3)
     assert found["tau"] == pytest.approx(1 + sum(lengths) / len(lengths))
+    assert found["tree"] == pytest.approx(1 + sum(in_tree) / len(in_tree)) and found["tree"] > found["tau"]
     for step in range(3):
         assert found[f"first{step + 1}"] == pytest.approx(right[step] / max(1, reached[step]))
         assert found[f"five{step + 1}"] == pytest.approx(near[step] / max(1, reached[step]))
+
+
+def test_greedy_answers_of_the_reported_kinds_take_turns() -> None:
+    made = dialogues()
+    kind = np.array([number * 7 % len(KINDS) for number in range(len(made))])
+    store = FeatureStore(tiny_llama(vocab=VOCAB), replace(made, kind=kind), MARKERS, (0,))
+    found = greedy_only(store, range(60))
+    kinds = [KINDS[kind[number]] for number in found]
+    assert kinds[:6] == kinds[6:12] == list(REPORTED) and set(kinds) == set(REPORTED)
+    assert set(found) <= set(np.flatnonzero(made.temperature == 0)) and len(set(found)) == len(found)
+    assert by_kind(store, found[:7]).keys() == set(REPORTED) and by_kind(store, found[:7])["chat"] == [found[0], found[6]]
+    without = FeatureStore(tiny_llama(vocab=VOCAB), made, MARKERS, (0,))
+    assert greedy_only(without, range(9)) == [1, 2, 4, 5, 7, 8] and by_kind(without, [1]) == {}
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
@@ -206,5 +300,5 @@ def test_weights_kept_in_a_layout_of_their_own_are_read_exactly() -> None:
 
 def test_going_on_from_weights_draws_other_dialogues_than_those_they_began_with() -> None:
     one = bench("eagle", None)
-    first, again, other = (next(batches(one.store, one.training, SETTINGS, 0, before)) for before in ("", "", "9 minutes"))
+    first, again, other = (next(batches(one.training, SETTINGS, before)) for before in ("", "", "9 minutes"))
     assert first == again != other

@@ -13,5 +13,5 @@ def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/eagle.safetensors`` and print its card line."""
     stuff = feature_job.gather(job)
     # Learning from a dialogue costs a fifth of having the target read it.
-    settings = feature_job.settings_for(job, stuff, fresh=0.1)
+    settings = feature_job.settings_for(job, stuff)
     feature_job.run(job, stuff, settings, eagle.TAPS, False, lambda net: partial(eagle.loss, net))
