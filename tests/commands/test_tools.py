@@ -69,7 +69,7 @@ def test_calibrate_and_train_hand_over_their_choices(monkeypatch: pytest.MonkeyP
 def test_calibrating_a_chain_hands_over_the_model_in_the_middle(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from specviz.bench.calibrate.replay import drafted as calibrate_drafted
+    from specviz.bench.calibrate import drafted as calibrate_drafted
 
     asked: list[Any] = []
     fake = lambda target, report, **more: asked.append((target, more)) or "trees/polybasic.json"  # noqa: E731

@@ -19,10 +19,11 @@ from specviz.engine.interfaces import Context
 from specviz.errors import ModelUnavailable
 from specviz.training.common import data
 from specviz.training.common.features import FeatureStore, Seen
+from specviz.training.falcon import acceptance_eval as block_foresight
+from specviz.training.falcon import make_falcon
 from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
-from specviz.training.falcon.falcon import Teaching, make_falcon, noisy, summed, truth_of
-from specviz.training.falcon.falcon import acceptance_eval as block_foresight
+from specviz.training.falcon.falcon import Teaching, noisy, summed, truth_of
 from specviz.training.falcon.glancing import Inputs, glances, shown
 from specviz.training.feature.feature_training import Bench, Settings, places_in, train, update
 from specviz.training.feature.recipes import Stuff
@@ -115,7 +116,7 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     seen = given.store.get([4])[0]
     truth = truth_of(net, places_in(IDS, VOCAB), seen)
     replaced = truth.places[truth.places % 2 == 1][:3]
-    monkeypatch.setattr("specviz.training.falcon.glanced", lambda *asked: replaced)
+    monkeypatch.setattr("specviz.training.falcon.falcon.glanced", lambda *asked: replaced)
     chance = torch.Generator().manual_seed(3)
     found = float(Teaching(net, places_in(IDS, VOCAB)).loss(seen, chance, 1.0).detach())
     chance = torch.Generator().manual_seed(3)
