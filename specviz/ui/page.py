@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from specviz.ui import api, lessons, theme
 from specviz.ui.shared import Shared
 from specviz.ui.stream import sse as tail
-from specviz.ui.stream.presence import Watch
+from specviz.ui.stream.presence import Departures, Watch
 from specviz.ui.tabs import about_tab, compare_tab, image_tab, learn_tab, text_tab, traces_tab, vision_tab
 
 SESSIONS = 256
@@ -61,8 +61,11 @@ def build(shared: Shared) -> gr.Blocks:
 
         page.load(text_tab.arrive(text), runs, text.outputs, queue=False, show_progress="hidden", api_visibility="private")
 
+        departures = Departures(shared.presence)
+
         def leave(request: gr.Request) -> None:
             shared.visits.leave(request.session_hash)
+            departures.leave(page.state_holder, request.session_hash)
 
         page.unload(leave)
     page.queue(max_size=QUEUE, default_concurrency_limit=None, api_open=False)

@@ -41,10 +41,10 @@ def loss(net: FeatureNet, place: Tensor, seen: Seen, chance: torch.Generator, sc
     law = target_law(net, seen)
     counted = place[seen.tokens] != IGNORED
     inside = [counted[chosen + 2 + step] for step, chosen in enumerate(rows)]
-    wanted = [law[chosen[here] + 2 + step - seen.first] for step, (chosen, here) in enumerate(zip(rows, inside, strict=False))]
+    wanted = [law[chosen[here] + 2 + step - seen.first] for step, (chosen, here) in enumerate(zip(rows, inside, strict=True))]
     weight = [torch.full((int(here.sum()),), DEPTH_WEIGHT**step / SHARES[step]) for step, here in enumerate(inside)]
     # All steps through the head at once: on a processor casting its rows costs as much as a step.
-    found = net.logits(torch.cat([output[here] for output, here in zip(outputs, inside, strict=False)]))
+    found = net.logits(torch.cat([output[here] for output, here in zip(outputs, inside, strict=True)]))
     each = F.cross_entropy(found, torch.cat(wanted), reduction="none")
     return (each * torch.cat(weight).to(each.device)).sum() * scale
 

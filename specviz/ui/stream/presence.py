@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -25,6 +25,9 @@ COMING_SECONDS = 10.0
 
 LEAVING_SECONDS = 1.0
 """How long one may be without a reader that has been there."""
+
+MOST_CLOSED = 8
+"""Pages whose state is kept although they were closed."""
 
 MOST_KEPT = 64
 """Open sessions of one address that are kept from being forgotten: more than a class behind one router has."""
@@ -102,6 +105,11 @@ class Presence:
         with self._lock:
             return any(name in self._readers for name in names)
 
+    def open(self, name: str) -> bool:
+        """Whether any stream of this session is open."""
+        with self._lock:
+            return any(opened == name for _, opened in self._open)
+
     def kept(self) -> list[str]:
         """Names of open sessions, for each address the first ones only."""
         seen: Counter[str] = Counter()
@@ -168,3 +176,26 @@ def refresh(app: Any, names: list[str]) -> None:
             state.update(name)
         if name in unread:
             unread.move_to_end(name)
+
+
+class Departures:
+    """The state of pages that were closed, most of which is forgotten: Gradio would keep several megabytes of each until many
+    more sessions have come. The last few stay, for a page whose connection only broke off for a moment."""
+
+    def __init__(self, presence: Presence) -> None:
+        self.presence = presence
+        self._closed: OrderedDict[str, None] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def leave(self, holder: Any, session: str | None) -> None:
+        """The page of this session is closed. ``holder`` is Gradio's, by session."""
+        with self._lock:
+            if session:
+                self._closed[session] = None
+                self._closed.move_to_end(session)
+            while len(self._closed) > MOST_CLOSED:
+                gone, _ = self._closed.popitem(last=False)
+                if not self.presence.open(gone):
+                    with holder.lock:
+                        holder.session_data.pop(gone, None)
+                        holder.time_last_used.pop(gone, None)

@@ -7,16 +7,18 @@ import secrets
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 import httpx
 import pytest
 
+from specviz.bench.kit.visitor import Form, Visitor
 from specviz.trace import store
 from specviz.ui.shared import Shared
 from specviz.ui.stream import presence
-from specviz.ui.stream.presence import Presence, Reader, refresh, stream
+from specviz.ui.stream.presence import MOST_CLOSED, Departures, Presence, Reader, refresh, stream
 from tests.ui.fakes import FakeEngine, app
 from tests.ui.test_page import served
 
@@ -196,3 +198,24 @@ def test_unread_events_of_an_open_page_are_not_the_first_to_go(site: Site) -> No
         unread[name] = object()
     refresh(site.built.app, ["mine", "not there"])
     assert next(iter(unread)) == "stranger"
+
+
+def test_the_state_of_closed_pages_is_forgotten_but_for_the_last_few() -> None:
+    here, names = Presence(), [f"page {number}" for number in range(MOST_CLOSED + 3)]
+    holder = SimpleNamespace(session_data=dict.fromkeys(names), time_last_used=dict.fromkeys(names), lock=threading.Lock())
+    departures = Departures(here)
+    with here.connected("page 1", "here", reading=False):  # it came back
+        for name in names:
+            departures.leave(holder, name)
+    assert set(names) - set(holder.session_data) == {"page 0", "page 2"} == set(names) - set(holder.time_last_used)
+
+
+def test_a_crowd_of_visitors_leaves_no_state_behind(site: Site) -> None:
+    form = Form(site.url)
+    for _ in range(MOST_CLOSED + 6):
+        Visitor(form).press({"sp-advanced": '{"of": "advanced", "values": {"baseline": false}}'})
+    for _ in range(100):  # the last heartbeats end a moment after their pages
+        if len(site.built.state_holder.session_data) <= MOST_CLOSED + 4:
+            break
+        threading.Event().wait(0.1)
+    assert len(site.built.state_holder.session_data) <= MOST_CLOSED + 4
