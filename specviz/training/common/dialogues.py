@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 import time
+import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -71,12 +72,14 @@ def make(job: Job) -> None:
     if stuff.target.device.type == "cpu":
         torch.set_num_threads(1)
     made = list(dialogues_of(data.read(path))) if job.resume and path.is_file() else []
-    author = Author(stuff, made, Reserved(job.reserved))
+    # Several processes may write, each its own file: with another name or length other turns are drawn.
+    seed = zlib.crc32(f"{path.name} {len(made)}".encode())
+    author = Author(stuff, made, Reserved(job.reserved), seed)
     store = store_for(stuff.target.model, stuff.target.name, packed(made), stuff.markers)
     rows = 256 if stuff.target.device.type == "cuda" else 64
     longest = len(stuff.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
     decoder = Decoder(stuff.target.model, stuff.markers.end, stuff.markers.prefix, store.taps, rows, longest)
-    chance = torch.Generator(stuff.target.device).manual_seed(len(made))
+    chance = torch.Generator(stuff.target.device).manual_seed(seed)
     until, saved = time.monotonic() + 60 * job.minutes, time.monotonic()
     for finished in decoder.run(author.requests(until), chance):
         if author.take(finished):
@@ -100,11 +103,11 @@ def _save(path: Path, author: Author) -> None:
 class Author:
     """Decides what the target is asked next and which of its answers are kept, in ``made``."""
 
-    def __init__(self, stuff: Material, made: list[Dialogue], reserved: Reserved) -> None:
+    def __init__(self, stuff: Material, made: list[Dialogue], reserved: Reserved, seed: int = 0) -> None:
         self.made = made
         self.dropped: Counter[str] = Counter()
         self._stuff, self._reserved, self._said = stuff, reserved, Said()
-        self._chance = random.Random(len(made))
+        self._chance = random.Random(seed)
         self._asked = len(made)
         self._own: deque[Request] = deque()
         self._passages: dict[bool, list[str]] = {False: [], True: []}

@@ -167,3 +167,14 @@ def test_answers_come_in_the_order_of_their_questions(stuff: Material) -> None:
     found = dialogues.answers(stuff, asked_for, 0.0, 6)
     assert [one.question for one in found] == asked_for
     assert [one.answer for one in found] == [dialogues.answers(stuff, [one], 0.0, 6)[0].answer for one in asked_for]
+
+
+def test_files_of_other_names_hold_other_turns(stuff: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialogues, "material", lambda device: stuff)
+    turns = []
+    for name in ("one", "other"):
+        seconds = count(step=0.5)
+        monkeypatch.setattr(dialogues.time, "monotonic", lambda seconds=seconds: next(seconds))
+        dialogues.make(Job(recipes()["dialogues"], "cpu", 1.0, False, str(tmp_path / f"{name}.npz")))
+        turns.append({one.question for one in dialogues.dialogues_of(data.read(tmp_path / f"{name}.npz"))})
+    assert all(turns) and not turns[0] & turns[1]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from specviz.drafters.networks.feature_file import save
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.eagle import PUBLISHED
@@ -23,7 +24,7 @@ from specviz.training.common.features import FeatureStore, Seen, fused_taps
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.trainer import Progress
 from specviz.training.common.turns import KINDS, REPORTED
-from specviz.training.feature import eagle, eagle3, feature_start
+from specviz.training.feature import eagle, eagle3, feature_start, recipes
 from specviz.training.feature.acceptance_eval import by_kind, foresight, greedy_only
 from specviz.training.feature.feature_training import (
     Bench,
@@ -38,6 +39,8 @@ from specviz.training.feature.feature_training import (
     visited,
 )
 from specviz.training.feature.unrolling import sampled_starts, unroll
+from specviz.training.registry import Job
+from specviz.training.registry import recipes as known_recipes
 from tests.tiny import tiny_llama
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
@@ -302,3 +305,22 @@ def test_going_on_from_weights_draws_other_dialogues_than_those_they_began_with(
     one = bench("eagle", None)
     first, again, other = (next(batches(one.training, SETTINGS, before)) for before in ("", "", "9 minutes"))
     assert first == again != other
+
+
+def test_a_training_goes_on_from_weights_that_ship_also_with_another_draft_vocabulary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = bench("eagle3", None), bench("eagle3", None)
+    with torch.no_grad():
+        for value in learned(one.net).values():
+            value.add_(0.1 * torch.randn_like(value))
+    one.net.draft_ids = IDS.roll(1)
+    save(one.net, tmp_path / "eagle3.safetensors", {"spent": "nine minutes"})
+    monkeypatch.setattr(recipes, "WEIGHTS", tmp_path)
+    job = Job(known_recipes()["eagle3"], "cpu", 1.0, True)
+    assert recipes.shipped(job, other.net) == "nine minutes"
+    assert torch.equal(other.net.draft_ids, IDS), "its own vocabulary stays"
+    for name, value in learned(other.net).items():
+        assert torch.allclose(value, learned(one.net)[name], atol=0.02), name
+    (tmp_path / "eagle3.safetensors").unlink()
+    assert recipes.shipped(job, other.net) == ""
