@@ -49,11 +49,11 @@ def test_bench_hands_over_its_choices(as_json: bool, monkeypatch: pytest.MonkeyP
 
 
 def test_calibrate_and_train_hand_over_their_choices(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import specviz.bench
+    import specviz.bench.calibrate
 
     asked: list[Any] = []
     calibrate = SimpleNamespace(run=lambda name, target, report: asked.append((name, target)) or "trees/stand.json")
-    monkeypatch.setattr(specviz.bench, "calibrate", calibrate, raising=False)
+    monkeypatch.setattr(specviz.bench.calibrate, "replay", calibrate, raising=False)
     monkeypatch.setitem(sys.modules, "specviz.bench.calibrate.replay", calibrate)
     assert main(["calibrate", "stand", "--target", "T"]) == 0
     assert capsys.readouterr().out == "trees/stand.json\n"

@@ -94,4 +94,4 @@ def test_what_is_only_shown_is_told_apart_from_the_step(monkeypatch: pytest.Monk
     assert all(HOUR <= step.time.aside < 2 * HOUR for step in run.steps)
     assert sum(step.time.total for step in run.steps) < HOUR, "the second drafter's hours are in no phase"
     alone = decode(tiny_target(), Composition(copying(), Match()), PROMPT, 60, Warp())
-    assert all(step.time.aside == 0 for step in alone.steps)
+    assert all(step.time.aside < HOUR for step in alone.steps)
