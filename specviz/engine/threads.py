@@ -1,4 +1,4 @@
-"""Processor threads of a run: fewer for as long as other programs keep interrupting them.
+"""Processor threads of a run: fewer where other programs keep them waiting for a core.
 
 OpenMP's threads wait for each other awake. That is the fastest way on idle cores, and ruinous on busy ones: a thread that
 lost its core holds up all the others, hundreds of times a pass. Neither a passive wait policy nor any spin count has both (the
@@ -9,26 +9,26 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
 import torch
 
-try:
-    import resource
-except ImportError:  # Windows, whose OpenMP does not wait awake
-    resource = None  # type: ignore[assignment]
+WINDOW = 0.2
+"""Seconds over which waiting is counted."""
 
-WINDOW = 0.1
-"""Seconds over which interruptions are counted."""
+TOLERATED = 0.25
+"""Of a window: how long the threads of this process, taken together, may have waited for a core. An idle machine shows up to
+0.1; a busy loop on each of two cores 0.8."""
 
-TOLERATED = 90.0
-"""Interruptions a second and thread. Idle machines show up to 40; two programs with as many threads as cores 140."""
+_TASKS = Path("/proc/self/task")
 
 _OF_THREAD = threading.local()  # as OpenMP's own number of threads is
 
 
 class ThreadLimit:
-    """The threads one request computes with, halved whenever they have been interrupted for two windows running.
+    """The threads one request computes with, halved whenever they have waited for a core in two windows running.
 
     Once lower they stay so until the ``with`` block ends: a run and its baseline have to compute alike.
     """
@@ -54,19 +54,18 @@ class ThreadLimit:
         if self.now == self.full:
             return ""
         return (
-            f"Other programs kept interrupting this run, so it went on with {self.now} of {self.full} processor threads: "
+            f"Other programs kept this run waiting for a core, so it went on with {self.now} of {self.full} processor threads: "
             "its times, and its baseline's, are those of a busy machine."
         )
 
     def look(self) -> None:
-        """Count interruptions since the last window; called between passes."""
-        if self.now == 1 or resource is None:
+        """Count how long threads have waited since the last window; called between passes."""
+        if self.now == 1:
             return
         elapsed = time.perf_counter() - self._since
         if elapsed < WINDOW:
             return
-        rate = (interruptions() - self._count) / elapsed / self.now
-        if rate <= TOLERATED:
+        if waited() - self._waited <= TOLERATED * elapsed:
             self._warned = False
         elif not self._warned:
             self._warned = True
@@ -76,12 +75,19 @@ class ThreadLimit:
         self._restart()
 
     def _restart(self) -> None:
-        self._since, self._count = time.perf_counter(), interruptions()
+        self._since, self._waited = time.perf_counter(), waited()
 
 
-def interruptions() -> int:
-    """How often the threads of this process have lost their core to another one."""
-    return 0 if resource is None else resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+def waited() -> float:
+    """Seconds that the threads of this process, taken together, have been ready to run and had no core.
+
+    Linux counts them; elsewhere it is 0 and all threads stay.
+    """
+    total = 0
+    for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
+        with suppress(OSError, IndexError):  # a thread that has just ended, or a kernel that keeps no such account
+            total += int((task / "schedstat").read_text().split()[1])
+    return total / 1e9
 
 
 def look() -> None:

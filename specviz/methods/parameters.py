@@ -102,7 +102,8 @@ def _value(one: Parameter, value: Any, method: str) -> Any:
         given = math.nan
     if not math.isfinite(given) or not low <= given <= high or (one.kind == "int" and given != int(given)):
         kind = "a whole number" if one.kind == "int" else "a number"
-        raise BadInput(f"{what} is {shown(value)}; give {kind} from {low} to {high}.")
+        said = f"{given:.12g}" if math.isfinite(given) else shown(value)
+        raise BadInput(f"{what} is {said}; give {kind} from {low} to {high}.")
     return int(given) if one.kind == "int" else given
 
 

@@ -1,4 +1,4 @@
-"""Processor threads follow the load: fewer when interrupted again and again, all of them again afterwards."""
+"""Processor threads follow the load: fewer when waiting again and again, all of them again afterwards."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def four() -> Iterator[None]:
 
 
 @pytest.fixture
-def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """A process that is interrupted as often as the list's one number says, between any two looks."""
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """A process whose threads wait for as long as the list's one number says, between any two looks."""
     more, total = [0], [0]
 
     def counted() -> int:
@@ -30,35 +30,35 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return total[0]
 
     monkeypatch.setattr(threads, "WINDOW", 0.0)
-    monkeypatch.setattr(threads, "interruptions", counted)
+    monkeypatch.setattr(threads, "waited", counted)
     return more
 
 
-def test_threads_are_halved_only_when_two_windows_running_are_interrupted(four: None, interrupted: list[int]) -> None:
+def test_threads_are_halved_only_when_two_windows_running_had_to_wait(four: None, waiting: list[int]) -> None:
     with ThreadLimit() as limit:
         for more, left in [(10**9, 4), (0, 4), (10**9, 4), (10**9, 2), (10**9, 2), (10**9, 1), (10**9, 1)]:
-            interrupted[0] = more
+            waiting[0] = more
             threads.look()
             assert (limit.now, torch.get_num_threads()) == (left, left)
     assert torch.get_num_threads() == 4
 
 
-def test_a_quiet_machine_keeps_all_threads_and_says_nothing(four: None, interrupted: list[int]) -> None:
+def test_a_quiet_machine_keeps_all_threads_and_says_nothing(four: None, waiting: list[int]) -> None:
     with ThreadLimit() as limit:
         for _ in range(20):
             threads.look()
         assert torch.get_num_threads() == 4 and limit.sentence == ""
 
 
-def test_looking_outside_a_request_changes_nothing(four: None, interrupted: list[int]) -> None:
-    interrupted[0] = 10**9
+def test_looking_outside_a_request_changes_nothing(four: None, waiting: list[int]) -> None:
+    waiting[0] = 10**9
     for _ in range(4):
         threads.look()
     assert torch.get_num_threads() == 4
 
 
-def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(four: None, interrupted: list[int]) -> None:
-    interrupted[0] = 10**9
+def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(four: None, waiting: list[int]) -> None:
+    waiting[0] = 10**9
     trace = specviz.run(method="autoregressive", prompt="Hello", target="hybrid-small", max_new_tokens=12, baseline=True)
     assert trace.end is not None and trace.end.baseline is not None
     assert "1 of 4 processor threads" in trace.end.message
