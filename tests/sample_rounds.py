@@ -76,7 +76,7 @@ class Words:
 class Round:
     """A tree around what the target is going to say at ``place``, judged by how far the draft agrees with it."""
 
-    chance: random.Random
+    generator: random.Random
     words: Words
     method: str
     index: int
@@ -108,7 +108,7 @@ class Round:
         nodes = [Node(-1, self.words.ids[text], text, status="root", grid=self.words.grid(self.place - 1))]
         if self.method == "autoregressive":
             return nodes, []
-        agreed = min(self.chance.choice((0, 1, 1, 2, 2, 3, 3, 4, 5)), self.most - 2)
+        agreed = min(self.generator.choice((0, 1, 1, 2, 2, 3, 3, 4, 5)), self.most - 2)
         path = list(range(1, agreed + 1))
         for depth in range(agreed):
             status = "relaxed" if self.method == "relaxed" and depth == agreed - 1 else "accepted"
@@ -123,14 +123,14 @@ class Round:
 
     def grow(self, nodes: list[Node], agreed: int, stopped: bool) -> None:
         """Fill up with what was drafted around the path: losing siblings, their children, nodes never sent."""
-        size = self.chance.randint(min(8, self.most), self.most)
+        size = self.generator.randint(min(8, self.most), self.most)
         depths = [*range(agreed + 1), *([agreed + 1] if stopped else [])]
         while len(nodes) < size:
             sent = [n for n, node in enumerate(nodes) if node.status != "pruned"]
             free = [n for n in sent if depths[n] < 8 and (stopped or n != agreed)]
-            parent = len(nodes) - 1 if self.method in CHAINS else self.chance.choice(free)
+            parent = len(nodes) - 1 if self.method in CHAINS else self.generator.choice(free)
             status = "rejected" if parent <= agreed else "skipped"
-            if parent > agreed and self.method not in CHAINS and self.chance.random() < 0.25:
+            if parent > agreed and self.method not in CHAINS and self.generator.random() < 0.25:
                 status = "pruned"
             taken = {node.text for node in nodes if node.parent == parent}
             nodes.append(self.node(parent, self.other(depths[parent], taken), depths[parent], status))
@@ -139,12 +139,12 @@ class Round:
     def node(self, parent: int, text: str, depth: int, status: str) -> Node:
         """A drafted token with numbers that fit its status."""
         kept = status in ("accepted", "relaxed")
-        p = rounded(self.chance.uniform(0.3, 0.98) if status == "accepted" else self.chance.betavariate(0.5, 4))
-        q = min(0.999, max(0.01, p * self.chance.uniform(0.6, 1.5) if kept else p / self.chance.uniform(0.1, 0.7)))
+        p = rounded(self.generator.uniform(0.3, 0.98) if status == "accepted" else self.generator.betavariate(0.5, 4))
+        q = min(0.999, max(0.01, p * self.generator.uniform(0.6, 1.5) if kept else p / self.generator.uniform(0.1, 0.7)))
         threshold = draw = None
         if self.kind.sampled and status in ("accepted", "relaxed", "rejected", "resampled"):
             threshold = rounded(min(1.0, p / q) if status != "relaxed" else min(1.0, p / q + 0.1))
-            luck = self.chance.uniform(0, 0.999)
+            luck = self.generator.uniform(0, 0.999)
             draw = rounded(threshold * luck if kept else threshold + (0.9999 - threshold) * luck)
         return Node(
             parent, self.words.ids[text], text, None if self.method == "prompt_lookup" else rounded(q),
@@ -154,13 +154,13 @@ class Round:
     def other(self, depth: int, taken: Container[str] = ()) -> str:
         """Some piece that the target does not say there and no sibling has."""
         right = self.words.at(self.place + depth)
-        return self.chance.choice([piece for piece in self.words.others if piece != right and piece not in taken])
+        return self.generator.choice([piece for piece in self.words.others if piece != right and piece not in taken])
 
     def bonus(self, nodes: list[Node], path: list[int]) -> Bonus:
         place = self.place + len(path)
         text = self.words.at(place)
         source = "residual" if any(node.status == "resampled" for node in nodes) else "target"
-        p = rounded(self.chance.uniform(0.3, 0.95))
+        p = rounded(self.generator.uniform(0.3, 0.95))
         return Bonus(path[-1] if path else 0, self.words.ids[text], text, p, source, self.words.grid(place))
 
     def rows(self, visited: tuple[int, ...]) -> tuple[TargetRow, ...]:
@@ -170,9 +170,9 @@ class Round:
     def candidates(self, depth: int) -> tuple[Candidate, ...]:
         left, found = 1.0, []
         right = self.words.at(self.place + depth)
-        rest = self.chance.sample([piece for piece in self.words.others if piece != right], 4)
+        rest = self.generator.sample([piece for piece in self.words.others if piece != right], 4)
         for text in (right, *rest):
-            p = left * self.chance.uniform(0.5, 0.9)
+            p = left * self.generator.uniform(0.5, 0.9)
             left -= p
             found.append(Candidate(self.words.ids[text], text, rounded(p)))
         return tuple(sorted(found, key=lambda one: -one.p))
@@ -180,7 +180,7 @@ class Round:
     def time(self, scored: int) -> Nanoseconds:
         drafting = {"speculative_sampling": 24_000_000, "autoregressive": 0}.get(self.method, 1_400_000)
         means = (drafting, 40_000_000 + 450_000 * scored, 420_000, 310_000, 260_000)
-        return Nanoseconds(*(max(0, int(self.chance.gauss(mean, mean / 20))) for mean in means))
+        return Nanoseconds(*(max(0, int(self.generator.gauss(mean, mean / 20))) for mean in means))
 
     def notes(self, nodes: list[Node]) -> tuple[Note, ...]:
         """The note that this method's drafter writes, in the shape of the real one."""
@@ -197,7 +197,7 @@ class Round:
         return Note("copy", {**suffix, "source": start, "length": len(nodes) - 1})
 
     def named(self, count: int) -> dict[str, list[Any]]:
-        texts = self.chance.sample(self.words.others, count)
+        texts = self.generator.sample(self.words.others, count)
         return {"tokens": [self.words.ids[text] for text in texts], "texts": texts}
 
     def inner(self, nodes: list[Node]) -> list[int]:
@@ -214,10 +214,10 @@ class Round:
     def ngram_note(self, nodes: list[Node]) -> Note:
         rows = []
         for parent in self.inner(nodes):
-            probability = sorted((rounded(self.chance.random() / 2) for _ in range(4)), reverse=True)
-            perturbed = sorted((rounded(self.chance.gauss(-1, 1)) for _ in range(4)), reverse=True)
+            probability = sorted((rounded(self.generator.random() / 2) for _ in range(4)), reverse=True)
+            perturbed = sorted((rounded(self.generator.gauss(-1, 1)) for _ in range(4)), reverse=True)
             rows.append({
-                "node": parent, "order": self.chance.randint(1, 4), **self.named(4), "probability": probability,
+                "node": parent, "order": self.generator.randint(1, 4), **self.named(4), "probability": probability,
                 "perturbed": perturbed, "picked": min(4, sum(node.parent == parent for node in nodes)),
             })  # fmt: skip
         return Note("ngram_rows", {"rows": rows, "entries": 1200 + 31 * self.index})
@@ -225,7 +225,7 @@ class Round:
     def overlap_note(self, nodes: list[Node]) -> Note:
         found = []
         for parent in self.inner(nodes)[:6]:
-            p, q = ([rounded(self.chance.random() / 8) for _ in range(8)] for _ in range(2))
+            p, q = ([rounded(self.generator.random() / 8) for _ in range(8)] for _ in range(2))
             overlap = rounded(sum(map(min, p, q)) + 0.2)
             found.append({"node": parent, **self.named(8), "p": p, "q": q, "overlap": overlap})
         return Note("overlap", {"positions": found})

@@ -31,18 +31,18 @@ def sample_trace(
     ``ended=False`` is a run still going on. ``modality="image"`` gives nodes a place in a grid 32 wide. ``cut`` cuts
     the last step short when ``reason`` is one that can.
     """
-    chance = random.Random(f"{seed} {method} {modality}")
+    generator = random.Random(f"{seed} {method} {modality}")
     words = Words(modality)
     prompt = ("<image>",) if modality == "image" else tuple(PIECES.findall(PROMPT))
     found: list[Step] = []
     place = 0
     for index in range(steps):
         last = index == steps - 1 and ended and cut and reason in ("eos", "budget", "context")
-        made = Round(chance, words, method, index, place, len(prompt) - 1 + place, nodes)
+        made = Round(generator, words, method, index, place, len(prompt) - 1 + place, nodes)
         found.append(made.step(reason if last else None, notes))
         place += len(found[-1].emitted)
     run = _run(method, modality, prompt, place, seed)
-    return Trace(run, tuple(found), _end(chance, run, found, reason, baseline) if ended else None)
+    return Trace(run, tuple(found), _end(generator, run, found, reason, baseline) if ended else None)
 
 
 def lines(trace: Trace) -> list[str]:
@@ -68,11 +68,11 @@ def _run(method: str, modality: str, prompt: tuple[str, ...], length: int, seed:
     )  # fmt: skip
 
 
-def _end(chance: random.Random, run: Run, steps: list[Step], reason: str, baseline: bool) -> End:
+def _end(generator: random.Random, run: Run, steps: list[Step], reason: str, baseline: bool) -> End:
     output = tuple(token for step in steps for token in step.emitted)
     plain = None
     if baseline:
-        times = tuple(chance.randint(38_000_000, 46_000_000) for _ in output)
+        times = tuple(generator.randint(38_000_000, 46_000_000) for _ in output)
         apart = Divergence(len(output) // 2, 0.03125) if run.exactness == "relaxed" and output else None
         plain = Baseline(times, 61_000_000, apart is None, apart)
     counted = wire.rounded(metrics.summarise(steps, reason, 63_000_000, plain))

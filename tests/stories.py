@@ -32,7 +32,7 @@ from specviz.trace.schema import (
 )
 from tests import story_blocks, story_choices
 from tests.sample_rounds import PIECES, Words, rounded
-from tests.story_trees import Laws, Sketch, blocks, dynamic, post_order, sampled, walk
+from tests.story_trees import Distributions, Sketch, blocks, dynamic, post_order, sampled, walk
 
 PROMPT = "Why is the sky blue at noon and red in the evening? Answer in two sentences."
 WIDTH, DEPTH, NODES = 10, 6, 60
@@ -52,7 +52,7 @@ class Told:
     draws: dict[int, float] | None = None
 
 
-Teller = Callable[[Laws, random.Random], Told]
+Teller = Callable[[Distributions, random.Random], Told]
 
 
 def _growth(sketch: Sketch) -> Note:
@@ -60,12 +60,12 @@ def _growth(sketch: Sketch) -> Note:
     return Note("growth", {"beams": sketch.beams, "value": value, "kept": sketch.kept, "considered": sketch.considered})
 
 
-def _dynamic(laws: Laws, chance: random.Random) -> Told:
-    sketch = dynamic(laws, DEPTH, WIDTH, NODES, lambda level, mass: True)
+def _dynamic(distributions: Distributions, generator: random.Random) -> Told:
+    sketch = dynamic(distributions, DEPTH, WIDTH, NODES, lambda level, mass: True)
     return Told(sketch, *walk(sketch), [_growth(sketch)], calls=DEPTH)
 
 
-def _mass(laws: Laws, chance: random.Random) -> Told:
+def _mass(distributions: Distributions, generator: random.Random) -> Told:
     masses: list[float] = []
     threshold, limit = -2.0, 11
 
@@ -73,19 +73,20 @@ def _mass(laws: Laws, chance: random.Random) -> Told:
         masses.append(rounded(mass))
         return not (level in (5, 7, 9) and mass < threshold)
 
-    sketch = dynamic(laws, limit, WIDTH, NODES, go)
+    sketch = dynamic(distributions, limit, WIDTH, NODES, go)
     stopped = len(masses) if len(masses) < limit else None
     tested = [level for level in (5, 7, 9) if level <= len(masses)]
     data = {"mass": masses, "tested": tested, "threshold": threshold, "stopped": stopped, "limit": limit}
     return Told(sketch, *walk(sketch), [_growth(sketch), Note("mass", data)], calls=len(masses))
 
 
-def _reward(laws: Laws, chance: random.Random) -> Told:
-    after = dynamic(laws, DEPTH, WIDTH, 25, lambda level, mass: True, most=0)
-    before = dynamic(laws, DEPTH, WIDTH, 25, lambda level, mass: True, skew=0.9, most=0)
+def _reward(distributions: Distributions, generator: random.Random) -> Told:
+    after = dynamic(distributions, DEPTH, WIDTH, 25, lambda level, mass: True, most=0)
+    before = dynamic(distributions, DEPTH, WIDTH, 25, lambda level, mass: True, skew=0.9, most=0)
     branches = _branches(after)
     reference = {
-        "tokens": [laws.words.ids[leaf.text] for leaf in before.leaves], "parents": [one.parent for one in before.leaves],
+        "tokens": [distributions.words.ids[leaf.text] for leaf in before.leaves],
+        "parents": [one.parent for one in before.leaves],
         "texts": [leaf.text for leaf in before.leaves],
     }  # fmt: skip
     data = {
@@ -96,11 +97,11 @@ def _reward(laws: Laws, chance: random.Random) -> Told:
 
 def _branches(sketch: Sketch) -> list[dict[str, Any]]:
     """Expected accepted length of every branch, the sum over its nodes of the product of p down to them."""
-    chance = [1.0]
+    generator = [1.0]
     length = [0.0]
     for leaf in sketch.leaves[1:]:
-        chance.append(chance[leaf.parent] * leaf.p)
-        length.append(length[leaf.parent] + chance[-1])
+        generator.append(generator[leaf.parent] * leaf.p)
+        length.append(length[leaf.parent] + generator[-1])
     inner = {leaf.parent for leaf in sketch.leaves}
     return [{"node": node, "length": rounded(length[node])} for node in range(1, len(sketch.leaves)) if node not in inner]
 
@@ -109,24 +110,24 @@ def _lse(branches: list[dict[str, Any]]) -> float:
     return rounded(log(sum(exp(one["length"]) for one in branches)))
 
 
-def _traversal(laws: Laws, chance: random.Random) -> Told:
-    sketch = sampled(laws, (3, 2, 2, 1))
-    visits, path = post_order(sketch, chance)
+def _traversal(distributions: Distributions, generator: random.Random) -> Told:
+    sketch = sampled(distributions, (3, 2, 2, 1))
+    visits, path = post_order(sketch, generator)
     statuses = ["skipped"] * len(sketch.leaves)
     for one in visits:
         statuses[one["node"]] = "rejected"
     for node in path:
         statuses[node] = "accepted"
     statuses[0] = "root"
-    top_down = chance.randint(0, len(path))
+    top_down = generator.randint(0, len(path))
     data = {"visits": visits, "rescued": path[top_down:], "top_down": top_down}
     weights = {one["node"]: one["weight"] for one in visits if one["draw"] is not None}
     draws = {one["node"]: one["draw"] for one in visits if one["draw"] is not None}
     return Told(sketch, path, statuses, [Note("traversal", data)], "traversal", 4, weights, draws)
 
 
-def _blocks(laws: Laws, chance: random.Random) -> Told:
-    sketch = blocks(laws, 3, 2, (3, 1))
+def _blocks(distributions: Distributions, generator: random.Random) -> Told:
+    sketch = blocks(distributions, 3, 2, (3, 1))
     found = []
     for block in range(3):
         nodes = [node for node, leaf in enumerate(sketch.leaves) if node and leaf.block == block]
@@ -134,35 +135,35 @@ def _blocks(laws: Laws, chance: random.Random) -> Told:
     return Told(sketch, *walk(sketch), [Note("blocks", {"blocks": found, "width": 2})], calls=3)
 
 
-def _heads(laws: Laws, chance: random.Random) -> Told:
+def _heads(distributions: Distributions, generator: random.Random) -> Told:
     """Every head has one list of tokens, whatever stands before it: level d offers the same tokens everywhere."""
     lists: list[list[tuple[str, float]]] = []
     for head in range(4):
-        right = laws.words.at(laws.place + head)
-        texts = chance.sample([text for text in laws.words.others if text != right], 10)
-        rank = chance.choice((0, 0, 0, 1, 1, 2, 10 if head else 1))
+        right = distributions.words.at(distributions.place + head)
+        texts = generator.sample([text for text in distributions.words.others if text != right], 10)
+        rank = generator.choice((0, 0, 0, 1, 1, 2, 10 if head else 1))
         texts = [right if place == rank else text for place, text in enumerate(texts)]
         sure = (0.7, 0.5, 0.35, 0.25)[head]
         lists.append([(text, rounded(sure * 0.6**place)) for place, text in enumerate(texts)])
-    leaves, level = [laws.root()], [0]
+    leaves, level = [distributions.root()], [0]
     for head, width in enumerate((4, 3, 2, 1)):
         born: list[int] = []
         for rank, parent in enumerate(level):
             for text, q in lists[head][: max(1, width - rank // 2)]:
                 up = leaves[parent]
-                right = up.right and text == laws.words.at(laws.place + head)
-                p = chance.uniform(0.4, 0.95) if right else chance.uniform(0.001, 0.2)
+                right = up.right and text == distributions.words.at(distributions.place + head)
+                p = generator.uniform(0.4, 0.95) if right else generator.uniform(0.001, 0.2)
                 leaves.append(type(up)(parent, text, q, p, head + 1, right, up.value + log(q)))
                 born.append(len(leaves) - 1)
         level = born[:8]
     sketch = _kept(leaves)
     path, statuses = walk(sketch)
     rows = [
-        {"head": head + 1, "tokens": [laws.words.ids[text] for text, _ in one], "texts": [text for text, _ in one],
+        {"head": head + 1, "tokens": [distributions.words.ids[text] for text, _ in one], "texts": [text for text, _ in one],
          "probability": [q for _, q in one]}
         for head, one in enumerate(lists)
     ]  # fmt: skip
-    notes = [Note("heads", {"heads": rows}), Note("typical", {"positions": _typical(sketch, statuses, chance, laws)})]
+    notes = [Note("heads", {"heads": rows}), Note("typical", {"positions": _typical(sketch, statuses, generator, distributions)})]
     return Told(sketch, path, statuses, notes, "typical", 1, *_bars(notes[1]))
 
 
@@ -170,17 +171,17 @@ def _kept(leaves: list[Any]) -> Sketch:
     return Sketch(leaves, kept=len(leaves))
 
 
-def _typical(sketch: Sketch, statuses: list[str], chance: random.Random, laws: Laws) -> list[dict[str, Any]]:
+def _typical(sketch: Sketch, statuses: list[str], generator: random.Random, distributions: Distributions) -> list[dict[str, Any]]:
     found = []
     entropies: dict[int, float] = {}
     for node, (leaf, status) in enumerate(zip(sketch.leaves, statuses, strict=True)):
         if status not in ("accepted", "rejected"):
             continue
-        entropy = entropies.setdefault(leaf.parent, chance.uniform(0.1, 3.0))
+        entropy = entropies.setdefault(leaf.parent, generator.uniform(0.1, 3.0))
         bar = min(0.09, 0.3 * exp(-entropy))
-        p = leaf.p if status == "accepted" else min(leaf.p, bar * chance.uniform(0.05, 0.95))
+        p = leaf.p if status == "accepted" else min(leaf.p, bar * generator.uniform(0.05, 0.95))
         found.append({
-            "node": node, "token": laws.words.ids[leaf.text], "text": leaf.text, "p": rounded(p),
+            "node": node, "token": distributions.words.ids[leaf.text], "text": leaf.text, "p": rounded(p),
             "threshold": rounded(bar), "entropy": rounded(entropy),
         })  # fmt: skip
     return found
@@ -190,25 +191,25 @@ def _bars(note: Note) -> tuple[dict[int, float], dict[int, float]]:
     return {one["node"]: one["threshold"] for one in note.data["positions"]}, {}
 
 
-def _resolved(laws: Laws, chance: random.Random) -> Told:
-    *told, note = story_blocks.resolved(laws, chance)
+def _resolved(distributions: Distributions, generator: random.Random) -> Told:
+    *told, note = story_blocks.resolved(distributions, generator)
     return Told(*told, [note])
 
 
-def _searched(laws: Laws, chance: random.Random) -> Told:
-    *told, note = story_blocks.searched(laws, chance)
+def _searched(distributions: Distributions, generator: random.Random) -> Told:
+    *told, note = story_blocks.searched(distributions, generator)
     return Told(*told, [note])
 
 
-def _decays(laws: Laws, chance: random.Random) -> Told:
+def _decays(distributions: Distributions, generator: random.Random) -> Told:
     """Three heads that forget slowly, evenly and at once, over a tree of thirteen nodes."""
-    sketch = dynamic(laws, 4, 3, 13, lambda level, mass: True, most=0)
+    sketch = dynamic(distributions, 4, 3, 13, lambda level, mass: True, most=0)
     heads = []
     for name, layer, head, scale in (("slow", 0, 2, 0.01), ("middle", 2, 0, 0.15), ("fast", 4, 5, 2.0)):
         fade: list[float] = []
         for leaf in sketch.leaves[: sketch.kept]:
             above = fade[leaf.parent] if leaf.parent >= 0 else 0.0
-            fade.append(round(above - scale * chance.uniform(0.4, 1.6), 3))
+            fade.append(round(above - scale * generator.uniform(0.4, 1.6), 3))
         heads.append({"name": name, "layer": layer, "head": head, "fade": fade})
     state, nodes = 5 * 6 * 64 * 64 * 4, sketch.kept
     data = {
@@ -218,13 +219,13 @@ def _decays(laws: Laws, chance: random.Random) -> Told:
     return Told(sketch, *walk(sketch), [_growth(sketch), Note("ssm_mask", data)], calls=4)
 
 
-def _halves(laws: Laws, chance: random.Random) -> Told:
-    *told, note = story_choices.last_state(laws, chance)
+def _halves(distributions: Distributions, generator: random.Random) -> Told:
+    *told, note = story_choices.last_state(distributions, generator)
     return Told(*told, [note])
 
 
-def _arms(laws: Laws, chance: random.Random) -> Told:
-    *told, note = story_choices.arms(laws, chance)
+def _arms(distributions: Distributions, generator: random.Random) -> Told:
+    *told, note = story_choices.arms(distributions, generator)
     return Told(*told, [note])
 
 
@@ -246,17 +247,17 @@ TELLERS: dict[str, tuple[str, str, float, Teller]] = {
 def story_trace(method: str, steps: int = 8, seed: int = 0) -> Trace:
     """A run of ``steps`` rounds of the method, with its notes."""
     title, exactness, temperature, teller = TELLERS[method]
-    chance = random.Random(f"{seed} {method}")
+    generator = random.Random(f"{seed} {method}")
     words = Words("text")
     prompt = tuple(PIECES.findall(PROMPT))
     found: list[Step] = []
     place = 0
     for index in range(steps):
-        told = teller(Laws(words, f"{seed} {index}", place), chance)
-        found.append(_step(told, words, chance, index, place, len(prompt)))
+        told = teller(Distributions(words, f"{seed} {index}", place), generator)
+        found.append(_step(told, words, generator, index, place, len(prompt)))
         place += len(found[-1].emitted)
     output = tuple(token for step in found for token in step.emitted)
-    plain = Baseline(tuple(chance.randint(38_000_000, 46_000_000) for _ in output), 61_000_000, exactness == "exact")
+    plain = Baseline(tuple(generator.randint(38_000_000, 46_000_000) for _ in output), 61_000_000, exactness == "exact")
     counted = wire.rounded(metrics.summarise(tuple(found), "budget", 63_000_000, plain))
     run = Run(
         modality="text", target="smollm2-135m-instruct", method=method, title=title, exactness=exactness,
@@ -269,10 +270,10 @@ def story_trace(method: str, steps: int = 8, seed: int = 0) -> Trace:
     return Trace(run, tuple(found), End("budget", output, text, 63_000_000, counted, "", plain))
 
 
-def _step(told: Told, words: Words, chance: random.Random, index: int, place: int, prompt: int) -> Step:
+def _step(told: Told, words: Words, generator: random.Random, index: int, place: int, prompt: int) -> Step:
     nodes = told.sketch.nodes(words, told.statuses, thresholds=told.thresholds or {}, draws=told.draws or {})
     said = words.at(place + len(told.path))
-    bonus = Bonus(told.path[-1] if told.path else 0, words.ids[said], said, rounded(chance.uniform(0.3, 0.9)))
+    bonus = Bonus(told.path[-1] if told.path else 0, words.ids[said], said, rounded(generator.uniform(0.3, 0.9)))
     emitted = [nodes[node] for node in told.path]
     scored = told.sketch.kept - 1
     top = (Candidate(bonus.token, bonus.text, bonus.p or 0.0),)

@@ -51,7 +51,7 @@ class Sketch:
         )  # fmt: skip
 
 
-class Laws:
+class Distributions:
     """What a simulated drafter says after a branch: the same question always gets the same answer."""
 
     def __init__(self, words: Words, seed: str, place: int) -> None:
@@ -62,35 +62,41 @@ class Laws:
 
     def after(self, leaf: Leaf, number: int, width: int, parent: int, skew: float = 0.0) -> list[Leaf]:
         """``width`` children of ``leaf``, likeliest first. ``skew`` moves the drafter away from the target."""
-        chance = random.Random(f"{self.seed} {number} {leaf.text} {leaf.depth}")
-        sure = chance.choice((0.92, 0.75, 0.5, 0.3)) if leaf.right else chance.choice((0.7, 0.4, 0.2))
-        share = [sure * (0.55**rank) * chance.uniform(0.6, 1.4) for rank in range(width)]
+        generator = random.Random(f"{self.seed} {number} {leaf.text} {leaf.depth}")
+        sure = generator.choice((0.92, 0.75, 0.5, 0.3)) if leaf.right else generator.choice((0.7, 0.4, 0.2))
+        share = [sure * (0.55**rank) * generator.uniform(0.6, 1.4) for rank in range(width)]
         total = sum(share) / min(0.98, sure + 0.05 * width)
         q = sorted((one / total for one in share), reverse=True)
         right = self.words.at(self.place + leaf.depth)
-        texts = chance.sample([text for text in self.words.others if text != right], width)
+        texts = generator.sample([text for text in self.words.others if text != right], width)
         likely = ([8, 3, 2] + [1] * width)[: width + 1]
-        rank = chance.choices(range(width + 1), likely)[0] if leaf.right else width
+        rank = generator.choices(range(width + 1), likely)[0] if leaf.right else width
         if rank < width:
             texts = [right if place == rank else text for place, text in enumerate(texts)]
         made = []
         for place, (text, share_q) in enumerate(zip(texts, q, strict=True)):
             on = place == rank
-            p = chance.uniform(0.5, 0.95) if on else share_q * chance.uniform(0.1, 0.7)
-            share_q = min(0.999, share_q * exp(skew * chance.gauss(0, 1)))
+            p = generator.uniform(0.5, 0.95) if on else share_q * generator.uniform(0.1, 0.7)
+            share_q = min(0.999, share_q * exp(skew * generator.gauss(0, 1)))
             made.append(Leaf(parent, text, share_q, p, leaf.depth + 1, on, leaf.value + log(share_q)))
         return made
 
 
 def dynamic(
-    laws: Laws, depth: int, width: int, nodes: int, go: Callable[[int, float], bool], skew: float = 0.0, most: int = 96
+    distributions: Distributions,
+    depth: int,
+    width: int,
+    nodes: int,
+    go: Callable[[int, float], bool],
+    skew: float = 0.0,
+    most: int = 96,
 ) -> Sketch:
     """Expand by beam, then keep the best ``nodes`` of all candidates, root included, and show ``most`` of the rest."""
-    leaves, beams = [laws.root()], [[0]]
+    leaves, beams = [distributions.root()], [[0]]
     for level in range(depth):
         born: list[int] = []
         for parent in beams[-1]:
-            leaves += laws.after(leaves[parent], parent, width, parent, skew)
+            leaves += distributions.after(leaves[parent], parent, width, parent, skew)
             born += range(len(leaves) - width, len(leaves))
         beams.append(sorted(born, key=lambda node: -leaves[node].value)[:width])
         if not go(level + 1, log(sum(exp(leaves[node].value) for node in beams[-1]))):
@@ -108,21 +114,21 @@ def _renumbered(leaves: list[Leaf], beams: list[list[int]], kept: list[int], sho
     return Sketch(moved, levels, len(leaves) - 1, len(kept))
 
 
-def sampled(laws: Laws, widths: Sequence[int]) -> Sketch:
+def sampled(distributions: Distributions, widths: Sequence[int]) -> Sketch:
     """A static tree: as many children at each node of a level as ``widths`` says."""
-    leaves, level = [laws.root()], [0]
+    leaves, level = [distributions.root()], [0]
     for width in widths:
         born: list[int] = []
         for parent in level:
-            leaves += laws.after(leaves[parent], parent, width, parent)
+            leaves += distributions.after(leaves[parent], parent, width, parent)
             born += range(len(leaves) - width, len(leaves))
         level = born
     return Sketch(leaves, kept=len(leaves))
 
 
-def blocks(laws: Laws, forwards: int, width: int, fans: Sequence[int]) -> Sketch:
+def blocks(distributions: Distributions, forwards: int, width: int, fans: Sequence[int]) -> Sketch:
     """A tree that grows ``width`` levels with every drafter forward."""
-    made = sampled(laws, [fan for _ in range(forwards) for fan in fans[:width]])
+    made = sampled(distributions, [fan for _ in range(forwards) for fan in fans[:width]])
     for leaf in made.leaves[1:]:
         leaf.block = (leaf.depth - 1) // width
     return made
@@ -145,8 +151,8 @@ def walk(sketch: Sketch) -> tuple[list[int], list[str]]:
     return path, statuses
 
 
-def post_order(sketch: Sketch, chance: random.Random) -> tuple[list[dict[str, Any]], list[int]]:
-    """Leaf-to-root verdicts with weights and coins, and the path that was kept."""
+def post_order(sketch: Sketch, generator: random.Random) -> tuple[list[dict[str, Any]], list[int]]:
+    """Leaf-to-root verdicts with weights and uniform draws, and the path that was kept."""
     visits: list[dict[str, Any]] = []
 
     def judge(node: int, weight: float) -> list[int] | None:
@@ -159,7 +165,7 @@ def post_order(sketch: Sketch, chance: random.Random) -> tuple[list[dict[str, An
                     visits.append({"node": node, "start": None, "weight": None, "draw": None, "outcome": "passed"})
                 return [node, *found]
             weight = 1.0 if node == 0 else weight * 0.55
-        draw = 0.0 if node == 0 else rounded(chance.random())
+        draw = 0.0 if node == 0 else rounded(generator.random())
         kept = draw < weight
         outcome = "accepted" if kept else "failed"
         coin = draw if node else None

@@ -55,9 +55,9 @@ def target(model: Any, eos: Sequence[int] = ()) -> HybridTarget:
     return HybridTarget(model, "tiny", eos)
 
 
-def random_parents(nodes: int, chance: np.random.Generator, branch: float = 0.5) -> tuple[int, ...]:
-    """A tree in which a node hangs from the one before it, or with chance ``branch`` from any before it."""
-    return (-1, *(i - 1 if chance.random() > branch else int(chance.integers(0, i)) for i in range(1, nodes)))
+def random_parents(nodes: int, generator: np.random.Generator, branch: float = 0.5) -> tuple[int, ...]:
+    """A tree in which a node hangs from the one before it, or with probability ``branch`` from any before it."""
+    return (-1, *(i - 1 if generator.random() > branch else int(generator.integers(0, i)) for i in range(1, nodes)))
 
 
 def near(model: Any, amount: float, seed: int = 1) -> Any:

@@ -2,7 +2,7 @@
 
 Leviathan et al. (arXiv 2211.17192) algorithm 1 and Chen et al. (arXiv 2302.01318) for the chain; for siblings the
 recursive form of SpecInfer and EAGLE. Each child is accepted with min(1, r/q), r being what is left of the target.
-Sound only for children really drawn from q, in draw order. A node without a stored law has children chosen
+Sound only for children really drawn from q, in draw order. A node without a stored distribution has children chosen
 deterministically; each then counts as a point mass (q = 1).
 """
 
@@ -20,7 +20,7 @@ from specviz.trace.schema import Note
 
 
 class Rejection:
-    """Top-down rejection. At temperature 0 both laws are point masses and the rule is plain greedy matching."""
+    """Top-down rejection. At temperature 0 both distributions are point masses and the rule is plain greedy matching."""
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         if context.warp.greedy:
@@ -55,7 +55,7 @@ class _Walk:
         return Verdict(
             rule="ratio" if all(len(row) <= 1 for row in shape.children) else "without_replacement",
             path=tuple(self.path),
-            bonus=draw(left.law(), self.context.noise, place),
+            bonus=draw(left.distribution(), self.context.noise, place),
             source="residual" if rejected else "target",
             statuses=statuses(shape, self.path, self.judged),
             visited=tuple(self.visited),
@@ -65,7 +65,7 @@ class _Walk:
         )
 
     def _at(self, node: int) -> Remaining:
-        """The two laws at ``node`` before any of its children is tried."""
+        """The two distributions at ``node`` before any of its children is tried."""
         tree, proposal = self.draft.tree, self.draft.proposals.get(node)
         offered = [tree.host_tokens[child] for child in tree.shape.children[node]]
         left = remaining(self.context.warp.probabilities(self.target.logits[node]), proposal, offered)
@@ -75,12 +75,12 @@ class _Walk:
         return left
 
     def _try_children(self, node: int, left: Remaining) -> int | None:
-        """The accepted child of ``node``, if any; ``left`` ends as the law of the token that replaces it."""
+        """The accepted child of ``node``, if any; ``left`` ends as the distribution of the token that replaces it."""
         tokens = self.draft.tree.host_tokens
         for child in self.draft.tree.shape.children[node]:
             self.judged.append(child)
             self.thresholds[child] = left.threshold(tokens[child])
-            # Keyed by round as well: a place may be tried again by a later round, with a fresh coin.
+            # Keyed by round as well: a place may be tried again by a later round, with a fresh uniform draw.
             self.draws[child] = self.context.noise.uniform(ACCEPT, self.context.round, child)
             if self.draws[child] < self.thresholds[child]:
                 self.path.append(child)

@@ -1,10 +1,10 @@
-"""Relaxed acceptance of picture codes: a drafted code may stand for its look-alikes, whose probability it takes over.
+"""Relaxed acceptance of picture codes: a drafted code may stand for its nearest latent codes, whose probability it takes over.
 
 LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Of the k codes nearest to a drafted
 code c, the longest nearest-first run A is taken whose mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is
 judged with P = p(c) + S in the place of p(c). Nothing is preserved exactly; what is proven (``tests`` enumerate it), above
-temperature 0: certain candidates with A and c struck out after a rejection change the law by at most 1 - (1 - delta)^m in
-total variation, m being their number. Candidates sampled without replacement, with the ordinary residual (p - q)+, change
+temperature 0: certain candidates with A and c struck out after a rejection change the distribution by at most 1 - (1 - delta)^m
+in total variation, m being their number. Candidates sampled without replacement, with the ordinary residual (p - q)+, change
 it by at most TV(p, q), however many there are; under lambda no code becomes more than lambda times as likely, which is at
 most 1 - 1/lambda in total variation. For the residual is zero wherever q was above what was left: a code takes over mass at
 one sibling's turn only, and what is left of it by then has at most its own p. With delta 0, k 0 or lambda 1 the rule is
@@ -28,11 +28,11 @@ from specviz.engine.verdict import statuses
 from specviz.trace.schema import RELAXED, Note
 
 FORMS = ("exact", "aggregated", "repository")
-"""What a rejection leaves: the exact rule's residual, that of the law with A moved onto c, or the published code's."""
+"""What a rejection leaves: the exact rule's residual, that of the distribution with A moved onto c, or the published code's."""
 LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 """Sizes of a neighbourhood whose mass is noted, so that another limit can be tried on the recorded step."""
 SHOWN = 10
-"""Look-alikes whose own mass is noted, nearest first; the others only by id, as a map needs them."""
+"""Nearest latent codes whose own mass is noted, nearest first; the others only by id, as a map needs them."""
 _ROUNDING = 1e-12
 
 
@@ -48,12 +48,15 @@ class Limit:
         return self.delta if self.delta is not None else ((self.factor or 1.0) - 1.0) * p
 
 
-def region(law: Tensor, code: int, neighbours: Tensor, limit: Limit) -> tuple[Tensor, Tensor]:
-    """The look-alikes of ``code`` that it takes over under ``law`` [code], nearest first, and the running mass of all
+def region(distribution: Tensor, code: int, neighbours: Tensor, limit: Limit) -> tuple[Tensor, Tensor]:
+    """The nearest latent codes of ``code`` that it takes over under ``distribution`` [code], nearest first, and the running mass
+    of all
     ``neighbours`` [rank] of it, float64."""
-    sums = law[neighbours].double().cumsum(0)
-    most = limit.of(float(law[code]))
-    if most <= 0:  # at the strict end not even look-alikes without any mass: what the published residual strikes hangs on them
+    sums = distribution[neighbours].double().cumsum(0)
+    most = limit.of(float(distribution[code]))
+    if (
+        most <= 0
+    ):  # at the strict end not even nearest latent codes without any mass: what the published residual strikes hangs on them
         return neighbours[:0], sums
     return neighbours[: int((sums <= most + _ROUNDING).sum())], sums
 
@@ -61,7 +64,7 @@ def region(law: Tensor, code: int, neighbours: Tensor, limit: Limit) -> tuple[Te
 @dataclass(frozen=True)
 class Relaxed:
     """``neighbours`` int64 [code, rank], nearest first, at least ``k`` ranks. At temperature 0 a code is kept when it is
-    the likeliest once its look-alikes' mass is moved onto it."""
+    the likeliest once its nearest latent codes' mass is moved onto it."""
 
     neighbours: Tensor
     limit: Limit
@@ -92,8 +95,8 @@ class _Walk:
         shape, node = self.draft.tree.shape, 0
         while True:
             logits = self.target.logits[node]
-            law = self.context.warp.log_probabilities(logits).double().exp()
-            found, left = self._greedy(node, law) if self.context.warp.greedy else self._sampled(node, law)
+            distribution = self.context.warp.log_probabilities(logits).double().exp()
+            found, left = self._greedy(node, distribution) if self.context.warp.greedy else self._sampled(node, distribution)
             if found is None:
                 break
             self.path.append(found)
@@ -127,26 +130,26 @@ class _Walk:
     def _near(self, code: int) -> Tensor:
         return self.rule.neighbours[code, : self.rule.k]
 
-    def _greedy(self, node: int, law: Tensor) -> tuple[int | None, Tensor]:
-        """The first child whose code is the likeliest once it has taken over its look-alikes."""
+    def _greedy(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
+        """The first child whose code is the likeliest once it has taken over its nearest latent codes."""
         best = int(self.target.logits[node].argmax())
         for child in self.draft.tree.shape.children[node]:
             code = self.draft.tree.host_tokens[child]
-            taken, sums = region(law, code, self._near(code), self.rule.limit)
-            moved = law.index_fill(0, taken, 0.0)
-            moved[code] = law[code] + law[taken].sum()
+            taken, sums = region(distribution, code, self._near(code), self.rule.limit)
+            moved = distribution.index_fill(0, taken, 0.0)
+            moved[code] = distribution[code] + distribution[taken].sum()
             self.judged.append(child)
-            self._tell(child, code, law, taken, sums, 1.0)
+            self._tell(child, code, distribution, taken, sums, 1.0)
             if code == best or int(moved.argmax()) == code:
                 self._note_if_relaxed(child, code != best)
-                return child, law
-        return None, law
+                return child, distribution
+        return None, distribution
 
-    def _sampled(self, node: int, law: Tensor) -> tuple[int | None, Tensor]:
-        """The accepted child, if any, and what is left of the law: what replaces the children is drawn from it."""
+    def _sampled(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
+        """The accepted child, if any, and what is left of the distribution: what replaces the children is drawn from it."""
         proposal = self.draft.proposals.get(node)
-        q = None if proposal is None else _spread(proposal.probability, proposal.ids, law)
-        left = law
+        q = None if proposal is None else _spread(proposal.probability, proposal.ids, distribution)
+        left = distribution
         for child in self.draft.tree.shape.children[node]:
             code = self.draft.tree.host_tokens[child]
             taken, sums = region(left, code, self._near(code), self.rule.limit)
@@ -161,41 +164,41 @@ class _Walk:
                 self._note_if_relaxed(child, luck >= strict)
                 return child, left
             left = self._residual(left, q, code, taken)
-            left = left / left.sum() if float(left.sum()) > _ROUNDING else law
+            left = left / left.sum() if float(left.sum()) > _ROUNDING else distribution
             if q is not None:
                 q = q.index_fill(0, torch.tensor([code], device=q.device), 0.0)
                 q = q / q.sum().clamp_min(1e-300)
         return None, left
 
-    def _residual(self, law: Tensor, q: Tensor | None, code: int, taken: Tensor) -> Tensor:
-        """What a rejection leaves of ``law``, not normalised."""
-        form, one = self.rule.form, torch.tensor([code], device=law.device)
+    def _residual(self, distribution: Tensor, q: Tensor | None, code: int, taken: Tensor) -> Tensor:
+        """What a rejection leaves of ``distribution``, not normalised."""
+        form, one = self.rule.form, torch.tensor([code], device=distribution.device)
         struck = self._near(code)
-        if len(taken):  # the published code strikes one look-alike more than k, whatever A holds
+        if len(taken):  # the published code strikes one near latent code more than k, whatever A holds
             struck = self.rule.neighbours[code, : self.rule.k + 1]
         if q is None:
             gone = struck if form == "repository" and len(taken) else taken
-            return law.index_fill(0, torch.cat((one, gone)), 0.0)
+            return distribution.index_fill(0, torch.cat((one, gone)), 0.0)
         if form == "repository":
-            return (law - (q.index_fill(0, struck, 0.0) if len(taken) else q)).clamp_min(0.0)
+            return (distribution - (q.index_fill(0, struck, 0.0) if len(taken) else q)).clamp_min(0.0)
         if form == "aggregated":
-            moved = law.index_fill(0, taken, 0.0)
-            moved[code] = law[code] + law[taken].sum()
+            moved = distribution.index_fill(0, taken, 0.0)
+            moved[code] = distribution[code] + distribution[taken].sum()
             return (moved - q).clamp_min(0.0)
-        return (law - q).clamp_min(0.0)
+        return (distribution - q).clamp_min(0.0)
 
     def _note_if_relaxed(self, child: int, relaxed: bool) -> None:
         if relaxed:
             self.relaxed.add(child)
 
-    def _tell(self, child: int, code: int, law: Tensor, taken: Tensor, sums: Tensor, share: float) -> None:
+    def _tell(self, child: int, code: int, distribution: Tensor, taken: Tensor, sums: Tensor, share: float) -> None:
         """What the screen needs of one judged child, and enough to judge it again under another limit."""
         if self.context.story:
             with self.context.aside:
-                self.shown.append(self._shown(child, code, law, taken, sums, share))
+                self.shown.append(self._shown(child, code, distribution, taken, sums, share))
 
-    def _shown(self, child: int, code: int, law: Tensor, taken: Tensor, sums: Tensor, share: float) -> dict[str, Any]:
-        p = float(law[code])
+    def _shown(self, child: int, code: int, distribution: Tensor, taken: Tensor, sums: Tensor, share: float) -> dict[str, Any]:
+        p = float(distribution[code])
         steps = sorted({*(size for size in LADDER if size <= len(sums)), len(taken)} - {0})
         return {
             "node": child,
@@ -203,15 +206,15 @@ class _Walk:
             "q": share,
             "limit": self.rule.limit.of(p),
             "count": len(taken),
-            "moved": float(law[taken].sum()),
+            "moved": float(distribution[taken].sum()),
             "near": packed(self._near(code).tolist()),
-            "mass": law[self._near(code)[:SHOWN]].tolist(),
+            "mass": distribution[self._near(code)[:SHOWN]].tolist(),
             "sums": [[size, total] for size, total in zip(steps, _at(sums, steps), strict=True)],
         }
 
 
 def _spread(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
-    """A law over all codes, float64."""
+    """A distribution over all codes, float64."""
     if ids is None:
         return probability.to(like)
     return torch.zeros_like(like).index_copy(0, ids, probability.to(like))

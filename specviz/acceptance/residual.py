@@ -1,8 +1,8 @@
-"""What is left of the target's law at one node while its children are tried and rejected one after the other.
+"""What is left of the target's distribution at one node while its children are tried and rejected one after the other.
 
-A rejected child's law is subtracted from the target's and the child is struck from the drafter's, which is
+A rejected child's distribution is subtracted from the target's and the child is struck from the drafter's, which is
 renormalised: r becomes norm((r - q)+), q becomes q without the child. A child chosen deterministically counts as a
-point mass, q = 1. The target's law is kept unnormalised beside its mass, so that a rejection touches the drafter's
+point mass, q = 1. The target's distribution is kept unnormalised beside its mass, so that a rejection touches the drafter's
 support only.
 """
 
@@ -25,28 +25,28 @@ _SMALL = 1e-3
 
 
 class Remaining(Protocol):
-    """The two laws at a node."""
+    """The two distributions at a node."""
 
     def threshold(self, token: int) -> float:
         """min(1, r(token) / q(token))."""
 
     def reject(self, token: int) -> None:
-        """Take the rejected child out of both laws."""
+        """Take the rejected child out of both distributions."""
 
-    def law(self) -> Tensor:
+    def distribution(self) -> Tensor:
         """r over [vocab], not normalised: what the token that replaces the children is drawn from.
 
-        Where rounding has left nothing of it, it is the target's law: that branch has probability 0.
+        Where rounding has left nothing of it, it is the target's distribution: that branch has probability 0.
         """
 
     def story(self, node: int) -> dict[str, Any]:
-        """p and q side by side at the tokens that matter, and sum min(p, q): the chance that one sampled child
+        """p and q side by side at the tokens that matter, and sum min(p, q): the probability that one sampled child
         survives.
         """
 
 
 def remaining(target: Tensor, proposal: Proposal | None, offered: Sequence[int]) -> Remaining:
-    """At a node with the target's law ``target`` [vocab] whose children carry ``offered``, drawn from ``proposal``.
+    """At a node with the target's distribution ``target`` [vocab] whose children carry ``offered``, drawn from ``proposal``.
 
     None stands for children chosen deterministically.
     """
@@ -62,7 +62,7 @@ def _ratio(r: float, mass: float, q: float) -> float:
 
 
 class Few:
-    """Both laws as host numbers at ``ids``, the drafter's support; ``q`` None makes each of them a point mass."""
+    """Both distributions as host numbers at ``ids``, the drafter's support; ``q`` None makes each of them a point mass."""
 
     def __init__(self, target: Tensor, ids: Tensor, q: list[float] | None) -> None:
         self._target = target
@@ -93,7 +93,7 @@ class Few:
         kept = send(self._r, self._target.device, self._target.dtype)
         return self._target.index_copy(0, self._ids, kept)
 
-    def law(self) -> Tensor:
+    def distribution(self) -> Tensor:
         return self._target if self._mass in (0.0, 1.0) else self._left()
 
     def story(self, node: int) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Few:
 
 
 class Many:
-    """Both laws as tensors: the drafter's over the whole vocabulary, or over a support too large for the host."""
+    """Both distributions as tensors: the drafter's over the whole vocabulary, or over a support too large for the host."""
 
     def __init__(self, target: Tensor, proposal: Proposal) -> None:
         self._target = target
@@ -139,7 +139,7 @@ class Many:
     def _left(self) -> Tensor:
         return self._r if self._ids is None else self._target.index_copy(0, self._ids, self._r)
 
-    def law(self) -> Tensor:
+    def distribution(self) -> Tensor:
         return self._target if self._mass == 0 else self._left()
 
     def story(self, node: int) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def card(method: Method) -> dict[str, Any]:
         "modality": list(method.modality),
         "exactness": method.exactness,
         "token_exact": method.token_exact,
-        "in_law": list(method.in_law or ()),
+        "in_distribution": list(method.in_distribution or ()),
         "token_exact_with": list(method.token_exact_with or ()),
         "bound": method.bound,
         "family": method.family,

@@ -1,4 +1,4 @@
-"""Drafts whole blocks: one forward of a semi-autoregressive network gives the laws of the next k levels of a tree.
+"""Drafts whole blocks: one forward of a semi-autoregressive network gives the distributions of the next k levels of a tree.
 
 The committed text lives as keys, values and one recurrent state, made from the target's true features alone; whatever was
 drafted from the network's own features is thrown away with the round. A *seed* is a node whose depth is a multiple of k
@@ -181,7 +181,7 @@ class BlockDrafter(Silent):
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         """Raw logits [node, support] after each of ``nodes``, all of one depth: a forward where blocks begin, else what
-        one gave. Inside a block that is the marginal law, the same under every node, whatever token stands there.
+        one gave. Inside a block that is the marginal distribution, the same under every node, whatever token stands there.
         """
         inside = _depth(parents, nodes[0]) % self.block
         if not inside:
@@ -194,11 +194,11 @@ class BlockDrafter(Silent):
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """The warped law after each of ``nodes``, all of one depth; the plain softmax at temperature 0."""
+        """The warped distribution after each of ``nodes``, all of one depth; the plain softmax at temperature 0."""
         logits = self.logits(context, tokens, parents, nodes)
         if logits is None:
             return [None] * len(nodes)
-        return [Proposal(law, self.support) for law in context.warp.log_probabilities(logits).exp()]
+        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(logits).exp()]
 
     def calls(self) -> int:
         """Forwards since the last call of this."""

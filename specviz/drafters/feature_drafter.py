@@ -2,7 +2,8 @@
 
 What was committed enters the cache from the target's own features; what is drafted enters it from the network's own, and
 is thrown away after the round: Li et al., EAGLE (arXiv 2401.15077). With the root at position P, the input that gives the
-law of its children is the feature of token P - 1 with the root's embedding; a child's is its parent's output with its own.
+distribution of its children is the feature of token P - 1 with the root's embedding; a child's is its parent's output with its
+own.
 """
 
 from __future__ import annotations
@@ -110,11 +111,11 @@ class FeatureDrafter(Silent):
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """The warped law after each of ``nodes``; the plain softmax at temperature 0."""
+        """The warped distribution after each of ``nodes``; the plain softmax at temperature 0."""
         found = self.logits(context, tokens, parents, nodes)
         if found is None:
             return [None] * len(nodes)
-        return [Proposal(law, self.support) for law in context.warp.log_probabilities(found).exp()]
+        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(found).exp()]
 
     @torch.inference_mode()
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
@@ -133,7 +134,7 @@ class FeatureDrafter(Silent):
         return self._stepper.logits(outputs)
 
     def _after_root(self, context: Context) -> Tensor | None:
-        """Take in what was committed since, the root last, whose output gives the law of its children."""
+        """Take in what was committed since, the root last, whose output gives the distribution of its children."""
         known = self._committed + sum(map(len, self._waiting))
         if self._root_logits is None and 0 < context.position <= min(self._context_length, known):
             last = self._commit(context.ids, context.position)

@@ -142,14 +142,14 @@ class LanguageModelDrafter(Silent):
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """The warped law after the chain so far; the plain softmax at temperature 0."""
+        """The warped distribution after the chain so far; the plain softmax at temperature 0."""
         assert self._model is not None and list(nodes) == [len(tokens) - 1], "this drafter grows chains"
         text = [*context.ids, *tokens[1:]]
         if len(text) >= self._context_length:
             return [None]
-        law = context.warp.log_probabilities(self._feed(text)).exp()
+        distribution = context.warp.log_probabilities(self._feed(text)).exp()
         self._agreed = len(context.ids)  # committed and fed: no need to compare it again
-        return [Proposal(law, self._model.support)]
+        return [Proposal(distribution, self._model.support)]
 
     def calls(self) -> int:
         made, self._calls = self._calls, 0

@@ -2,8 +2,8 @@
 
 EasySpec (Wu et al., arXiv 2502.02493). A layer that reads what the layer before the group wrote, instead of its neighbour's
 output, gives slightly wrong keys and values. Each round therefore begins with one exact pass over what was committed since
-the last one: it overwrites the fuzzy entries and gives the law of the first draft. The laws of the later ones are the fuzzy
-ones that they were really drawn from, so the ratio test stays exact.
+the last one: it overwrites the fuzzy entries and gives the distribution of the first draft. The distributions of the later ones
+are the fuzzy ones that they were really drawn from, so the ratio test stays exact.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class GroupedDrafter(Silent):
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """The warped law after the chain so far; the plain softmax at temperature 0."""
+        """The warped distribution after the chain so far; the plain softmax at temperature 0."""
         assert self._model is not None and list(nodes) == [len(tokens) - 1], "this drafter grows chains"
         text = [*context.ids, *tokens[1:]]
         if len(text) >= self._grouped.context_length:
@@ -88,7 +88,7 @@ class GroupedDrafter(Silent):
         return [Proposal(context.warp.log_probabilities(logits).exp(), self._model.support)]
 
     def _first(self, context: Context, text: list[int]) -> Tensor:
-        """The round's first law. What is committed and was never passed through exactly is so now."""
+        """The round's first distribution. What is committed and was never passed through exactly is so now."""
         model = self._model
         assert model is not None
         same = self._same(text)

@@ -40,12 +40,12 @@ class CostCurve:
 def best_size(value: Sequence[float], curve: CostCurve, overhead: float = 0.0) -> int:
     """How many drafted nodes pay most: ``argmax_n (1 + value[0] + … + value[n-1]) / (cost(n + 1) + overhead)``.
 
-    ``value`` is each node's chance of acceptance, best node first; the 1 is the bonus token; ``overhead`` is
+    ``value`` is each node's probability of acceptance, best node first; the 1 is the bonus token; ``overhead`` is
     milliseconds a round takes besides its pass.
     """
     best, expected, most = 0, 1.0, 1.0 / (curve.at(1) + overhead)
-    for nodes, chance in enumerate(value, start=1):
-        expected += chance
+    for nodes, probability in enumerate(value, start=1):
+        expected += probability
         rate = expected / (curve.at(nodes + 1) + overhead)
         if rate > most:
             best, most = nodes, rate

@@ -118,7 +118,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The law of a node's children: ``probability`` is [vocab] when ``ids`` is None, else both are [support]."""
+    """The distribution of a node's children: ``probability`` is [vocab] when ``ids`` is None, else both are [support]."""
 
     probability: Tensor
     ids: Tensor | None = None
@@ -126,7 +126,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Pick:
-    """What a growth took at ``node``: the law, its Gumbel-perturbed log-probabilities (None when nothing was drawn),
+    """What a growth took at ``node``: the distribution, its Gumbel-perturbed log-probabilities (None when nothing was drawn),
     the order in the support by which children were taken, and how many were.
     """
 
@@ -141,7 +141,7 @@ class Pick:
 class Draft:
     """A drafted tree, and what the accept rule and the screen need to know about how it came to be.
 
-    ``proposals`` maps an inner node to the law of its children, *as sampled from*; a node without one has children
+    ``proposals`` maps an inner node to the distribution of its children, *as sampled from*; a node without one has children
     chosen deterministically (each a point mass). ``confidence`` is the drafter's own probability per node for the
     screen, None where it has none. ``pruned`` are (parent, token, confidence) drafted but not sent to the target.
     """

@@ -138,7 +138,7 @@ class Warp:
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """Warped log p, float32 (float64 for float64 logits) [..., vocab], -inf outside the support.
 
-        At temperature 0 there is no warped law but a point mass; this then gives the plain log-softmax, for the screen.
+        At temperature 0 there is no warped distribution but a point mass; this then gives the plain log-softmax, for the screen.
         """
         return torch.log_softmax(self._warped(logits), -1)
 
@@ -162,7 +162,7 @@ class Warp:
     def _nucleus(self, scores: Tensor) -> Tensor:
         """Keep the smallest set of likeliest tokens whose mass reaches ``top_p`` (Holtzman et al., arXiv 1904.09751).
 
-        Tokens that tie with the last one kept are kept too, so that the law does not hang on how a sort orders equals.
+        Tokens that tie with the last one kept are kept too, so that the distribution does not hang on how a sort orders equals.
         """
         total = torch.logsumexp(scores, -1, keepdim=True)
         vocab = scores.shape[-1]
@@ -204,6 +204,6 @@ def _wide(logits: Tensor) -> Tensor:
 
 
 def draw(probability: Tensor, noise: Noise, *place: int, stream: int = TARGET) -> int:
-    """One token from a [vocab] law (need not sum to 1), with the noise of ``place``."""
+    """One token from a [vocab] distribution (need not sum to 1), with the noise of ``place``."""
     race = noise.exponential(probability.shape[-1], stream, *place, device=probability.device)
     return int((probability.double() / race).argmax())

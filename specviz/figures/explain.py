@@ -54,7 +54,7 @@ class _Costs:
         return sum(self.phases.values())
 
     def loss(self, phase: str) -> float:
-        """What a phase costs beyond what the one-by-one run pays too: one target pass is not a loss."""
+        """What a phase costs beyond what the autoregressive run pays too: one target pass is not a loss."""
         if phase != "verify":
             return self.phases[phase]
         return max(0.0, self.phases["verify"] - (self.plain or 0.0)) if self.plain else 0.0
@@ -109,7 +109,7 @@ def _verdict(trace: Trace, costs: _Costs | None, measured: float | None) -> Term
     if not any(_drafted(step) for step in trace.steps):
         return _nothing_drafted(trace, measured)
     if measured is None:
-        said = "How much faster this was is unknown: no one-by-one run was recorded beside it."
+        said = "How much faster this was is unknown: no autoregressive run was recorded beside it."
     elif abs(measured - 1) < AGREE:
         said = f"As fast as one token at a time ({measured:.2f}×)."
     else:
@@ -121,7 +121,7 @@ def _verdict(trace: Trace, costs: _Costs | None, measured: float | None) -> Term
 
 def _nothing_drafted(trace: Trace, measured: float | None) -> Term:
     by_design = trace.run.method == "autoregressive"
-    said = "One token a pass: this is the one-by-one run itself, nothing is drafted."
+    said = "One token a pass: this is the autoregressive run itself, nothing is drafted."
     if not by_design:
         steps = count(len(trace.steps), "step")
         said = f"The drafter proposed nothing in all of {steps}, so every pass gave one token and nothing could be saved."
@@ -183,7 +183,7 @@ def _plain_pass(costs: _Costs) -> list[Term]:
     if costs.plain is None:
         return []
     several = duration(costs.tau * costs.plain)
-    said = f"One token of the one-by-one run takes {duration(costs.plain)}; {costs.tau:.2f} of them take {several}."
+    said = f"One token of the autoregressive run takes {duration(costs.plain)}; {costs.tau:.2f} of them take {several}."
     return [Term("plain", "one AR pass, t_AR", costs.plain, "ns", said)]
 
 
@@ -200,7 +200,7 @@ def _cost(costs: _Costs, phase: str) -> Term:
 
 def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, plain: Baseline | None) -> list[Term]:
     if plain is None:
-        said = "No one-by-one run was recorded, so there is no speed-up to explain; run again with the baseline."
+        said = "No autoregressive run was recorded, so there is no speed-up to explain; run again with the baseline."
         return [Term("measured", "measured speed-up", None, "x", said)]
     predicted = costs.speedup() if costs else None
     terms = []
@@ -212,7 +212,7 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, plain: 
     apart = plain.first_divergence
     if apart is not None:
         near = "" if apart.gap is None else f" (its two best logits were {apart.gap:.2g} apart there)"
-        said = f"The one-by-one run writes other text from token {apart.position + 1} on{near}."
+        said = f"The autoregressive run writes other text from token {apart.position + 1} on{near}."
         terms.append(Term("divergence", "texts differ from token", apart.position + 1, "", said))
     return terms
 

@@ -32,7 +32,7 @@ def quality_curve(points: Sequence[Point], theme: str = "light") -> go.Figure:
     """Two drawings over one axis of speed: the score above, the latent distance below. Settings of a method are joined in
     the order given."""
     look = theme_of(theme)
-    told = "right is faster, 1 being the one-by-one run; above, higher is better, below, 0 is the target's own choice"
+    told = "right is faster, 1 being the autoregressive run; above, higher is better, below, 0 is the target's own choice"
     made = figure(look, "Quality against speed", told, width=_WIDTH, height=_HEIGHT, key=True)
     for place, method in enumerate(dict.fromkeys(point.method for point in points)):
         own = [point for point in points if point.method == method]

@@ -46,7 +46,7 @@ def _headline(terms: dict[str, Term]) -> str:
     said = [
         f"{value:.2f}× {word}" for word in ("measured", "predicted") if word in terms and (value := terms[word].value) is not None
     ]
-    return "Why (not) faster · " + (" · ".join(said) or "no one-by-one run to compare with")
+    return "Why (not) faster · " + (" · ".join(said) or "no autoregressive run to compare with")
 
 
 def _subtitle(terms: dict[str, Term]) -> str:

@@ -1,4 +1,4 @@
-"""EXP3Spec, of BanditSpec (2505.15141), as Auer's EXP3: exponential weights on rewards over their chance to be seen."""
+"""EXP3Spec, of BanditSpec (2505.15141), as Auer's EXP3: exponential weights on rewards over their probability to be seen."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Parameters:
         "stream of five subjects): a run of a hundred rounds is mostly exploration."
     ),
     paper=PAPER,
-    look_at="Weights creep: a reward that was seen rarely weighs much when it is seen, and is mostly chance.",
+    look_at="Weights creep: a reward that was seen rarely weighs much when it is seen, and is mostly probability.",
     parameters=Parameters,
     weights=("small_draft", "arms"),
 )

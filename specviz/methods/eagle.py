@@ -76,4 +76,4 @@ def _shape(parameters: Parameters, parts: Parts) -> TreeShape:
         return shape_from_counts(PUBLISHED)
     tree = CalibratedTree.load(parts.tree_file("eagle"))
     pays = Paying.on(parts.cost_curve(), parts.target.tier)
-    return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.chance)))
+    return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.probability)))

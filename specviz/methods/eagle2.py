@@ -39,12 +39,12 @@ class Parameters:
     modality=("text", "vision_language", "image"),
     exactness="exact",
     token_exact=True,
-    in_law=("rule", "rejection"),
+    in_distribution=("rule", "rejection"),
     family="features",
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     differs=(
         "τ is 1.94 with 25 nodes at temperature 0, the fixed tree's 1.76 (sixty prompts of six kinds); at 1 the fixed tree "
-        "leads, 1.71 to 1.53, as it is drawn from the law it is judged by. The head learned from one to two thousand dialogues. "
+        "leads, 1.71 to 1.53, drawn from the distribution it is judged by. The head learned from one to two thousand dialogues. "
         "By default the depth is what pays here, two levels at least: 1.10× with τ 1.59 at 0, 0.97× with 1.32 at 1."
     ),
     paper=Paper(

@@ -39,7 +39,7 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
-    in_law=("rule", "rejection"),
+    in_distribution=("rule", "rejection"),
     family="features",
     claim="5.5× and τ 6.6 on Vicuna 13B, 4.4× and τ 6.2 on Llama 3.1 8B, at temperature 0.",
     differs=(

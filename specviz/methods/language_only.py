@@ -32,7 +32,7 @@ class Parameters:
     modality=("vision_language",),
     exactness="exact",
     token_exact=True,
-    in_law=("rule", "rejection"),
+    in_distribution=("rule", "rejection"),
     family="model",
     claim="Up to 2.37× for LLaVA-7B with a 115M text model.",
     differs=(

@@ -1,4 +1,5 @@
-"""LANTERN (Jang et al. 2410.03355): EAGLE-2's tree on picture codes, judged by what a code's look-alikes have together."""
+"""LANTERN (Jang et al. 2410.03355): EAGLE-2's tree on picture codes, judged by what a code's nearest latent codes have
+together."""
 
 from __future__ import annotations
 
@@ -15,18 +16,18 @@ if TYPE_CHECKING:
 RESIDUAL = choice(
     "exact",
     ("exact", "aggregated", "repository"),
-    "What a rejection leaves: the exact rule's residual (its bound is proven), the aggregated law's, or the published code's.",
+    "What a rejection leaves: the exact rule's residual (bound proven), that of the aggregated one, or the published code's.",
 )
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's k for a codebook of 16 384 is 1000; a smaller codebook has fewer look-alikes to offer."""
+    """The paper's k for a codebook of 16 384 is 1000; a smaller codebook has fewer nearest latent codes to offer."""
 
     delta: float = number(
-        0.1, 0.0, 1.0, "δ: most mass a code may take over from its look-alikes; 0 is the exact rule.", step=0.01
+        0.1, 0.0, 1.0, "δ: most mass a code may take over from its nearest latent codes; 0 is the exact rule.", step=0.01
     )
-    k: int = number(100, 0, 1024, "Look-alikes that are considered, nearest first.", "codes")
+    k: int = number(100, 0, 1024, "Nearest latent codes that are considered, nearest first.", "codes")
     depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round.", "levels")
     width: int = number(10, 1, 16, "Nodes in the beam, and children each of them offers.", "nodes")
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 58.", "nodes")
@@ -36,7 +37,7 @@ class Parameters:
 @method(
     name="lantern",
     title="LANTERN",
-    summary="Picture codes have look-alikes: a drafted code is judged with the probability of those around it.",
+    summary="Picture codes have nearest latent codes: a drafted code is judged with the probability of those around it.",
     modality=("image",),
     exactness="relaxed",
     token_exact=False,
@@ -50,8 +51,8 @@ class Parameters:
         "LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding", "Jang et al.", 2024,
         "2410.03355", "ICLR",
     ),
-    look_at="Many codes share a flat law, so the exact rule rejects good ones. The shaded region is what a code may stand for.",
-    bound="A candidate changes the law by at most δ in total variation, m of them by at most 1 − (1 − δ)^m. Above temperature "
+    look_at="Many codes share a flat distribution, so the exact rule rejects good ones. Shaded: what a code may stand for.",
+    bound="A candidate changes the distribution by at most δ in total variation, m by at most 1 − (1 − δ)^m. Above temperature "
     "0, with the exact residual.",
     parameters=Parameters,
     weights=("image_drafter",),

@@ -26,7 +26,7 @@ class Parameters:
         "λ: a code may count for at most so many times its own probability; 1 is the exact rule.",
         step=0.1,
     )
-    k: int = number(10, 0, 1024, "Look-alikes that are considered, nearest first.", "codes")
+    k: int = number(10, 0, 1024, "Nearest latent codes that are considered, nearest first.", "codes")
     tree: str = choice(
         "fitted",
         ("fitted", *TREES),
@@ -45,7 +45,7 @@ class Parameters:
     family="judge",
     claim="Up to 2.56× over autoregressive decoding.",
     differs=(
-        "Here, on 64 held-out prompts, 1.08× with τ 2.19 on the 12 nodes that pay, 1.17× with 2.32 at λ = 20 and 5 look-alikes "
+        "Here, on 64 held-out prompts, 1.08× with τ 2.19 on the 12 nodes that pay, 1.17× with 2.32 at λ = 20 and k = 5 "
         "(LANTERN 1.04×, 2.21). On 57 nodes LANTERN is slower than no draft (0.81×), and the authors' 57 have 1.05 times its τ "
         "on twenty prompts (their time was not measured): beside six million weights large trees cost too much."
     ),
@@ -53,7 +53,7 @@ class Parameters:
         "LANTERN++: Enhancing Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models",
         "Park et al.", 2025, "2502.06352",
     ),
-    look_at="The tree has one shape whatever the drafter thinks: flat laws make its confidence a poor guide.",
+    look_at="The tree has one shape whatever the drafter thinks: flat distributions make its confidence a poor guide.",
     bound="No code becomes more than λ times as likely, however many siblings are tried: at most 1 − 1/λ in total variation "
     "(at λ = 5 four fifths), and never more than p and q differ. Above temperature 0, with the exact residual.",
     parameters=Parameters,

@@ -43,9 +43,9 @@ class Method:
     """A method as its card shows it.
 
     ``exactness`` is "exact" or "relaxed"; ``token_exact`` says that with the same seed the output equals the autoregressive
-    run token for token at any temperature, but for the one (parameter, choice) in ``in_law``, with which only the law is the
-    target's. ``token_exact_with`` is the one with which a method that is not token exact by itself is. ``look_at`` tells a
-    class what to watch. ``weights`` are catalog names it needs.
+    run token for token at any temperature, but for the one (parameter, choice) in ``in_distribution``, with which only the
+    distribution is the target's. ``token_exact_with`` is the one with which a method that is not token exact by itself is.
+    ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs.
     ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
     ``differs`` says why a small model on a small machine sees something else.
     """
@@ -66,7 +66,7 @@ class Method:
     family: str = "other"
     claim: str = ""
     differs: str = ""
-    in_law: tuple[str, str] | None = None
+    in_distribution: tuple[str, str] | None = None
     token_exact_with: tuple[str, str] | None = None
 
     @property
@@ -74,7 +74,7 @@ class Method:
         """With which choice a method is less exact, or more, than it is by itself, in words; empty where there is none."""
         if self.token_exact_with:
             return f"token for token with {' '.join(self.token_exact_with)}"
-        return f"in law with {' '.join(self.in_law)}" if self.in_law else ""
+        return f"in distribution with {' '.join(self.in_distribution)}" if self.in_distribution else ""
 
 
 @dataclass

@@ -56,7 +56,7 @@ class Parts:
     "falcon", "gto", "masked_lm", "deer"), or "ngrams", which tells how well three tokens go together.
     ``picture`` says where a prompt's picture stands, None where the prompt is text. ``guidance`` is
     (scale, prompt of the row that says nothing) where two rows are guided: logits are u + scale (c - u). ``grid`` is (rows,
-    columns) of a picture that is drawn; ``neighbours()`` is int64 [code, rank], every code's look-alikes, nearest first;
+    columns) of a picture that is drawn; ``neighbours()`` is int64 [code, rank], every code's nearest latent codes, nearest first;
     ``coarse()`` is the model that draws the same picture on half the grid.
     ``middle(kind)`` is a model that stands between the target and a drafter, ``grouped(kind, group)`` a
     draft model up to ``group`` of whose layers attend side by side. ``draft_name`` is the draft model the user named, if any.

@@ -26,7 +26,7 @@ class Parameters:
 @method(
     name="speculative_sampling",
     title="Speculative sampling",
-    summary="A small model drafts a few tokens; the target keeps a prefix so that the output law is unchanged.",
+    summary="A small model drafts a few tokens; the target keeps a prefix so that the output distribution is unchanged.",
     modality=("text",),
     exactness="exact",
     token_exact=False,
@@ -37,7 +37,7 @@ class Parameters:
         "cost more than the tokens they save. The paper's pairs are 11B and 60M parameters."
     ),
     paper=Paper("Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"),
-    look_at="Overlapping p and q bars: what they share is the chance of acceptance, the rest of p is drawn from on rejection.",
+    look_at="Overlapping p and q bars: what they share is the acceptance probability, the rest of p is the residual.",
     parameters=Parameters,
     weights=("small_draft",),
     needs_draft=True,

@@ -79,5 +79,5 @@ def _shape(parameters: Parameters, parts: Parts, store: NgramStore) -> TreeShape
     if parameters.nodes:
         return trees[0].best(parameters.nodes)
     curve = parts.cost_curve()
-    shapes = {order: tree.best(max(1, best_size(tree.chance, curve))) for order, tree in trees.items()}
+    shapes = {order: tree.best(max(1, best_size(tree.probability, curve))) for order, tree in trees.items()}
     return lambda context: shapes.get(store.order_at(context.ids), shapes[0])

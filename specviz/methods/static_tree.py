@@ -24,8 +24,8 @@ TREES = {
     "chain": ((1,), (1,), (1,), (1,), (1,)),
 }
 ACCEPTED = {"57": 2.69, "25": 2.39, "12": 2.19, "chain": 1.88}
-"""Codes a pass of the target with each of them: ``bench --suite image-sweeps``, emoji-64, λ = 5, 10 look-alikes, 64 prompts.
-The 57 are scaled from twenty of these prompts, on which they have 1.046 times the τ of LANTERN's 57 (2.57 on all)."""
+"""Codes a pass of the target with each of them: ``bench --suite image-sweeps``, emoji-64, λ = 5, 10 nearest latent codes, 64
+prompts. The 57 are scaled from twenty of these prompts, on which they have 1.046 times the τ of LANTERN's 57 (2.57 on all)."""
 
 
 def static_tree(name: str, parts: Parts, network: Any) -> TreeShape:

@@ -55,11 +55,11 @@ def pack(model: Any) -> bool:
 
 def _agrees() -> bool:
     """Whether the packed product is right here, for one row and for several: torch's operators are not public ones."""
-    chance = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     plain = nn.Linear(96, 64, bias=True, dtype=torch.float32).requires_grad_(False)
     packed = PackedLinear(plain, keep_weight=False)
     for rows in (1, 3, 16, 40):
-        x = torch.randn(1, rows, 96, generator=chance, dtype=torch.float32)
+        x = torch.randn(1, rows, 96, generator=generator, dtype=torch.float32)
         if not torch.allclose(plain(x), packed(x), atol=_AGREE):
             return False
     return True

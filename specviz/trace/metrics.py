@@ -35,14 +35,14 @@ FORMULAS: dict[str, str] = {
     "shares": "Each phase's seconds divided by their total; the prefill is not in it.",
     "tokens_per_second": "Emitted tokens divided by decode seconds (draft, verify, judge, commit and host); the "
     "prefill is not in it.",
-    "baseline_tokens_per_second": "Tokens of the target's own one-by-one run divided by its decode seconds, same "
+    "baseline_tokens_per_second": "Tokens of the target's own autoregressive run divided by its decode seconds, same "
     "process, tier and prompt; the prefill is not in it.",
-    "speedup": "The one-by-one run's decode time per token divided by this run's: the ratio of the two run times when "
+    "speedup": "The autoregressive run's decode time per token divided by this run's: the ratio of the two run times when "
     "both wrote equally many tokens.",
     "predicted_speedup": "tokens a step x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the one-by-one "
     "run's time per token, the others are means over the steps that were not cut.",
-    "first_divergence": "The first output position where this run and the one-by-one run differ, and how far apart "
-    "the two best logits of the one-by-one run were there; none when they are equal.",
+    "first_divergence": "The first output position where this run and the autoregressive run differ, and how far apart "
+    "the two best logits of the autoregressive run were there; none when they are equal.",
 }
 
 

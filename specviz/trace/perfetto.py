@@ -1,4 +1,4 @@
-"""A run as Chrome trace JSON for the Perfetto UI: one track per phase, and the one-by-one run on the same clock.
+"""A run as Chrome trace JSON for the Perfetto UI: one track per phase, and the autoregressive run on the same clock.
 
 Perfetto does not draw overlapping events of one track, so every lane has a track of its own number in the file.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from specviz.trace.schema import PHASES, Baseline, Step, Trace
 
 RUN, PLAIN = 1, 2
-"""Process numbers: this run, and the target's own one-by-one run."""
+"""Process numbers: this run, and the target's own autoregressive run."""
 STEPS = 1
 TOKENS = 11
 TRACKS = {"steps": STEPS, **{phase: STEPS + 1 + place for place, phase in enumerate(PHASES)}}

@@ -17,10 +17,10 @@ from specviz.errors import BadInput
 
 @dataclass(frozen=True)
 class CalibratedTree:
-    """Rank paths below the root with their measured chance of acceptance, best first and parents before children."""
+    """Rank paths below the root with their measured probability of acceptance, best first and parents before children."""
 
     paths: tuple[tuple[int, ...], ...]
-    chance: tuple[float, ...]
+    probability: tuple[float, ...]
     source: str = ""
 
     def best(self, nodes: int) -> TreeShape:
@@ -36,7 +36,7 @@ class CalibratedTree:
         path.write_text("{" + ",\n".join(parts) + "}\n")
 
     def _rows(self) -> str:
-        rows = [[list(one), round(p, 6)] for one, p in zip(self.paths, self.chance, strict=True)]
+        rows = [[list(one), round(p, 6)] for one, p in zip(self.paths, self.probability, strict=True)]
         return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]"
 
     @staticmethod
@@ -69,5 +69,5 @@ def from_counts(reached: dict[tuple[int, ...], int], rounds: int, source: str = 
     by count with shorter paths first on ties keeps every parent before its children.
     """
     ordered = sorted(reached, key=lambda path: (-reached[path], len(path), path))
-    chance = tuple(reached[path] / max(1, rounds) for path in ordered)
-    return CalibratedTree(tuple(ordered), chance, source)
+    probability = tuple(reached[path] / max(1, rounds) for path in ordered)
+    return CalibratedTree(tuple(ordered), probability, source)

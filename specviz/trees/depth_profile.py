@@ -39,10 +39,10 @@ class DepthProfile:
         """As JSON, one depth a line."""
         facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "width": self.width}
         rows = {
-            heat: ",\n".join(json.dumps([round(one, 4) for one in row]) for row in table)
-            for heat, table in sorted(self.tau.items())
+            temperature: ",\n".join(json.dumps([round(one, 4) for one in row]) for row in table)
+            for temperature, table in sorted(self.tau.items())
         }
-        tables = ",\n".join(f'"{heat:g}": [\n{body}\n]' for heat, body in rows.items())
+        tables = ",\n".join(f'"{temperature:g}": [\n{body}\n]' for temperature, body in rows.items())
         head = json.dumps({**facts, "sizes": list(self.sizes)})[:-1]
         path.write_text(f'{head}, "tau": {{\n{tables}\n}}}}\n', encoding="utf-8")
 
@@ -52,7 +52,9 @@ class DepthProfile:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             sizes = tuple(map(int, found["sizes"]))
-            tau = {float(heat): tuple(tuple(map(float, row)) for row in rows) for heat, rows in found["tau"].items()}
+            tau = {
+                float(temperature): tuple(tuple(map(float, row)) for row in rows) for temperature, rows in found["tau"].items()
+            }
             if not tau or not all(rows and all(len(row) == len(sizes) for row in rows) for rows in tau.values()):
                 raise ValueError("its tables have gaps")
             made_for = str(found["drafter"]), str(found["target"]), int(found["width"])

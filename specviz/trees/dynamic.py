@@ -3,7 +3,7 @@
 EAGLE-2 (Li et al., arXiv 2406.16858). A node's value is the product of the drafter's probabilities along its path, here
 as a sum of logarithms. *Expand*: at each level the ``width`` best nodes are the beam, and each offers its ``width`` best
 children, so a tree of depth d has width + (d - 1) * width**2 candidates. *Rerank*: the candidates of highest value stay.
-The choice looks at the drafter alone, so every child is certain, and no law goes to the accept rule.
+The choice looks at the drafter alone, so every child is certain, and no distribution goes to the accept rule.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class Stop(Protocol):
 class Pays(Protocol):
     """Decides how many candidates stay."""
 
-    def __call__(self, chances: Sequence[float], forwards: int) -> int:
-        """From each candidate's chance of acceptance, best first, and how many drafter forwards found them."""
+    def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
+        """From each candidate's probability of acceptance, best first, and how many drafter forwards found them."""
 
 
 @dataclass(frozen=True)
 class Paying:
-    """As many nodes as pay: ``argmax_n (1 + chance[0] + … + chance[n-1]) / (cost[n] + forwards * forward)``.
+    """As many nodes as pay: ``argmax_n (1 + probability[0] + … + probability[n-1]) / (cost[n] + forwards * forward)``.
 
     ``cost[n]`` is the time of a target pass over the root and n drafted nodes, ``forward`` that of a drafter forward.
     """
@@ -89,16 +89,16 @@ class Paying:
         widths = [padded_width(width) if tier == "graph" else width for width in taken]
         return Paying(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
-    def __call__(self, chances: Sequence[float], forwards: int) -> int:
-        return self._most(chances, numpy.full(len(self.cost), forwards))
+    def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
+        return self._most(probabilities, numpy.full(len(self.cost), forwards))
 
-    def fixed(self, depths: Sequence[int], chances: Sequence[float]) -> int:
+    def fixed(self, depths: Sequence[int], probabilities: Sequence[float]) -> int:
         """The same for nodes whose order was fixed beforehand, at these depths: fewer of them may need fewer forwards."""
-        return self._most(chances, numpy.maximum.accumulate([0, *depths]))
+        return self._most(probabilities, numpy.maximum.accumulate([0, *depths]))
 
-    def _most(self, chances: Sequence[float], forwards: numpy.ndarray) -> int:
-        nodes = min(len(chances) + 1, len(self.cost), len(forwards))
-        expected = numpy.cumsum([1.0, *chances[: nodes - 1]])
+    def _most(self, probabilities: Sequence[float], forwards: numpy.ndarray) -> int:
+        nodes = min(len(probabilities) + 1, len(self.cost), len(forwards))
+        expected = numpy.cumsum([1.0, *probabilities[: nodes - 1]])
         return int((expected / (self.cost[:nodes] + self.forward * forwards[:nodes])).argmax())
 
 
@@ -109,17 +109,17 @@ class _Candidates:
     tokens: list[int]
     parents: list[int] = field(default_factory=lambda: [-1])
     values: list[float] = field(default_factory=lambda: [0.0])
-    chances: list[float] = field(default_factory=lambda: [1.0])
+    probabilities: list[float] = field(default_factory=lambda: [1.0])
     beams: list[list[int]] = field(default_factory=lambda: [[0]])
 
-    def expand(self, logits: Tensor, support: Tensor | None, width: int, heat: float = 1.0) -> bool:
+    def expand(self, logits: Tensor, support: Tensor | None, width: int, temperature: float = 1.0) -> bool:
         """Hang the best children below each node of the last beam, and choose the next one. False when there are none.
-        Chances are those of the drafter's law at temperature ``heat``.
+        Probabilities are those of the drafter's distribution at temperature ``temperature``.
 
         A token the drafter gives no mass is no candidate. A log-probability that rounding pushed above 0 is put back,
         so that no node is ever worth more than its parent.
         """
-        wide = (logits if logits.dtype == torch.float64 else logits.float()) / heat
+        wide = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
         best = wide.topk(min(width, wide.shape[-1]), dim=-1)
         ids = best.indices if support is None else support[best.indices]
         log_q = (best.values - wide.logsumexp(-1, keepdim=True)).clamp_max(0.0)
@@ -132,7 +132,7 @@ class _Candidates:
                     self.tokens.append(int(token))
                     self.parents.append(parent)
                     self.values.append(above + one)
-                    self.chances.append(math.exp(one))
+                    self.probabilities.append(math.exp(one))
         if len(self.tokens) > first:
             self.beams.append(self._ranked(range(first, len(self.tokens)))[:width])
         return len(self.tokens) > first
@@ -160,10 +160,10 @@ class _Candidates:
 class Dynamic:
     """``depth`` is the deepest level, which is also how many drafter forwards a round takes unless ``stop`` ends it.
 
-    ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. With ``cooled`` chances are read off the
-    drafter's law at the run's temperature, but never at a lower one than this: a drafter that learned the target's law
-    says how often the target would draw a token, which is less often than its most likely one is the target's too. 0
-    reads them off the law as it is, as published. ``chosen`` are the facts of a depth that nobody stated, for the story.
+    ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. With ``cooled`` probabilities are read off the
+    drafter's distribution at the run's temperature, but never at a lower one than this: a drafter that learned the target's
+    distribution says how often the target would draw a token, which is less often than its most likely one is the target's too. 0
+    reads them off the distribution as it is, as published. ``chosen`` are the facts of a depth that nobody stated, for the story.
     """
 
     def __init__(
@@ -182,10 +182,10 @@ class Dynamic:
 
     def grow(self, drafter: Ranking, context: Context) -> Draft:
         found, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.room - 1), False
-        heat = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
+        temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
         while len(found.beams) <= limit:
             logits = drafter.logits(context, found.tokens, found.parents, found.beams[-1])
-            if logits is None or not found.expand(logits, drafter.support, self.width, heat):
+            if logits is None or not found.expand(logits, drafter.support, self.width, temperature):
                 break
             deeper = len(found.beams) <= limit
             stopped = self.stop is not None and deeper and self.stop.met(found.beam_values())
@@ -234,6 +234,6 @@ def _draft(
     """The kept nodes as a tree in the order they were found, the others as pruned ones numbered after them."""
     place = {node: number for number, node in enumerate([0, *kept, *left])}
     tree = DraftTree.of([found.tokens[node] for node in (0, *kept)], [-1, *(place[found.parents[node]] for node in kept)], device)
-    confidence = [None, *(found.chances[node] for node in kept)]
-    pruned = [(place[found.parents[node]], found.tokens[node], found.chances[node]) for node in left]
+    confidence = [None, *(found.probabilities[node] for node in kept)]
+    pruned = [(place[found.parents[node]], found.tokens[node], found.probabilities[node]) for node in left]
     return Draft(tree, confidence=confidence, calls=calls, pruned=pruned, notes=notes)

@@ -11,12 +11,12 @@ MOST = 200.0
 
 
 class Estimates:
-    """Chance of acceptance by kind of node. Kept across runs when the caller keeps it."""
+    """Probability of acceptance by kind of node. Kept across runs when the caller keeps it."""
 
     def __init__(self) -> None:
         self._seen: dict[Hashable, tuple[float, float]] = {}
 
-    def chance(self, kind: Hashable, prior: float) -> float:
+    def probability(self, kind: Hashable, prior: float) -> float:
         """The mean of what was seen and ``prior``, each with its weight; never quite 0 or 1."""
         kept, tried = self._seen.get(kind, (0.0, 0.0))
         return min(0.999, max(0.001, (kept + WEIGHT * prior) / (tried + WEIGHT)))

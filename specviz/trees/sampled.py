@@ -1,4 +1,4 @@
-"""Trees whose children are drawn from the drafter's law: chains, and Gumbel-Top-K among siblings without replacement.
+"""Trees whose children are drawn from the drafter's distribution: chains, and Gumbel-Top-K among siblings without replacement.
 
 The top k of log q + Gumbel noise are k draws without replacement, in draw order (Kool et al., arXiv 1903.06059), which
 is what STAND's parallel sampling rests on (arXiv 2506.04708). The noise is keyed by round, so no round reuses
@@ -21,16 +21,16 @@ from specviz.trace.schema import Note
 
 SHOWN = 12
 WIDE = 1024
-"""Laws over at most so many tokens are drawn from together, a level of the tree at a time."""
+"""Distributions over at most so many tokens are drawn from together, a level of the tree at a time."""
 
 
 class Rows(Protocol):
-    """A drafter that gives the law of a node's children."""
+    """A drafter that gives the distribution of a node's children."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """For each of ``nodes`` of the tree so far the warped law of its children, None where it has none to offer."""
+        """For each of ``nodes`` of the tree so far the warped distribution of its children, None where it has none to offer."""
 
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
@@ -56,14 +56,14 @@ class _Growing:
         return self.add(node, pick, ids.tolist(), proposal.probability[chosen].tolist(), greedy)
 
     def add(self, node: int, pick: Pick, tokens: Sequence[int], shares: Sequence[float], greedy: bool) -> list[int]:
-        """The same with the picked tokens and the law's probability of each already on the host."""
+        """The same with the picked tokens and the distribution's probability of each already on the host."""
         fresh = list(range(len(self.tokens), len(self.tokens) + len(tokens)))
         self.tokens += [int(token) for token in tokens]
         self.parents += [node] * len(tokens)
         self.confidence += [float(q) for q in shares]
         self.picks.append(pick)
         if not greedy:
-            # Only a law that was really sampled from may stand in the accept rule.
+            # Only a distribution that was really sampled from may stand in the accept rule.
             self.proposals[node] = pick.proposal
         return fresh
 
@@ -90,7 +90,7 @@ class _Block:
         return self._block[node, :size]
 
     def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
-        """float64 [node, size] for several nodes: what they would get one by one where their laws are narrow."""
+        """float64 [node, size] for several nodes: what they would get one by one where their distributions are narrow."""
         if size <= self.WIDTH:
             return torch.stack([self.at(node, size, device) for node in nodes])
         if self._wide is None or self._wide.shape[1] != size:
@@ -100,13 +100,15 @@ class _Block:
         return self._wide[list(nodes)]
 
 
-def _together(laws: Sequence[Proposal | None]) -> bool:
-    """Whether these laws are over one support that is not too wide."""
-    if len(laws) < 2 or any(law is None for law in laws):
+def _together(distributions: Sequence[Proposal | None]) -> bool:
+    """Whether these distributions are over one support that is not too wide."""
+    if len(distributions) < 2 or any(distribution is None for distribution in distributions):
         return False
-    first = laws[0]
+    first = distributions[0]
     assert first is not None
-    return first.probability.numel() <= WIDE and all(law is not None and law.ids is first.ids for law in laws)
+    return first.probability.numel() <= WIDE and all(
+        distribution is not None and distribution.ids is first.ids for distribution in distributions
+    )
 
 
 class Sampled:
@@ -127,14 +129,22 @@ class Sampled:
             here = [node for node in level if node in place and shape.children[node]]
             if not here or depth >= context.room - 1:
                 break
-            laws = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in here])
-            if _together(laws):
-                self._level(growing, shape, here, [law for law in laws if law is not None], place, context, noise)
+            distributions = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in here])
+            if _together(distributions):
+                self._level(
+                    growing,
+                    shape,
+                    here,
+                    [distribution for distribution in distributions if distribution is not None],
+                    place,
+                    context,
+                    noise,
+                )
                 continue
-            for node, law in zip(here, laws, strict=True):
-                if law is None:
+            for node, distribution in zip(here, distributions, strict=True):
+                if distribution is None:
                     continue
-                pick = self._pick(place[node], law, len(shape.children[node]), context, noise)
+                pick = self._pick(place[node], distribution, len(shape.children[node]), context, noise)
                 fresh = growing.hang(place[node], pick, pick.perturbed is None)
                 place.update(zip(shape.children[node], fresh, strict=False))
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
@@ -142,12 +152,16 @@ class Sampled:
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
     def _level(
-        self, growing: _Growing, shape: TreeShape, here: Sequence[int], laws: Sequence[Proposal], place: dict[int, int],
+        self, growing: _Growing, shape: TreeShape, here: Sequence[int], distributions: Sequence[Proposal], place: dict[int, int],
         context: Context, noise: _Block,
     ) -> None:  # fmt: skip
         """One level's children, with a handful of operations however many nodes it has."""
         nodes, wanted = [place[node] for node in here], [len(shape.children[node]) for node in here]
-        q, ids, greedy = torch.stack([law.probability for law in laws]), laws[0].ids, context.warp.greedy or self._ranked
+        q, ids, greedy = (
+            torch.stack([distribution.probability for distribution in distributions]),
+            distributions[0].ids,
+            context.warp.greedy or self._ranked,
+        )
         perturbed = None if greedy else q.double().log() + noise.level(nodes, q.shape[1], q.device)
         order = (q if perturbed is None else perturbed).topk(min(max(wanted), q.shape[1])).indices
         tokens = (order if ids is None else ids[order]).tolist()
@@ -155,15 +169,15 @@ class Sampled:
         for row, node in enumerate(here):
             count = min(wanted[row], there[row])
             drawn = None if perturbed is None else perturbed[row]
-            pick = Pick(nodes[row], laws[row], drawn, order[row], count)
+            pick = Pick(nodes[row], distributions[row], drawn, order[row], count)
             fresh = growing.add(nodes[row], pick, tokens[row][:count], shares[row][:count], greedy)
             place.update(zip(shape.children[node], fresh, strict=False))
 
-    def _pick(self, node: int, law: Proposal, wanted: int, context: Context, noise: _Block) -> Pick:
-        q = law.probability
-        if wanted > 1 or q.numel() <= _Block.WIDTH:  # one draw from a wide law needs no counting, which waits for a GPU
+    def _pick(self, node: int, distribution: Proposal, wanted: int, context: Context, noise: _Block) -> Pick:
+        q = distribution.probability
+        if wanted > 1 or q.numel() <= _Block.WIDTH:  # one draw from a wide distribution needs no counting, which waits for a GPU
             wanted = min(wanted, int((q > 0).sum()))
         if context.warp.greedy or self._ranked:
-            return Pick(node, law, None, q.topk(wanted).indices, wanted)
+            return Pick(node, distribution, None, q.topk(wanted).indices, wanted)
         perturbed = q.double().log() + noise.at(node, q.numel(), q.device)
-        return Pick(node, law, perturbed, perturbed.topk(wanted).indices, wanted)
+        return Pick(node, distribution, perturbed, perturbed.topk(wanted).indices, wanted)

@@ -39,7 +39,7 @@ def register(shared: Shared) -> None:
             top_p: draw only from the likeliest tokens that together have this probability.
             top_k: draw only from this many of the likeliest tokens; 0 keeps all.
             raw: continue the prompt instead of answering it.
-            baseline: afterwards time the one-by-one run too; a second end line carries it.
+            baseline: afterwards time the autoregressive run too; a second end line carries it.
             target: a model's name; empty for the app's default.
             draft: a draft model's name, for methods that need one; empty for the one that ships.
             parameters: the method's own parameters as a JSON object.
@@ -93,7 +93,7 @@ def methods() -> list[dict[str, Any]]:
             "modality": list(one.modality),
             "exactness": one.exactness,
             "token_exact": one.token_exact,
-            "in_law": list(one.in_law or ()),
+            "in_distribution": list(one.in_distribution or ()),
             "token_exact_with": list(one.token_exact_with or ()),
             "parameters": controls.fields(one.parameters),
         }

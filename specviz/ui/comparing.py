@@ -118,7 +118,7 @@ def sentence(left: Trace, right: Trace) -> str:
         return "Same prompt, same target, and token for token the same text as far as both go."
     drawn = left.run.sampling.temperature > 0
     why = (
-        "drawn tokens may differ between methods that are exact in law"
+        "drawn tokens may differ between methods that are exact in distribution"
         if drawn
         else "at temperature 0 rounding may decide between two tokens that are nearly as likely"
     )

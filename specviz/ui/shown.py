@@ -64,8 +64,8 @@ def title(trace: Trace) -> str:
     """One line that tells runs of a session apart."""
     run = trace.run
     prompt = " ".join(run.prompt.split())
-    heat = f", T = {run.sampling.temperature:g}" if run.sampling.temperature else ""
-    return f"{run.title}{heat} · {prompt[:40]}{'…' if len(prompt) > 40 else ''}"
+    temperature = f", T = {run.sampling.temperature:g}" if run.sampling.temperature else ""
+    return f"{run.title}{temperature} · {prompt[:40]}{'…' if len(prompt) > 40 else ''}"
 
 
 def choices(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> list[tuple[str, str]]:

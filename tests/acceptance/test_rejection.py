@@ -25,9 +25,9 @@ def scored(rows: int) -> TargetPass:
     return TargetPass(P.log().expand(rows, -1))
 
 
-def siblings(tokens: list[int], law: Proposal | None = None) -> Draft:
+def siblings(tokens: list[int], distribution: Proposal | None = None) -> Draft:
     tree = DraftTree.of([9, *tokens], [-1] + [0] * len(tokens))
-    return Draft(tree, {} if law is None else {0: law})
+    return Draft(tree, {} if distribution is None else {0: distribution})
 
 
 def test_a_verdict_carries_the_proof_of_every_coin() -> None:
@@ -52,7 +52,7 @@ def test_the_second_siblings_threshold_is_that_of_what_is_left() -> None:
     assert left.threshold(1) == 0.0
     assert left.threshold(2) == pytest.approx(0.25 / (0.2 / 0.6))
     assert left.threshold(3) == 1.0
-    assert (left.law() / left.law().sum()).tolist() == pytest.approx([0.0, 0.0, 0.25, 0.75])
+    assert (left.distribution() / left.distribution().sum()).tolist() == pytest.approx([0.0, 0.0, 0.25, 0.75])
 
 
 def test_the_rule_is_named_after_the_shape() -> None:
@@ -63,7 +63,7 @@ def test_the_rule_is_named_after_the_shape() -> None:
     assert Match().judge(siblings([1, 2]), scored(3), context()).rule == "match"
 
 
-def test_the_overlap_note_is_the_chance_of_acceptance() -> None:
+def test_the_overlap_note_is_the_probability_of_acceptance() -> None:
     verdict = Rejection().judge(siblings([1], Proposal(Q)), scored(2), context())
     first = verdict.notes[0].data["positions"][0]
     assert first["overlap"] == pytest.approx(0.1 + 0.2 + 0.2 + 0.1)
@@ -74,8 +74,8 @@ def test_the_overlap_note_is_the_chance_of_acceptance() -> None:
 
 def test_an_equal_drafter_is_always_accepted() -> None:
     for seed in range(50):
-        for law in (Proposal(P), Proposal(P, torch.arange(4))):
-            assert Rejection().judge(siblings([3], law), scored(2), context(seed)).path == (1,)
+        for distribution in (Proposal(P), Proposal(P, torch.arange(4))):
+            assert Rejection().judge(siblings([3], distribution), scored(2), context(seed)).path == (1,)
 
 
 def test_a_token_the_target_rules_out_is_never_accepted() -> None:
@@ -87,13 +87,13 @@ def test_a_token_the_target_rules_out_is_never_accepted() -> None:
 
 
 @pytest.mark.parametrize("law", [Proposal(P), Proposal(P, torch.arange(4)), None], ids=["dense", "listed", "certain"])
-def test_nothing_left_falls_back_to_the_target(law: Proposal | None) -> None:
-    left = remaining(P, law, [0, 1, 2, 3])
+def test_nothing_left_falls_back_to_the_target(distribution: Proposal | None) -> None:
+    left = remaining(P, distribution, [0, 1, 2, 3])
     for token in range(4):
         left.threshold(token)
         left.reject(token)
-    assert torch.isfinite(left.law()).all()
-    assert float(left.law().sum()) > 0
+    assert torch.isfinite(left.distribution()).all()
+    assert float(left.distribution().sum()) > 0
 
 
 def test_float32_thresholds_stay_right_when_little_mass_is_left() -> None:
@@ -101,7 +101,7 @@ def test_float32_thresholds_stay_right_when_little_mass_is_left() -> None:
     p[:3] = torch.tensor([0.9, 0.0999, 1e-5])
     p /= p.sum()
     q = torch.tensor([0.9, 0.0999, 1e-4], dtype=torch.float64)
-    few, exact = (remaining(law, Proposal(q / q.sum(), torch.arange(3)), []) for law in (p, p.double()))
+    few, exact = (remaining(distribution, Proposal(q / q.sum(), torch.arange(3)), []) for distribution in (p, p.double()))
     for token in (0, 1):
         few.reject(token)
         exact.reject(token)

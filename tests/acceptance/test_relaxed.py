@@ -1,6 +1,8 @@
-"""What relaxed acceptance does to the law, by enumeration: agreement with a table of the rule, its bounds, its strict ends.
+"""What relaxed acceptance does to the distribution, by enumeration: agreement with a table of the rule, its bounds, its strict
+ends.
 
-The law of one step is put together from the rule's own thresholds and what it leaves after rejecting, coin by coin.
+The distribution of one step is put together from the rule's own thresholds and what it leaves after rejecting, uniform draw by
+uniform draw.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ STRICT = {"delta": Limit(delta=0.0), "lambda": Limit(factor=1.0), "nobody": Limi
 
 
 class Unlucky:
-    """Noise whose every coin is as high as can be, so that whatever can be rejected is."""
+    """Noise whose every uniform draw is as high as can be, so that whatever can be rejected is."""
 
     def uniform(self, *_: int) -> float:
         return 1.0 - 1e-16
@@ -35,7 +37,7 @@ class Unlucky:
 
 @dataclass
 class Found:
-    """Chance of each candidate to be kept when its turn comes, and the law of what replaces them all."""
+    """Probability of each candidate to be kept when its turn comes, and the distribution of what replaces them all."""
 
     thresholds: list[float]
     left: numpy.ndarray
@@ -49,44 +51,44 @@ def judged(rule: Relaxed, p: numpy.ndarray, candidates: list[int], q: numpy.ndar
     logits = torch.from_numpy(p).log()[None].repeat(len(tree), 1)
     context = Context([0], 1, 0, Warp(1.0), Unlucky(), torch.device("cpu"), 9)
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(relaxed, "draw", lambda law, *_, **__: caught.append(law) or 0)
+    monkey.setattr(relaxed, "draw", lambda distribution, *_, **__: caught.append(distribution) or 0)
     try:
         verdict = rule.judge(Draft(tree, proposals), TargetPass(logits), context)
     finally:
         monkey.undo()
-    chances = [verdict.thresholds.get(node + 1, 0.0) for node in range(len(candidates))]
+    probabilities = [verdict.thresholds.get(node + 1, 0.0) for node in range(len(candidates))]
     left = caught[-1].numpy()
-    return Found(chances, left / left.sum())
+    return Found(probabilities, left / left.sum())
 
 
 def certain(rule: Relaxed, p: numpy.ndarray, candidates: list[int]) -> numpy.ndarray:
-    """Law of the next code when these candidates are certain."""
+    """Distribution of the next code when these candidates are certain."""
     found, out, alive = judged(rule, p, candidates, None), numpy.zeros_like(p), 1.0
-    for code, chance in zip(candidates, found.thresholds, strict=True):
-        out[code] += alive * chance
-        alive *= 1.0 - chance
+    for code, generator in zip(candidates, found.thresholds, strict=True):
+        out[code] += alive * generator
+        alive *= 1.0 - generator
     return out + alive * found.left
 
 
 def sampled(rule: Relaxed, p: numpy.ndarray, q: numpy.ndarray) -> numpy.ndarray:
-    """Law of the next code when one candidate is drawn from ``q``."""
+    """Distribution of the next code when one candidate is drawn from ``q``."""
     out = numpy.zeros_like(p)
     for code in numpy.flatnonzero(q).tolist():
         found = judged(rule, p, [code], q)
-        chance = found.thresholds[0]
-        out[code] += q[code] * chance
-        if chance < 1:
-            out += q[code] * (1 - chance) * found.left
+        generator = found.thresholds[0]
+        out[code] += q[code] * generator
+        if generator < 1:
+            out += q[code] * (1 - generator) * found.left
     return out
 
 
 def worlds(count: int, codes: int = CODES) -> Iterator[tuple[torch.Tensor, numpy.ndarray, numpy.ndarray]]:
-    """Random codebooks' look-alikes with a target's law and a drafter's that resembles it."""
-    chance = numpy.random.default_rng(0)
+    """Random codebooks' nearest latent codes with a target's distribution and a drafter's that resembles it."""
+    generator = numpy.random.default_rng(0)
     for _ in range(count):
-        near = look_alikes(torch.from_numpy(chance.normal(size=(codes, 3))))
-        score = chance.normal(size=codes) * 1.2
-        other = score + chance.normal(size=codes) * chance.uniform(0.2, 1.2)
+        near = look_alikes(torch.from_numpy(generator.normal(size=(codes, 3))))
+        score = generator.normal(size=codes) * 1.2
+        other = score + generator.normal(size=codes) * generator.uniform(0.2, 1.2)
         yield near, *(numpy.exp(one) / numpy.exp(one).sum() for one in (score, other))
 
 
@@ -116,7 +118,7 @@ def test_the_region_is_the_longest_nearest_first_run_within_the_limit(name: str)
             assert found.tolist() == taken(p, code, near.numpy(), most)
 
 
-def test_certain_candidates_stay_within_their_bound_and_give_the_law_of_the_table() -> None:
+def test_certain_candidates_stay_within_their_bound_and_give_the_distribution_of_the_table() -> None:
     for near, p, q in worlds(300, 96):
         four = [int(code) for code in numpy.argsort(-q)[:4]]
         rule = Relaxed(near, Limit(delta=DELTA), 20)
@@ -127,7 +129,7 @@ def test_certain_candidates_stay_within_their_bound_and_give_the_law_of_the_tabl
 
 
 def test_the_published_codes_residual_breaks_that_bound() -> None:
-    """It strikes out look-alikes whose mass was never moved."""
+    """It strikes out nearest latent codes whose mass was never moved."""
     broken = 0
     for near, p, q in worlds(300, 96):
         four = [int(code) for code in numpy.argsort(-q)[:4]]
@@ -148,28 +150,28 @@ def test_sampled_candidates_stay_within_both_bounds(factor: float) -> None:
 
 
 def siblings(rule: Relaxed, p: numpy.ndarray, q: numpy.ndarray, many: int) -> numpy.ndarray:
-    """Law of the next code when so many candidates are drawn from ``q`` without replacement."""
+    """Distribution of the next code when so many candidates are drawn from ``q`` without replacement."""
     out = numpy.zeros_like(p)
     for codes in permutations(range(len(p)), many):
         alive, rest = 1.0, 1.0
         for code in codes:
             alive, rest = alive * q[code] / rest, rest - q[code]
         found = judged(rule, p, list(codes), q)
-        for code, chance in zip(codes, found.thresholds, strict=True):
-            out[code] += alive * chance
-            alive *= 1.0 - chance
+        for code, generator in zip(codes, found.thresholds, strict=True):
+            out[code] += alive * generator
+            alive *= 1.0 - generator
         out += alive * found.left
     return out
 
 
 def coarse_worlds(count: int, codes: int = 5) -> Iterator[tuple[torch.Tensor, numpy.ndarray, numpy.ndarray]]:
-    """A few codes with laws from flat to sharp; every third drafter asks for two codes as much as the bound can bear."""
-    chance = numpy.random.default_rng(5)
+    """A few codes with distributions from flat to sharp; every third drafter asks for two codes as much as the bound can bear."""
+    generator = numpy.random.default_rng(5)
     for number in range(count):
-        near = look_alikes(torch.from_numpy(chance.normal(size=(codes, 2))))
-        p, q = (chance.dirichlet(numpy.ones(codes) * chance.choice([0.3, 1.0, 5.0])) + 1e-3 for _ in range(2))
+        near = look_alikes(torch.from_numpy(generator.normal(size=(codes, 2))))
+        p, q = (generator.dirichlet(numpy.ones(codes) * generator.choice([0.3, 1.0, 5.0])) + 1e-3 for _ in range(2))
         if number % 3 == 0:
-            liked = chance.permutation(codes)[:2]
+            liked = generator.permutation(codes)[:2]
             q = p * 0.05
             q[liked] = p[liked] * 2
         yield near, p / p.sum(), q / q.sum()
@@ -206,7 +208,7 @@ def test_under_delta_sampled_candidates_stay_as_near_as_the_drafter_is_but_may_p
 
 
 @pytest.mark.parametrize("end", STRICT)
-def test_strict_ends_keep_the_targets_law(end: str) -> None:
+def test_strict_ends_keep_the_targets_distribution(end: str) -> None:
     for near, p, q in worlds(25, 16):
         rule = Relaxed(near, STRICT[end], 0 if end == "nobody" else NEAR)
         assert apart(sampled(rule, p, q), p) < 1e-9
@@ -231,17 +233,17 @@ def test_what_a_rejection_leaves_is_that_forms_own_difference(form: str) -> None
     for near, p, q in worlds(30, 16):
         code, rule = 3, Relaxed(near, Limit(factor=1.5), 5, form)
         region_now = taken_of(p, code, near.numpy()[:, :5], 0.5 * p[code])
-        chance = min(1.0, (p[code] + p[region_now].sum()) / q[code])
+        generator = min(1.0, (p[code] + p[region_now].sum()) / q[code])
         found = judged(rule, p, [code], q)
-        assert found.thresholds[0] == pytest.approx(chance)
-        law, other = p.copy(), q.copy()
+        assert found.thresholds[0] == pytest.approx(generator)
+        distribution, other = p.copy(), q.copy()
         if form == "aggregated":
-            law[code] += law[region_now].sum()
-            law[region_now] = 0.0
+            distribution[code] += distribution[region_now].sum()
+            distribution[region_now] = 0.0
         if form == "repository" and region_now:
             other[near.numpy()[code, :6]] = 0.0
-        left = numpy.maximum(law - other, 0.0)
-        if chance < 1:
+        left = numpy.maximum(distribution - other, 0.0)
+        if generator < 1:
             assert found.left == pytest.approx(left / left.sum())
 
 

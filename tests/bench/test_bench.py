@@ -74,7 +74,7 @@ def test_places_are_counted_apart_by_how_long_a_context_was_known() -> None:
     for path in ((0, 0), (0, 1), (), (1,)):
         tally.add(path)
     tree = tally.tree("a test")
-    assert dict(zip(tree.paths, tree.chance, strict=True)) == {(0,): 0.5, (0, 0): 0.25, (0, 1): 0.25, (1,): 0.25}
+    assert dict(zip(tree.paths, tree.probability, strict=True)) == {(0,): 0.5, (0, 0): 0.25, (0, 1): 0.25, (1,): 0.25}
     assert tree.source == "a test, 4 places"
 
 

@@ -31,22 +31,22 @@ def costs(share: float) -> Costs:
 
 
 def test_tokens_a_pass_follow_the_capped_geometric() -> None:
-    for chance in (0.0, 0.3, 0.9, 1.0):
-        counted = 1 + sum(chance**place for place in range(1, 7))
-        assert kept_of(chance, 6) == pytest.approx(counted)
+    for generator in (0.0, 0.3, 0.9, 1.0):
+        counted = 1 + sum(generator**place for place in range(1, 7))
+        assert kept_of(generator, 6) == pytest.approx(counted)
 
 
 def test_a_buffer_takes_as_many_passes_as_a_drawn_chain_of_them_does() -> None:
-    chance = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     for size, most in ((1, 4), (6, 3), (19, 4)):
-        drawn = chance.integers(1, most + 1, (40_000, size)).cumsum(1)
+        drawn = generator.integers(1, most + 1, (40_000, size)).cumsum(1)
         counted = float((drawn < size).sum(1).mean() + 1)
         assert passes_for(size, (1 + most) / 2) == pytest.approx(counted, rel=0.12), (size, most)
     assert passes_for(4, 1.0) == 4
 
 
 def test_what_the_target_throws_away_was_paid_for() -> None:
-    """Counted by hand: rounds of 19 gathered tokens, each kept with chance 0.9 while all before it were."""
+    """Counted by hand: rounds of 19 gathered tokens, each kept with probability 0.9 while all before it were."""
     size, below = 19, 1.5
     _, found = forecast(costs(0.6), ALONE, Lengths(0.9, below, 2.0), size)
     passes = passes_for(size, below)

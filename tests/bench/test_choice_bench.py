@@ -71,7 +71,7 @@ def test_a_stream_counts_rounds_until_the_subjects_own_arm_is_likeliest() -> Non
     asked: list[tuple[str, object]] = []
 
     class Bench:
-        def prepared(self, method: str, text: str, heat: float, memory: object, parameters: object) -> object:
+        def prepared(self, method: str, text: str, temperature: float, memory: object, parameters: object) -> object:
             asked.append((text, memory))
             return text
 

@@ -118,7 +118,7 @@ class Bench:
     def __init__(self, target: str) -> None:
         self.target = target
 
-    def prepared(self, method: str, prompt: str, heat: float = 0.0, **more: Any) -> SimpleNamespace:
+    def prepared(self, method: str, prompt: str, temperature: float = 0.0, **more: Any) -> SimpleNamespace:
         if method == "deer" and more.get("parameters", {}).get("aligned", True):
             raise ModelUnavailable("make them with `python -m specviz train deer`")
         target = SimpleNamespace(eos_ids=frozenset())

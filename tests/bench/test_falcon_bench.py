@@ -36,9 +36,9 @@ class TinyBench:
             raise ModelUnavailable(f"no {kind} here")
         return block_net(TARGET) if kind == "falcon" else FeatureStepper(tiny_net(TARGET.model, False, 40, seed=3))
 
-    def prepared(self, method: str, prompt: str, heat: float, parameters: dict[str, Any]) -> Any:
+    def prepared(self, method: str, prompt: str, temperature: float, parameters: dict[str, Any]) -> Any:
         card = all_methods()[method]
-        parts = replace(parts_for(TARGET, Warp(heat)), heads=self.heads)
+        parts = replace(parts_for(TARGET, Warp(temperature)), heads=self.heads)
         values = build(card.parameters, parameters, method)
         return SimpleNamespace(parts=parts, target=TARGET, prompt=prompt, card=card, values=values)
 
@@ -50,16 +50,16 @@ class TinyBench:
         return Timed(1.0, tuple(run.steps), tuple(run.ids))
 
 
-def reported(bench: TinyBench, heat: float = 0.0) -> dict[str, Any]:
+def reported(bench: TinyBench, temperature: float = 0.0) -> dict[str, Any]:
     report = Report("test", {})
-    falcon.compared(report, bench, PROMPTS, heat)  # type: ignore[arg-type]
+    falcon.compared(report, bench, PROMPTS, temperature)  # type: ignore[arg-type]
     return {row.name: row for row in report.rows}
 
 
 @pytest.mark.parametrize("heat", [0.0, 1.0])
-def test_a_control_that_is_the_same_network_compares_as_equal(heat: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_control_that_is_the_same_network_compares_as_equal(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(falcon, "load_plain", lambda target: block_net(target))
-    rows = reported(TinyBench(), heat)
+    rows = reported(TinyBench(), temperature)
     glancing = [row for name, row in rows.items() if "glancing" in name]
     assert len(glancing) == 5 and all(row.value in (1.0, None) for row in glancing)
     assert "more on 0, less on 0 of 3 prompts" in glancing[0].detail

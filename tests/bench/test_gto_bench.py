@@ -34,9 +34,9 @@ class TinyBench:
             raise ModelUnavailable(f"no {kind} here")
         return FeatureStepper(tiny_net(TARGET.model, True, 40, seed={"gto": 4, "eagle3": 3}[kind]))
 
-    def prepared(self, method: str, prompt: str, heat: float, parameters: dict[str, Any]) -> Any:
+    def prepared(self, method: str, prompt: str, temperature: float, parameters: dict[str, Any]) -> Any:
         card = all_methods()[method]
-        parts = replace(parts_for(TARGET, Warp(heat)), heads=self.heads)
+        parts = replace(parts_for(TARGET, Warp(temperature)), heads=self.heads)
         return SimpleNamespace(
             parts=parts, loaded=None, target=TARGET, prompt=prompt, card=card, values=build(card.parameters, parameters, method)
         )
@@ -48,9 +48,9 @@ class TinyBench:
         return Timed(1.0, tuple(run.steps), tuple(run.ids))
 
 
-def reported(bench: TinyBench, heat: float = 0.0) -> dict[str, Any]:
+def reported(bench: TinyBench, temperature: float = 0.0) -> dict[str, Any]:
     report = Report("test", {})
-    gto.rewarded(report, bench, {"chat": ["hello", "there"], "code": ["again"]}, heat)  # type: ignore[arg-type]
+    gto.rewarded(report, bench, {"chat": ["hello", "there"], "code": ["again"]}, temperature)  # type: ignore[arg-type]
     return {row.name: row for row in report.rows}
 
 
@@ -65,8 +65,8 @@ def control_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("heat", [0.0, 1.0])
 @pytest.mark.usefixtures("control")
-def test_a_control_that_is_the_start_compares_as_the_start_does(heat: float) -> None:
-    rows = reported(TinyBench(), heat)
+def test_a_control_that_is_the_start_compares_as_the_start_does(temperature: float) -> None:
+    rows = reported(TinyBench(), temperature)
     start, control = ([row for name, row in rows.items() if said in name] for said in gto.NAMES.values())
     assert len(start) == len(control) == 2
     for one, other in zip(start, control, strict=True):

@@ -75,8 +75,8 @@ def test_distance_is_nothing_between_equal_pictures() -> None:
 
 
 def test_the_scale_is_the_expected_distance_of_two_draws() -> None:
-    laws = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
-    assert independent(torch.eye(3), laws) == pytest.approx(2**0.5 / 4)
+    distributions = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
+    assert independent(torch.eye(3), distributions) == pytest.approx(2**0.5 / 4)
 
 
 @pytest.fixture(scope="module")

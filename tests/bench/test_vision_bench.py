@@ -45,10 +45,10 @@ class TinyBench:
         self.lacking, self.tokens = lacking, tokens
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
-    def prepared(self, method: str, asked: Asked, heat: float, *, parameters: dict[str, Any]) -> Any:
+    def prepared(self, method: str, asked: Asked, temperature: float, *, parameters: dict[str, Any]) -> Any:
         assert asked.picture.startswith(b"\x89PNG") and asked.question
         self.asked.append((method, parameters))
-        card, parts = all_methods()[method], parts_of(HERE, Warp(heat))
+        card, parts = all_methods()[method], parts_of(HERE, Warp(temperature))
         if method == self.lacking:
             raise ModelUnavailable(f"make it with train {method}")
         values = build(card.parameters, parameters, method)
@@ -70,9 +70,9 @@ def asked(many: int = 2) -> list[Asked]:
     return [Asked(out.getvalue(), "what is it")] * many
 
 
-def arms(bench: TinyBench, methods: tuple[str, ...] = (), heat: float = 0.0) -> tuple[Report, dict[str, Any]]:
+def arms(bench: TinyBench, methods: tuple[str, ...] = (), temperature: float = 0.0) -> tuple[Report, dict[str, Any]]:
     report = Report("test", {})
-    return report, dict(vision.arms(report, bench, asked(), methods, heat))  # type: ignore[arg-type]
+    return report, dict(vision.arms(report, bench, asked(), methods, temperature))  # type: ignore[arg-type]
 
 
 def test_nothing_goes_aside_where_nobody_looks() -> None:
@@ -93,14 +93,14 @@ def test_the_drafters_layer_is_measured_against_a_target_pass() -> None:
 
 
 @pytest.mark.parametrize("heat", vision.HEATS)
-def test_every_drafter_stands_beside_every_other(heat: float) -> None:
-    report, found = arms(TinyBench(), heat=heat)
+def test_every_drafter_stands_beside_every_other(temperature: float) -> None:
+    report, found = arms(TinyBench(), temperature=temperature)
     assert list(found) == list(vision.ARMS) and len(report.rows) == len(vision.ARMS)
     assert all(row.value is not None and row.value >= 1 for row in report.rows)
-    rows = list(vision.compared(found, heat))
+    rows = list(vision.compared(found, temperature))
     assert len(rows) == 7 and rows[0].goal == 1.0
     assert rows[-1].detail == max(found, key=lambda name: sum(found[name].tau))
-    depths = list(vision.by_depth(found, heat))
+    depths = list(vision.by_depth(found, temperature))
     assert [row.name.split(" of ")[1].split(", T")[0] for row in depths] == list(vision.BY_DEPTH)
 
 

@@ -38,7 +38,7 @@ def test_a_live_run_of_the_default_model_streams_and_is_compared(chromium: str, 
         visitor.until(f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.steps.length > 0", 240)
         visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline", 240)
         assert visitor.run("trace.run.dtype") == "float32"
-        assert visitor.run("trace.end.baseline.equal"), "the one-by-one run wrote something else"
+        assert visitor.run("trace.end.baseline.equal"), "the autoregressive run wrote something else"
         assert visitor.page.evaluate("window.host === document.querySelector('#sp-stage .specviz')")
         expect(visitor.page.locator("#sp-stage")).to_contain_text("three")
         expect(visitor.page.locator(".sp-why")).to_contain_text("measured")

@@ -21,7 +21,7 @@ def test_methods_are_listed_as_json_without_torch() -> None:
     assert answer.stderr.strip() == "set()"
     listed = {one["name"]: one for one in json.loads(answer.stdout)}
     assert {"autoregressive", "speculative_sampling", "prompt_lookup", "token_recycling", "stand"} <= set(listed)
-    assert listed["stree"]["in_law"] == ["rule", "ratio"] and listed["stand"]["in_law"] == []
+    assert listed["stree"]["in_distribution"] == ["rule", "ratio"] and listed["stand"]["in_distribution"] == []
     for one in listed.values():
         assert {"title", "modality", "exactness", "token_exact", "parameters", "weights", "paper"} <= set(one)
         assert one["exactness"] in ("exact", "relaxed") and isinstance(one["token_exact"], bool)
@@ -41,4 +41,4 @@ def test_methods_are_listed_for_people(capsys: pytest.CaptureFixture[str]) -> No
     assert "prompt_lookup: Prompt lookup." in shown
     assert "1 to 64 tokens, normally 10." in shown
     assert "arXiv 2408.08696" in shown
-    assert "exact, token for token (in law with tree drawn)" in shown
+    assert "exact, token for token (in distribution with tree drawn)" in shown

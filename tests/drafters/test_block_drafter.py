@@ -127,7 +127,7 @@ def test_a_block_is_seen_whole_and_what_follows_is_not() -> None:
         assert moved.tolist() == [place >= changed - changed % 2 for place in range(8)]
 
 
-def test_laws_inside_a_block_are_the_same_under_every_parent_and_cost_no_forward() -> None:
+def test_distributions_inside_a_block_are_the_same_under_every_parent_and_cost_no_forward() -> None:
     network = block_net(tiny_target())
     drafter = started(network, *random_text(9))
     ask = context([0], warp=Warp(0.7))

@@ -73,7 +73,7 @@ def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, promp
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(("wide", "support"), [(False, None), (False, 20), (True, 20)])
-def test_trees_drawn_from_it_are_the_networks_law(temperature: float, wide: bool, support: int | None) -> None:
+def test_trees_drawn_from_it_are_the_networks_distribution(temperature: float, wide: bool, support: int | None) -> None:
     target, warp = tiny_target(), Warp(temperature)
     drafter = audited(target, wide, support)
     composition = Composition(Steady(drafter, Sampled(TREE)), Rejection() if temperature else Match(), taps=drafter.taps)
@@ -131,7 +131,7 @@ def test_a_full_target_context_ends_the_run_cleanly() -> None:
     assert drafter.worst < 1e-9
 
 
-def test_rows_are_warped_laws_over_its_vocabulary() -> None:
+def test_rows_are_warped_distributions_over_its_vocabulary() -> None:
     target = tiny_target()
     drafter = audited(target, True, support=20)
     seen = []
@@ -139,13 +139,13 @@ def test_rows_are_warped_laws_over_its_vocabulary() -> None:
     class Looking:
         def grow(self, drafter: Audited, context: Context) -> Draft:
             raw = drafter.logits(context, [context.ids[-1]], [-1], [0])
-            law = drafter.rows(context, [context.ids[-1]], [-1], [0])[0]
-            seen.append((raw, law))
+            distribution = drafter.rows(context, [context.ids[-1]], [-1], [0])[0]
+            seen.append((raw, distribution))
             return Draft(DraftTree.of([context.ids[-1]], [-1], context.device), calls=drafter.calls())
 
     decode(target, Composition(Steady(drafter, Looking()), Match(), taps=drafter.taps), PROMPT, 4, Warp(0.5, top_k=3))
-    for raw, law in seen:
+    for raw, distribution in seen:
         best = raw[0].topk(3)
-        assert torch.equal(law.probability.nonzero()[:, 0].sort().values, best.indices.sort().values)
-        assert torch.allclose(law.probability[best.indices], (best.values / 0.5).softmax(-1))
-        assert torch.equal(law.ids, drafter.support)
+        assert torch.equal(distribution.probability.nonzero()[:, 0].sort().values, best.indices.sort().values)
+        assert torch.allclose(distribution.probability[best.indices], (best.values / 0.5).softmax(-1))
+        assert torch.equal(distribution.ids, drafter.support)

@@ -1,4 +1,5 @@
-"""The drafting language model: its cache is the committed text, whatever was rejected, and its laws are the warped ones."""
+"""The drafting language model: its cache is the committed text, whatever was rejected, and its distributions are the warped
+ones."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class Ledger:
 
 
 class Checked(LanguageModelDrafter):
-    """After every law it gives, what its model holds must be the very text that the law is about."""
+    """After every distribution it gives, what its model holds must be the very text that the distribution is about."""
 
     def rows(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> list[object]:
         found = super().rows(context, tokens, parents, nodes)
@@ -101,17 +102,17 @@ def test_a_session_answers_like_the_model_alone(tier: str, length: int) -> None:
     assert torch.allclose(found, alone, atol=1e-9)
 
 
-def test_laws_are_warped_as_the_targets_are() -> None:
+def test_distributions_are_warped_as_the_targets_are() -> None:
     warp = Warp(0.6, 10, 0.8)
     ledger = Ledger(100)
     drafter = LanguageModelDrafter(lambda capacity: ledger, 100)
     context = Context(PROMPT, len(PROMPT), 0, warp, Noise(0), torch.device("cpu"), 50)
     drafter.begin(context, None)
-    (law,) = drafter.rows(context, [PROMPT[-1]], [-1], [0])
-    assert law is not None
+    (distribution,) = drafter.rows(context, [PROMPT[-1]], [-1], [0])
+    assert distribution is not None
     again = Ledger(100)
-    assert torch.allclose(law.probability, warp.probabilities(again.extend(PROMPT)))
-    assert int((law.probability > 0).sum()) <= 10
+    assert torch.allclose(distribution.probability, warp.probabilities(again.extend(PROMPT)))
+    assert int((distribution.probability > 0).sum()) <= 10
 
 
 def test_a_shorter_draft_context_stops_drafting_and_not_the_run() -> None:

@@ -37,9 +37,9 @@ def as_published(ids: list[int], longest: int, copied: int) -> list[int]:
 
 @pytest.mark.parametrize(("longest", "copied"), [(3, 10), (1, 4), (5, 2), (2, 1)])
 def test_prompt_lookup_copies_what_the_reference_copies(longest: int, copied: int) -> None:
-    chance, found = random.Random(longest * 31 + copied), 0
+    probability, found = random.Random(longest * 31 + copied), 0
     for _ in range(300):
-        ids = [chance.randrange(4) for _ in range(chance.randrange(2, 60))]
+        ids = [probability.randrange(4) for _ in range(probability.randrange(2, 60))]
         drafter = PromptCopy(longest, 1, copied, latest=False, partial=False)
         drafter.begin(context(ids), None)
         tokens, _ = drafter.continuation(context(ids))
@@ -102,17 +102,17 @@ def test_the_published_tree_has_the_published_levels() -> None:
 def test_rows_of_the_store_are_running_means() -> None:
     entry = Entry(1, {1: 0.6, 2: 0.4})
     entry.add({1: 0.2, 3: 0.8})
-    assert entry.law == pytest.approx({1: 0.4, 3: 0.4, 2: 0.2})
+    assert entry.distribution == pytest.approx({1: 0.4, 3: 0.4, 2: 0.2})
     entry.add({2: 0.9})
-    assert entry.law == pytest.approx({1: 0.8 / 3, 3: 0.8 / 3, 2: 0.4 / 3 + 0.3})
+    assert entry.distribution == pytest.approx({1: 0.8 / 3, 3: 0.8 / 3, 2: 0.4 / 3 + 0.3})
     assert entry.visits == 3
 
 
 def test_a_row_keeps_ten_tokens() -> None:
     entry = Entry(1, dict.fromkeys(range(10), 0.1))
     entry.add({99: 0.9})
-    assert len(entry.law) == 10
-    assert next(iter(entry.law)) == 99
+    assert len(entry.distribution) == 10
+    assert next(iter(entry.distribution)) == 99
 
 
 def test_the_longest_known_n_gram_answers() -> None:
@@ -121,18 +121,18 @@ def test_the_longest_known_n_gram_answers() -> None:
     store.learn([9, 9, 3], {8: 1.0})
     assert store.lookup([0, 1, 2, 3]) == (4, Entry(1, {7: 1.0}))
     order, entry = store.lookup([5, 2, 3]) or (0, None)
-    assert (order, entry.law) == (3, {7: 1.0})
+    assert (order, entry.distribution) == (3, {7: 1.0})
     order, entry = store.lookup([5, 5, 3]) or (0, None)
     assert order == 2
-    assert entry.law == pytest.approx({7: 0.5, 8: 0.5})
+    assert entry.distribution == pytest.approx({7: 0.5, 8: 0.5})
     assert store.lookup([5, 5, 4]) is None
 
 
 def test_a_row_is_read_at_the_runs_temperature() -> None:
-    law = {4: 0.5, 5: 0.25, 6: 0.125}
-    assert warped(law, Warp(1.0)) == pytest.approx([4 / 7, 2 / 7, 1 / 7])
-    assert warped(law, Warp(0.5)) == pytest.approx([16 / 21, 4 / 21, 1 / 21])
-    assert warped(law, Warp(1.0, top_k=1)) == pytest.approx([1.0, 0.0, 0.0])
+    distribution = {4: 0.5, 5: 0.25, 6: 0.125}
+    assert warped(distribution, Warp(1.0)) == pytest.approx([4 / 7, 2 / 7, 1 / 7])
+    assert warped(distribution, Warp(0.5)) == pytest.approx([16 / 21, 4 / 21, 1 / 21])
+    assert warped(distribution, Warp(1.0, top_k=1)) == pytest.approx([1.0, 0.0, 0.0])
 
 
 def test_learned_rows_are_the_targets_probabilities() -> None:

@@ -187,12 +187,12 @@ def test_a_language_model_drafts_from_the_words_alone() -> None:
     drafter = TextAlone(inner, here.layout)
     context = Context(here.prompt, len(here.prompt), 0, Warp(), Noise(0), torch.device("cpu"), 100)
     drafter.begin(context, None)
-    law = drafter.rows(context, [here.prompt[-1]], [-1], [0])[0]
+    distribution = drafter.rows(context, [here.prompt[-1]], [-1], [0])[0]
     text = [token for place, token in enumerate(here.prompt) if place not in here.layout.hidden]
     assert fed == [text[:-1], text[-1:]]
     cache = small.open(64)
     wanted = small(torch.tensor(text), cache)[-1].softmax(-1)
-    assert torch.allclose(law.probability, wanted.to(law.probability.dtype), atol=1e-6)
+    assert torch.allclose(distribution.probability, wanted.to(distribution.probability.dtype), atol=1e-6)
 
 
 def test_the_text_never_depends_on_the_drafter() -> None:

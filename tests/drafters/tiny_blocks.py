@@ -38,6 +38,6 @@ def whole(network: BlockNet, tokens: list[int], features: Tensor) -> Tensor:
 
 def random_text(length: int, seed: int = 0) -> tuple[list[int], Tensor]:
     """Tokens and features of a made-up text, float64."""
-    chance = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(0, 48, (length,), generator=chance).tolist()
-    return tokens, torch.randn(length, 32, generator=chance, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 48, (length,), generator=generator).tolist()
+    return tokens, torch.randn(length, 32, generator=generator, dtype=torch.float64)

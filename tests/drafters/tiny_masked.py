@@ -28,8 +28,8 @@ def masked_lm(target: TextTarget, draft: int = 40, window: int = 64, seed: int =
 
 def ngrams(vocab: int = 48, length: int = 4000, seed: int = 0) -> NgramModel:
     """Counted in a text in which a token is mostly followed by the next two."""
-    chance = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     text = np.zeros(length, np.int64)
     for place in range(1, length):
-        text[place] = (text[place - 1] + chance.choice([1, 2, 5], p=[0.6, 0.3, 0.1])) % vocab
+        text[place] = (text[place - 1] + generator.choice([1, 2, 5], p=[0.6, 0.3, 0.1])) % vocab
     return NgramModel(counted([text], np.arange(0, vocab, 1), 2, 2))

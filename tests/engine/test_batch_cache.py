@@ -17,15 +17,15 @@ from tests.tiny import VOCAB, tiny_llama, tiny_target
 
 def grown(target: TextTarget, rounds: int, every: int, seed: int = 0) -> tuple[TextRows, list[list[int]]]:
     """Three rows after some rounds of random trees of which random paths were kept, and their texts."""
-    chance = random.Random(seed)
+    generator = random.Random(seed)
     rows, texts = TextRows(target, [8, 8, 8]), [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11]]
     for number, text in enumerate(texts):
         rows.prefill(number, text)
     for number in range(rounds):
-        trees = [_random_tree(chance) for _ in texts]
+        trees = [_random_tree(generator) for _ in texts]
         rows.score(trees)
         for row, tree in enumerate(trees):
-            path = tree.shape.path(chance.randrange(len(tree)))
+            path = tree.shape.path(generator.randrange(len(tree)))
             rows.cache.keep(row, path)
             texts[row] += [tree.host_tokens[node] for node in path]
         if every and (number + 1) % every == 0:
@@ -33,10 +33,10 @@ def grown(target: TextTarget, rounds: int, every: int, seed: int = 0) -> tuple[T
     return rows, texts
 
 
-def _random_tree(chance: random.Random) -> DraftTree:
-    size = chance.randrange(1, 12)
-    parents = [-1, *(chance.randrange(node) for node in range(1, size))]
-    return DraftTree.of([chance.randrange(VOCAB) for _ in range(size)], parents)
+def _random_tree(generator: random.Random) -> DraftTree:
+    size = generator.randrange(1, 12)
+    parents = [-1, *(generator.randrange(node) for node in range(1, size))]
+    return DraftTree.of([generator.randrange(VOCAB) for _ in range(size)], parents)
 
 
 @pytest.mark.parametrize("every", [0, 1, 2, 5])
@@ -53,8 +53,8 @@ def test_the_cache_of_every_row_equals_a_fresh_prefill_of_its_text(every: int) -
 
 
 def _passes(target: TextTarget, rows: TextRows, seed: int) -> list[torch.Tensor]:
-    chance = random.Random(seed)
-    return [found.logits for found in rows.score([_random_tree(chance) for _ in range(3)])]
+    generator = random.Random(seed)
+    return [found.logits for found in rows.score([_random_tree(generator) for _ in range(3)])]
 
 
 def sliding_target() -> TextTarget:
@@ -99,8 +99,8 @@ def test_a_sweep_changes_no_logit(make: Any) -> None:
 def test_trees_behind_holes_score_as_behind_a_plain_cache(make: Any) -> None:
     target = make()
     rows, texts = grown(target, 9, 4)
-    chance = random.Random(8)
-    trees = [_random_tree(chance) for _ in texts]
+    generator = random.Random(8)
+    trees = [_random_tree(generator) for _ in texts]
     for row, found in enumerate(rows.score(trees)):
         alone = target.open(len(texts[row]))
         alone.prefill(texts[row])

@@ -57,22 +57,22 @@ def test_noise_is_the_same_every_time() -> None:
     assert Noise(9).uniform(TARGET, 4) == Noise(9).uniform(TARGET, 4) != Noise(9).uniform(TARGET, 5)
 
 
-def test_draws_follow_their_law() -> None:
-    law = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+def test_draws_follow_their_distribution() -> None:
+    distribution = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
     counts = torch.zeros(4)
     for seed in range(8000):
-        counts[draw(law, Noise(seed), 7)] += 1
-    assert float(((counts - 8000 * law) ** 2 / (8000 * law)).sum()) < 16.3
+        counts[draw(distribution, Noise(seed), 7)] += 1
+    assert float(((counts - 8000 * distribution) ** 2 / (8000 * distribution)).sum()) < 16.3
 
 
 @pytest.mark.parametrize(("heat", "top_k", "top_p"), [(0.7, 0, 1.0), (1.3, 5, 1.0), (1.0, 0, 0.8), (0.6, 12, 0.9)])
-def test_warping_is_what_transformers_does(heat: float, top_k: int, top_p: float) -> None:
+def test_warping_is_what_transformers_does(temperature: float, top_k: int, top_p: float) -> None:
     torch.manual_seed(0)
     logits = 3 * torch.randn(4, 40)
-    theirs = TemperatureLogitsWarper(heat)(None, logits)
+    theirs = TemperatureLogitsWarper(temperature)(None, logits)
     theirs = TopKLogitsWarper(top_k)(None, theirs) if top_k else theirs
     theirs = TopPLogitsWarper(top_p)(None, theirs) if top_p < 1 else theirs
-    assert torch.allclose(Warp(heat, top_k, top_p).probabilities(logits), theirs.softmax(-1), atol=1e-6)
+    assert torch.allclose(Warp(temperature, top_k, top_p).probabilities(logits), theirs.softmax(-1), atol=1e-6)
 
 
 def test_temperature_zero_is_the_largest_logit() -> None:
@@ -128,10 +128,10 @@ def test_the_best_ranks_are_the_first_of_all_paths_and_no_more_are_made() -> Non
 
 
 def test_the_best_size_is_the_best_of_all_sizes() -> None:
-    chance = random.Random(5)
+    generator = random.Random(5)
     for _ in range(200):
-        value = sorted((chance.random() for _ in range(chance.randrange(1, 40))), reverse=True)
-        curve = CostCurve((1, 8, 40), (40.0, 40.0 + 30 * chance.random(), 90.0 + 100 * chance.random()))
+        value = sorted((generator.random() for _ in range(generator.randrange(1, 40))), reverse=True)
+        curve = CostCurve((1, 8, 40), (40.0, 40.0 + 30 * generator.random(), 90.0 + 100 * generator.random()))
         rate = [(1 + sum(value[:nodes])) / curve.at(nodes + 1) for nodes in range(len(value) + 1)]
         assert rate[best_size(value, curve)] == pytest.approx(max(rate))
 
@@ -151,7 +151,7 @@ def test_calibrated_trees_survive_a_file_and_keep_parents_first(tmp_path: object
     tree.save(file, {4: deep})
     assert load_all(file) == {0: tree, 4: deep}
     assert tree.paths[:3] == ((0,), (0, 0), (0, 0, 0))
-    assert tree.chance[0] == 0.9
+    assert tree.generator[0] == 0.9
     file.write_text("[]")
     with pytest.raises(BadInput, match="calibrate"):
         CalibratedTree.load(file)
@@ -161,7 +161,7 @@ def test_calibrated_trees_survive_a_file_and_keep_parents_first(tmp_path: object
 def test_every_prefix_of_a_shipped_tree_is_a_tree(name: str) -> None:
     tree = CalibratedTree.load(TREES / f"{name}.json")
     assert len(tree.paths) == 80
-    assert list(tree.chance) == sorted(tree.chance, reverse=True)
+    assert list(tree.generator) == sorted(tree.generator, reverse=True)
     for nodes in range(81):
         assert len(tree.best(nodes)) == nodes + 1
 

@@ -16,7 +16,7 @@ LIMIT = 375.0
 
 
 def pairs_apart(first: Tensor, second: Tensor) -> float:
-    """Chi-square of (first, second) against the uniform law on 16 x 16 cells."""
+    """Chi-square of (first, second) against the uniform distribution on 16 x 16 cells."""
     cells = (first * 16).long() * 16 + (second * 16).long()
     expected = first.numel() / 256
     return float(((torch.bincount(cells, minlength=256) - expected) ** 2 / expected).sum())
@@ -77,7 +77,7 @@ def test_a_choice_is_the_largest_log_probability_plus_gumbel_noise() -> None:
     assert torch.equal(warp.choose(logits, positions, noise), expected)
 
 
-def test_a_choice_follows_its_law_and_equals_a_draw() -> None:
+def test_a_choice_follows_its_distribution_and_equals_a_draw() -> None:
     logits, warp, noise = torch.tensor([0.3, -1.0, 1.2, 0.0, -0.4]), Warp(0.8), Noise(2)
     p, places = warp.probabilities(logits), list(range(20_000))
     chosen = warp.choose(logits.expand(len(places), -1), places, noise)
@@ -117,8 +117,8 @@ def test_ties_at_the_edge_are_kept_whatever_their_order() -> None:
             assert (warp.probabilities(mixed) > 0).tolist() == (mixed >= 1.0).tolist()
 
 
-def test_one_row_has_the_law_it_has_among_others() -> None:
-    # Speculative runs score many rows where the autoregressive run scores one: the law must not hang on company.
+def test_one_row_has_the_distribution_it_has_among_others() -> None:
+    # Speculative runs score many rows where the autoregressive run scores one: the distribution must not hang on company.
     logits = torch.randn(9, 3000, generator=torch.Generator().manual_seed(4))
     logits[3] *= 0.01
     for warp in (Warp(0.8), Warp(0.8, 50), Warp(0.8, 0, 0.9), Warp(1.2, 100, 0.7)):

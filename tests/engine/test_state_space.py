@@ -57,13 +57,13 @@ class Case:
 
 
 def case(nodes: int, heads: int, size: int, state: int, groups: int, taps: int, seed: int = 0, branch: float = 0.5) -> Case:
-    chance = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     channels = heads * size + 2 * groups * state
 
     def normal(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=chance, dtype=torch.float64)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    rate = -torch.exp(torch.rand(heads, generator=chance, dtype=torch.float64) * np.log(16))
+    rate = -torch.exp(torch.rand(heads, generator=generator, dtype=torch.float64) * np.log(16))
     layer = Recurrence(0.5 * normal(taps, channels), 0.1 * normal(channels), rate, normal(heads), groups, state)
     shape = TreeShape(random_parents(nodes, np.random.default_rng(seed), branch))
     steps = F.softplus(normal(nodes, heads) - 1)

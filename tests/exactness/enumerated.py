@@ -1,6 +1,7 @@
-"""Small worlds in which every drafted tree, and every way its coins can fall, is written out: the law of a whole round.
+"""Small worlds in which every drafted tree, and every way its uniform draws can fall, is written out: the distribution of a whole
+round.
 
-Laws are plain tables by prefix, so that nothing here shares code with the rules that are checked. Shapes are nested
+Distributions are plain tables by prefix, so that nothing here shares code with the rules that are checked. Shapes are nested
 tuples of children: ``((), ())`` is a root with two leaves.
 """
 
@@ -18,7 +19,7 @@ from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 
 Prefix = tuple[int, ...]
-Laws = Mapping[Prefix, numpy.ndarray]
+Distributions = Mapping[Prefix, numpy.ndarray]
 Shape = tuple["Shape", ...]
 LEAF: Shape = ()
 SHAPES: dict[str, Shape] = {
@@ -39,7 +40,7 @@ def height(shape: Shape) -> int:
 
 @dataclass
 class Tables:
-    """Target laws ``p`` and drafter laws ``q`` after every prefix shorter than ``length`` tokens."""
+    """Target distributions ``p`` and drafter distributions ``q`` after every prefix shorter than ``length`` tokens."""
 
     vocab: int
     length: int
@@ -49,13 +50,13 @@ class Tables:
     q: dict[Prefix, numpy.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        chance = numpy.random.default_rng(self.seed)
+        generator = numpy.random.default_rng(self.seed)
         for depth in range(self.length):
             for prefix in itertools.product(range(self.vocab), repeat=depth):
-                self.p[prefix], self.q[prefix] = chance.dirichlet([self.concentration] * self.vocab, 2)
+                self.p[prefix], self.q[prefix] = generator.dirichlet([self.concentration] * self.vocab, 2)
 
-    def law(self) -> numpy.ndarray:
-        """The target's own law of ``length`` tokens."""
+    def distribution(self) -> numpy.ndarray:
+        """The target's own distribution of ``length`` tokens."""
         found = numpy.ones((self.vocab,) * self.length)
         for text in itertools.product(range(self.vocab), repeat=self.length):
             found[text] = numpy.prod([self.p[text[:place]][text[place]] for place in range(self.length)])
@@ -76,21 +77,21 @@ def drawn(tables: Tables, shape: Shape, mode: str) -> Iterator[tuple[float, Plac
             return
         for token in [int(q.argmax())] if mode == "best" else numpy.flatnonzero(q).tolist():
             left = struck(q, token, "without" if mode == "best" else mode)
-            chance = 1.0 if mode == "best" else float(q[token])
+            generator = 1.0 if mode == "best" else float(q[token])
             here = (*prefix, token)
             for first, inside in below(children[0], here, tables.q[here]):
                 moved = [(one, parent + 1) for one, parent in inside]
                 for second, beside in below(children[1:], prefix, left):
                     after = [(one, parent if parent < 0 else parent + 1 + len(inside)) for one, parent in beside]
-                    yield chance * first * second, [(here, -1), *moved, *after]
+                    yield generator * first * second, [(here, -1), *moved, *after]
 
-    for chance, nodes in below(shape, (), tables.q[()]):
-        if chance > 0:
-            yield chance, ((), *(one for one, _ in nodes)), (-1, *(parent + 1 for _, parent in nodes))
+    for generator, nodes in below(shape, (), tables.q[()]):
+        if generator > 0:
+            yield generator, ((), *(one for one, _ in nodes)), (-1, *(parent + 1 for _, parent in nodes))
 
 
 def struck(q: numpy.ndarray, token: int, mode: str) -> numpy.ndarray:
-    """The law of the sibling drawn after ``token``."""
+    """The distribution of the sibling drawn after ``token``."""
     if mode == "with":
         return q
     left = q.copy()
@@ -103,11 +104,13 @@ def as_draft(tables: Tables, placed: Placed, parents: Sequence[int], mode: str, 
     tree = DraftTree.of([0, *(prefix[-1] for prefix in placed[1:])], parents)
     if mode == "best":
         return Draft(tree)
-    laws = {}
+    distributions = {}
     for node in set(parents[1:]):
-        law = torch.from_numpy(tables.q[placed[node]].copy())
-        laws[node] = Proposal(law.flip(0), torch.arange(tables.vocab).flip(0)) if listed else Proposal(law)
-    return Draft(tree, laws)
+        distribution = torch.from_numpy(tables.q[placed[node]].copy())
+        distributions[node] = (
+            Proposal(distribution.flip(0), torch.arange(tables.vocab).flip(0)) if listed else Proposal(distribution)
+        )
+    return Draft(tree, distributions)
 
 
 def as_pass(tables: Tables, placed: Placed) -> TargetPass:
@@ -116,7 +119,7 @@ def as_pass(tables: Tables, placed: Placed) -> TargetPass:
 
 
 class Coins:
-    """Noise whose coins all fall against acceptance but for the one of number ``heads``, counted from 0."""
+    """Noise whose uniform draws all fall against acceptance but for the one of number ``heads``, counted from 0."""
 
     def __init__(self, heads: int | None) -> None:
         self._heads = heads
@@ -132,11 +135,12 @@ def context(noise: object, warp: Warp | None = None, number: int = 0, story: boo
 
 
 Outcome = tuple[float, Prefix, numpy.ndarray]
-"""Probability, accepted tokens, law of the token after them."""
+"""Probability, accepted tokens, distribution of the token after them."""
 
 
-def upward_outcomes(rule: Acceptance, draft: Draft, scored: TargetPass, laws: list[torch.Tensor]) -> list[Outcome]:
-    """Every way a rule that stops at its first heads can judge this tree. ``laws`` is where its bonus draws are noted."""
+def upward_outcomes(rule: Acceptance, draft: Draft, scored: TargetPass, distributions: list[torch.Tensor]) -> list[Outcome]:
+    """Every way a rule that stops at its first heads can judge this tree. ``distributions`` is where its bonus draws are
+    noted."""
     found: list[Outcome] = []
     nobody = rule.judge(draft, scored, context(Coins(None)))
     left = 1.0
@@ -144,35 +148,35 @@ def upward_outcomes(rule: Acceptance, draft: Draft, scored: TargetPass, laws: li
         if threshold > 0 and left > 0:
             verdict = rule.judge(draft, scored, context(Coins(heads)))
             tokens = tuple(draft.tree.host_tokens[node] for node in verdict.path)
-            found.append((left * threshold, tokens, (laws[-1] / laws[-1].sum()).numpy()))
+            found.append((left * threshold, tokens, (distributions[-1] / distributions[-1].sum()).numpy()))
         left *= 1 - threshold
     return found
 
 
 def completed(tables: Tables, outcomes: Iterator[tuple[float, Outcome]]) -> tuple[numpy.ndarray, float]:
-    """The law of ``length`` tokens when the target writes what a round leaves, and the mean number of accepted ones."""
-    law, accepted = numpy.zeros((tables.vocab,) * tables.length), 0.0
-    for weight, (chance, tokens, bonus) in outcomes:
-        accepted += weight * chance * len(tokens)
+    """The distribution of ``length`` tokens when the target writes what a round leaves, and the mean number of accepted ones."""
+    distribution, accepted = numpy.zeros((tables.vocab,) * tables.length), 0.0
+    for weight, (generator, tokens, bonus) in outcomes:
+        accepted += weight * generator * len(tokens)
         for last in range(tables.vocab):
-            _write_on(tables, law, (*tokens, last), weight * chance * float(bonus[last]))
-    return law, accepted
+            _write_on(tables, distribution, (*tokens, last), weight * generator * float(bonus[last]))
+    return distribution, accepted
 
 
-def _write_on(tables: Tables, law: numpy.ndarray, text: Prefix, weight: float) -> None:
+def _write_on(tables: Tables, distribution: numpy.ndarray, text: Prefix, weight: float) -> None:
     if weight == 0:
         return
     if len(text) == tables.length:
-        law[text] += weight
+        distribution[text] += weight
         return
     for token in range(tables.vocab):
-        _write_on(tables, law, (*text, token), weight * float(tables.p[text][token]))
+        _write_on(tables, distribution, (*text, token), weight * float(tables.p[text][token]))
 
 
 Judging = Callable[[Placed, Sequence[int]], list[Outcome]]
 
 
-def law_of(tables: Tables, shape: Shape, mode: str, judging: Judging) -> tuple[numpy.ndarray, float]:
-    """Law of a round and mean accepted length when trees of ``shape`` are drawn in ``mode`` and judged."""
+def distribution_of(tables: Tables, shape: Shape, mode: str, judging: Judging) -> tuple[numpy.ndarray, float]:
+    """Distribution of a round and mean accepted length when trees of ``shape`` are drawn in ``mode`` and judged."""
     trees = drawn(tables, shape, mode)
-    return completed(tables, ((chance, one) for chance, at, up in trees for one in judging(at, up)))
+    return completed(tables, ((generator, one) for generator, at, up in trees for one in judging(at, up)))

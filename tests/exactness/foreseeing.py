@@ -41,7 +41,7 @@ class Foreseer(Silent):
     ) -> list[Proposal | None]:
         found = self.logits(context, tokens, parents, nodes)
         assert found is not None
-        return [Proposal(law) for law in context.warp.log_probabilities(found).exp()]
+        return [Proposal(distribution) for distribution in context.warp.log_probabilities(found).exp()]
 
     def observe(self, finished: Round) -> None:
         assert self._session is not None

@@ -1,4 +1,4 @@
-"""A chain of three models writes what the target alone would: token for token where it is greedy, else by its law."""
+"""A chain of three models writes what the target alone would: token for token where it is greedy, else by its distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ladder for rounds whose drafter is chosen by what the text said so far: the choice leaves the law as it is."""
+"""The ladder for rounds whose drafter is chosen by what the text said so far: the choice leaves the distribution as it is."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.exactness.test_text_methods import (
     tokens,
     until_full,
 )
-from tests.exactness.worlds import World, drawn, exact_law
+from tests.exactness.worlds import World, drawn, exact_distribution
 from tests.tiny import decode, tiny_target
 
 METHODS: list[tuple[str, dict[str, object]]] = [
@@ -117,9 +117,9 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
             self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
         ) -> list[Proposal | None]:
             place = len(context.ids) - context.prompt_length + nodes[0]
-            law = torch.zeros(target.vocab_size, dtype=torch.float64)
-            law[text[place]] = 1.0
-            return [Proposal(law)]
+            distribution = torch.zeros(target.vocab_size, dtype=torch.float64)
+            distribution[text[place]] = 1.0
+            return [Proposal(distribution)]
 
     network = arm(target, 0)
     told = Arm("told", Told(lambda capacity: SmallModel(network, capacity), 1024, 4), Sampled(chain(4)))
@@ -138,25 +138,26 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
 
 @pytest.mark.parametrize("chances", [(0.5, 0.3, 0.2), (0.0, 1.0, 0.0)])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_whatever_arm_is_chosen_with_whatever_chance_the_law_stays(
-    chances: tuple[float, ...], seed: int, monkeypatch: pytest.MonkeyPatch
+def test_whatever_arm_is_chosen_with_whatever_probability_the_distribution_stays(
+    probabilities: tuple[float, ...], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every outcome of the choice, of the draws and of the coins: two drawn chains, and one that was copied."""
+    """Every outcome of the choice, of the draws and of the uniform draws: two drawn chains, and one that was copied."""
     worlds = [World(vocab=3, seed=seed), World(vocab=3, seed=seed)]
     worlds[1].drafter = tuple(1.7 * table.flip(-1) for table in worlds[1].drafter)
     drafts = [
-        (weight * chance, draft)
-        for weight, world in zip(chances, worlds, strict=False) if weight
-        for chance, draft in drawn(world, chain(2))
+        (weight * probability, draft)
+        for weight, world in zip(probabilities, worlds, strict=False) if weight
+        for probability, draft in drawn(world, chain(2))
     ]  # fmt: skip
-    if chances[2]:
-        drafts.append((chances[2], Draft(DraftTree.of([0, 1, 2], [-1, 0, 1]))))
-    law = exact_law(worlds[0], iter(drafts), Rejection(), monkeypatch)
-    torch.testing.assert_close(law, worlds[0].law(), rtol=0, atol=1e-12)
+    if probabilities[2]:
+        drafts.append((probabilities[2], Draft(DraftTree.of([0, 1, 2], [-1, 0, 1]))))
+    distribution = exact_distribution(worlds[0], iter(drafts), Rejection(), monkeypatch)
+    torch.testing.assert_close(distribution, worlds[0].distribution(), rtol=0, atol=1e-12)
 
 
 def test_choosing_by_the_draft_itself_would_not() -> None:
-    """The law holds because the arm is chosen before anything is drawn: of two drawn chains the likelier one is biased."""
+    """The distribution holds because the arm is chosen before anything is drawn: of two drawn chains the likelier one is
+    biased."""
     p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.3, 0.5])
     out = torch.zeros(3)
     for first in range(3):
@@ -172,7 +173,7 @@ def test_choosing_by_the_draft_itself_would_not() -> None:
 
 @pytest.mark.parametrize("warp", [GREEDY, WARM, NUCLEUS])
 def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(warp: Warp) -> None:
-    """Laws asked afterwards, in one forward along the text, are those its chain was drawn from, token by token."""
+    """Distributions asked afterwards, in one forward along the text, are those its chain was drawn from, token by token."""
     target = tiny_target()
     seen: list[tuple[float, float]] = []
 
@@ -187,12 +188,12 @@ def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(warp: Warp) -
             if not before.proposals:
                 return
             drafter = self.arms[self._playing].drafter
-            laws = self._laws(finished)
+            distributions = self._distributions(finished)
             first = len(finished.context.ids)
             for depth in range(min(len(before.tree) - 1, len(finished.verdict.path) + 1, len(finished.emitted))):
-                law = before.proposals[depth]
-                p = laws[depth]
-                shared = float(torch.minimum(p[law.ids], law.probability).sum())
+                distribution = before.proposals[depth]
+                p = distributions[depth]
+                shared = float(torch.minimum(p[distribution.ids], distribution.probability).sum())
                 seen.append((shared, drafter._shares[first + depth][0]))
 
     made = compose("not_a_bandit", {"gamma": 4}, target, warp)

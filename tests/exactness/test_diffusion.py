@@ -1,4 +1,4 @@
-"""The ladder for blocks that a masked language model fills at once: searched paths, drawn blocks, and their laws."""
+"""The ladder for blocks that a masked language model fills at once: searched paths, drawn blocks, and their distributions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from tests.drafters.tiny_masked import masked_lm, ngrams
 from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, until_full
-from tests.exactness.worlds import World, drawn, exact_law
+from tests.exactness.worlds import World, drawn, exact_distribution
 from tests.tiny import decode, parts_for, tiny_target
 
 CASES = {
@@ -87,7 +87,7 @@ def test_an_untaught_network_still_leaves_the_targets_text(case: str) -> None:
     assert sum(not step.path for step in run.steps) > 20
 
 
-def test_drawn_blocks_are_judged_by_the_ratio_of_their_laws() -> None:
+def test_drawn_blocks_are_judged_by_the_ratio_of_their_distributions() -> None:
     target = tiny_target()
     run = decode(target, compose("deer", target, WARM), PROMPT, 150, WARM, 7)
     assert {step.rule for step in run.steps} == {"ratio"} and any(step.path for step in run.steps)
@@ -169,7 +169,7 @@ def test_the_gauge_lengthens_blocks_that_are_kept_and_shortens_the_others() -> N
 
 
 class Marginal(World):
-    """Every place has one law, whatever was drawn before it: what a denoising step gives."""
+    """Every place has one distribution, whatever was drawn before it: what a denoising step gives."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -179,22 +179,27 @@ class Marginal(World):
 
 @pytest.mark.parametrize("vocab", [3, 5])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_drawing_every_place_from_its_marginal_keeps_the_law(vocab: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawing_every_place_from_its_marginal_keeps_the_distribution(
+    vocab: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = Marginal(vocab=vocab, seed=seed)
-    law = exact_law(world, drawn(world, chain(2)), Rejection(), monkeypatch)
-    torch.testing.assert_close(law, world.law(), rtol=0, atol=1e-12)
+    distribution = exact_distribution(world, drawn(world, chain(2)), Rejection(), monkeypatch)
+    torch.testing.assert_close(distribution, world.distribution(), rtol=0, atol=1e-12)
 
 
-def test_a_searched_path_judged_as_a_draw_does_not_keep_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Why a searched path is matched: with min(1, p / q) of its marginals the output would have another law."""
+def test_a_searched_path_judged_as_a_draw_does_not_keep_the_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why a searched path is matched: with min(1, p / q) of its marginals the output would have another distribution."""
     world = Marginal(vocab=4, seed=0)
-    laws = {0: world.proposal(()), 1: world.proposal((0,))}
-    best = [int(laws[node].probability.argmax()) for node in (0, 1)]
-    chosen = Draft(DraftTree.of([0, *best], [-1, 0, 1]), laws)
-    assert float((exact_law(world, iter([(1.0, chosen)]), Rejection(), monkeypatch) - world.law()).abs().max()) > 0.02
+    distributions = {0: world.proposal(()), 1: world.proposal((0,))}
+    best = [int(distributions[node].probability.argmax()) for node in (0, 1)]
+    chosen = Draft(DraftTree.of([0, *best], [-1, 0, 1]), distributions)
+    assert (
+        float((exact_distribution(world, iter([(1.0, chosen)]), Rejection(), monkeypatch) - world.distribution()).abs().max())
+        > 0.02
+    )
     point = replace(chosen, proposals={})
-    law = exact_law(world, iter([(1.0, point)]), Rejection(), monkeypatch)
-    torch.testing.assert_close(law, world.law(), rtol=0, atol=1e-12)
+    distribution = exact_distribution(world, iter([(1.0, point)]), Rejection(), monkeypatch)
+    torch.testing.assert_close(distribution, world.distribution(), rtol=0, atol=1e-12)
 
 
 def test_searched_paths_are_composed_with_sample_and_match() -> None:

@@ -1,4 +1,5 @@
-"""Fixed trees drawn from a trained kind of network: the law by enumeration, with the network's own laws in it."""
+"""Fixed trees drawn from a trained kind of network: the distribution by enumeration, with the network's own distributions in
+it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from specviz.engine.tree import chain, shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.targets.text import TextTarget
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World, drawn, exact_law
+from tests.exactness.worlds import World, drawn, exact_distribution
 from tests.feature_worlds import tiny_net
 from tests.tiny import decode, tiny_target
 
@@ -31,7 +32,7 @@ WARPS = {"plain": Warp(1.0), "cool": Warp(0.6), "nucleus": Warp(1.4, top_p=0.95)
 
 
 def network_for(target: TextTarget, kind: str) -> FeatureNet:
-    """An untrained network that is in doubt: laws of nearly 0 and 1 would cost the sums below their digits."""
+    """An untrained network that is in doubt: distributions of nearly 0 and 1 would cost the sums below their digits."""
     network = tiny_net(target.model, kind == "wide")
     network.head = network.head * (0.5 if kind == "wide" else 0.05)
     return network
@@ -61,7 +62,7 @@ def drafter_on(target: TextTarget, kind: str, warp: Warp) -> FeatureDrafter:
 
 
 def world_of(target: TextTarget, kind: str, warp: Warp) -> World:
-    """The target's and the network's own laws after every text of up to two tokens."""
+    """The target's and the network's own distributions after every text of up to two tokens."""
     world = World(VOCAB, 0, warp)
     world.target = spoken(target)
     world.p0, world.p1, world.p2 = (warp.probabilities(table) for table in world.target)
@@ -76,30 +77,32 @@ def world_of(target: TextTarget, kind: str, warp: Warp) -> World:
 
 @pytest.mark.parametrize("warp", list(WARPS))
 @pytest.mark.parametrize("kind", ["narrow", "wide"])
-def test_the_laws_kept_with_a_tree_are_the_ones_its_children_were_drawn_from(kind: str, warp: str) -> None:
+def test_the_distributions_kept_with_a_tree_are_the_ones_its_children_were_drawn_from(kind: str, warp: str) -> None:
     target = tiny_target(vocab=VOCAB)
     world = world_of(target, kind, WARPS[warp])
     draft = Sampled(SHAPES["tree"]).grow(drafter_on(target, kind, WARPS[warp]), context(WARPS[warp]))
-    for node, law in draft.proposals.items():
+    for node, distribution in draft.proposals.items():
         prefix = [draft.tree.host_tokens[one] for one in draft.tree.shape.path(node)[1:]]
-        assert torch.allclose(law.probability, world.proposal(prefix).probability, atol=1e-12)
+        assert torch.allclose(distribution.probability, world.proposal(prefix).probability, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", list(SHAPES))
 @pytest.mark.parametrize("warp", list(WARPS))
 @pytest.mark.parametrize("kind", ["narrow", "wide"])
-def test_a_drawn_tree_keeps_the_law_of_three_tokens(kind: str, warp: str, shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drawn_tree_keeps_the_distribution_of_three_tokens(
+    kind: str, warp: str, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = world_of(tiny_target(vocab=VOCAB), kind, WARPS[warp])
     if shape == "tree" and int((world.proposal(()).probability > 0).sum()) < VOCAB:
         pytest.skip("the nucleus leaves fewer tokens than the tree has branches")
-    found = exact_law(world, drawn(world, SHAPES[shape]), Rejection(), monkeypatch)
-    assert float((found - world.law()).abs().max()) < 1e-12
+    found = exact_distribution(world, drawn(world, SHAPES[shape]), Rejection(), monkeypatch)
+    assert float((found - world.distribution()).abs().max()) < 1e-12
 
 
-def test_whole_runs_keep_the_law_too() -> None:
+def test_whole_runs_keep_the_distribution_too() -> None:
     """Through the loop, features and noise and all: Pearson's statistic over the 27 texts of three tokens."""
     target, warp, runs = tiny_target(vocab=VOCAB), WARPS["plain"], 500
-    expected = runs * world_of(target, "narrow", warp).law()
+    expected = runs * world_of(target, "narrow", warp).distribution()
     stepper, counts = FeatureStepper(network_for(target, "narrow")), torch.zeros_like(expected)
     for seed in range(runs):
         drafter = FeatureDrafter(stepper, target.context_length)

@@ -30,7 +30,7 @@ from tests.exactness.test_text_methods import (
     tokens,
     until_full,
 )
-from tests.exactness.worlds import World, context, drawn, exact_law, rebuilt, share
+from tests.exactness.worlds import World, context, drawn, exact_distribution, rebuilt, share
 from tests.tiny import decode, tiny_target
 
 CURVE = CostCurve((1, 8, 16, 32), (10.0, 11.0, 13.0, 20.0))
@@ -129,7 +129,7 @@ def test_a_stop_saves_drafter_forwards_where_it_counts() -> None:
     assert sum(step.draft_calls for step in saving.steps) < sum(step.draft_calls for step in fixed.steps)
 
 
-# The law, by enumeration: a tree of this kind is certain, and only as such may it be judged.
+# The distribution, by enumeration: a tree of this kind is certain, and only as such may it be judged.
 
 
 class Best:
@@ -158,13 +158,15 @@ def ranked(world: World, nodes: int) -> Draft:
 
 
 def strays(world: World, drafts: list[tuple[float, Draft]], monkeypatch: pytest.MonkeyPatch) -> float:
-    """Total variation between the law of three tokens under rejection and the target's own."""
-    return float((exact_law(world, iter(drafts), Rejection(), monkeypatch) - world.law()).abs().sum()) / 2
+    """Total variation between the distribution of three tokens under rejection and the target's own."""
+    return float((exact_distribution(world, iter(drafts), Rejection(), monkeypatch) - world.distribution()).abs().sum()) / 2
 
 
 @pytest.mark.parametrize("nodes", [1, 3, 6, 9])
 @pytest.mark.parametrize("warp", [Warp(1.0), Warp(0.7), Warp(1.3, 3, 0.9)])
-def test_rejecting_its_nodes_as_point_masses_keeps_the_law(nodes: int, warp: Warp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejecting_its_nodes_as_point_masses_keeps_the_distribution(
+    nodes: int, warp: Warp, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(4, 2, warp)
     assert strays(world, [(1.0, ranked(world, nodes))], monkeypatch) < 1e-12
 
@@ -173,8 +175,8 @@ def test_noticed_its_nodes_judged_by_the_drafters_softmax(monkeypatch: pytest.Mo
     world = World(3, 1)
     draft = ranked(world, 6)
     prefixes = {0: ()} | {node: (draft.tree.host_tokens[node],) for node in draft.tree.shape.children[0]}
-    laws = {node: world.proposal(prefix) for node, prefix in prefixes.items() if draft.tree.shape.children[node]}
-    posing = Draft(draft.tree, laws)
+    distributions = {node: world.proposal(prefix) for node, prefix in prefixes.items() if draft.tree.shape.children[node]}
+    posing = Draft(draft.tree, distributions)
     assert strays(world, [(1.0, posing)], monkeypatch) > 0.05
 
 
@@ -189,6 +191,6 @@ def test_noticed_drawn_nodes_reranked_by_value(monkeypatch: pytest.MonkeyPatch) 
         kept = set(sorted(range(1, len(value)), key=lambda node: (-value[node], node))[:3])
         return rebuilt(draft, lambda old, node: [child for child in old.tree.shape.children[node] if child in kept])
 
-    drafts = [(chance, reranked(draft)) for chance, draft in drawn(world, shape)]
+    drafts = [(probability, reranked(draft)) for probability, draft in drawn(world, shape)]
     assert strays(world, drafts, monkeypatch) > 0.03
     assert strays(world, list(drawn(world, shape)), monkeypatch) < 1e-12

@@ -19,7 +19,7 @@ from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from tests.drafters.tiny_blocks import block_net
 from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, until_full
-from tests.exactness.worlds import World, drawn, exact_law
+from tests.exactness.worlds import World, drawn, exact_distribution
 from tests.tiny import decode, parts_for, tiny_target
 
 CASES = {
@@ -101,12 +101,12 @@ def test_small_trees_write_the_same_text(case: str, warped: str) -> None:
     assert any(len(step.path) > 1 for step in run.steps)
 
 
-def test_drawn_trees_are_judged_by_the_laws_they_were_drawn_from() -> None:
+def test_drawn_trees_are_judged_by_the_distributions_they_were_drawn_from() -> None:
     target = tiny_target()
     run = decode(target, compose("drawn", target, WARM), PROMPT, 120, WARM, 7)
     assert {step.rule for step in run.steps} == {"without_replacement"}
     assert any(step.path for step in run.steps)
-    assert run.ids != one_by_one("eager", torch.float64, WARM)[:120], "another draw from the same law"
+    assert run.ids != one_by_one("eager", torch.float64, WARM)[:120], "another draw from the same distribution"
 
 
 def test_two_levels_a_forward_and_the_drafter_starts_as_soon_as_a_block_is_there() -> None:
@@ -179,7 +179,7 @@ def test_the_cache_equals_a_fresh_prefill_after_every_step(
 
 
 def blind(world: World) -> World:
-    """The second level is drawn from one law whatever the first token was, as inside a block."""
+    """The second level is drawn from one distribution whatever the first token was, as inside a block."""
     first, second, third = world.drafter
     world.drafter = (first, second.mean(0, keepdim=True).expand_as(second).contiguous(), third)
     return world
@@ -187,27 +187,27 @@ def blind(world: World) -> World:
 
 @pytest.mark.parametrize("counts", [[[1], [1]], [[2], [2, 1]], [[3], [1, 2]]])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_drawing_the_second_level_from_its_marginal_keeps_the_law(
+def test_drawing_the_second_level_from_its_marginal_keeps_the_distribution(
     counts: list[list[int]], seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = blind(World(vocab=3, seed=seed))
-    law = exact_law(world, drawn(world, shape_from_counts(counts)), Rejection(), monkeypatch)
-    torch.testing.assert_close(law, world.law(), rtol=0, atol=1e-12)
+    distribution = exact_distribution(world, drawn(world, shape_from_counts(counts)), Rejection(), monkeypatch)
+    torch.testing.assert_close(distribution, world.distribution(), rtol=0, atol=1e-12)
 
 
-def test_judging_the_second_level_by_any_other_law_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judging_the_second_level_by_any_other_distribution_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     seeing = World(vocab=3, seed=0)
     world = blind(World(vocab=3, seed=0))
 
     def conditional(draft: Draft) -> Draft:
-        """The laws that a drafter which had seen the first token would have drawn from."""
-        laws = dict(draft.proposals)
-        for node in laws:
+        """The distributions that a drafter which had seen the first token would have drawn from."""
+        distributions = dict(draft.proposals)
+        for node in distributions:
             if node:
                 token = draft.tree.host_tokens[node]
-                laws[node] = Proposal(seeing.warp.probabilities(seeing.drafter[1][token]))
-        return replace(draft, proposals=laws)
+                distributions[node] = Proposal(seeing.warp.probabilities(seeing.drafter[1][token]))
+        return replace(draft, proposals=distributions)
 
-    drafts = [(chance, conditional(draft)) for chance, draft in drawn(world, shape_from_counts([[2], [1, 1]]))]
-    law = exact_law(world, iter(drafts), Rejection(), monkeypatch)
-    assert float((law - world.law()).abs().max()) > 0.01
+    drafts = [(probability, conditional(draft)) for probability, draft in drawn(world, shape_from_counts([[2], [1, 1]]))]
+    distribution = exact_distribution(world, iter(drafts), Rejection(), monkeypatch)
+    assert float((distribution - world.distribution()).abs().max()) > 0.01

@@ -1,4 +1,5 @@
-"""The ladder for images: exact methods equal the one-by-one run, relaxed ones do at their strict ends, and caches stay true."""
+"""The ladder for images: exact methods equal the autoregressive run, relaxed ones do at their strict ends, and caches stay
+true."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs with one seed and a memory that is kept: each of them has the target's distribution, whatever the drafter learned.
 
 A drafter that has learned from a run knows something of the random numbers of that run. Were the next run with the same seed
-judged with them again, its draft would depend on its own coins, and rejection sampling would not be exact.
+judged with them again, its draft would depend on its own uniform draws, and rejection sampling would not be exact.
 """
 
 from __future__ import annotations
@@ -76,22 +76,22 @@ class Places:
 class Table(Silent):
     """A drafter by a table, which says what it would have drafted as well."""
 
-    laws: Tensor
+    distributions: Tensor
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        return [Proposal(self.laws[tokens[node]]) for node in nodes]
+        return [Proposal(self.distributions[tokens[node]]) for node in nodes]
 
     def calls(self) -> int:
         return 1
 
-    def judged(self, context: Context, emitted: Sequence[int], laws: Tensor | None) -> Any:
+    def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Any:
         text = [*context.ids, *emitted]
 
         def shared(start: int, place: int) -> tuple[float, float]:
-            assert laws is not None
-            overlap = float(torch.minimum(self.laws[text[place - 1]], laws[place - len(context.ids)]).sum())
+            assert distributions is not None
+            overlap = float(torch.minimum(self.distributions[text[place - 1]], distributions[place - len(context.ids)]).sum())
             return overlap, overlap
 
         return shared
@@ -117,15 +117,15 @@ class Toy:
     seeds: int = 300
 
     def target(self) -> Places:
-        laws = torch.tensor([self.first, self.later], dtype=torch.float64)
-        return Places(laws.log())
+        distributions = torch.tensor([self.first, self.later], dtype=torch.float64)
+        return Places(distributions.log())
 
 
 def bandit(chooser: Callable[[], Any], *arms: list[list[float]]) -> Method:
     """A choice among drafters by table, remembered as those methods remember it."""
 
     def compose(parameters: Any, parts: Parts) -> Composition:
-        tables = [Table(torch.tensor(laws, dtype=torch.float64)) for laws in arms]
+        tables = [Table(torch.tensor(distributions, dtype=torch.float64)) for distributions in arms]
         made = [Arm(str(number), table, Sampled(chain(1))) for number, table in enumerate(tables)]
         return Composition(Chosen(made, recalled(parts, "toy", "", True, chooser), 1), Rejection())
 
@@ -185,10 +185,10 @@ def deviation(found: Counter[tuple[int, ...]], toy: Toy) -> float:
         beginnings[text[:length]] += times
     for text in itertools.product(range(3), repeat=length):
         pairs = zip((toy.prompt, *text), text, strict=False)
-        chance = math.prod((toy.later if place else toy.first)[a][b] for place, (a, b) in enumerate(pairs))
-        assert chance or not beginnings[text], "a text that the target never writes"
-        if chance * count >= 5:
-            chi, cells = chi + (beginnings[text] - count * chance) ** 2 / (count * chance), cells + 1
+        probability = math.prod((toy.later if place else toy.first)[a][b] for place, (a, b) in enumerate(pairs))
+        assert probability or not beginnings[text], "a text that the target never writes"
+        if probability * count >= 5:
+            chi, cells = chi + (beginnings[text] - count * probability) ** 2 / (count * probability), cells + 1
     free = cells - 1
     return ((chi / free) ** (1 / 3) - 1 + 2 / (9 * free)) / math.sqrt(2 / (9 * free))
 

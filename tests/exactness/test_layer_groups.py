@@ -1,4 +1,5 @@
-"""Layers side by side: what they compute, that drafts made so leave the target's text and law as they are, and the repair."""
+"""Layers side by side: what they compute, that drafts made so leave the target's text and distribution as they are, and the
+repair."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from specviz.trees.sampled import Sampled
 from tests.exactness.test_chained import small
 from tests.exactness.test_drawn_trees import spoken
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARPS, _Audit
-from tests.exactness.worlds import PLAIN, World, drawn, exact_law
+from tests.exactness.worlds import PLAIN, World, drawn, exact_distribution
 from tests.tiny import Decoded, decode, parts_for, tiny_llama, tiny_target
 
 SIX = 6
@@ -147,12 +148,12 @@ def test_a_draft_of_the_target_itself_is_kept_as_far_as_it_is_exact(group: int) 
     composition = Composition(Steady(GroupedDrafter(model), Sampled(chain(4))), Rejection())
     run = decode(target, composition, PROMPT, 60, GREEDY)
     kept = [len(step.path) for step in run.steps[:-1]]
-    assert min(kept) >= 1, "the law after the exact pass is the target's own"
+    assert min(kept) >= 1, "the distribution after the exact pass is the target's own"
     assert (set(kept) == {4}) == (group == 1)
 
 
 def test_one_layer_a_group_is_speculative_sampling() -> None:
-    """The strict end: same draws, same laws, same text."""
+    """The strict end: same draws, same distributions, same text."""
     target, warp = tiny_target(), WARPS["warm"]
     model = small(target)
     draft = DraftModel("small", 1024, lambda capacity: SmallModel(model, capacity))
@@ -166,7 +167,7 @@ def test_one_layer_a_group_is_speculative_sampling() -> None:
 
 
 class _Watched(GroupedDrafter):
-    """Compares the cache with a fresh exact one after each round's first pass, and every law with a fresh fuzzy one."""
+    """Compares the cache with a fresh exact one after each round's first pass, and every distribution with a fresh fuzzy one."""
 
     worst, checked, fuzziest = 0.0, 0, 0.0
 
@@ -193,7 +194,7 @@ class _Watched(GroupedDrafter):
 
 
 @pytest.mark.parametrize("kind", ["small", "decoder"])
-def test_every_round_begins_exact_and_drafts_with_the_laws_it_kept(kind: str) -> None:
+def test_every_round_begins_exact_and_drafts_with_the_distributions_it_kept(kind: str) -> None:
     target, warp = tiny_target(), WARPS["warm"]
     _Watched.worst, _Watched.checked, _Watched.fuzziest = 0.0, 0, 0.0
     controller = Steady(_Watched(grouped(kind, target, 4)), Sampled(chain(3)))
@@ -241,19 +242,24 @@ def test_a_full_context_ends_the_run_with_the_same_text() -> None:
     assert run.outcome.reason == "context" and run.ids == one_by_one(500, 64).ids
 
 
-def enumerated(law_of: Callable[[Draft], Draft], monkeypatch: pytest.MonkeyPatch) -> float:
-    """Error of the law of three tokens when drafts are drawn from fuzzy laws and judged by what ``law_of`` says."""
+def enumerated(distribution_of: Callable[[Draft], Draft], monkeypatch: pytest.MonkeyPatch) -> float:
+    """Error of the distribution of three tokens when drafts are drawn from fuzzy distributions and judged by those of
+    ``distribution_of``."""
     world = World(vocab=3, seed=4)
-    law = exact_law(world, ((chance, law_of(draft)) for chance, draft in drawn(world, chain(2))), Rejection(), monkeypatch)
-    return float((law - world.law()).abs().max())
+    distribution = exact_distribution(
+        world, ((probability, distribution_of(draft)) for probability, draft in drawn(world, chain(2))), Rejection(), monkeypatch
+    )
+    return float((distribution - world.distribution()).abs().max())
 
 
-def test_only_the_fuzzy_law_keeps_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second token is drawn from a fuzzy law: judging by the exact one, which drew nothing, bends the output."""
+def test_only_the_fuzzy_distribution_keeps_the_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second token is drawn from a fuzzy distribution: judging by the exact one, which drew nothing, bends the output."""
 
     def exact(draft: Draft) -> Draft:
-        sharp = {node: law if node == 0 else Proposal(law.probability.square() / law.probability.square().sum())
-                 for node, law in draft.proposals.items()}  # fmt: skip
+        def squared(given: Proposal) -> Proposal:
+            return Proposal(given.probability.square() / given.probability.square().sum())
+
+        sharp = {node: given if node == 0 else squared(given) for node, given in draft.proposals.items()}
         return replace(draft, proposals=sharp)
 
     assert enumerated(lambda draft: draft, monkeypatch) < 1e-12
@@ -261,11 +267,11 @@ def test_only_the_fuzzy_law_keeps_the_targets(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("calibrated", [True, False])
-def test_whole_runs_keep_the_law(calibrated: bool) -> None:
+def test_whole_runs_keep_the_distribution(calibrated: bool) -> None:
     """Through the loop, fuzzy cache and all: Pearson's statistic over the 27 texts of three tokens."""
     target, runs, prompt = tiny_target(vocab=3), 250, [1, 2, 0, 1]
-    laws = [PLAIN.probabilities(table) for table in spoken(target)]
-    expected = runs * laws[0][:, None, None] * laws[1][:, :, None] * laws[2]
+    distributions = [PLAIN.probabilities(table) for table in spoken(target)]
+    expected = runs * distributions[0][:, None, None] * distributions[1][:, :, None] * distributions[2]
     counts, model = torch.zeros_like(expected), grouped("small", target, 2)
     for seed in range(runs):
         composition = Composition(Steady(GroupedDrafter(model, calibrated), Sampled(chain(2))), Rejection())

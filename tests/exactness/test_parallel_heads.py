@@ -106,15 +106,15 @@ def test_relaxing_accepts_more_and_changes_the_text() -> None:
 
 
 def test_every_kept_token_is_above_the_bar_the_method_states() -> None:
-    """The bound, checked against laws of a target that never saw the drafter."""
+    """The bound, checked against distributions of a target that never saw the drafter."""
     found, model = run(Typical(0.2, 0.5), WARM, budget=60), tiny_llama()
     text = [*PROMPT]
     for step in found.steps:
         for node in step.path:
-            law = WARM.probabilities(model(torch.tensor([text])).logits[0, -1])
-            entropy = -float((law * law.clamp_min(1e-300).log()).sum())
+            distribution = WARM.probabilities(model(torch.tensor([text])).logits[0, -1])
+            entropy = -float((distribution * distribution.clamp_min(1e-300).log()).sum())
             bar = min(0.2, 0.5 * math.exp(-entropy))
-            assert float(law[step.nodes[node].token]) > bar
+            assert float(distribution[step.nodes[node].token]) > bar
             assert step.nodes[node].threshold == pytest.approx(bar)
             text.append(step.nodes[node].token)
         text += list(step.emitted[len(step.path) :])

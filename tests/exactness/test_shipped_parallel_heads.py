@@ -18,9 +18,9 @@ ROUNDING = 0.05
 
 
 @cache
-def decoded(method: str, heat: float, **values: object) -> Trace:
+def decoded(method: str, temperature: float, **values: object) -> Trace:
     """A run, made once for all the tests that look at it."""
-    return run(method=method, prompt=PROMPT, max_new_tokens=64, temperature=heat, parameters=values, dtype="float32")
+    return run(method=method, prompt=PROMPT, max_new_tokens=64, temperature=temperature, parameters=values, dtype="float32")
 
 
 def same_text(trace: Trace) -> bool:
@@ -45,11 +45,11 @@ def gap(tokens: tuple[int, ...]) -> float:
 
 @pytest.mark.model
 @pytest.mark.parametrize(("heat", "rule"), [(0.0, "typical"), (1.0, "match")])
-def test_the_text_is_the_targets_own_and_comes_in_fewer_passes(heat: float, rule: str) -> None:
-    trace = decoded("medusa", heat, rule=rule)
+def test_the_text_is_the_targets_own_and_comes_in_fewer_passes(temperature: float, rule: str) -> None:
+    trace = decoded("medusa", temperature, rule=rule)
     assert same_text(trace)
     assert trace.end is not None
-    assert trace.end.metrics["tau"] > (1.3 if heat == 0 else 1.05)
+    assert trace.end.metrics["tau"] > (1.3 if temperature == 0 else 1.05)
 
 
 @pytest.mark.model
@@ -70,9 +70,9 @@ def test_leaves_first_is_true_to_the_target_at_temperature_zero() -> None:
 
 @pytest.mark.model
 @pytest.mark.parametrize("heat", [0.0, 1.0])
-def test_two_levels_a_forward_write_the_targets_own_text_in_fewer_passes(heat: float) -> None:
-    trace = decoded("falcon", heat, nodes=24)  # by itself it grows what pays here, which is little on a busy machine
+def test_two_levels_a_forward_write_the_targets_own_text_in_fewer_passes(temperature: float) -> None:
+    trace = decoded("falcon", temperature, nodes=24)  # by itself it grows what pays here, which is little on a busy machine
     assert same_text(trace)
     assert trace.end is not None
-    assert trace.end.metrics["tau"] > (1.2 if heat == 0 else 1.05)
+    assert trace.end.metrics["tau"] > (1.2 if temperature == 0 else 1.05)
     assert any(len(step.path) > 1 for step in trace.steps), "no second level was ever right"

@@ -21,7 +21,7 @@ from specviz.methods.registry import all_methods
 from specviz.methods.stree.drafter import TreeModelDrafter
 from specviz.targets.hybrid import HybridSession, HybridTarget
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World, drawn, exact_law
+from tests.exactness.worlds import World, drawn, exact_distribution
 from tests.tiny import Decoded, decode, parts_for, tiny_target
 from tests.tiny_hybrid import hybrid, near, pure, target
 
@@ -191,7 +191,7 @@ def test_what_cannot_run_says_why() -> None:
         compose({}, found, draft, GREEDY, "eagle3")
 
 
-# The ratio test: the law of three tokens by enumeration, with the drafter's own laws in it.
+# The ratio test: the distribution of three tokens by enumeration, with the drafter's own distributions in it.
 VOCAB = 3
 SHORT = [1, 2, 0, 1]
 SHAPE = shape_from_counts([[3], [2, 1]])
@@ -203,7 +203,7 @@ def context(warp: Warp) -> Context:
 
 @cache
 def doubtful() -> tuple[HybridTarget, HybridTarget]:
-    """Over three tokens, a target and a drafter whose laws are neither 0 nor 1."""
+    """Over three tokens, a target and a drafter whose distributions are neither 0 nor 1."""
     made = [hybrid(vocab=VOCAB, seed=seed) for seed in (0, 4)]
     for model in made:
         model.get_output_embeddings().weight.mul_(0.15)
@@ -211,7 +211,7 @@ def doubtful() -> tuple[HybridTarget, HybridTarget]:
 
 
 def world_of(found: HybridTarget, drafter: TreeModelDrafter, warp: Warp) -> World:
-    """Both models' laws after every text of up to two tokens, the target's one token at a time."""
+    """Both models' distributions after every text of up to two tokens, the target's one token at a time."""
     world, rows = World(VOCAB, 0, warp), []
     for depth in range(3):
         texts = [[*SHORT, *more] for more in itertools.product(range(VOCAB), repeat=depth)]
@@ -228,20 +228,20 @@ def world_of(found: HybridTarget, drafter: TreeModelDrafter, warp: Warp) -> Worl
 
 
 @pytest.mark.parametrize("warp", [Warp(1.0), Warp(0.6)], ids=["plain", "cool"])
-def test_a_drawn_tree_under_the_ratio_test_keeps_the_law(warp: Warp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drawn_tree_under_the_ratio_test_keeps_the_distribution(warp: Warp, monkeypatch: pytest.MonkeyPatch) -> None:
     found, draft = doubtful()
     drafter = TreeModelDrafter(draft, VOCAB)
     drafter.begin(context(warp), None)
     world = world_of(found, drafter, warp)
-    law = exact_law(world, drawn(world, SHAPE), Rejection(), monkeypatch)
-    assert float((law - world.law()).abs().max()) < 1e-12
+    distribution = exact_distribution(world, drawn(world, SHAPE), Rejection(), monkeypatch)
+    assert float((distribution - world.distribution()).abs().max()) < 1e-12
 
 
-def test_whole_runs_under_the_ratio_test_keep_the_law_too() -> None:
+def test_whole_runs_under_the_ratio_test_keep_the_distribution_too() -> None:
     (found, draft), warp, runs = doubtful(), Warp(1.0), 400
     drafter = TreeModelDrafter(draft, VOCAB)
     drafter.begin(context(warp), None)
-    expected = runs * world_of(found, drafter, warp).law()
+    expected = runs * world_of(found, drafter, warp).distribution()
     counts = torch.zeros_like(expected)
     values: Values = {"depth": 2, "width": 3, "nodes": 6, "tree": "drawn", "rule": "ratio"}
     for seed in range(runs):
@@ -251,12 +251,12 @@ def test_whole_runs_under_the_ratio_test_keep_the_law_too() -> None:
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
 
 
-def test_the_laws_kept_with_a_drawn_tree_are_the_ones_its_children_came_from() -> None:
+def test_the_distributions_kept_with_a_drawn_tree_are_the_ones_its_children_came_from() -> None:
     found, draft = doubtful()
     drafter = TreeModelDrafter(draft, VOCAB)
     drafter.begin(context(WARM), None)
     grown = Sampled(SHAPE).grow(drafter, context(WARM))
-    for node, law in grown.proposals.items():
+    for node, distribution in grown.proposals.items():
         text = [*SHORT[:-1], *(grown.tree.host_tokens[one] for one in grown.tree.shape.path(node))]
         own = WARM.probabilities(draft.open(20).prefill(text).logits)[0]
-        assert torch.allclose(law.probability, own, atol=1e-12)
+        assert torch.allclose(distribution.probability, own, atol=1e-12)

@@ -1,4 +1,4 @@
-"""Judging leaves first keeps the target's law, by enumeration over whole rounds, and as a rule accepts more.
+"""Judging leaves first keeps the target's distribution, by enumeration over whole rounds, and as a rule accepts more.
 
 On a chain it never accepts less on average than judging from the root; on a tree it may, and the lesson's one is here.
 Wrong updates of the weight, and other slips, go through the same harness, which has to notice them.
@@ -30,9 +30,9 @@ from tests.exactness.enumerated import (
     Tables,
     as_draft,
     as_pass,
+    distribution_of,
     drawn,
     height,
-    law_of,
     struck,
     upward_outcomes,
 )
@@ -41,24 +41,24 @@ Judging = Callable[[Placed, Sequence[int]], list[Outcome]]
 
 
 @pytest.fixture
-def laws(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """The laws that the rule draws its last token from."""
+def distributions(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The distributions that the rule draws its last token from."""
     noted: list[Tensor] = []
 
-    def note(law: Tensor, *place: object) -> int:
-        noted.append(law)
+    def note(distribution: Tensor, *place: object) -> int:
+        noted.append(distribution)
         return 0
 
     monkeypatch.setattr(traversal, "draw", note)
     return noted
 
 
-def leaves_first(tables: Tables, mode: str, laws: list[Tensor], listed: bool = False) -> Judging:
+def leaves_first(tables: Tables, mode: str, distributions: list[Tensor], listed: bool = False) -> Judging:
     """The rule itself."""
 
     def outcomes(placed: Placed, parents: Sequence[int]) -> list[Outcome]:
         draft = as_draft(tables, placed, parents, mode, listed)
-        return upward_outcomes(Traversal(), draft, as_pass(tables, placed), laws)
+        return upward_outcomes(Traversal(), draft, as_pass(tables, placed), distributions)
 
     return outcomes
 
@@ -71,11 +71,11 @@ def root_first(tables: Tables, mode: str) -> Judging:
         found, left = [], 1.0
         for child in [child for child, parent in enumerate(parents) if parent == node]:
             token = placed[child][-1]
-            law = numpy.eye(tables.vocab)[token] if mode == "best" else q
-            taken = min(1.0, p[token] / law[token])
-            found += [(left * taken * chance, *rest) for chance, *rest in outcomes(placed, parents, child)]
+            distribution = numpy.eye(tables.vocab)[token] if mode == "best" else q
+            taken = min(1.0, p[token] / distribution[token])
+            found += [(left * taken * probability, *rest) for probability, *rest in outcomes(placed, parents, child)]
             left *= 1 - taken
-            p = numpy.maximum(p - law, 0)
+            p = numpy.maximum(p - distribution, 0)
             p, q = p / p.sum() if p.sum() > 0 else p, struck(q, token, mode)
         return [*found, (left, placed[node], p)]
 
@@ -83,14 +83,14 @@ def root_first(tables: Tables, mode: str) -> Judging:
 
 
 def with_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Siblings drawn with replacement share one law; no growth of ours draws so, but the rule is sound for it too."""
+    """Siblings drawn with replacement share one distribution; no growth of ours draws so, but the rule is sound for it too."""
     monkeypatch.setattr(Owed, "_strike", lambda self, slot: None)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shape", list(SHAPES))
-def test_a_round_keeps_the_law_and_on_these_shapes_accepts_no_less(
-    shape: str, mode: str, laws: list[Tensor], monkeypatch: pytest.MonkeyPatch
+def test_a_round_keeps_the_distribution_and_on_these_shapes_accepts_no_less(
+    shape: str, mode: str, distributions: list[Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mode == "with":
         with_replacement(monkeypatch)
@@ -98,22 +98,24 @@ def test_a_round_keeps_the_law_and_on_these_shapes_accepts_no_less(
     worlds = ((1, 0.3), (2, 1.0)) if len(list(drawn(Tables(3, 4, 0), tree, mode))) < 200 else ((1, 0.5),)
     for seed, concentration in worlds:
         tables = Tables(3, height(tree) + 1, seed, concentration)
-        law, accepted = law_of(tables, tree, mode, leaves_first(tables, mode, laws))
-        downwards, usual = law_of(tables, tree, mode, root_first(tables, mode))
-        assert abs(law - tables.law()).max() < 1e-12
-        assert abs(downwards - tables.law()).max() < 1e-12
+        distribution, accepted = distribution_of(tables, tree, mode, leaves_first(tables, mode, distributions))
+        downwards, usual = distribution_of(tables, tree, mode, root_first(tables, mode))
+        assert abs(distribution - tables.distribution()).max() < 1e-12
+        assert abs(downwards - tables.distribution()).max() < 1e-12
         gains = height(tree) > 1 and mode != "best"
         assert accepted > usual + 1e-6 if gains else accepted == pytest.approx(usual, abs=1e-12)
 
 
 @pytest.mark.parametrize("shape", ["chain of 2", "skewed"])
-def test_a_drafter_that_lists_its_tokens_gives_the_same_law(shape: str, laws: list[Tensor]) -> None:
+def test_a_drafter_that_lists_its_tokens_gives_the_same_distribution(shape: str, distributions: list[Tensor]) -> None:
     tables = Tables(3, height(SHAPES[shape]) + 1, 5)
-    law, _ = law_of(tables, SHAPES[shape], "without", leaves_first(tables, "without", laws, listed=True))
-    assert abs(law - tables.law()).max() < 1e-12
+    distribution, _ = distribution_of(
+        tables, SHAPES[shape], "without", leaves_first(tables, "without", distributions, listed=True)
+    )
+    assert abs(distribution - tables.distribution()).max() < 1e-12
 
 
-def test_a_drafter_of_few_tokens_keeps_the_law_of_the_vocabulary(laws: list[Tensor]) -> None:
+def test_a_drafter_of_few_tokens_keeps_the_distribution_of_the_vocabulary(distributions: list[Tensor]) -> None:
     """The drafter knows two tokens of four; what it does not know is still written as often as the target would."""
     tables = Tables(4, 3, 7)
     for prefix, q in tables.q.items():
@@ -121,18 +123,21 @@ def test_a_drafter_of_few_tokens_keeps_the_law_of_the_vocabulary(laws: list[Tens
 
     def outcomes(placed: Placed, parents: Sequence[int]) -> list[Outcome]:
         draft = as_draft(tables, placed, parents, "without")
-        few = {node: Proposal(law.probability[[2, 0]], torch.tensor([2, 0])) for node, law in draft.proposals.items()}
-        return upward_outcomes(Traversal(), type(draft)(draft.tree, few), as_pass(tables, placed), laws)
+        few = {
+            node: Proposal(distribution.probability[[2, 0]], torch.tensor([2, 0]))
+            for node, distribution in draft.proposals.items()
+        }
+        return upward_outcomes(Traversal(), type(draft)(draft.tree, few), as_pass(tables, placed), distributions)
 
-    law, _ = law_of(tables, SHAPES["binary"], "without", outcomes)
-    assert abs(law - tables.law()).max() < 1e-12
+    distribution, _ = distribution_of(tables, SHAPES["binary"], "without", outcomes)
+    assert abs(distribution - tables.distribution()).max() < 1e-12
 
 
 # A chain is block verification.
 
 
 def block_outcomes(tables: Tables, text: Sequence[int]) -> list[Outcome]:
-    """Block verification of a drafted chain by its own formulas: coins for every length, the longest that wins."""
+    """Block verification of a drafted chain by its own formulas: uniform draws for every length, the longest that wins."""
     weight = [1.0]
     for place, token in enumerate(text):
         before = tuple(text[:place])
@@ -152,37 +157,37 @@ def block_outcomes(tables: Tables, text: Sequence[int]) -> list[Outcome]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_on_a_chain_every_outcome_is_that_of_block_verification(seed: int, laws: list[Tensor]) -> None:
+def test_on_a_chain_every_outcome_is_that_of_block_verification(seed: int, distributions: list[Tensor]) -> None:
     tables = Tables(3, 4, seed, 0.7)
-    judging = leaves_first(tables, "without", laws)
+    judging = leaves_first(tables, "without", distributions)
     for _, placed, parents in drawn(tables, SHAPES["chain of 3"], "without"):
-        expected = {tokens: (chance, bonus) for chance, tokens, bonus in block_outcomes(tables, placed[-1])}
-        for chance, tokens, bonus in judging(placed, parents):
-            assert chance == pytest.approx(expected[tokens][0], abs=1e-12)
-            assert chance < 1e-12 or abs(bonus - expected[tokens][1]).max() < 1e-9
+        expected = {tokens: (probability, bonus) for probability, tokens, bonus in block_outcomes(tables, placed[-1])}
+        for probability, tokens, bonus in judging(placed, parents):
+            assert probability == pytest.approx(expected[tokens][0], abs=1e-12)
+            assert probability < 1e-12 or abs(bonus - expected[tokens][1]).max() < 1e-9
 
 
-def test_the_mean_accepted_length_of_a_chain_is_the_sum_of_its_weights(laws: list[Tensor]) -> None:
+def test_the_mean_accepted_length_of_a_chain_is_the_sum_of_its_weights(distributions: list[Tensor]) -> None:
     for seed in range(4):
         tables = Tables(3, 4, seed, 0.5)
-        _, accepted = law_of(tables, SHAPES["chain of 3"], "without", leaves_first(tables, "without", laws))
+        _, accepted = distribution_of(tables, SHAPES["chain of 3"], "without", leaves_first(tables, "without", distributions))
         expected = 0.0
-        for chance, placed, _ in drawn(tables, SHAPES["chain of 3"], "without"):
+        for probability, placed, _ in drawn(tables, SHAPES["chain of 3"], "without"):
             weight = 1.0
             for before, text in pairwise(placed):
                 weight = min(1.0, weight * tables.p[before][text[-1]] / tables.q[before][text[-1]])
-                expected += chance * weight
+                expected += probability * weight
         assert accepted == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_papers_own_example_of_two_tokens(laws: list[Tensor]) -> None:
+def test_the_papers_own_example_of_two_tokens(distributions: list[Tensor]) -> None:
     """Target (1/3, 2/3), drafter (2/3, 1/3), two drafted tokens: 11/9 accepted, where token by token it is 10/9."""
     tables = Tables(2, 3, 0)
     for prefix in tables.p:
         tables.p[prefix], tables.q[prefix] = numpy.array([1 / 3, 2 / 3]), numpy.array([2 / 3, 1 / 3])
     shape = SHAPES["chain of 2"]
-    assert law_of(tables, shape, "without", leaves_first(tables, "without", laws))[1] == pytest.approx(11 / 9)
-    assert law_of(tables, shape, "without", root_first(tables, "without"))[1] == pytest.approx(10 / 9)
+    assert distribution_of(tables, shape, "without", leaves_first(tables, "without", distributions))[1] == pytest.approx(11 / 9)
+    assert distribution_of(tables, shape, "without", root_first(tables, "without"))[1] == pytest.approx(10 / 9)
 
 
 # Where a later sibling goes on and an earlier one does not, the rule may accept less.
@@ -197,15 +202,15 @@ LONG_FIRST: Shape = (((LEAF,), LEAF),)
     [(SHAPES["chain of 2"], 1.08, 0.96), (SHORT_FIRST, 1.272, 1.344), (LONG_FIRST, 1.56, 1.416)],
     ids=["chain", "short branch first", "long branch first"],
 )
-def test_the_lessons_numbers(shape: Shape, upwards: float, downwards: float, laws: list[Tensor]) -> None:
+def test_the_lessons_numbers(shape: Shape, upwards: float, downwards: float, distributions: list[Tensor]) -> None:
     """Two tokens everywhere: the target says 0.3 and 0.7, the drafter 0.7 and 0.3."""
     tables = Tables(2, height(shape) + 1, 0)
     for prefix in tables.p:
         tables.p[prefix], tables.q[prefix] = numpy.array([0.3, 0.7]), numpy.array([0.7, 0.3])
-    law, accepted = law_of(tables, shape, "without", leaves_first(tables, "without", laws))
-    assert abs(law - tables.law()).max() < 1e-12
+    distribution, accepted = distribution_of(tables, shape, "without", leaves_first(tables, "without", distributions))
+    assert abs(distribution - tables.distribution()).max() < 1e-12
     assert accepted == pytest.approx(upwards, abs=1e-12)
-    assert law_of(tables, shape, "without", root_first(tables, "without"))[1] == pytest.approx(downwards, abs=1e-12)
+    assert distribution_of(tables, shape, "without", root_first(tables, "without"))[1] == pytest.approx(downwards, abs=1e-12)
     told = LESSON.read_text(encoding="utf-8")
     assert f"**{upwards:.2f}**" in told and f"**{downwards:.2f}**" in told
 
@@ -238,7 +243,7 @@ def weight_kept(self: Owed, left: Tensor) -> None:
 @pytest.mark.parametrize("shape", ["chain of 2", "binary"])
 @pytest.mark.parametrize("wrong", [surplus_alone, surplus_over_undrawn, weight_kept])
 def test_noticed_wrong_updates_of_the_weight(
-    wrong: Callable[[Owed, Tensor], None], shape: str, laws: list[Tensor], monkeypatch: pytest.MonkeyPatch
+    wrong: Callable[[Owed, Tensor], None], shape: str, distributions: list[Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail = Owed.fail
 
@@ -249,11 +254,11 @@ def test_noticed_wrong_updates_of_the_weight(
     monkeypatch.setattr(Owed, "fail", remembering)
     monkeypatch.setattr(Owed, "_settle", wrong)
     tables = Tables(3, 3, 1)
-    law, _ = law_of(tables, SHAPES[shape], "without", leaves_first(tables, "without", laws))
-    assert abs(law - tables.law()).sum() / 2 > 1e-3
+    distribution, _ = distribution_of(tables, SHAPES[shape], "without", leaves_first(tables, "without", distributions))
+    assert abs(distribution - tables.distribution()).sum() / 2 > 1e-3
 
 
-def test_noticed_siblings_judged_in_another_order(laws: list[Tensor]) -> None:
+def test_noticed_siblings_judged_in_another_order(distributions: list[Tensor]) -> None:
     tables = Tables(3, 3, 1)
 
     def likeliest_first(placed: Placed, parents: Sequence[int]) -> list[Outcome]:
@@ -266,25 +271,25 @@ def test_noticed_siblings_judged_in_another_order(laws: list[Tensor]) -> None:
         place = {node: at for at, node in enumerate(order)}
         moved = tuple(placed[node] for node in order)
         above = tuple(-1 if node == 0 else place[parents[node]] for node in order)
-        return leaves_first(tables, "without", laws)(moved, above)
+        return leaves_first(tables, "without", distributions)(moved, above)
 
-    law, _ = law_of(tables, SHAPES["binary"], "without", likeliest_first)
-    assert abs(law - tables.law()).sum() / 2 > 0.01
+    distribution, _ = distribution_of(tables, SHAPES["binary"], "without", likeliest_first)
+    assert abs(distribution - tables.distribution()).sum() / 2 > 0.01
 
 
-def test_noticed_laws_of_a_drawn_tree_cut_after_the_fact(laws: list[Tensor]) -> None:
+def test_noticed_distributions_of_a_drawn_tree_cut_after_the_fact(distributions: list[Tensor]) -> None:
     """Keeping only the better of two drawn siblings is a choice by outcome, which no verifier can undo."""
     tables = Tables(3, 2, 1)
 
     def better(placed: Placed, parents: Sequence[int]) -> list[Outcome]:
         best = max(placed[1:], key=lambda prefix: tables.q[()][prefix[-1]])
-        return leaves_first(tables, "without", laws)(((), best), (-1, 0))
+        return leaves_first(tables, "without", distributions)(((), best), (-1, 0))
 
-    law, _ = law_of(tables, SHAPES["siblings"], "without", better)
-    assert abs(law - tables.law()).sum() / 2 > 0.01
+    distribution, _ = distribution_of(tables, SHAPES["siblings"], "without", better)
+    assert abs(distribution - tables.distribution()).sum() / 2 > 0.01
 
 
-def test_noticed_draws_with_replacement_judged_as_without(laws: list[Tensor]) -> None:
+def test_noticed_draws_with_replacement_judged_as_without(distributions: list[Tensor]) -> None:
     tables = Tables(3, 3, 2, 0.5)
-    law, _ = law_of(tables, SHAPES["binary"], "with", leaves_first(tables, "without", laws))
-    assert abs(law - tables.law()).sum() / 2 > 0.01
+    distribution, _ = distribution_of(tables, SHAPES["binary"], "with", leaves_first(tables, "without", distributions))
+    assert abs(distribution - tables.distribution()).sum() / 2 > 0.01

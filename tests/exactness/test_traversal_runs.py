@@ -18,7 +18,7 @@ from specviz.methods.traversal.verification import Traversal
 from specviz.targets.text import TextTarget
 from specviz.trace.meaning import check_step
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
-from tests.exactness.test_laws import judged, total_variation
+from tests.exactness.test_distributions import judged, total_variation
 from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, tokens, until_full
 from tests.exactness.test_text_methods import _Audit as Audit
 from tests.exactness.worlds import World
@@ -158,13 +158,13 @@ def test_combinations_that_make_no_sense_are_refused(values: dict[str, object], 
 # Growth, rule and noise together, in a world of a few tokens.
 
 
-def test_many_judged_trees_keep_the_law_of_three_tokens() -> None:
+def test_many_judged_trees_keep_the_distribution_of_three_tokens() -> None:
     world = World(4, 9, Warp(0.9), sparse=True)
     binary = shape_from_counts([[2], [2, 2]])
-    assert total_variation(judged(world, binary, Traversal(), 500, 8), world.law()) < 0.08
-    assert total_variation(judged(world, chain(2), Traversal(), 500, 8), world.law()) < 0.08
+    assert total_variation(judged(world, binary, Traversal(), 500, 8), world.distribution()) < 0.08
+    assert total_variation(judged(world, chain(2), Traversal(), 500, 8), world.distribution()) < 0.08
 
 
 def test_a_nucleus_may_leave_the_drafter_tokens_the_target_rules_out() -> None:
     world = World(4, 10, Warp(1.3, 3, 0.9))
-    assert total_variation(judged(world, shape_from_counts([[2], [1, 2]]), Traversal(), 500, 8), world.law()) < 0.08
+    assert total_variation(judged(world, shape_from_counts([[2], [1, 2]]), Traversal(), 500, 8), world.distribution()) < 0.08

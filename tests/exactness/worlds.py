@@ -1,6 +1,6 @@
-"""A world of three tokens: tables of target and drafter laws, and every way a round over a drafted tree can go in it.
+"""A world of three tokens: tables of target and drafter distributions, and every way a round over a drafted tree can go in it.
 
-``token`` axes follow each other: ``p2[a, b]`` is the law of the third token after a, b.
+``token`` axes follow each other: ``p2[a, b]`` is the distribution of the third token after a, b.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from specviz.engine.tree import DraftTree, TreeShape
 PLAIN = Warp(1.0)
 
 
-def tables(vocab: int, seed: int, heat: float) -> tuple[Tensor, Tensor, Tensor]:
+def tables(vocab: int, seed: int, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
     """Random logits of the first, second and third token."""
-    chance = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     shapes = ((vocab,), (vocab, vocab), (vocab, vocab, vocab))
-    first, second, third = (heat * torch.randn(shape, generator=chance, dtype=torch.float64) for shape in shapes)
+    first, second, third = (temperature * torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes)
     return first, second, third
 
 
 @dataclass
 class World:
-    """``target`` and ``drafter`` are logits by prefix; both laws are those under ``warp``."""
+    """``target`` and ``drafter`` are logits by prefix; both distributions are those under ``warp``."""
 
     vocab: int = 4
     seed: int = 0
@@ -44,14 +44,14 @@ class World:
         self.drafter = tuple(0.6 * ours + theirs for ours, theirs in zip(self.target, near, strict=True))
         self.p0, self.p1, self.p2 = (self.warp.probabilities(table) for table in self.target)
 
-    def law(self) -> Tensor:
-        """The target's own law of three tokens, [token, token, token]."""
+    def distribution(self) -> Tensor:
+        """The target's own distribution of three tokens, [token, token, token]."""
         return self.p0[:, None, None] * self.p1[:, :, None] * self.p2
 
     def proposal(self, prefix: Sequence[int]) -> Proposal:
         """What the drafter draws from after ``prefix``, over the vocabulary or as a list of tokens."""
-        law = self.warp.probabilities(self.drafter[len(prefix)][tuple(prefix)])
-        return Proposal(law.flip(0), torch.arange(self.vocab).flip(0)) if self.sparse else Proposal(law)
+        distribution = self.warp.probabilities(self.drafter[len(prefix)][tuple(prefix)])
+        return Proposal(distribution.flip(0), torch.arange(self.vocab).flip(0)) if self.sparse else Proposal(distribution)
 
     def scored(self, tree: DraftTree) -> TargetPass:
         """The target's pass over a tree of depth 2."""
@@ -101,26 +101,26 @@ def drawn(world: World, shape: TreeShape, again: bool = False) -> Iterator[tuple
         inner = next((node for node in nodes if shape.children[node]), None)
         if inner is None:
             ids = [0] + [tokens[node][-1] for node in range(1, len(shape))]
-            laws = {node: world.proposal(tokens[node]) for node in range(len(shape)) if shape.children[node]}
-            yield weight, Draft(DraftTree.of(ids, shape.parents), laws)
+            distributions = {node: world.proposal(tokens[node]) for node in range(len(shape)) if shape.children[node]}
+            yield weight, Draft(DraftTree.of(ids, shape.parents), distributions)
             return
         q = world.warp.probabilities(world.drafter[len(tokens[inner])][tokens[inner]]).tolist()
         picks = len(shape.children[inner])
         orders = itertools.product(range(world.vocab), repeat=picks)
         for order in orders if again else itertools.permutations(range(world.vocab), picks):
-            chance, left = 1.0, 1.0
+            generator, left = 1.0, 1.0
             for token in order:
-                chance *= q[token] / left
+                generator *= q[token] / left
                 left -= 0.0 if again else q[token]
-            if chance > 0:
+            if generator > 0:
                 below = {child: (*tokens[inner], token) for child, token in zip(shape.children[inner], order, strict=True)}
-                yield from filled({**tokens, **below}, [node for node in nodes if node > inner], weight * chance)
+                yield from filled({**tokens, **below}, [node for node in nodes if node > inner], weight * generator)
 
     yield from filled({0: ()}, range(len(shape)), 1.0)
 
 
 class Coins:
-    """Noise whose coins fall as told, then all for acceptance."""
+    """Noise whose uniform draws fall as told, then all for acceptance."""
 
     def __init__(self, told: Sequence[bool]) -> None:
         self._told = list(told)
@@ -134,48 +134,53 @@ def context(noise: object, warp: Warp, number: int = 0) -> Context:
     return Context([0], 1, number, warp, noise, torch.device("cpu"), 100, story=False)  # type: ignore[arg-type]
 
 
-def exact_law(world: World, drafts: Iterator[tuple[float, Draft]], rule: Acceptance, monkeypatch: pytest.MonkeyPatch) -> Tensor:
-    """The law of three tokens when drafts come as given and ``rule`` judges them: every way its coins can fall is tried."""
-    laws: list[Tensor] = []
+def exact_distribution(
+    world: World, drafts: Iterator[tuple[float, Draft]], rule: Acceptance, monkeypatch: pytest.MonkeyPatch
+) -> Tensor:
+    """The distribution of three tokens when drafts come as given and ``rule`` judges them: every way its uniform draws can fall
+    is tried."""
+    distributions: list[Tensor] = []
 
-    def noted(law: Tensor, *place: object) -> int:
-        laws.append(law / law.sum())
+    def noted(distribution: Tensor, *place: object) -> int:
+        distributions.append(distribution / distribution.sum())
         return 0
 
     monkeypatch.setattr(rejection, "draw", noted)
     out = torch.zeros((world.vocab,) * 3, dtype=torch.float64)
-    for chance, draft in drafts:
+    for generator, draft in drafts:
         scored, open_ends = world.scored(draft.tree), [[]]
         while open_ends:
             told = open_ends.pop()
             verdict = rule.judge(draft, scored, context(Coins(told), world.warp))
-            weight = chance
+            weight = generator
             for place, (node, threshold) in enumerate(verdict.thresholds.items()):
                 taken = node in verdict.path
                 if taken and place >= len(told) and threshold < 1:
                     open_ends.append([*(one in verdict.path for one in list(verdict.thresholds)[:place]), False])
                 weight *= threshold if taken else 1 - threshold
-            world.complete(out, [draft.tree.host_tokens[node] for node in verdict.path], laws.pop(), weight)
+            world.complete(out, [draft.tree.host_tokens[node] for node in verdict.path], distributions.pop(), weight)
     return out
 
 
 def rebuilt(draft: Draft, children: Callable[[Draft, int], Sequence[int]]) -> Draft:
     """The draft with each node's children chosen and ordered anew by ``children``."""
-    tokens, parents, laws, queue = [draft.tree.host_tokens[0]], [-1], {}, [(0, 0)]
+    tokens, parents, distributions, queue = [draft.tree.host_tokens[0]], [-1], {}, [(0, 0)]
     while queue:
         old, new = queue.pop(0)
         kept = children(draft, old)
         if kept and old in draft.proposals:
-            laws[new] = draft.proposals[old]
+            distributions[new] = draft.proposals[old]
         for child in kept:
             queue.append((child, len(tokens)))
             tokens.append(draft.tree.host_tokens[child])
             parents.append(new)
-    return replace(draft, tree=DraftTree.of(tokens, parents), proposals=laws)
+    return replace(draft, tree=DraftTree.of(tokens, parents), proposals=distributions)
 
 
 def share(draft: Draft, parent: int, child: int) -> float:
     """The drafter's probability of a child."""
-    law = draft.proposals[parent]
+    distribution = draft.proposals[parent]
     token = draft.tree.host_tokens[child]
-    return float(law.probability[token if law.ids is None else int((law.ids == token).nonzero()[0, 0])])
+    return float(
+        distribution.probability[token if distribution.ids is None else int((distribution.ids == token).nonzero()[0, 0])]
+    )

@@ -43,12 +43,12 @@ def target(layers: int = LAYERS) -> Fit:
 
 def feature_tensors(seed: int = 0) -> dict[str, Tensor]:
     """EAGLE-3 heads as published."""
-    chance = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
 
     def drawn(*shape: int) -> Tensor:
-        return 0.3 * torch.randn(shape, generator=chance)
+        return 0.3 * torch.randn(shape, generator=generator)
 
-    ids = torch.randperm(VOCAB, generator=chance)[:DRAFTED].sort().values
+    ids = torch.randperm(VOCAB, generator=generator)[:DRAFTED].sort().values
     tensors = {
         "fc.weight": drawn(HIDDEN, 3 * HIDDEN),
         "midlayer.self_attn.q_proj.weight": drawn(HEADS * HEAD_SIZE, 2 * HIDDEN),
@@ -69,13 +69,13 @@ def feature_tensors(seed: int = 0) -> dict[str, Tensor]:
 
 def parallel_tensors(heads: int = 3, blocks: int = 1, start: str = "", seed: int = 0) -> dict[str, Tensor]:
     """Medusa heads as published."""
-    chance = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     found = {}
     for head in range(heads):
         for block in range(blocks):
-            found[f"{start}{head}.{block}.linear.weight"] = 0.3 * torch.randn(HIDDEN, HIDDEN, generator=chance)
-            found[f"{start}{head}.{block}.linear.bias"] = 0.3 * torch.randn(HIDDEN, generator=chance)
-        found[f"{start}{head}.{blocks}.weight"] = torch.randn(VOCAB, HIDDEN, generator=chance)
+            found[f"{start}{head}.{block}.linear.weight"] = 0.3 * torch.randn(HIDDEN, HIDDEN, generator=generator)
+            found[f"{start}{head}.{block}.linear.bias"] = 0.3 * torch.randn(HIDDEN, generator=generator)
+        found[f"{start}{head}.{blocks}.weight"] = torch.randn(VOCAB, HIDDEN, generator=generator)
     return found
 
 
@@ -135,6 +135,6 @@ def logits_of(net: FeatureNet, tokens: Tensor, features: Tensor) -> Tensor:
 
 
 def text() -> tuple[Tensor, Tensor]:
-    chance = torch.Generator().manual_seed(9)
-    tokens = torch.randint(VOCAB, (7,), generator=chance)
-    return tokens, torch.randn(7, 3 * HIDDEN, generator=chance, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(9)
+    tokens = torch.randint(VOCAB, (7,), generator=generator)
+    return tokens, torch.randn(7, 3 * HIDDEN, generator=generator, dtype=torch.float64)

@@ -22,8 +22,8 @@ def test_both_files_speak_in_the_same_tokens_and_stay_small() -> None:
 
 @pytest.mark.parametrize("heat", [0.0, 0.8])
 @pytest.mark.parametrize("tree", ["beam", "drawn"])
-def test_trees_write_what_it_writes_alone(tree: str, heat: float) -> None:
-    asked = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 96, "temperature": heat, "baseline": True}
+def test_trees_write_what_it_writes_alone(tree: str, temperature: float) -> None:
+    asked = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 96, "temperature": temperature, "baseline": True}
     trace = specviz.run(method="stree", parameters={"tree": tree}, **asked)
     assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
     assert sum(step.accepted for step in trace.steps) > 0.3 * len(trace.steps), "the drafter is of some use"

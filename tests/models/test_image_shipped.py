@@ -40,7 +40,7 @@ def test_every_part_fits() -> None:
         ].keys()
 
 
-def test_words_make_the_next_code_likelier_than_chance_and_other_words_change_it() -> None:
+def test_words_make_the_next_code_likelier_than_probability_and_other_words_change_it() -> None:
     """One code after the other of a plain yellow disc: the model must be less surprised than a uniform guess is, and expect
     something else when it was asked for something else or for nothing."""
     large = load_image_model("emoji-64", "float32", "cpu")

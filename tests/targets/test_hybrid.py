@@ -34,8 +34,8 @@ def one_by_one(session: HybridSession, ids: list[int]) -> torch.Tensor:
 
 
 def random_tree(nodes: int, seed: int) -> DraftTree:
-    chance = np.random.default_rng(seed)
-    return DraftTree.of(chance.integers(0, VOCAB, nodes).tolist(), random_parents(nodes, chance, 0.6))
+    generator = np.random.default_rng(seed)
+    return DraftTree.of(generator.integers(0, VOCAB, nodes).tolist(), random_parents(nodes, generator, 0.6))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
@@ -87,11 +87,11 @@ def audit(session: HybridSession, ids: list[int], limit: float = 1e-11) -> None:
 def test_after_each_step_what_is_kept_equals_a_fresh_prefill(kind: str) -> None:
     session = target(MODELS[kind]()).open(256)
     session.prefill(PROMPT)
-    ids, chance = list(PROMPT), np.random.default_rng(0)
+    ids, generator = list(PROMPT), np.random.default_rng(0)
     for seed in range(12):
         tree = random_tree(12, seed)
         session.score(tree)
-        path = tree.shape.path(int(chance.integers(0, 12)))
+        path = tree.shape.path(int(generator.integers(0, 12)))
         session.keep(path)
         ids += [tree.host_tokens[one] for one in path]
         audit(session, ids)

@@ -30,8 +30,8 @@ def target_of(tiny: TinyVision, tier: str = "eager", seed: int | None = None) ->
     inputs = dict(tiny.prompt.inputs)
     if seed is not None:
         pixels = inputs["pixel_values"]
-        chance = torch.Generator().manual_seed(seed)
-        inputs["pixel_values"] = torch.randn(pixels.shape, generator=chance, dtype=torch.float64).to(pixels.dtype)
+        generator = torch.Generator().manual_seed(seed)
+        inputs["pixel_values"] = torch.randn(pixels.shape, generator=generator, dtype=torch.float64).to(pixels.dtype)
     axes = family_of(tiny.model, tiny.name).axes
     return VisionLanguageTarget(tiny.model, tiny.name, (), sights.sight(tiny.model, tiny.prompt.ids, inputs, axes), tier)
 

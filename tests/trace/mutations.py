@@ -18,52 +18,52 @@ SNIPPETS = (
 )  # fmt: skip
 
 
-def mutated(lines: list[str], chance: random.Random) -> bytes:
+def mutated(lines: list[str], generator: random.Random) -> bytes:
     """The file of ``lines`` with one to three changes."""
     changed = list(lines)
-    for _ in range(chance.randint(1, 3)):
-        chance.choice((_value, _value, _value, _order, _text))(changed, chance)
+    for _ in range(generator.randint(1, 3)):
+        generator.choice((_value, _value, _value, _order, _text))(changed, generator)
     data = "\n".join(changed).encode("utf-8", "surrogatepass")
-    return _bytes(data, chance) if chance.random() < 0.4 else data
+    return _bytes(data, generator) if generator.random() < 0.4 else data
 
 
-def changed_value(found: Any, chance: random.Random) -> Any:
+def changed_value(found: Any, generator: random.Random) -> Any:
     """A copy of a JSON value with one value somewhere inside replaced, dropped, doubled or moved."""
     found = copy.deepcopy(found)
     holder, key = found, None
     while isinstance(holder, dict | list) and holder:
-        key = chance.choice(list(holder)) if isinstance(holder, dict) else chance.randrange(len(holder))
-        if chance.random() < 0.25 or not isinstance(holder[key], dict | list) or not holder[key]:
+        key = generator.choice(list(holder)) if isinstance(holder, dict) else generator.randrange(len(holder))
+        if generator.random() < 0.25 or not isinstance(holder[key], dict | list) or not holder[key]:
             break
         holder = holder[key]
     if key is None:
-        return chance.choice(HOSTILE)
-    act = chance.randrange(5)
+        return generator.choice(HOSTILE)
+    act = generator.randrange(5)
     if act == 0:
         del holder[key]
     elif act == 1 and isinstance(holder, list):
-        holder.insert(key, copy.deepcopy(chance.choice(holder)))
+        holder.insert(key, copy.deepcopy(generator.choice(holder)))
     elif act == 2 and isinstance(holder, dict):
-        holder[chance.choice(("extra", "type", "v", ""))] = holder.pop(key)
+        holder[generator.choice(("extra", "type", "v", ""))] = holder.pop(key)
     elif act == 3 and isinstance(holder[key], int):
-        holder[key] += chance.choice((-1, 1, 7))
+        holder[key] += generator.choice((-1, 1, 7))
     else:
-        holder[key] = copy.deepcopy(chance.choice(HOSTILE))
+        holder[key] = copy.deepcopy(generator.choice(HOSTILE))
     return found
 
 
-def _value(lines: list[str], chance: random.Random) -> None:
-    place = chance.randrange(len(lines))
+def _value(lines: list[str], generator: random.Random) -> None:
+    place = generator.randrange(len(lines))
     try:
         found = json.loads(lines[place])
     except ValueError:
         return
-    lines[place] = json.dumps(changed_value(found, chance), ensure_ascii=chance.random() < 0.5)
+    lines[place] = json.dumps(changed_value(found, generator), ensure_ascii=generator.random() < 0.5)
 
 
-def _order(lines: list[str], chance: random.Random) -> None:
-    place, other = chance.randrange(len(lines)), chance.randrange(len(lines))
-    act = chance.randrange(3)
+def _order(lines: list[str], generator: random.Random) -> None:
+    place, other = generator.randrange(len(lines)), generator.randrange(len(lines))
+    act = generator.randrange(3)
     if act == 0 and len(lines) > 1:
         del lines[place]
     elif act == 1:
@@ -72,13 +72,13 @@ def _order(lines: list[str], chance: random.Random) -> None:
         lines[place], lines[other] = lines[other], lines[place]
 
 
-def _text(lines: list[str], chance: random.Random) -> None:
-    place = chance.randrange(len(lines))
-    cut = chance.randrange(len(lines[place]) + 1)
-    lines[place] = lines[place][:cut] + chance.choice(("", "}", "]", ",null", lines[place][:40])) + lines[place][cut:]
+def _text(lines: list[str], generator: random.Random) -> None:
+    place = generator.randrange(len(lines))
+    cut = generator.randrange(len(lines[place]) + 1)
+    lines[place] = lines[place][:cut] + generator.choice(("", "}", "]", ",null", lines[place][:40])) + lines[place][cut:]
 
 
-def _bytes(data: bytes, chance: random.Random) -> bytes:
-    at = chance.randrange(len(data) + 1)
-    upto = min(len(data), at + chance.choice((0, 0, 1, 2, 40)))
-    return data[:at] + chance.choice(SNIPPETS) + data[upto:]
+def _bytes(data: bytes, generator: random.Random) -> bytes:
+    at = generator.randrange(len(data) + 1)
+    upto = min(len(data), at + generator.choice((0, 0, 1, 2, 40)))
+    return data[:at] + generator.choice(SNIPPETS) + data[upto:]

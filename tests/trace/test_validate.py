@@ -187,11 +187,11 @@ def test_an_old_version_is_migrated_line_by_line(monkeypatch: pytest.MonkeyPatch
 
 
 def test_ten_thousand_mutated_files_are_read_or_refused_and_never_crash() -> None:
-    chance = random.Random(20_260)
+    generator = random.Random(20_260)
     bases = [lines(sample_trace(2, seed=2, method=method, nodes=8)) for method in ("relaxed", "prompt_lookup")]
     taken = 0
     for number in range(10_000):
-        content = mutated(bases[number % 2], chance)
+        content = mutated(bases[number % 2], generator)
         try:
             trace = store.read(content)
         except BadTrace:
@@ -205,10 +205,10 @@ def test_ten_thousand_mutated_files_are_read_or_refused_and_never_crash() -> Non
 
 def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines() -> None:
     checker = jsonschema.Draft7Validator(validate.schema())
-    chance = random.Random(7)
+    generator = random.Random(7)
     seen = {True: 0, False: 0}
     for number in range(500):
-        found = changed_value(json.loads(PLAIN[number % len(PLAIN)]), chance)
+        found = changed_value(json.loads(PLAIN[number % len(PLAIN)]), generator)
         if not isinstance(found, dict):
             continue
         good = checker.is_valid(found)

@@ -12,7 +12,7 @@ from torch import nn
 
 from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.training.image.image_draft_lessons import SHELF, TIMES, Lesson, Lessons
-from specviz.training.image.make_image_drafter import laws, linear_start, loss, overlap, starts
+from specviz.training.image.make_image_drafter import distributions, linear_start, loss, overlap, starts
 
 
 def test_the_drafters_head_starts_as_what_the_feature_before_tells() -> None:
@@ -37,22 +37,22 @@ def tiny_drafter() -> tuple[FeatureNet, Lesson]:
     torch.manual_seed(0)
     config = FeatureConfig(vocab_size=30, hidden=8, heads=2, kv_heads=2, head_size=4, inner=12, taps=(2,), wide=False, theta=1e4)
     net = FeatureNet(config, torch.randn(30, 8), torch.randn(20, 8), None)
-    law = torch.randn(16, 20).log_softmax(-1)
+    distribution = torch.randn(16, 20).log_softmax(-1)
     tokens = torch.cat((torch.randint(0, 10, (2, 4)), torch.randint(10, 30, (16,)).expand(2, -1)), dim=1)
-    return net, Lesson(tokens, torch.randn(2, 20, 8), law)
+    return net, Lesson(tokens, torch.randn(2, 20, 8), distribution)
 
 
-def test_late_a_drafters_loss_also_counts_what_both_laws_have_in_common() -> None:
+def test_late_a_drafters_loss_also_counts_what_both_distributions_have_in_common() -> None:
     net, lesson = tiny_drafter()
     rows = starts(lesson, torch.Generator().manual_seed(0))
     assert rows[0].tolist() == list(range(2, 18)) and set(rows[2].tolist()) <= set(rows[1].tolist()) < set(rows[0].tolist())
-    found = laws(net, lesson, rows, 2.0)
+    found = distributions(net, lesson, rows, 2.0)
     assert [one.shape for one in found] == [(len(part), 20) for part in rows]
     plain, late = (float(loss(net, lesson, rows, 2.0, common).detach()) for common in (0.0, 1.0))
     shared = 0.0
-    for step, (law, part) in enumerate(zip(found, rows, strict=True)):
-        wanted = lesson.law[part + step - 2]  # the prompt's four tokens less the two that a start is ahead
-        shared -= 0.8**step * float(torch.minimum(law.exp(), wanted.exp()).sum(-1).log().mean().detach())
+    for step, (distribution, part) in enumerate(zip(found, rows, strict=True)):
+        wanted = lesson.distribution[part + step - 2]  # the prompt's four tokens less the two that a start is ahead
+        shared -= 0.8**step * float(torch.minimum(distribution.exp(), wanted.exp()).sum(-1).log().mean().detach())
     assert late == pytest.approx(plain + shared, rel=1e-5) and shared > 0
 
 
@@ -71,7 +71,7 @@ def test_a_drafter_learns_what_it_is_measured_by() -> None:
 
 def test_a_picture_is_learned_from_so_many_times_and_then_leaves_the_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
     lessons = Lessons.__new__(Lessons)
-    lessons.shelf, lessons.chance, made = [], np.random.default_rng(0), iter(range(10**6))
+    lessons.shelf, lessons.probability, made = [], np.random.default_rng(0), iter(range(10**6))
     monkeypatch.setattr(lessons, "refill", lambda: lessons.shelf.extend((next(made), TIMES) for _ in range(64)))
     seen = [lessons.next() for _ in range(4000)]
     assert len(lessons.shelf) <= SHELF

@@ -158,8 +158,8 @@ def test_threads_that_share_an_update_change_nothing_about_it(tmp_path, monkeypa
     monkeypatch.setattr(image_loop, "cache_folder", lambda: tmp_path)
     found = []
     for workers in (None, 2):
-        chance = torch.Generator().manual_seed(0)
-        weights = {name: nn.Parameter(torch.randn(6, 4, generator=chance)) for name in "ab"}
+        generator = torch.Generator().manual_seed(0)
+        weights = {name: nn.Parameter(torch.randn(6, 4, generator=generator)) for name in "ab"}
         training = Training("toy", weights, Plan(1.0, peak=0.1, workers=workers), False, {})
         for _ in range(3):
             sum((weight**4).sum() for weight in weights.values()).backward()

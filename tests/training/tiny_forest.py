@@ -29,10 +29,10 @@ def target() -> TextTarget:
 @cache
 def dialogues(count: int = 24) -> Dialogues:
     """Questions of five tokens, answers of forty: what the target says when it always takes its best token."""
-    chance = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     turns = []
     for _ in range(count):
-        asked = [*chance.integers(5, VOCAB, 4).tolist(), END]
+        asked = [*generator.integers(5, VOCAB, 4).tolist(), END]
         whole = torch.tensor([[*MARKERS.prefix, *asked]])
         made = target().model.generate(whole, max_new_tokens=ANSWER, do_sample=False, pad_token_id=0)
         turns.append([*asked, *made[0, whole.shape[1] :].tolist()])

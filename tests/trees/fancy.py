@@ -1,4 +1,4 @@
-"""A drafter with a law of its own after every path, and the search for the best paths written down plainly."""
+"""A drafter with a distribution of its own after every path, and the search for the best paths written down plainly."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def context(room: int = 100, story: bool = True, warp: Warp | None = None) -> Co
 
 
 class Fancy:
-    """Has a law of its own after every path; remembers what it was asked."""
+    """Has a distribution of its own after every path; remembers what it was asked."""
 
-    def __init__(self, seed: int = 0, heat: float = 2.0, support: Sequence[int] | None = None, most: int = 99) -> None:
+    def __init__(self, seed: int = 0, temperature: float = 2.0, support: Sequence[int] | None = None, most: int = 99) -> None:
         self.support = None if support is None else torch.tensor(support)
-        self._seed, self._heat, self._most = seed, heat, most
+        self._seed, self._temperature, self._most = seed, temperature, most
         self.asked: list[list[Path]] = []
         self._told = 0
 
-    def law(self, path: Path) -> Tensor:
+    def distribution(self, path: Path) -> Tensor:
         """Logits after ``path`` [support]."""
         number = self._seed
         for token in path:
             number = number * 31 + token + 1
         size = VOCAB if self.support is None else len(self.support)
-        return self._heat * torch.randn(size, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
+        return self._temperature * torch.randn(size, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         if len(self.asked) == self._most:
             return None
         paths = [path_to(tokens, parents, node) for node in nodes]
         self.asked.append(paths)
-        return torch.stack([self.law(path) for path in paths])
+        return torch.stack([self.distribution(path) for path in paths])
 
     def calls(self) -> int:
         made, self._told = len(self.asked) - self._told, len(self.asked)
@@ -66,10 +66,10 @@ def searched(drafter: Fancy, depth: int, width: int) -> dict[Path, float]:
     for _ in range(depth):
         fresh = {}
         for path in beam:
-            law = drafter.law(path).log_softmax(-1)
-            for slot in law.argsort(descending=True, stable=True)[:width].tolist():
+            distribution = drafter.distribution(path).log_softmax(-1)
+            for slot in distribution.argsort(descending=True, stable=True)[:width].tolist():
                 token = slot if drafter.support is None else int(drafter.support[slot])
-                fresh[*path, token] = found.get(path, 0.0) + float(law[slot])
+                fresh[*path, token] = found.get(path, 0.0) + float(distribution[slot])
         found |= fresh
         beam = sorted(fresh, key=lambda path: -fresh[path])[:width]
     return found

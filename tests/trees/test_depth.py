@@ -38,9 +38,9 @@ def test_it_stops_at_the_first_tested_level_with_too_little_mass(seed: int, leve
 
 
 def test_the_published_rule_tests_three_levels_of_eleven() -> None:
-    doubtful = Fancy(heat=0.1)
+    doubtful = Fancy(temperature=0.1)
     assert Dynamic(11, 3, 20, BeamMass(-0.3)).grow(doubtful, context()).calls == 5
-    sure = Fancy(heat=60.0)
+    sure = Fancy(temperature=60.0)
     assert Dynamic(11, 3, 20, BeamMass(-0.3)).grow(sure, context()).calls == 11
 
 

@@ -52,7 +52,7 @@ def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve: CostCurve, 
 
 def test_the_nearest_temperature_counts() -> None:
     pays = Paying.on(FLAT, forward=0.05)
-    cold, cool, hot = (depth_that_pays(PROFILE, pays, heat).levels for heat in (0.0, 0.5, 1.7))
+    cold, cool, hot = (depth_that_pays(PROFILE, pays, temperature).levels for temperature in (0.0, 0.5, 1.7))
     assert cold == cool == 4 and hot == LEAST
 
 

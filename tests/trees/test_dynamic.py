@@ -41,8 +41,8 @@ def test_each_level_is_one_forward_over_the_beam() -> None:
 
 @given(seed=some.integers(0, 10_000), depth=some.integers(1, 5), width=some.integers(1, 5), nodes=some.integers(1, 40))
 def test_a_kept_node_has_its_parent_and_no_twin(seed: int, depth: int, width: int, nodes: int) -> None:
-    # So flat and coarse a law makes ties everywhere.
-    drafter = Fancy(seed, heat=0.0 if seed % 2 else 1.0)
+    # So flat and coarse a distribution makes ties everywhere.
+    drafter = Fancy(seed, temperature=0.0 if seed % 2 else 1.0)
     draft = Dynamic(depth, width, nodes).grow(drafter, context())
     found = paths(draft)
     assert len(set(found)) == len(found)
@@ -53,17 +53,17 @@ def test_a_kept_node_has_its_parent_and_no_twin(seed: int, depth: int, width: in
 
 def test_a_sure_drafter_keeps_a_chain_connected() -> None:
     """Probabilities of 1 make every node of the chain worth the same: only the order tells parent from child."""
-    drafter = Fancy(heat=5000.0)
+    drafter = Fancy(temperature=5000.0)
     draft = Dynamic(6, 3, 4).grow(drafter, context())
     assert draft.tree.shape.parents == (-1, 0, 1, 2, 3)
 
 
 def test_what_has_no_mass_is_no_candidate() -> None:
     class Choosy(Fancy):
-        def law(self, path: Path) -> Tensor:
-            law = super().law(path)
-            law[3:] = -math.inf
-            return law
+        def distribution(self, path: Path) -> Tensor:
+            distribution = super().distribution(path)
+            distribution[3:] = -math.inf
+            return distribution
 
     draft = Dynamic(2, 6, 40).grow(Choosy(), context())
     assert len(draft.tree) == 1 + 3 + 9
@@ -83,7 +83,7 @@ def test_confidence_is_the_drafters_own_given_the_parent() -> None:
     draft = Dynamic(3, 3, 9).grow(drafter, context())
     assert draft.confidence[0] is None
     for node, path in enumerate(paths(draft)[1:], start=1):
-        assert draft.confidence[node] == pytest.approx(float(drafter.law(path[:-1]).softmax(-1)[path[-1]]))
+        assert draft.confidence[node] == pytest.approx(float(drafter.distribution(path[:-1]).softmax(-1)[path[-1]]))
 
 
 def test_the_temperature_does_not_change_the_tree() -> None:
@@ -91,16 +91,16 @@ def test_the_temperature_does_not_change_the_tree() -> None:
     assert cold.tree.host_tokens == warm.tree.host_tokens
 
 
-@pytest.mark.parametrize(("temperature", "heat"), [(0.0, 0.4), (0.2, 0.4), (0.8, 0.8), (1.5, 1.5)])
-def test_a_cooled_tree_reads_chances_at_the_runs_temperature_or_its_floor(temperature: float, heat: float) -> None:
+@pytest.mark.parametrize(("temperature", "read_at"), [(0.0, 0.4), (0.2, 0.4), (0.8, 0.8), (1.5, 1.5)])
+def test_a_cooled_tree_reads_probabilities_at_the_runs_temperature_or_its_floor(temperature: float, read_at: float) -> None:
     drafter = Fancy()
     draft = Dynamic(4, 3, 12, cooled=0.4).grow(drafter, context(warp=Warp(temperature)))
     for node, path in enumerate(paths(draft)[1:], start=1):
-        law = (drafter.law(path[:-1]) / heat).softmax(-1)
-        assert draft.confidence[node] == pytest.approx(float(law[path[-1]]))
+        distribution = (drafter.distribution(path[:-1]) / read_at).softmax(-1)
+        assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))
 
 
-def test_a_cooler_law_makes_deeper_trees() -> None:
+def test_a_cooler_distribution_makes_deeper_trees() -> None:
     sharp, plain = (sum(Dynamic(6, 3, 12, cooled=at).grow(Fancy(), context()).tree.shape.depths) for at in (0.3, 0.0))
     assert sharp > plain
 
@@ -168,14 +168,14 @@ CURVE = CostCurve((1, 8, 16, 32), (10.0, 12.0, 18.0, 40.0))
 
 
 def test_a_fitted_tree_has_the_size_that_pays_most() -> None:
-    chances = [0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05, 0.01]
+    probabilities = [0.8, 0.6, 0.5, 0.4, 0.3, 0.2, 0.15, 0.1, 0.05, 0.01]
     for forwards in (0, 3):
         rates = []
-        for nodes in range(len(chances) + 1):
-            rates.append((1 + sum(chances[:nodes])) / (CURVE.at(nodes + 1) + forwards * FORWARD * 10.0))
-        paid = Paying.on(CURVE)(chances, forwards)
+        for nodes in range(len(probabilities) + 1):
+            rates.append((1 + sum(probabilities[:nodes])) / (CURVE.at(nodes + 1) + forwards * FORWARD * 10.0))
+        paid = Paying.on(CURVE)(probabilities, forwards)
         assert paid == rates.index(max(rates))
-        assert paid == best_size(chances, CURVE, forwards * FORWARD * 10.0)
+        assert paid == best_size(probabilities, CURVE, forwards * FORWARD * 10.0)
 
 
 def test_a_fixed_tree_pays_for_the_levels_it_needs() -> None:
@@ -186,14 +186,16 @@ def test_a_fixed_tree_pays_for_the_levels_it_needs() -> None:
 
 
 def test_padding_that_is_paid_for_is_used() -> None:
-    chances = [0.5] + [0.001] * 30
-    assert Paying.on(CURVE)(chances, 2) == 1
-    assert Paying.on(CURVE, "graph")(chances, 2) == 7, "a pass of two rows is one of eight there"
+    probabilities = [0.5] + [0.001] * 30
+    assert Paying.on(CURVE)(probabilities, 2) == 1
+    assert Paying.on(CURVE, "graph")(probabilities, 2) == 7, "a pass of two rows is one of eight there"
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sure_rounds_get_larger_trees_than_doubtful_ones(seed: int) -> None:
-    sure, doubtful = (Dynamic(5, 4, pays=Paying.on(CURVE)).grow(Fancy(seed, heat), context()) for heat in (4.0, 0.5))
+    sure, doubtful = (
+        Dynamic(5, 4, pays=Paying.on(CURVE)).grow(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
+    )
     assert max(sure.tree.shape.depths) > max(doubtful.tree.shape.depths)
 
 

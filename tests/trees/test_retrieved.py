@@ -22,7 +22,7 @@ def context(ids: Sequence[int], room: int = 1000) -> Context:
 
 
 class Chain:
-    """A drafter of chains: after ``text`` the law says token len(text), then 7, then 8."""
+    """A drafter of chains: after ``text`` the distribution says token len(text), then 7, then 8."""
 
     def __init__(self, best: float) -> None:
         self.best, self.asked = best, []
@@ -30,9 +30,9 @@ class Chain:
     def rows(self, context: Context, tokens: Any, parents: Any, nodes: Any) -> list[Proposal | None]:
         assert list(nodes) == [len(tokens) - 1]
         self.asked.append(list(tokens))
-        law = torch.full((10,), 1e-3, dtype=torch.float64)
-        law[len(tokens)], law[7], law[8] = self.best, 0.2, 0.1
-        return [Proposal(law)]
+        distribution = torch.full((10,), 1e-3, dtype=torch.float64)
+        distribution[len(tokens)], distribution[7], distribution[8] = self.best, 0.2, 0.1
+        return [Proposal(distribution)]
 
     def calls(self) -> int:
         return len(self.asked)

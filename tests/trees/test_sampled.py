@@ -1,4 +1,4 @@
-"""Trees of drawn children: drawn without replacement by their law, anew in each round, never past the context's end."""
+"""Trees of drawn children: drawn without replacement by their distribution, anew in each round, never past the context's end."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LAW = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
 
 
 class Told:
-    """Gives one law everywhere, over listed tokens or over a whole vocabulary."""
+    """Gives one distribution everywhere, over listed tokens or over a whole vocabulary."""
 
-    def __init__(self, law: Tensor, ids: Sequence[int] | None = None, silent_after: int | None = None) -> None:
-        self._proposal = Proposal(law, None if ids is None else torch.tensor(ids))
+    def __init__(self, distribution: Tensor, ids: Sequence[int] | None = None, silent_after: int | None = None) -> None:
+        self._proposal = Proposal(distribution, None if ids is None else torch.tensor(ids))
         self._silent_after = silent_after
         self.picks: list[Pick] = []
 
@@ -49,7 +49,7 @@ WIDE[[7, 11, 30, 2]] = LAW
 
 
 @pytest.mark.parametrize("told", [Told(LAW), Told(LAW, [7, 11, 30, 2]), Told(WIDE)], ids=["short", "listed", "wide"])
-def test_siblings_are_drawn_without_replacement_by_their_law(told: Told) -> None:
+def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told) -> None:
     growth, rounds, found = Sampled(shape_from_counts([[2]])), 6000, Counter[tuple[int, ...]]()
     for number in range(rounds):
         found[growth.grow(told, context(number)).tree.host_tokens[1:]] += 1
@@ -79,7 +79,7 @@ def test_a_round_can_be_drawn_again_and_the_next_one_differs() -> None:
     assert growth.grow(Told(LAW), context(3, seed=1)).tree.host_tokens != first
 
 
-def test_laws_are_kept_as_drawn_from_and_children_in_draw_order() -> None:
+def test_distributions_are_kept_as_drawn_from_and_children_in_draw_order() -> None:
     told = Told(LAW, [7, 11, 30, 2])
     draft = Sampled(shape_from_counts([[3], [1]])).grow(told, context(1, story=True))
     assert set(draft.proposals) == {0, 1}
@@ -101,9 +101,9 @@ def test_at_temperature_zero_the_best_are_taken_as_certain() -> None:
 
 
 def test_no_more_children_than_tokens_with_mass() -> None:
-    law = torch.tensor([0.0, 0.6, 0.0, 0.4], dtype=torch.float64)
+    distribution = torch.tensor([0.0, 0.6, 0.0, 0.4], dtype=torch.float64)
     for number in range(50):
-        draft = Sampled(shape_from_counts([[4], [2, 2]])).grow(Told(law), context(number))
+        draft = Sampled(shape_from_counts([[4], [2, 2]])).grow(Told(distribution), context(number))
         assert [len(row) for row in draft.tree.shape.children] == [2, 2, 2, 0, 0, 0, 0]
         assert set(draft.tree.host_tokens[1:]) == {1, 3}
 

@@ -37,7 +37,7 @@ def _chosen(milliseconds: tuple[float, ...], forward: float, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("milliseconds", "forward", "nodes"),
     [
-        ((5.0, 5.0, 5.0, 5.0, 5.0), 0.1, 57),  # a graphics card: rows are free
+        ((5.0, 5.0, 5.0, 5.0, 5.0), 0.1, 57),  # a GPU: rows are free
         ((5.0, 5.9, 7.2, 10.0, 40.0), 0.35, 12),
         ((5.0, 7.0, 8.0, 20.0, 90.0), 3.0, 12),  # one level fewer than the others
         ((5.0, 15.0, 30.0, 70.0, 300.0), 0.35, 5),

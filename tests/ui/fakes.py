@@ -32,7 +32,7 @@ RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
 class FakeEngine:
     """Replays a sample of the method asked for, a step every ``pace`` seconds, and notices a stop between two steps.
 
-    ``before_baseline`` are the seconds that the one-by-one run takes; a stop leaves it out.
+    ``before_baseline`` are the seconds that the autoregressive run takes; a stop leaves it out.
     ``breaks`` is raised after ``breaks_at`` steps, before the run line when that is -1.
     """
 

@@ -17,10 +17,10 @@ from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 
 def test_arms_say_who_drafts_and_who_would_have_brought_more(node: Evaluate) -> None:
     text, classes = drawn(node, "arms", CHOICE["arms"] | {"expected": [1.5, 2.75, 1.0]})
-    assert "code drafts this round; its chance was 0.70." in text
+    assert "code drafts this round; its probability was 0.70." in text
     assert "maths would have brought the most: 2.75 tokens along the text that was written." in text
     assert "delay queue: 2 chains still to be judged" in text and "from 14" in text
-    # Three written tokens, of which the arm that drafted had a chance of each; a ghost; the key has one of each kind.
+    # Three written tokens, of which the arm that drafted had a probability of each; a ghost; the key has one of each kind.
     assert classes.count("sv-ghost") == 1 + 1 and classes.count("sv-drop") == 2 + 3 + 1
     assert classes.count("sv-keptmark") == 3 + 1 + (2 + 1), "discs, the key, and what is known in the queue"
     assert classes.count("sv-never") == (4 - 2) + (4 - 1)

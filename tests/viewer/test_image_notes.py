@@ -62,7 +62,7 @@ def test_judging_again_under_the_recorded_limit_finds_the_recorded_path(node: Ev
     pairs = node(body, told(method))
     assert sum(kept for kept, _ in pairs) > 10
     wrong = [pair for pair in pairs if pair[0] != pair[1]]
-    assert len(wrong) <= 1, "numbers are rounded to five digits in the file, which may tip a coin"
+    assert len(wrong) <= 1, "numbers are rounded to five digits in the file, which may tip a uniform draw"
 
 
 def test_a_stricter_limit_never_keeps_more_of_a_recorded_step(node: Evaluate) -> None:
@@ -187,12 +187,12 @@ def test_the_map_shades_as_many_look_alikes_as_the_bar_counts_and_knows_all_that
     considered = {"lantern": 59, "lantern_pp": 10}[method]  # of 60 codes, all others where k is more
     assert all(count == shaded and known == considered for count, shaded, known, _ in found)
     assert max(count for count, *_ in found) > (10 if method == "lantern" else 3)
-    assert found[0][3] == f"{found[0][0]} look-alike{'' if found[0][0] == 1 else 's'} shaded"
+    assert found[0][3] == f"{found[0][0]} near latent code{'' if found[0][0] == 1 else 's'} shaded"
 
 
 def test_an_older_note_with_ten_ids_says_how_many_of_the_region_it_can_shade(node: Evaluate) -> None:
     body = "const { relaxed } = SpecvizViewer.parts; return relaxed.shading({ count: 37 }, 10);"
-    assert node(body) == "10 of 37 look-alikes shaded"
+    assert node(body) == "10 of 37 nearest latent codes shaded"
 
 
 SIBLINGS = [cases.node(-1, "a", "root"), cases.node(0, "b", "accepted", None, 0.3), cases.node(0, "c", "skipped")]

@@ -86,10 +86,10 @@ def test_a_guess_that_was_chosen_is_weighed_as_certain_whatever_the_drafter_thou
     assert "the draft being a certain guess (q = 1)" in node(EXPLAIN, {"step": {**step, "certain": True}})[1]
 
 
-def test_a_relaxed_run_never_claims_the_target_s_law(node: Evaluate) -> None:
-    assert "own law" in explain(node, "ratio")[7]
+def test_a_relaxed_run_never_claims_the_target_s_distribution(node: Evaluate) -> None:
+    assert "own distribution" in explain(node, "ratio")[7]
     for rule in ("relaxed", "typical", "local"):
-        assert "keeps the target's own law" not in explain(node, rule)[7]
+        assert "keeps the target's own distribution" not in explain(node, rule)[7]
 
 
 def test_skipped_nodes_say_who_was_in_the_way(node: Evaluate) -> None:
@@ -108,7 +108,7 @@ def test_the_bonus_tells_a_free_token_from_a_correction(node: Evaluate) -> None:
     free = node(EXPLAIN, {"step": cases.chain(0, 3, 3)})
     assert "comes free" in free[4] and "comes free" in free[5]
     stopped = node(EXPLAIN, {"step": cases.chain(0, 3, 1)})
-    assert "what is left of the target's law" in stopped[4]
+    assert "what is left of the target's distribution" in stopped[4]
     alone = node(EXPLAIN, {"step": cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " d", 0.4, "target"], rule="none")})
     assert "Nothing was drafted" in alone[1]
 

@@ -48,8 +48,8 @@ def placed(tree: Draft, following: Sequence[int], deepest: int) -> Place:
     """``tree`` with all its candidates, against the text that followed its root."""
     tokens, parents, depths = tree.tree.host_tokens, tree.tree.shape.parents, tree.tree.shape.depths
     value, node, path = [0.0], 0, []
-    for parent, chance in zip(parents[1:], tree.confidence[1:], strict=True):
-        value.append(value[parent] + (math.log(chance) if chance else -math.inf))
+    for parent, probability in zip(parents[1:], tree.confidence[1:], strict=True):
+        value.append(value[parent] + (math.log(probability) if probability else -math.inf))
     children = {(parent, tokens[child]): child for child, parent in enumerate(parents)}
     for token in following:
         if (node, token) not in children:
@@ -101,24 +101,24 @@ def table(texts: Sequence[Sequence[Place]], deepest: int, sizes: Sequence[int]) 
 def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] = print) -> Path:
     """Measure the trees of method ``name`` on ``target``; writes ``assets/trees/NAME.json``."""
     found, count = {}, 0
-    for heat in HEATS:
+    for temperature in HEATS:
         texts = []
-        for number, places in enumerate(_written(name, target, tokens, heat), start=1):
+        for number, places in enumerate(_written(name, target, tokens, temperature), start=1):
             texts.append(places)
             count += len(places)
-            report(f"prompt {number} of {len(CALIBRATION)}, T = {heat:g}: τ {tau(texts, DEEPEST, SIZES[-1]):.2f} at most")
-        found[heat] = table(texts, DEEPEST, SIZES)
+            report(f"prompt {number} of {len(CALIBRATION)}, T = {temperature:g}: τ {tau(texts, DEEPEST, SIZES[-1]):.2f} at most")
+        found[temperature] = table(texts, DEEPEST, SIZES)
     source = f"{len(CALIBRATION)} prompts, {count} places, {target}"
     out = TREES / f"{name}.json"
     DepthProfile(DRAFTERS[name], target, WIDTH, SIZES, found, source).save(out)
     return out
 
 
-def _written(name: str, target: str, tokens: int, heat: float) -> Iterator[list[Place]]:
+def _written(name: str, target: str, tokens: int, temperature: float) -> Iterator[list[Place]]:
     """Per prompt the places of the target's answer."""
     stated = {"depth": DEEPEST, "width": WIDTH, "nodes": SIZES[-1]}
     for prompt in CALIBRATION:
-        ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=heat, parameters=stated))
+        ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=temperature, parameters=stated))
         made, aside = ready.compose(), Aside(DEEPEST, WIDTH)
         alone = replace(made, controller=Steady(made.controller.drafter, aside), acceptance=Match())
         decoding = ready.decoding(alone, 0, "off", threading.Event())

@@ -61,7 +61,7 @@ class Tally:
     def tree(self, source: str) -> CalibratedTree:
         """The likeliest paths."""
         found = from_counts(dict(self.counts), self.places, f"{source}, {self.places} places")
-        return CalibratedTree(found.paths[:KEPT], found.chance[:KEPT], found.source)
+        return CalibratedTree(found.paths[:KEPT], found.probability[:KEPT], found.source)
 
 
 @dataclass
@@ -110,9 +110,9 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
 
 def _written(name: str, target: str, tokens: int) -> Iterator[list[Text]]:
     """Per prompt the texts to replay: three sampled trajectories for STAND, the greedy text for Token Recycling."""
-    heat, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
+    temperature, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
     for prompt in CALIBRATION:
-        ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=heat))
+        ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
         yield [_write(ready, seed) for seed in range(tries)]
 
 
@@ -169,9 +169,11 @@ def _drawn(following: Sequence[int], before: list[int], store: NgramStore, warp:
         entry = store.lookup(text)
         if entry is None:
             break
-        law = entry[1].law
-        perturbed = torch.tensor(warped(law, warp), dtype=torch.float64).log() + noise.gumbel(len(law), DRAFT, depth)
-        order = [list(law)[rank] for rank in perturbed.argsort(descending=True).tolist()]
+        distribution = entry[1].distribution
+        perturbed = torch.tensor(warped(distribution, warp), dtype=torch.float64).log() + noise.gumbel(
+            len(distribution), DRAFT, depth
+        )
+        order = [list(distribution)[rank] for rank in perturbed.argsort(descending=True).tolist()]
         if expected not in order:
             break
         found.append(order.index(expected))

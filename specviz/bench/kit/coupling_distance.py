@@ -1,10 +1,10 @@
 """How far a drawn picture's codes lie from what the target itself would have chosen in their places.
 
-The finished codes are read by the target once more, in one pass: that gives its law at every place, behind the very codes
-that were drawn before it, and with the place's own noise the code that one-by-one decoding would have chosen there. So a
+The finished codes are read by the target once more, in one pass: that gives its distribution at every place, behind the very
+codes that were drawn before it, and with the place's own noise the code that one-by-one decoding would have chosen there. So a
 method that is exact token for token has distance 0 but for rounding. One that is exact but draws with noise of its own has
-not: its distance is between 0 and about that of two independent draws from these laws, which is the scale beside it. What a
-relaxed method adds shows against an exact one with the same drafter and the same kind of rule.
+not: its distance is between 0 and about that of two independent draws from these distributions, which is the scale beside it.
+What a relaxed method adds shows against an exact one with the same drafter and the same kind of rule.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK = 1024
 
 @dataclass(frozen=True)
 class Apart:
-    """Mean distances over a picture's codes: to the target's own choice, and of two independent draws from its laws."""
+    """Mean distances over a picture's codes: to the target's own choice, and of two independent draws from its distributions."""
 
     own: float
     independent: float
@@ -54,11 +54,11 @@ def distance(codebook: Tensor, ours: Sequence[int], others: Sequence[int]) -> fl
     return float(gaps.norm(dim=-1).mean())
 
 
-def independent(codebook: Tensor, laws: Tensor) -> float:
-    """Expected distance of two codes drawn independently from each of ``laws`` [place, code], mean over places."""
-    laws, wide = laws.double(), codebook.double()
-    expected = torch.zeros_like(laws)
+def independent(codebook: Tensor, distributions: Tensor) -> float:
+    """Expected distance of two codes drawn independently from each of ``distributions`` [place, code], mean over places."""
+    distributions, wide = distributions.double(), codebook.double()
+    expected = torch.zeros_like(distributions)
     for start in range(0, len(wide), BLOCK):
         gaps = torch.cdist(wide[start : start + BLOCK], wide, compute_mode="donot_use_mm_for_euclid_dist")
-        expected += laws[:, start : start + BLOCK] @ gaps
-    return float((expected * laws).sum(-1).mean())
+        expected += distributions[:, start : start + BLOCK] @ gaps
+    return float((expected * distributions).sum(-1).mean())

@@ -109,7 +109,7 @@ def gather(
     bench: Bencher,
     arms: Sequence[Arm],
     prompts: Mapping[str, Sequence[str | Asked]],
-    heat: float,
+    temperature: float,
     say: Callable[[str], None] = lambda line: None,
     between: int = BETWEEN,
 ) -> Samples:
@@ -117,13 +117,13 @@ def gather(
     here is left out, and why is told."""
     found = Samples()
     first = next(iter(prompts.values()))[0]
-    ready = [arm for arm in arms if _runs(bench, arm, first, heat, found)]
+    ready = [arm for arm in arms if _runs(bench, arm, first, temperature, found)]
     for kind, texts in prompts.items():
         for number, text in enumerate(texts, start=1):
-            for arm, sample in _prompt(bench, ready, kind, text, heat, between):
+            for arm, sample in _prompt(bench, ready, kind, text, temperature, between):
                 found.by_arm.setdefault(arm.label, []).append(sample)
             told = ", ".join(f"{arm.label} {_last(found, arm)}" for arm in ready)
-            say(f"T = {heat:g}, {kind} {number} of {len(texts)}: {told}")
+            say(f"T = {temperature:g}, {kind} {number} of {len(texts)}: {told}")
     return found
 
 
@@ -132,10 +132,10 @@ def _last(found: Samples, arm: Arm) -> str:
     return f"τ {sample.tau:.2f} {sample.gain:.2f}×"
 
 
-def _runs(bench: Bencher, arm: Arm, prompt: str | Asked, heat: float, found: Samples) -> bool:
+def _runs(bench: Bencher, arm: Arm, prompt: str | Asked, temperature: float, found: Samples) -> bool:
     """Whether the arm's parts are all here; also its warm-up: the first run of a process is no measure."""
     try:
-        ready = bench.prepared(arm.method, prompt, heat, parameters=arm.parameters)
+        ready = bench.prepared(arm.method, prompt, temperature, parameters=arm.parameters)
         composition = ready.compose()
         decoding = bench.once(ready, composition=composition)
         found.held[arm.label] = held(composition, ready)
@@ -148,13 +148,13 @@ def _runs(bench: Bencher, arm: Arm, prompt: str | Asked, heat: float, found: Sam
 
 
 def _prompt(
-    bench: Bencher, arms: Sequence[Arm], kind: str, text: str | Asked, heat: float, between: int
+    bench: Bencher, arms: Sequence[Arm], kind: str, text: str | Asked, temperature: float, between: int
 ) -> Iterator[tuple[Arm, Sample]]:
     """The arms in groups, the target's own run before and after each group."""
-    alone = bench.prepared("autoregressive", text, heat)
+    alone = bench.prepared("autoregressive", text, temperature)
     before = bench.once(alone)
     for start in range(0, len(arms), between):
-        group = [(arm, _run(bench, arm, text, heat)) for arm in arms[start : start + between]]
+        group = [(arm, _run(bench, arm, text, temperature)) for arm in arms[start : start + between]]
         after = bench.once(alone)
         own = statistics.mean([before.per_token, after.per_token])
         for arm, (ready, timed) in group:
@@ -162,8 +162,8 @@ def _prompt(
         before = after
 
 
-def _run(bench: Bencher, arm: Arm, text: str | Asked, heat: float) -> tuple[Prepared, Timed]:
-    ready = bench.prepared(arm.method, text, heat, parameters=arm.parameters)
+def _run(bench: Bencher, arm: Arm, text: str | Asked, temperature: float) -> tuple[Prepared, Timed]:
+    ready = bench.prepared(arm.method, text, temperature, parameters=arm.parameters)
     return ready, bench.once(ready)
 
 

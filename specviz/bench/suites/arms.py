@@ -92,22 +92,22 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     few = 1 if quick else 3
     choosers = {label: one for label, one in CHOOSERS.items() if not methods or one[0] in methods}
     ways = {arm: ("not_a_bandit", {"arm": arm, "remember": False}) for arm in ARMS} | choosers
-    for heat in (0.0, 1.0):
+    for temperature in (0.0, 1.0):
         found: dict[str, Stream] = {}
         for label, (method, values) in ways.items():
             try:
-                found[label] = flown(bench, method, values, few, heat)
+                found[label] = flown(bench, method, values, few, temperature)
             except SpecvizError as problem:
                 report.add(Row("arms", None, detail=str(problem)))
                 return
             name = f"always {label}" if label in ARMS else label
-            report.add(Row(f"{name}: τ, T = {heat:g}", found[label].tau, "tokens", detail=_by_subject(found[label])))
+            report.add(Row(f"{name}: τ, T = {temperature:g}", found[label].tau, "tokens", detail=_by_subject(found[label])))
         fixed = {arm: found[arm] for arm in ARMS}
-        for row in rows(fixed, {label: found[label] for label in choosers}, heat):
+        for row in rows(fixed, {label: found[label] for label in choosers}, temperature):
             report.add(row)
 
 
-def flown(bench: Bencher, method: str, values: dict[str, Any], few: int, heat: float) -> Stream:
+def flown(bench: Bencher, method: str, values: dict[str, Any], few: int, temperature: float) -> Stream:
     """The method through the stream, with one memory for all of it."""
     memory, made = Memory(), Stream()
     watched = method == "not_a_bandit" and "arm" not in values
@@ -115,7 +115,7 @@ def flown(bench: Bencher, method: str, values: dict[str, Any], few: int, heat: f
         for subject, texts in STREAM.items():
             rounds, seen = 0, math.inf
             for text in texts[lap * few : (lap + 1) * few]:
-                ready = bench.prepared(method, text, heat, memory, parameters=values)
+                ready = bench.prepared(method, text, temperature, memory, parameters=values)
                 timed = bench.once(ready, seed=lap, record="tree" if watched else "off")
                 made.add(subject, timed)
                 for step in timed.steps:
@@ -134,9 +134,9 @@ def _sees(data: Mapping[str, Any], subject: str) -> bool:
     return bool(after) and data["names"][max(range(len(after)), key=after.__getitem__)] == subject
 
 
-def rows(fixed: Mapping[str, Stream], chosen: Mapping[str, Stream], heat: float) -> list[Row]:
+def rows(fixed: Mapping[str, Stream], chosen: Mapping[str, Stream], temperature: float) -> list[Row]:
     """Regret of the choosers, and how soon a change is seen."""
-    where = f", T = {heat:g}"
+    where = f", T = {temperature:g}"
     best = max(fixed, key=lambda arm: fixed[arm].tau)
     made: list[Row] = []
     regret = {label: _regret(one, fixed[best]) for label, one in chosen.items()}

@@ -109,7 +109,7 @@ def calibrate(
             report(f"{kind}: {problem}")
             continue
         middles[name or kind] = found
-        report(f"{name or kind}: the target keeps {found.chance:.3f} of its tokens; {found.below:.2f} tokens a pass of it")
+        report(f"{name or kind}: the target keeps {found.probability:.3f} of its tokens; {found.below:.2f} tokens a pass of it")
     source = f"{len(prompts)} greedy answers of {tokens} tokens, trees of {SAME['nodes']} nodes"
     ChainLengths(target, below, source, alone, middles).save(out)
     return out

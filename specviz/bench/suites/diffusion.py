@@ -49,12 +49,12 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     bench = Bencher(target)
     kinds = list(KINDS)[:: 2 if quick else 1]
     prompts = {kind: KINDS[kind][: QUICK if quick else None] for kind in kinds}
-    for heat, arms in ((0.0, ARMS), (1.0, WARM)):
+    for temperature, arms in ((0.0, ARMS), (1.0, WARM)):
         asked = [arm for arm in arms if not methods or arm.method in methods]
         if not asked:
             continue
-        found = gather(bench, asked, prompts, heat, report.say)
-        for row in [_speed(found, arm, heat) for arm in asked] + ([] if heat else proofs(found)):
+        found = gather(bench, asked, prompts, temperature, report.say)
+        for row in [_speed(found, arm, temperature) for arm in asked] + ([] if temperature else proofs(found)):
             report.add(row)
     if not methods or "deer" in methods:
         report.add(second_stage(WEIGHTS / "deer.safetensors"))
@@ -62,8 +62,8 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
             report.add(row)
 
 
-def _speed(found: Samples, arm: Arm, heat: float) -> Row:
-    samples, name = found.of(arm.label), f"{arm.label}, T = {heat:g}"
+def _speed(found: Samples, arm: Arm, temperature: float) -> Row:
+    samples, name = found.of(arm.label), f"{arm.label}, T = {temperature:g}"
     if not samples:
         return Row(name, None, detail=found.missing.get(arm.label, "not run"))
     same = sum(sample.same for sample in samples)
@@ -71,7 +71,7 @@ def _speed(found: Samples, arm: Arm, heat: float) -> Row:
         f"τ {_mean(found, arm.label, _tau):.2f}; {_nodes(found, arm.label):.1f} nodes a step; {_kinds(found, arm.label)}; "
         f"{100 * _mean(found, arm.label, _repeated):.0f} % of the 4-grams repeat earlier ones"
     )
-    if not heat or arm.method == "diffuspec":
+    if not temperature or arm.method == "diffuspec":
         detail += f"; the target's own text in {same} of {len(samples)}"
     return Row(name, _mean(found, arm.label, _gain), detail=detail)
 

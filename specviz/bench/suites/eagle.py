@@ -49,14 +49,14 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     """Every comparison whose methods were asked for (all when ``methods`` is empty)."""
     bench = Bencher(target)
     prompts = {kind: texts[:QUICK] if quick else texts for kind, texts in KINDS.items()}
-    for heat in (0.0, 1.0):
-        arms = [arm for arm in arms_at(heat) if not methods or arm.method in methods]
-        found = gather(bench, arms, prompts, heat, report.say)
-        for row in rows(found, arms, heat):
+    for temperature in (0.0, 1.0):
+        arms = [arm for arm in arms_at(temperature) if not methods or arm.method in methods]
+        found = gather(bench, arms, prompts, temperature, report.say)
+        for row in rows(found, arms, temperature):
             report.add(row)
-    proofs = [(name, partial(proof, heat=heat)) for heat in (0.0, 1.0)
+    proofs = [(name, partial(proof, temperature=temperature)) for temperature in (0.0, 1.0)
               for name, proof in (("gto", gto.rewarded), ("falcon", falcon.compared))]  # fmt: skip
-    for name, proof in [*proofs, ("traversal", partial(traversal.run, heat=1.0))]:  # at 0 both its rules are one
+    for name, proof in [*proofs, ("traversal", partial(traversal.run, temperature=1.0))]:  # at 0 both its rules are one
         if not methods or name in methods:
             _proof(report, bench, prompts, name, proof)
 
@@ -72,11 +72,11 @@ def _proof(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]],
         report.add(Row(f"{name}: its own comparison", None, detail=str(problem)))
 
 
-def arms_at(heat: float) -> list[Arm]:
+def arms_at(temperature: float) -> list[Arm]:
     """Everything that runs at this temperature."""
     known = all_methods()
     line = [Arm(name, name) for name in LINE if name in known]
-    return [*line, *STUDIES, fixed_depth(), *map(fixed_depth, SHALLOW), *(() if heat else GREEDY_STUDIES)]
+    return [*line, *STUDIES, fixed_depth(), *map(fixed_depth, SHALLOW), *(() if temperature else GREEDY_STUDIES)]
 
 
 def fixed_depth(depth: int | None = None) -> Arm:
@@ -88,11 +88,11 @@ def fixed_depth(depth: int | None = None) -> Arm:
     })  # fmt: skip
 
 
-def rows(found: Samples, arms: Sequence[Arm], heat: float) -> list[Row]:
+def rows(found: Samples, arms: Sequence[Arm], temperature: float) -> list[Row]:
     """What was gathered at one temperature, as rows."""
-    where = f", T = {heat:g}"
+    where = f", T = {temperature:g}"
     made = [_speed(found, arm, where) for arm in arms if arm.label in LINE]
-    made += _best(found, heat)
+    made += _best(found, temperature)
     made += _ordered(found, where)
     return [*made, *_flatness(found), *_depth(found, where), *_forwards(found, where)]
 
@@ -111,25 +111,25 @@ def _speed(found: Samples, arm: Arm, where: str) -> Row:
     return Row(arm.label + where, _mean(found, arm.label, _gain), detail=detail)
 
 
-def _best(found: Samples, heat: float) -> list[Row]:
+def _best(found: Samples, temperature: float) -> list[Row]:
     """The fastest method of the line, held against the goals; one that is relaxed at this temperature is told apart."""
     made = []
-    for kind, goals in (("exact", GOALS[heat]), ("relaxed", (None, None))):
-        ran = [label for label in LINE if found.of(label) and (kind == "relaxed") == relaxes(label, heat)]
+    for kind, goals in (("exact", GOALS[temperature]), ("relaxed", (None, None))):
+        ran = [label for label in LINE if found.of(label) and (kind == "relaxed") == relaxes(label, temperature)]
         if ran:
             fastest = max(ran, key=lambda label: _mean(found, label, _gain))
             name = f"the fastest, {kind}"
             speed, length = goals
             made += [
-                Row(f"{name}, T = {heat:g}", _mean(found, fastest, _gain), goal=speed, detail=fastest),
-                Row(f"{name}, τ at T = {heat:g}", _mean(found, fastest, _tau), "tokens", length, detail=fastest),
+                Row(f"{name}, T = {temperature:g}", _mean(found, fastest, _gain), goal=speed, detail=fastest),
+                Row(f"{name}, τ at T = {temperature:g}", _mean(found, fastest, _tau), "tokens", length, detail=fastest),
             ]
     return made
 
 
-def relaxes(method: str, heat: float) -> bool:
-    """Whether a method changes the target's law at this temperature; at 0 all of the line are exact."""
-    return bool(heat) and all_methods()[method].exactness == "relaxed"
+def relaxes(method: str, temperature: float) -> bool:
+    """Whether a method changes the target's distribution at this temperature; at 0 all of the line are exact."""
+    return bool(temperature) and all_methods()[method].exactness == "relaxed"
 
 
 def _ordered(found: Samples, where: str) -> list[Row]:

@@ -56,10 +56,10 @@ class Arm:
         return sum(length >= depth for length in self.lengths) / max(1, reached)
 
 
-def compared(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], heat: float = 0.0) -> None:
+def compared(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], temperature: float = 0.0) -> None:
     """Rows for both comparisons on these prompts."""
-    found, missing = measured(bench, [text for texts in prompts.values() for text in texts], heat)
-    where = f", T = {heat:g}"
+    found, missing = measured(bench, [text for texts in prompts.values() for text in texts], temperature)
+    where = f", T = {temperature:g}"
     for name, rows in (("eagle2", _forwards), (PLAIN, _glancing)):
         if "falcon" not in found or name not in found:
             why = missing.get("falcon") or missing.get(name, "not run")
@@ -95,30 +95,30 @@ def _tau(name: str, ours: Arm, theirs: Arm, goal: float | None) -> Row:
     return Row(name, mean / other, goal=goal, detail=detail)
 
 
-def measured(bench: Bencher, prompts: Sequence[str], heat: float = 0.0) -> tuple[dict[str, Arm], dict[str, str]]:
+def measured(bench: Bencher, prompts: Sequence[str], temperature: float = 0.0) -> tuple[dict[str, Arm], dict[str, str]]:
     """Every prompt decoded by each drafter that is at hand, and why another is not."""
     found: dict[str, Arm] = {}
     missing: dict[str, str] = {}
     for name in ("falcon", "eagle2", PLAIN):
         try:
-            network = load_plain(_prepared(bench, prompts[0], heat, PLAIN).target) if name == PLAIN else None
+            network = load_plain(_prepared(bench, prompts[0], temperature, PLAIN).target) if name == PLAIN else None
             arm = Arm()
             for text in prompts:
-                arm.add(_decoded(bench, text, heat, name, network))
+                arm.add(_decoded(bench, text, temperature, name, network))
             found[name] = arm
         except SpecvizError as problem:
             missing[name] = str(problem)
     return found, missing
 
 
-def _prepared(bench: Bencher, text: str, heat: float, name: str) -> Prepared:
+def _prepared(bench: Bencher, text: str, temperature: float, name: str) -> Prepared:
     method = "falcon" if name == PLAIN else name
-    return bench.prepared(method, text, heat, parameters=TREES[method])
+    return bench.prepared(method, text, temperature, parameters=TREES[method])
 
 
-def _decoded(bench: Bencher, text: str, heat: float, name: str, network: BlockNet | None) -> Timed:
+def _decoded(bench: Bencher, text: str, temperature: float, name: str, network: BlockNet | None) -> Timed:
     """A run of the drafter called ``name``, or of ``network`` in its place."""
-    ready = _prepared(bench, text, heat, name)
+    ready = _prepared(bench, text, temperature, name)
     if network is not None:
         ready.parts = replace(ready.parts, heads=lambda kind: network)
     return bench.once(ready)

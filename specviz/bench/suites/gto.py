@@ -39,10 +39,10 @@ class Measured:
         self.reward.setdefault(arm, []).append(reward)
 
 
-def rewarded(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], heat: float = 0.0) -> None:
+def rewarded(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], temperature: float = 0.0) -> None:
     """Rows for the three drafters on these prompts."""
-    found = measured(bench, [text for texts in prompts.values() for text in texts], heat)
-    where = f", T = {heat:g}"
+    found = measured(bench, [text for texts in prompts.values() for text in texts], temperature)
+    where = f", T = {temperature:g}"
     for other, name in NAMES.items():
         if other not in found.tau:
             report.add(Row(f"GTO over {name}{where}", None, detail=found.missing.get(other, "not run")))
@@ -60,17 +60,17 @@ def _row(name: str, values: Mapping[str, list[float]], other: str) -> Row:
     return Row(name, mean / before, goal=1.0, detail=detail)
 
 
-def measured(bench: Bencher, prompts: Sequence[str], heat: float = 0.0) -> Measured:
+def measured(bench: Bencher, prompts: Sequence[str], temperature: float = 0.0) -> Measured:
     """Decode every prompt with each drafter, and let each draft beside GTO's own run."""
     found = Measured()
-    networks = _networks(bench.prepared("gto", prompts[0], heat, parameters=SIZE), found)
+    networks = _networks(bench.prepared("gto", prompts[0], temperature, parameters=SIZE), found)
     for text in prompts if "gto" in networks else ():
         for other in (name for name in NAMES if name in networks):
-            paired = _decoded(bench, text, heat, networks, "gto", other)
+            paired = _decoded(bench, text, temperature, networks, "gto", other)
             notes = [note.data for step in paired.steps for note in step.notes if note.type == "reward"]
             if other == "start":
                 found.add("gto", paired.tau, statistics.mean(note["reward"] for note in notes))
-            alone = _decoded(bench, text, heat, networks, other, None)
+            alone = _decoded(bench, text, temperature, networks, other, None)
             found.add(other, alone.tau, statistics.mean(note["before"] for note in notes))
     return found
 
@@ -101,9 +101,9 @@ def _networks(ready: Prepared, found: Measured) -> dict[str, Any]:
     return made
 
 
-def _decoded(bench: Bencher, text: str, heat: float, networks: Mapping[str, Any], main: str, other: str | None) -> Timed:
+def _decoded(bench: Bencher, text: str, temperature: float, networks: Mapping[str, Any], main: str, other: str | None) -> Timed:
     """A run of ``main``'s drafter, with ``other``'s trees beside its own where one is named."""
-    ready = bench.prepared("gto", text, heat, parameters={**SIZE, "compare": other is not None})
+    ready = bench.prepared("gto", text, temperature, parameters={**SIZE, "compare": other is not None})
     chosen = {"gto": networks[main], BEFORE: networks.get(other or main)}
     ready.parts = replace(ready.parts, heads=chosen.__getitem__)
     return bench.once(ready, record="off" if other is None else "tree")

@@ -1,4 +1,4 @@
-"""The image suite: codes a target pass, passes a picture, speed against our own guided one-by-one run, and what it costs.
+"""The image suite: codes a target pass, passes a picture, speed against our own guided autoregressive run, and what it costs.
 
 Every method draws the same held-out prompts with the same seeds, all of them one prompt before any goes on to the next: a
 machine that grows slower meanwhile is slower for all alike. Beside each speed stand three measures of quality: the
@@ -130,7 +130,7 @@ def _quality(
     """Rows on quality; the mean score, None where nothing scores, and the mean distance."""
     away = statistics.mean(one.own for one in drawn.apart)
     scale = statistics.mean(one.independent for one in drawn.apart)
-    said = f"two independent draws from the target's laws lie {scale:.3f} apart: about the most of an exact method"
+    said = f"two independent draws from the target's distributions lie {scale:.3f} apart: about the most of an exact method"
     if label == PLAIN.label:
         said = f"rounding alone, as one pass reads all codes; two independent draws lie {scale:.3f} apart"
     report.add(Row(f"{label}: latent distance to the target's own choice", away, "", detail=said))

@@ -33,8 +33,8 @@ FEWER_LOOK_ALIKES = tuple(Setting("lantern_pp", {"factor": factor, "k": 5, "tree
 
 ORDER = ((LANTERN, DYNAMIC), (LANTERN, REJECTED[1]), *((one, LANTERN) for one in (LANTERN_PP, *FEWER_LOOK_ALIKES)))
 """The first of two should beat the second, at the bounds that were published: LANTERN's δ 0.1, and all three pairs of
-LANTERN++, λ 5 with 10 look-alikes, 10 and 20 with 5. All draft 25 nodes. EAGLE-2 stands twice: by sample and match, and by
-rejection, the rule that LANTERN relaxes."""
+LANTERN++, λ 5 with 10 nearest latent codes, 10 and 20 with 5. All draft 25 nodes. EAGLE-2 stands twice: by sample and match, and
+by rejection, the rule that LANTERN relaxes."""
 TREES = ((STATIC, DYNAMIC), REJECTED)
 """A static tree and a dynamic one, 25 nodes both, judged by one and the same rule."""
 SWEPT = (("lantern", "delta"), ("lantern_pp", "factor"))
@@ -72,5 +72,5 @@ SWEEPS = (
     *(Setting("mulo_sd", {"tau": 0.05, "radius": radius}) for radius in (0, 2)),
     Setting("mulo_sd", {"tau": 0.05, "cache": "stale"}),
 )
-"""What else a user may turn: the size of trees, and MuLo-SD's look-alikes, neighbourhood and old keys and values."""
+"""What else a user may turn: the size of trees, and MuLo-SD's nearest latent codes, neighbourhood and old keys and values."""
 QUICK = (STATIC, DYNAMIC, LANTERN, LANTERN_PP, Setting("mulo_sd", {}))

@@ -13,7 +13,7 @@ from specviz.bench.suites.image_settings import ORDER, ORDER_BY_SIZE, SWEPT, TRE
 from specviz.methods.registry import all_methods
 
 PASSES, WALL = 2.5, 1.5
-"""Goals: target passes of the one-by-one run over ours, and the same of wall time, of one and the same relaxed setting."""
+"""Goals: target passes of the autoregressive run over ours, and the same of wall time, of one and the same relaxed setting."""
 MORE = 1.0 + 1e-9
 """A goal for what should be ahead, and not only level."""
 MINUTE = 60.0
@@ -38,7 +38,7 @@ class Result:
 
 
 def verdicts(alone: Result, results: Sequence[Result]) -> list[Row]:
-    """All rows; ``alone`` is the one-by-one run on the same prompts."""
+    """All rows; ``alone`` is the autoregressive run on the same prompts."""
     known = {one.setting.label: one for one in results}
     made = [*_fastest(results), *_ordered(known), *_trees(known)]
     for method, bound in SWEPT:

@@ -125,7 +125,7 @@ class Class:
 
     form: Form
     runs: int
-    chance: random.Random = field(default_factory=lambda: random.Random(0))
+    generator: random.Random = field(default_factory=lambda: random.Random(0))
 
     def __post_init__(self) -> None:
         self.left_to_do: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -153,7 +153,7 @@ class Class:
 
     def _leaving(self) -> Any:
         """When somebody who leaves does so: half of them while they wait, half once they see steps."""
-        if self.chance.random() < 0.5:
+        if self.generator.random() < 0.5:
             return lambda seen: seen.first_update is not None
         return lambda seen: seen.first_step is not None
 

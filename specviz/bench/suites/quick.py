@@ -104,11 +104,13 @@ def _speed_up(bench: Bencher, ready: Prepared, alone: Prepared, pairs: int) -> t
     return median, kept[-1]
 
 
-def _over(bench: Bencher, name: str, prompts: Sequence[str], heat: float = 0.0, pairs: int = 1) -> tuple[float, float, str]:
+def _over(
+    bench: Bencher, name: str, prompts: Sequence[str], temperature: float = 0.0, pairs: int = 1
+) -> tuple[float, float, str]:
     """Mean speed-up and mean τ over prompts, and each prompt's speed-up for the reader."""
     gains, taus = [], []
     for prompt in prompts:
-        ready, alone = (bench.prepared(method, prompt, heat) for method in (name, "autoregressive"))
+        ready, alone = (bench.prepared(method, prompt, temperature) for method in (name, "autoregressive"))
         gain, timed = _speed_up(bench, ready, alone, pairs)
         gains.append(gain)
         taus.append(timed.tau)
@@ -131,9 +133,9 @@ def token_recycling(report: Report, bench: Bencher) -> None:
 
 def speculative_sampling(report: Report, bench: Bencher) -> None:
     """The draft model that ships."""
-    for heat in (0.0, 1.0):
-        gain, tau, detail = _over(bench, "speculative_sampling", [prompts[0] for prompts in KINDS.values()], heat)
-        report.add(Row(f"speculative_sampling, six kinds, T = {heat:g}", gain, detail=f"τ {tau:.2f}; {detail}"))
+    for temperature in (0.0, 1.0):
+        gain, tau, detail = _over(bench, "speculative_sampling", [prompts[0] for prompts in KINDS.values()], temperature)
+        report.add(Row(f"speculative_sampling, six kinds, T = {temperature:g}", gain, detail=f"τ {tau:.2f}; {detail}"))
 
 
 def stand(report: Report, bench: Bencher) -> None:

@@ -47,26 +47,26 @@ def _chain(nodes: int) -> Mapping[str, Any]:
     return {"depth": nodes, "width": 1, "nodes": nodes}
 
 
-def _both(bench: Bencher, prompt: str, nodes: int, heat: float) -> tuple[Prepared, Prepared]:
-    ready = (bench.prepared("stree", prompt, heat, parameters=dict(one)) for one in (_deep(nodes), _chain(nodes)))
+def _both(bench: Bencher, prompt: str, nodes: int, temperature: float) -> tuple[Prepared, Prepared]:
+    ready = (bench.prepared("stree", prompt, temperature, parameters=dict(one)) for one in (_deep(nodes), _chain(nodes)))
     return next(ready), next(ready)
 
 
 def against_chains(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     """The same drafter, as many nodes and drafter passes: once as a tree and once as a chain."""
     for nodes in BUDGETS:
-        for heat in HEATS:
-            pairs = [_both(bench, prompt, nodes, heat) for prompt in prompts]
-            _compared(report, bench, f"tree over chain of {nodes} nodes, T = {heat:g}", pairs)
+        for temperature in HEATS:
+            pairs = [_both(bench, prompt, nodes, temperature) for prompt in prompts]
+            _compared(report, bench, f"tree over chain of {nodes} nodes, T = {temperature:g}", pairs)
 
 
 def default_against_chains(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     """The tree that a user gets unless he asks for another one, against chains of several lengths."""
-    for heat in HEATS:
-        trees = [bench.prepared("stree", prompt, heat) for prompt in prompts]
+    for temperature in HEATS:
+        trees = [bench.prepared("stree", prompt, temperature) for prompt in prompts]
         for nodes in BUDGETS:
-            chains = [bench.prepared("stree", prompt, heat, parameters=dict(_chain(nodes))) for prompt in prompts]
-            name = f"the default tree over a chain of {nodes} nodes, T = {heat:g}"
+            chains = [bench.prepared("stree", prompt, temperature, parameters=dict(_chain(nodes))) for prompt in prompts]
+            name = f"the default tree over a chain of {nodes} nodes, T = {temperature:g}"
             _compared(report, bench, name, list(zip(trees, chains, strict=True)))
 
 
@@ -89,12 +89,12 @@ def _faster(bench: Bencher, slow: Prepared, fast: Prepared, pairs: int = 3) -> f
 def exact(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     """How many runs write what the target writes alone, with the same seed."""
     equal, tried = 0, 0
-    for heat in HEATS:
+    for temperature in HEATS:
         for prompt in prompts:
-            alone = bench.once(bench.prepared("autoregressive", prompt, heat)).ids
+            alone = bench.once(bench.prepared("autoregressive", prompt, temperature)).ids
             for tree in ("beam", "fixed", "drawn"):
                 values = {**_tree(12), "tree": tree}
-                equal += bench.once(bench.prepared("stree", prompt, heat, parameters=values)).ids == alone
+                equal += bench.once(bench.prepared("stree", prompt, temperature, parameters=values)).ids == alone
                 tried += 1
     report.add(Row("token for token the autoregressive run", 100 * equal / tried, "%", 100.0, detail=f"{equal} of {tried} runs"))
 

@@ -32,13 +32,13 @@ Prompts = Mapping[str, Sequence[str | Asked]]
 
 @dataclass(frozen=True)
 class Section:
-    """Methods of one target. ``prompts`` by kind, fewer when asked for fewer; ``heats`` are temperatures."""
+    """Methods of one target. ``prompts`` by kind, fewer when asked for fewer; ``temperatures`` are temperatures."""
 
     name: str
     target: str
     methods: tuple[str, ...]
     prompts: Callable[[bool], Prompts]
-    heats: tuple[float, ...] = (0.0, 1.0)
+    temperatures: tuple[float, ...] = (0.0, 1.0)
     tokens: int = 96
 
 
@@ -67,7 +67,7 @@ def sections(target: str) -> Iterator[Section]:
     yield Section("text", target or DEFAULT_TEXT_TARGET, text, _texts)
     yield Section("text, state-space target", STATE_SPACE_TARGET, STATE_SPACE, _texts)
     yield Section("pictures in", DEFAULT_VISION_TARGET, tuple(by_kind["vision_language"]), _pictures, tokens=160)
-    yield Section("pictures out", DEFAULT_IMAGE_TARGET, tuple(by_kind["image"]), _images, heats=(1.0,))
+    yield Section("pictures out", DEFAULT_IMAGE_TARGET, tuple(by_kind["image"]), _images, temperatures=(1.0,))
 
 
 def _texts(quick: bool) -> Prompts:
@@ -92,26 +92,26 @@ def _rows(section: Section, methods: Sequence[str], quick: bool, say: Callable[[
     bench = Bencher(section.target, min(section.tokens, 64) if quick and section.tokens == 96 else section.tokens)
     arms = [Arm(name, name) for name in wanted]
     prompts = section.prompts(quick)
-    found = {heat: gather(bench, arms, prompts, heat, say, BETWEEN) for heat in section.heats}
+    found = {temperature: gather(bench, arms, prompts, temperature, say, BETWEEN) for temperature in section.temperatures}
     return [(row(section.name, name, found), name) for name in wanted]
 
 
 def row(section: str, name: str, found: Mapping[float, Samples]) -> Row:
     """Speed-up at the first temperature; the rest is detail."""
-    heats = list(found)
-    first = found[heats[0]]
+    temperatures = list(found)
+    first = found[temperatures[0]]
     if not first.of(name):
         return Row(f"{name} · {section}", None, detail=first.missing.get(name, "not run"))
     relaxed = ", relaxed" if all_methods()[name].exactness == "relaxed" else ""
     cells = {"method": f"`{name}`{relaxed}"}
-    for heat in heats:
-        if found[heat].of(name):
-            cells[f"T = {heat:g}"] = f"{_mean(found[heat], name, 'gain'):.2f}×"
-            cells[f"τ, T = {heat:g}"] = f"{_mean(found[heat], name, 'tau'):.2f}"
+    for temperature in temperatures:
+        if found[temperature].of(name):
+            cells[f"T = {temperature:g}"] = f"{_mean(found[temperature], name, 'gain'):.2f}×"
+            cells[f"τ, T = {temperature:g}"] = f"{_mean(found[temperature], name, 'tau'):.2f}"
     steps = max(1.0, first.total(name, lambda one: one.steps))
     cells["drafter forwards a step"] = f"{first.total(name, lambda one: one.forwards) / steps:.1f}"
     cells["holds"] = f"{first.held.get(name, 0) / 1e6:.1f} MB"
-    said = [f"{column} {cell}" for column, cell in cells.items() if column not in {"method", f"T = {heats[0]:g}"}]
+    said = [f"{column} {cell}" for column, cell in cells.items() if column not in {"method", f"T = {temperatures[0]:g}"}]
     detail = "; ".join([*said, *filter(None, [relaxed.removeprefix(", ")])])
     return Row(f"{name} · {section}", _mean(first, name, "gain"), detail=detail, cells=cells, table=section)
 

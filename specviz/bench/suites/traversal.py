@@ -1,6 +1,6 @@
 """Traversal against the rule from the root downwards, on the very same sampled trees, on real prompts.
 
-For every tree of a run both rules' expected accepted lengths are computed over their coins, for the tree as it is and cut
+For every tree of a run both rules' expected accepted lengths are computed over their uniform draws, for the tree as it is and cut
 to each smaller depth (a sampled tree cut at a depth is a sampled tree). So the two differ by the rules alone.
 """
 
@@ -33,7 +33,7 @@ Pair = tuple[float, float]
 
 
 class Tails(Noise):
-    """Noise in which every coin falls against acceptance, so that a walk from the leaves visits the whole tree."""
+    """Noise in which every uniform draw falls against acceptance, so that a walk from the leaves visits the whole tree."""
 
     def uniform(self, stream: int, *place: int) -> float:
         return 1.0
@@ -52,15 +52,15 @@ def upwards(draft: Draft, target: TargetPass, context: Context) -> float:
 
 
 def downwards(draft: Draft, target: TargetPass, context: Context) -> float:
-    """Expected accepted length under rejection from the root downwards: the chance to reach each node, summed."""
+    """Expected accepted length under rejection from the root downwards: the probability to reach each node, summed."""
     tree, reached = draft.tree, {0: 1.0}
     for node, children in enumerate(tree.shape.children):
         if not children or not reached[node]:
             reached.update(dict.fromkeys(children, 0.0))
             continue
         tokens = [tree.host_tokens[child] for child in children]
-        law = context.warp.probabilities(target.logits[node]).double()
-        left, open_share = remaining(law / law.sum(), draft.proposals.get(node), tokens), reached[node]
+        distribution = context.warp.probabilities(target.logits[node]).double()
+        left, open_share = remaining(distribution / distribution.sum(), draft.proposals.get(node), tokens), reached[node]
         for child, token in zip(children, tokens, strict=True):
             taken = left.threshold(token)
             reached[child] = open_share * taken
@@ -70,14 +70,14 @@ def downwards(draft: Draft, target: TargetPass, context: Context) -> float:
 
 
 def cut(draft: Draft, target: TargetPass, depth: int) -> tuple[Draft, TargetPass]:
-    """The tree down to ``depth``, with the laws its nodes' children were drawn from."""
+    """The tree down to ``depth``, with the distributions its nodes' children were drawn from."""
     shape = draft.tree.shape
     kept = [node for node, deep in enumerate(shape.depths) if deep <= depth]
     place = {node: at for at, node in enumerate(kept)}
     parents = [-1 if node == 0 else place[shape.parents[node]] for node in kept]
     tree = DraftTree.of([draft.tree.host_tokens[node] for node in kept], parents)
-    laws = {place[node]: law for node, law in draft.proposals.items() if shape.depths[node] < depth}
-    return Draft(tree, laws), TargetPass(target.logits[kept])
+    distributions = {place[node]: distribution for node, distribution in draft.proposals.items() if shape.depths[node] < depth}
+    return Draft(tree, distributions), TargetPass(target.logits[kept])
 
 
 @dataclass
@@ -98,12 +98,12 @@ class Both:
 
 
 def compare(
-    bench: Bencher, prompts: Mapping[str, Sequence[str]], parameters: Mapping[str, object], heat: float = 1.0
+    bench: Bencher, prompts: Mapping[str, Sequence[str]], parameters: Mapping[str, object], temperature: float = 1.0
 ) -> dict[int, list[Pair]]:
     """Both rules on every tree of runs over the prompts of each kind, by depth."""
     found: dict[int, list[Pair]] = {}
     for text in [text for texts in prompts.values() for text in texts]:
-        ready = bench.prepared("traversal", text, heat, parameters=dict(parameters))
+        ready = bench.prepared("traversal", text, temperature, parameters=dict(parameters))
         composition = ready.compose()
         both = Both(int(parameters.get("depth", 5)))  # type: ignore[call-overload]
         for _ in ready.decoding(replace(composition, acceptance=both), 0, "off", threading.Event()).steps():
@@ -113,7 +113,7 @@ def compare(
     return found
 
 
-def rows(shape: str, found: Mapping[int, Sequence[Pair]], heat: float) -> list[Row]:
+def rows(shape: str, found: Mapping[int, Sequence[Pair]], temperature: float) -> list[Row]:
     """A row a depth: mean accepted length over the other rule's; and whether the gain grows with depth.
 
     At depth 1 there is nothing below to judge by, and both rules are one. Below it a gain of nothing is none.
@@ -125,20 +125,20 @@ def rows(shape: str, found: Mapping[int, Sequence[Pair]], heat: float) -> list[R
         apart = [one - other for one, other in pairs]
         error = statistics.stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
         detail = f"{ours:.4f} and {theirs:.4f} accepted, apart by {ours - theirs:.4f} ± {error:.4f}, {len(pairs)} trees"
-        name = f"traversal over root-first, {shape}, depth {depth}, T = {heat:g}"
+        name = f"traversal over root-first, {shape}, depth {depth}, T = {temperature:g}"
         made.append(Row(name, gains[-1], goal=1.0 if depth == 1 else ABOVE, detail=detail))
     if len(gains) > 1:
         rises = [after / before for before, after in pairwise(gains)]
         detail = ", ".join(f"{100 * (gain - 1):+.2f} %" for gain in gains)
-        steps = f"least rise of the gain from one depth to the next, {shape}, T = {heat:g}"
+        steps = f"least rise of the gain from one depth to the next, {shape}, T = {temperature:g}"
         made.append(Row(steps, min(rises), goal=1.0, detail=detail))
-        name = f"traversal's gain at the deepest over the first depth, {shape}, T = {heat:g}"
+        name = f"traversal's gain at the deepest over the first depth, {shape}, T = {temperature:g}"
         made.append(Row(name, gains[-1] / gains[0], goal=ABOVE, detail=detail))
     return made
 
 
-def run(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], heat: float = 1.0) -> None:
+def run(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], temperature: float = 1.0) -> None:
     """Every shape; part of the suite ``eagle``."""
     for shape, parameters in SHAPES.items():
-        for row in rows(shape, compare(bench, prompts, parameters, heat), heat):
+        for row in rows(shape, compare(bench, prompts, parameters, temperature), temperature):
             report.add(row)

@@ -81,9 +81,9 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     report.where["target"] = target
     asked = held_out()[:: len(held_out()) // QUICK] if quick else held_out()
     bench = Bencher(target, TOKENS)
-    for heat in HEATS:
-        found = dict(arms(report, bench, asked, methods, heat))
-        for row in [*compared(found, heat), *by_depth(found, heat)]:
+    for temperature in HEATS:
+        found = dict(arms(report, bench, asked, methods, temperature))
+        for row in [*compared(found, temperature), *by_depth(found, temperature)]:
             report.add(row)
     if not methods or "hivis" in methods:
         report.add(layer(partial(_ready, bench, asked[0], "hivis", {}, 0.0), "hivis"))
@@ -92,7 +92,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 
 
 def arms(
-    report: Report, bench: Bencher, asked: Sequence[Asked], methods: Sequence[str], heat: float
+    report: Report, bench: Bencher, asked: Sequence[Asked], methods: Sequence[str], temperature: float
 ) -> Iterator[tuple[str, Arm]]:
     """Every arm whose method is wanted and at hand, a row of τ as it is known."""
     for name, (method, parameters) in ARMS.items():
@@ -101,20 +101,20 @@ def arms(
         arm = Arm()
         try:
             for one in asked:
-                ready = _ready(bench, one, method, parameters, heat)
+                ready = _ready(bench, one, method, parameters, temperature)
                 if name == NO_MIDDLE:
                     ready = _taught_plainly(ready)
                 arm.add(bench.once(ready, seed=1))
         except SpecvizError as problem:
-            report.add(Row(f"τ of {name}, T = {heat:g}", None, detail=str(problem)))
+            report.add(Row(f"τ of {name}, T = {temperature:g}", None, detail=str(problem)))
             continue
         low, high = min(arm.tau), max(arm.tau)
         detail = f"{low:.2f}–{high:.2f} over {len(arm.tau)} held-out scenes"
-        report.add(Row(f"τ of {name}, T = {heat:g}", statistics.mean(arm.tau), "tokens a pass", detail=detail))
+        report.add(Row(f"τ of {name}, T = {temperature:g}", statistics.mean(arm.tau), "tokens a pass", detail=detail))
         yield name, arm
 
 
-def compared(found: dict[str, Arm], heat: float) -> Iterator[Row]:
+def compared(found: dict[str, Arm], temperature: float) -> Iterator[Row]:
     """Drafter against drafter, and each without one of its parts."""
     pairs = (
         ("hivis", "eagle2", "τ: HiViS over EAGLE-2 with visual rows", 1.0),
@@ -131,20 +131,20 @@ def compared(found: dict[str, Arm], heat: float) -> Iterator[Row]:
             worse = sum(a < b for a, b in zip(one, two, strict=True))
             detail = f"{statistics.mean(one):.3f} and {statistics.mean(two):.3f}; more on {better}, less on {worse}"
             ratio = statistics.mean(one) / statistics.mean(two)
-            yield Row(f"{name}, T = {heat:g}", ratio, goal=goal, detail=detail)
+            yield Row(f"{name}, T = {temperature:g}", ratio, goal=goal, detail=detail)
     if found:
         best = max(found, key=lambda name: statistics.mean(found[name].tau))
         value = statistics.mean(found[best].tau)
-        yield Row(f"best τ, T = {heat:g}", value, "tokens a pass", 3.5, detail=best)
+        yield Row(f"best τ, T = {temperature:g}", value, "tokens a pass", 3.5, detail=best)
 
 
-def by_depth(found: dict[str, Arm], heat: float) -> Iterator[Row]:
+def by_depth(found: dict[str, Arm], temperature: float) -> Iterator[Row]:
     """Of the steps that came to a depth the share that went on, depth by depth."""
     for name in BY_DEPTH:
         if name in found:
             shares = [found[name].going_on(depth) for depth in range(1, DEPTHS + 1)]
             told = ", ".join(f"{share:.3f}" for share in shares)
-            yield Row(f"acceptance by depth of {name}, T = {heat:g}", shares[0], "", detail=f"depth 1 to {DEPTHS}: {told}")
+            yield Row(f"acceptance by depth of {name}, T = {temperature:g}", shares[0], "", detail=f"depth 1 to {DEPTHS}: {told}")
 
 
 def prefills(bench: Bencher, asked: Asked, methods: Sequence[str]) -> Iterator[Row]:
@@ -207,5 +207,5 @@ def _taught_plainly(ready: Prepared) -> Prepared:
     return ready
 
 
-def _ready(bench: Bencher, asked: Asked, method: str, parameters: dict[str, Any], heat: float) -> Prepared:
-    return bench.prepared(method, asked, heat, parameters=parameters)
+def _ready(bench: Bencher, asked: Asked, method: str, parameters: dict[str, Any], temperature: float) -> Prepared:
+    return bench.prepared(method, asked, temperature, parameters=parameters)

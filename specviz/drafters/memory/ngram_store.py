@@ -31,16 +31,16 @@ class Entry:
     """One n-gram: how often it was met, and its likeliest next tokens with averaged probability, likeliest first."""
 
     visits: int
-    law: dict[int, float]
+    distribution: dict[int, float]
 
     def add(self, seen: dict[int, float]) -> None:
         """Running mean over visits; a token missing from one side counts 0 there; the best ten of the union stay."""
         weight = 1.0 / (self.visits + 1)
-        union = {token: p * (1 - weight) for token, p in self.law.items()}
+        union = {token: p * (1 - weight) for token, p in self.distribution.items()}
         for token, p in seen.items():
             union[token] = union.get(token, 0.0) + p * weight
         best = sorted(union.items(), key=lambda item: (-item[1], item[0]))[:KEPT]
-        self.law = dict(best)
+        self.distribution = dict(best)
         self.visits += 1
 
 
@@ -90,11 +90,11 @@ def best_tokens(logits: Tensor) -> list[dict[int, float]]:
     return [dict(zip(row, values, strict=True)) for row, values in zip(ids, p, strict=True)]
 
 
-def warped(law: dict[int, float], warp: Warp) -> list[float]:
+def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
     """A stored row under the run's warp, summing to 1; plain renormalisation at temperature 0."""
-    heat = 1.0 if warp.greedy else warp.temperature
-    peak = max(law.values())
-    scores = [math.exp(math.log(max(p, 1e-30) / peak) / heat) for p in law.values()]
+    temperature = 1.0 if warp.greedy else warp.temperature
+    peak = max(distribution.values())
+    scores = [math.exp(math.log(max(p, 1e-30) / peak) / temperature) for p in distribution.values()]
     if not warp.greedy and (warp.top_k or warp.top_p < 1.0):
         whole = Warp(1.0, warp.top_k, warp.top_p).probabilities(torch.tensor(scores, dtype=torch.float64).log())
         return [float(p) for p in whole.tolist()]
@@ -135,7 +135,9 @@ class NgramDrafter(Silent):
         order, entry = found
         self._orders[node] = order
         # On the host, whatever the target runs on: ten numbers are not worth a trip to a GPU and back.
-        return Proposal(torch.tensor(warped(entry.law, context.warp), dtype=torch.float64), torch.tensor(list(entry.law)))
+        return Proposal(
+            torch.tensor(warped(entry.distribution, context.warp), dtype=torch.float64), torch.tensor(list(entry.distribution))
+        )
 
     def calls(self) -> int:
         """Look-ups are no forwards: one a round, as for every model-free method."""

@@ -14,7 +14,7 @@ from specviz.drafters.memory.suffix_tree import Spot, SuffixTree
 
 @dataclass(frozen=True)
 class LengthRule:
-    """A match of n tokens allows ``min(most, n * factor + offset)`` drafted ones, each with a path chance of at least
+    """A match of n tokens allows ``min(most, n * factor + offset)`` drafted ones, each with a path probability of at least
     ``floor``. ``tree`` takes the likeliest nodes, else it is the single path of most frequent successors.
     """
 
@@ -33,31 +33,31 @@ class LengthRule:
 class Guess:
     """Drafted tokens after a match. Nodes count from 1 and ``parents`` names them, 0 being the last token of the match.
 
-    ``chance`` is the product of count shares down to a node, ``score`` their sum: the number of tokens expected to be
-    right if counts were chances. ``spots[node]`` is a node's place in the tree, node 0 included.
+    ``probability`` is the product of count shares down to a node, ``score`` their sum: the number of tokens expected to be
+    right if counts were probabilities. ``spots[node]`` is a node's place in the tree, node 0 included.
     """
 
     matched: int = 0
     limit: int = 0
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
-    chance: list[float] = field(default_factory=list)
+    probability: list[float] = field(default_factory=list)
     spots: list[Spot] = field(default_factory=list)
     score: float = 0.0
 
-    def add(self, parent: int, token: int, chance: float, spot: Spot) -> int:
+    def add(self, parent: int, token: int, probability: float, spot: Spot) -> int:
         """Append a node; its number."""
         self.tokens.append(token)
         self.parents.append(parent)
-        self.chance.append(chance)
+        self.probability.append(probability)
         self.spots.append(spot)
-        self.score += chance
+        self.score += probability
         return len(self.tokens)
 
     def share(self, node: int) -> float:
-        """A node's chance given its parent."""
+        """A node's probability given its parent."""
         above = self.parents[node - 1]
-        return self.chance[node - 1] / (self.chance[above - 1] if above else 1.0)
+        return self.probability[node - 1] / (self.probability[above - 1] if above else 1.0)
 
     def certainty(self, node: int) -> float:
         """A node's count as a share of all that ever went on from its parent: the text's own end goes nowhere yet."""
@@ -84,7 +84,7 @@ def best_guess(
     """The guess of the best score over all match lengths, of equals the longest match's; and (length, limit, score) of
     every length tried. ``spots`` are where matches of 1, 2, … tokens end in a tree of ``depth``.
 
-    Chances on one level add up to 1 at most, so no score exceeds the levels below a match, nor the limit: lengths that
+    Probabilities on one level add up to 1 at most, so no score exceeds the levels below a match, nor the limit: lengths that
     cannot win by that are not tried, unless somebody wants to see them (``thorough``).
     """
     lengths = range(1, len(spots) + 1)
@@ -112,16 +112,16 @@ def grown(spot: Spot, matched: int, limit: int, rule: LengthRule) -> Guess:
 
 def _follow(guess: Guess, spot: Spot, floor: float) -> None:
     """The most frequent successor again and again."""
-    chance, node = 1.0, 0
+    probability, node = 1.0, 0
     while node < guess.limit:
         step = next(spot.following(), None)
         if step is None:
             return
         token, share, spot = step
-        chance *= share
-        if chance < floor:
+        probability *= share
+        if probability < floor:
             return
-        node = guess.add(node, token, chance, spot)
+        node = guess.add(node, token, probability, spot)
 
 
 def _branch_out(guess: Guess, spot: Spot, floor: float) -> None:
@@ -129,17 +129,17 @@ def _branch_out(guess: Guess, spot: Spot, floor: float) -> None:
     heap: list[tuple[float, int, int, int, Spot]] = []
     met = 0
 
-    def offer(node: int, chance: float, place: Spot) -> None:
+    def offer(node: int, probability: float, place: Spot) -> None:
         nonlocal met
         branch, offset = place
         if offset < branch.length:  # one way on, and by far the most frequent case
-            heapq.heappush(heap, (-chance, met, node, branch.text[branch.start + offset], Spot(branch, offset + 1)))
+            heapq.heappush(heap, (-probability, met, node, branch.text[branch.start + offset], Spot(branch, offset + 1)))
             met += 1
             return
         for token, share, below in place.following():
-            if chance * share < floor:
+            if probability * share < floor:
                 break
-            heapq.heappush(heap, (-chance * share, met, node, token, below))
+            heapq.heappush(heap, (-probability * share, met, node, token, below))
             met += 1
 
     offer(0, 1.0, spot)

@@ -4,10 +4,10 @@ Falcon (Gao et al., arXiv 2412.12639). Axis names: ``batch``, ``token`` (an inpu
 (of the recurrence), ``head``, ``size`` (of a head), ``draft`` (its vocabulary).
 
 Alignment, with k = ``block``. Input i pairs the target's feature f_i with the embedding of token i + 1; output i stands
-for f_{i+k}, whose law is that of token i + k + 1. Inputs come in blocks of k and a query sees its own block and all before
-it. While drafting, P inputs are committed (token P is the root) and the blocks end there: inputs P-k … P-1 are the last
-block, and their outputs are f_P … f_{P+k-1}, the laws of the k tokens after the root. Nothing but a query's mask hangs on
-where blocks begin, since keys and values are made position by position from a causal recurrence: what is cached stays
+for f_{i+k}, whose distribution is that of token i + k + 1. Inputs come in blocks of k and a query sees its own block and all
+before it. While drafting, P inputs are committed (token P is the root) and the blocks end there: inputs P-k … P-1 are the last
+block, and their outputs are f_P … f_{P+k-1}, the distributions of the k tokens after the root. Nothing but a query's mask hangs
+on where blocks begin, since keys and values are made position by position from a causal recurrence: what is cached stays
 right whatever number of tokens is committed next, and training may lay its blocks at any phase.
 """
 

@@ -1,7 +1,7 @@
-"""A masked language model as drafter: masks behind the text, one denoising step, and every place has its law at once.
+"""A masked language model as drafter: masks behind the text, one denoising step, and every place has its distribution at once.
 
-The laws are marginal ones: each place sees the text and the other masks, and none knows what the others will hold. A law
-therefore depends on the text alone, which is what the ratio test needs of one that was sampled from.
+The distributions are marginal ones: each place sees the text and the other masks, and none knows what the others will hold. A
+distribution therefore depends on the text alone, which is what the ratio test needs of one that was sampled from.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SHOWN = 4
 
 
 class MaskedBlock(Silent):
-    """Blocks of up to ``places`` masks. As a drafter of chains it gives the node at depth d the law of place d."""
+    """Blocks of up to ``places`` masks. As a drafter of chains it gives the node at depth d the distribution of place d."""
 
     def __init__(self, model: MaskedLM, places: int) -> None:
         if not 0 < places < model.config.window:
@@ -29,7 +29,7 @@ class MaskedBlock(Silent):
         self.model = model
         self.places = places
         self.support: Tensor = model.draft_ids
-        self._laws: Tensor | None = None
+        self._distributions: Tensor | None = None
         self._calls = 0
 
     def block(self, context: Context, places: int) -> Tensor:
@@ -40,26 +40,26 @@ class MaskedBlock(Silent):
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """The warped law of the next place (the plain softmax at temperature 0); the root asks for the whole block."""
+        """The warped distribution of the next place (the plain softmax at temperature 0); the root asks for the whole block."""
         assert list(nodes) == [len(tokens) - 1], "this drafter grows chains"
         if nodes[0] == 0:
             places = min(self.places, context.room - 1)
-            self._laws = context.warp.log_probabilities(self.block(context, places)).exp()
-        assert self._laws is not None
-        return [Proposal(self._laws[nodes[0]], self.support) if nodes[0] < len(self._laws) else None]
+            self._distributions = context.warp.log_probabilities(self.block(context, places)).exp()
+        assert self._distributions is not None
+        return [Proposal(self._distributions[nodes[0]], self.support) if nodes[0] < len(self._distributions) else None]
 
     def calls(self) -> int:
         made, self._calls = self._calls, 0
         return made
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        """Every place with its likeliest tokens and how sure it is; node n was taken from the law of place n."""
-        if not picks or self._laws is None:
+        """Every place with its likeliest tokens and how sure it is; node n was taken from the distribution of place n."""
+        if not picks or self._distributions is None:
             return ()
-        best = self._laws.topk(min(SHOWN, self._laws.shape[-1]), dim=-1)
+        best = self._distributions.topk(min(SHOWN, self._distributions.shape[-1]), dim=-1)
         ids, shares = self.support[best.indices].tolist(), best.values.tolist()
         places = [{"tokens": row, "probability": share} for row, share in zip(ids, shares, strict=True)]
         return (Note("denoised", {"places": places}),)
 
     def close(self) -> None:
-        self._laws = None
+        self._distributions = None

@@ -1,10 +1,11 @@
-"""A path searched through a lattice of marginal laws, and how long the next lattice is.
+"""A path searched through a lattice of marginal distributions, and how long the next lattice is.
 
 DiffuSpec (arXiv 2510.02358). A denoising step gives every place a list of tokens that do not know of each other. *Lattice*:
-of each place the likeliest tokens, up to a share of its law. *Causal-consistency search*: a beam from left to right by a mix
-of that law and an n-gram model, so that neighbours go together. *Adaptive length*: as many masks as were drafted lately before
-an end of the text, more of them while none is refused; so it is published, and refusals alone shorten nothing. A searched path
-is no sample, so it is judged as a point mass: the target draws first. Axis names: ``place``, ``candidate``, ``beam``.
+of each place the likeliest tokens, up to a share of its distribution. *Causal-consistency search*: a beam from left to right by a
+mix of that distribution and an n-gram model, so that neighbours go together. *Adaptive length*: as many masks as were drafted
+lately before an end of the text, more of them while none is refused; so it is published, and refusals alone shorten nothing. A
+searched path is no sample, so it is judged as a point mass: the target draws first. Axis names: ``place``, ``candidate``,
+``beam``.
 """
 
 from __future__ import annotations
@@ -155,6 +156,6 @@ class Gauge:
         return Gauge(self.rule, drafting, accepting, self.rounds + 1)
 
 
-def law(logits: Tensor) -> Tensor:
+def distribution(logits: Tensor) -> Tensor:
     """log q [place, support] at temperature 1, whatever the run's: the search is a choice, not a draw."""
     return torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)

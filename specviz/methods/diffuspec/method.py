@@ -24,11 +24,11 @@ class Parameters:
     adaptive: bool = switch(
         True, "Adapt the length: shorter where an end of the text came into sight, longer while all is accepted; off: the most."
     )
-    mass: float = number(0.8, 0.05, 1.0, "Share of a place's law that its column of the lattice holds.", step=0.05)
+    mass: float = number(0.8, 0.05, 1.0, "Share of a place's distribution that its column of the lattice holds.", step=0.05)
     cap: int = number(15, 1, 64, "Most tokens in a column.", "tokens")
     beams: int = number(3, 1, 16, "Beams of the search.", "beams")
     weight: float = number(
-        0.5, 0.0, 1.0, "Share of the drafter's law in a path's score, the rest is the n-gram model's; 1 takes the "
+        0.5, 0.0, 1.0, "Share of the drafter's distribution in a path's score, the rest is the n-gram model's; 1 takes the "
         "likeliest token of each place, which is no search.", step=0.05,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass
 from specviz.engine.tree import DraftTree
-from specviz.methods.diffuspec.lattice import Column, Gauge, LengthRule, Ngrams, Search, columns, fence, law, search
+from specviz.methods.diffuspec.lattice import Column, Gauge, LengthRule, Ngrams, Search, columns, distribution, fence, search
 from specviz.trace.schema import Note
 
 SHOWN = 6
@@ -38,7 +38,7 @@ class Denoising(Protocol):
 @dataclass(frozen=True)
 class Searching:
     """``mass`` and ``cap`` bound a column, ``width`` is how many beams there are, and ``weight`` the share of the drafter's
-    law in a path's score beside the n-gram model; at 1 the path is each place's likeliest token."""
+    distribution in a path's score beside the n-gram model; at 1 the path is each place's likeliest token."""
 
     mass: float = 0.8
     cap: int = 15
@@ -72,7 +72,7 @@ class Searched:
         self._found = None
         if length < 1:
             return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))
-        log_q = law(self.drafter.block(context, length))
+        log_q = distribution(self.drafter.block(context, length))
         lattice = columns(log_q, self.drafter.support, self._how.mass, self._how.cap, self._ends)
         before = ([-1, -1, *context.ids[-2:]])[-2:]
         found = search(lattice, self._ngrams, before, self._how.weight, self._how.width, self._ends)

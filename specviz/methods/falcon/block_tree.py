@@ -1,6 +1,6 @@
 """Trees out of a drafter that fills several levels a forward: a fixed shape filled by rank, and the story of the blocks.
 
-Falcon's decoding tree (Gao et al., arXiv 2412.12639). The drafter's laws inside a block are marginal ones, so the nodes
+Falcon's decoding tree (Gao et al., arXiv 2412.12639). The drafter's distributions inside a block are marginal ones, so the nodes
 of a level inside it that stand below the same seed are all offered the same list. Each node that ends a block and has
 children is the seed of a next forward. Which forward gave a node follows from its depth alone: forward i fills the levels
 from i * k + 1 to (i + 1) * k.
@@ -23,7 +23,7 @@ from specviz.trees.dynamic import Pays, Ranking
 
 def by_forwards(pays: Pays, block: int) -> Pays:
     """``pays`` for trees of which a drafter forward gives ``block`` levels, when the growth counts a forward a level."""
-    return lambda chances, levels: pays(chances, -(-levels // block))
+    return lambda probabilities, levels: pays(probabilities, -(-levels // block))
 
 
 class Blocks:

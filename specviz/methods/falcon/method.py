@@ -48,7 +48,7 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
-    in_law=("tree", "drawn"),
+    in_distribution=("tree", "drawn"),
     family="heads",
     claim="2.9 to 3.5× on Vicuna and LLaMA2-Chat.",
     differs=(

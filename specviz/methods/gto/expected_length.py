@@ -20,13 +20,13 @@ from specviz.trace.schema import Note
 Scored = tuple[Draft, TargetPass]
 
 
-def branch_lengths(parents: Sequence[int], chance: Sequence[float]) -> dict[int, float]:
+def branch_lengths(parents: Sequence[int], probability: Sequence[float]) -> dict[int, float]:
     """Expected accepted tokens of the branch that ends in each leaf; a root alone is a branch of length 0.
 
-    ``chance[node]`` is the target's probability of the node's token given its ancestors (the root's is not looked at).
+    ``probability[node]`` is the target's probability of the node's token given its ancestors (the root's is not looked at).
     """
     reached, length = [1.0], [0.0]
-    for parent, p in zip(parents[1:], chance[1:], strict=True):
+    for parent, p in zip(parents[1:], probability[1:], strict=True):
         reached.append(reached[parent] * p)
         length.append(length[parent] + reached[-1])
     inner = set(parents)
@@ -40,7 +40,7 @@ def tree_reward(lengths: Iterable[float], eta: float = 1.0) -> float:
     return (most + math.log(sum(math.exp(value - most) for value in scaled))) / eta
 
 
-def chances(tree: DraftTree, target: TargetPass, context: Context) -> list[float]:
+def probabilities(tree: DraftTree, target: TargetPass, context: Context) -> list[float]:
     """The target's probability of every node's token given its ancestors, as the accept rule sees it; the root's is 1.
 
     At temperature 0 the plain softmax, as everywhere on the screen.
@@ -50,9 +50,9 @@ def chances(tree: DraftTree, target: TargetPass, context: Context) -> list[float
     children, device = tree.shape.children, target.logits.device
     inner = [node for node in range(len(tree)) if children[node]]
     place = {node: row for row, node in enumerate(inner)}
-    law = context.warp.log_probabilities(target.logits.index_select(0, send(inner, device)))
+    distribution = context.warp.log_probabilities(target.logits.index_select(0, send(inner, device)))
     rows = send([place[parent] for parent in tree.shape.parents[1:]], device)
-    return [1.0, *law[rows, tree.tokens[1:]].exp().tolist()]
+    return [1.0, *distribution[rows, tree.tokens[1:]].exp().tolist()]
 
 
 class Rewarded:
@@ -86,4 +86,4 @@ class Rewarded:
 
 
 def _lengths(draft: Draft, target: TargetPass, context: Context) -> dict[int, float]:
-    return branch_lengths(draft.tree.shape.parents, chances(draft.tree, target, context))
+    return branch_lengths(draft.tree.shape.parents, probabilities(draft.tree, target, context))

@@ -1,9 +1,9 @@
-"""What every drafter would have got, from the one text that was verified: chances of acceptance and expected lengths.
+"""What every drafter would have got, from the one text that was verified: probabilities of acceptance and expected lengths.
 
-HedgeSpec (arXiv 2510.20064) with a correction. Of a chain drafted from ``start`` by some drafter, let g be the mass its law
-shares with the target's (one minus their total variation distance) and a the ratio min(1, q/p) of the token that was really
-written. Then ``1 + sum over k of a_1 ... a_(k-1) g_k`` is an unbiased estimate of the tokens a round would emit, along a text
-that follows the target's law: with g in the place of the a, as published, it is not, unless the target is greedy.
+HedgeSpec (arXiv 2510.20064) with a correction. Of a chain drafted from ``start`` by some drafter, let g be the mass its
+distribution shares with the target's (one minus their total variation distance) and a the ratio min(1, q/p) of the token that was
+really written. Then ``1 + sum over k of a_1 ... a_(k-1) g_k`` is an unbiased estimate of the tokens a round would emit, along a
+text that follows the target's distribution: with g in the place of the a, as published, it is not, unless the target is greedy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ Share = tuple[float, float]
 
 
 def expected_length(shares: Sequence[Share]) -> float:
-    """Tokens a round with this chain emits, bonus included, in expectation over its coins and what it would have drawn."""
+    """Tokens a round with this chain emits, bonus included, in expectation over its uniform draws and what it would have
+    drawn."""
     length, reached = 1.0, 1.0
     for shared, realised in shares:
         length += reached * shared
@@ -34,7 +35,7 @@ def length_loss(shares: Sequence[Share]) -> float:
 
 
 def acceptance_loss(shares: Sequence[Share]) -> float:
-    """In [0, 1]: the chance that the first draft is rejected."""
+    """In [0, 1]: the probability that the first draft is rejected."""
     return 1.0 - shares[0][0]
 
 
@@ -47,7 +48,7 @@ class _Start:
 
 
 class DelayQueue:
-    """Starts whose losses are not known yet: a chain of ``ahead`` tokens takes as many of the target's laws to judge.
+    """Starts whose losses are not known yet: a chain of ``ahead`` tokens takes as many of the target's distributions to judge.
 
     Short rounds would censor what comes later in a chain; waiting until it is known makes every loss comparable.
     """
@@ -64,7 +65,7 @@ class DelayQueue:
 
     @property
     def waiting(self) -> list[tuple[int, int]]:
-        """(place, how many of its chain's laws are known) of every start in the queue."""
+        """(place, how many of its chain's distributions are known) of every start in the queue."""
         return [(start.place, len(start.shares[0])) for start in self._starts]
 
     def open(self, place: int) -> None:

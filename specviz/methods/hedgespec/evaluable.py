@@ -1,7 +1,7 @@
-"""Drafters that can be asked in hindsight: what would their chain from some place on have shared with the target's laws?
+"""Drafters that can be asked in hindsight: what would their chain from some place on have shared with the target's distributions?
 
-The quantities of HedgeSpec (arXiv 2510.20064), for a language model whose law at a place is the same whatever chain it stands
-in, and for prompt lookup, whose chain from a start is one point mass after the other.
+The quantities of HedgeSpec (arXiv 2510.20064), for a language model whose distribution at a place is the same whatever chain it
+stands in, and for prompt lookup, whose chain from a start is one point mass after the other.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ class JudgedModel(LanguageModelDrafter):
         self._shares, self._looked = {}, 0
 
     @torch.inference_mode()
-    def judged(self, context: Context, emitted: Sequence[int], laws: Tensor | None) -> Judged:
+    def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Judged:
         first = len(context.ids)
         for place in [place for place in self._shares if place < first - self._ahead]:
             del self._shares[place]
         text = [*context.ids, *emitted[:-1]]
         if len(text) < self._context_length:
             rows = context.warp.probabilities(self._along(text, first - 1))
-            self._shares.update(zip(range(first, first + len(emitted)), self._compared(rows, emitted, laws), strict=True))
+            self._shares.update(
+                zip(range(first, first + len(emitted)), self._compared(rows, emitted, distributions), strict=True)
+            )
         return lambda start, place: self._shares.get(place, NOTHING)
 
     def _along(self, text: list[int], start: int) -> Tensor:
@@ -64,17 +66,17 @@ class JudgedModel(LanguageModelDrafter):
         made, self._looked = self._looked, 0
         return made
 
-    def _compared(self, rows: Tensor, emitted: Sequence[int], laws: Tensor | None) -> list[Share]:
+    def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor | None) -> list[Share]:
         assert self._model is not None and self._model.support is not None
         support = self._model.support
         written = torch.tensor(list(emitted), device=rows.device)
-        if laws is None:
+        if distributions is None:
             right = support[rows.argmax(-1)] == written
             return [(float(one), float(one)) for one in right]
-        shared = torch.minimum(laws[:, support], rows).sum(-1)
+        shared = torch.minimum(distributions[:, support], rows).sum(-1)
         inside = support[None] == written[:, None]
         ours = (rows * inside).sum(-1)
-        theirs = laws.gather(-1, written[:, None])[:, 0]
+        theirs = distributions.gather(-1, written[:, None])[:, 0]
         ratio = (ours / theirs.clamp_min(1e-30)).clamp_max(1.0)
         return list(zip(shared.clamp_max(1.0).tolist(), ratio.tolist(), strict=True))
 
@@ -92,7 +94,7 @@ class JudgedCopy(PromptCopy):
         super().begin(context, prefill)
         self._chains, self._shares, self._looked = {}, {}, 0
 
-    def judged(self, context: Context, emitted: Sequence[int], laws: Tensor | None) -> Judged:
+    def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Judged:
         first = len(context.ids)
         self._chains = {start: chain for start, chain in self._chains.items() if start > first - self.length}
         self._shares = {pair: share for pair, share in self._shares.items() if pair[0] in self._chains}
@@ -106,7 +108,7 @@ class JudgedCopy(PromptCopy):
                 if place - start < len(chain):
                     guess = chain[place - start]
                     right = float(guess == text[place])
-                    shared = right if laws is None else float(laws[place - first, guess])
+                    shared = right if distributions is None else float(distributions[place - first, guess])
                     self._shares[start, place] = shared, right
         return lambda start, place: self._shares.get((start, place), NOTHING)
 

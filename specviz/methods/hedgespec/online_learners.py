@@ -20,7 +20,7 @@ class Chooser(Protocol):
 
     informed: bool
 
-    def chances(self) -> list[float]:
+    def probabilities(self) -> list[float]:
         """With which probability each arm drafts next."""
 
     def learn(self, losses: Sequence[float]) -> None:
@@ -36,10 +36,10 @@ class Fixed:
     informed = False
 
     def __init__(self, arms: int, arm: int) -> None:
-        self._chances = [float(one == arm) for one in range(arms)]
+        self._probabilities = [float(one == arm) for one in range(arms)]
 
-    def chances(self) -> list[float]:
-        return list(self._chances)
+    def probabilities(self) -> list[float]:
+        return list(self._probabilities)
 
     def learn(self, losses: Sequence[float]) -> None:
         """Nothing to learn."""
@@ -62,11 +62,11 @@ class NormalHedge:
         self.debt = debt
         self.regrets = [0.0] * arms
 
-    def chances(self) -> list[float]:
+    def probabilities(self) -> list[float]:
         return normal_hedge(self.regrets)
 
     def learn(self, losses: Sequence[float]) -> None:
-        mixed = sum(weight * loss for weight, loss in zip(self.chances(), losses, strict=True))
+        mixed = sum(weight * loss for weight, loss in zip(self.probabilities(), losses, strict=True))
         self.regrets = [
             max(-self.debt, self.keep * regret + mixed - loss) for regret, loss in zip(self.regrets, losses, strict=True)
         ]
@@ -109,7 +109,7 @@ class UpperConfidence:
         self.rounds = [0.0] * arms
         self.rewards = [0.0] * arms
 
-    def chances(self) -> list[float]:
+    def probabilities(self) -> list[float]:
         unseen = next((arm for arm, rounds in enumerate(self.rounds) if rounds < 1e-3), None)
         whole = math.log(max(1.0, sum(self.rounds)))
         values = [
@@ -130,7 +130,7 @@ class UpperConfidence:
 
 
 class ExponentialWeights:
-    """EXP3: exponential weights of rewards, each divided by the chance of having seen it."""
+    """EXP3: exponential weights of rewards, each divided by the probability of having seen it."""
 
     informed = False
 
@@ -139,7 +139,7 @@ class ExponentialWeights:
         self.keep = keep
         self.gains = [0.0] * arms
 
-    def chances(self) -> list[float]:
+    def probabilities(self) -> list[float]:
         arms, most = len(self.gains), max(self.gains)
         weights = [math.exp(self.explore / arms * (gain - most)) for gain in self.gains]
         whole = sum(weights)
@@ -149,6 +149,6 @@ class ExponentialWeights:
         """A bandit does not get to know them."""
 
     def earned(self, arm: int, reward: float) -> None:
-        chance = self.chances()[arm]
+        probability = self.probabilities()[arm]
         self.gains = [self.keep * gain for gain in self.gains]
-        self.gains[arm] += reward / chance
+        self.gains[arm] += reward / probability

@@ -1,7 +1,7 @@
 """Several drafters, one of which is chosen in each round by how all of them would have done so far.
 
-HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064): the target's laws along the verified text judge every drafter, also those that
-did not draft, so the choice has full information. A chooser that is not informed hears of the one that drafted alone.
+HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064): the target's distributions along the verified text judge every drafter, also those
+that did not draft, so the choice has full information. A chooser that is not informed hears of the one that drafted alone.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from specviz.methods.hedgespec.online_learners import Chooser
 from specviz.trace.schema import Note
 
 Judged = Callable[[int, int], Share]
-"""Start of a chain and place of a token to what the chain's law shares with the target's there."""
+"""Start of a chain and place of a token to what the chain's distribution shares with the target's there."""
 
 
 class Judging(Drafter, Protocol):
     """A drafter that can say what it would have drafted along a text."""
 
-    def judged(self, context: Context, emitted: Sequence[int], laws: Tensor | None) -> Judged:
-        """Of the tokens ``emitted`` after ``context.ids``; ``laws`` [emitted, vocab] are the target's warped laws, None where
-        it is greedy. Answers for any start not further back than a chain is long."""
+    def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Judged:
+        """Of the tokens ``emitted`` after ``context.ids``; ``distributions`` [emitted, vocab] are the target's warped
+        distributions, None where it is greedy. Answers for any start not further back than a chain is long."""
 
     def looked(self) -> int:
         """Forwards and look-ups in hindsight since the last call of this."""
@@ -64,20 +64,20 @@ class Chosen:
             arm.drafter.begin(context, prefill)
 
     def draft(self, context: Context) -> Draft:
-        chances = self.chooser.chances()
+        probabilities = self.chooser.probabilities()
         coin = context.noise.uniform(EXTRA, context.round)
-        self._playing = next((arm for arm, sum_ in enumerate(accumulate(chances)) if coin < sum_), _last(chances))
+        self._playing = next((arm for arm, sum_ in enumerate(accumulate(probabilities)) if coin < sum_), _last(probabilities))
         arm = self.arms[self._playing]
         found = arm.growth.grow(arm.drafter, context)
         # The last round was judged after its draft was told: what that took is this one's, and chose its arm.
         found, self._looked = replace(found, calls=found.calls + self._looked), 0
-        return replace(found, notes=(*context.told(lambda: [self._note(chances)]), *found.notes))
+        return replace(found, notes=(*context.told(lambda: [self._note(probabilities)]), *found.notes))
 
-    def _note(self, chances: list[float]) -> Note:
+    def _note(self, probabilities: list[float]) -> Note:
         """What the round brings for the others is written into it once that is known: before the step is recorded."""
         self._told = {
             "names": [one.name for one in self.arms],
-            "chances": chances,
+            "chances": probabilities,
             "drafted": self._playing,
             "informed": self.chooser.informed,
             "loss": self.queue.loss,
@@ -96,8 +96,8 @@ class Chosen:
         judged: list[Judged] = []
         if self.chooser.informed or context.story:
             with nullcontext() if self.chooser.informed else context.aside:
-                laws = self._laws(finished)
-                judged = [arm.drafter.judged(context, emitted, laws) for arm in self.arms]
+                distributions = self._distributions(finished)
+                judged = [arm.drafter.judged(context, emitted, distributions) for arm in self.arms]
                 settled = self._settle(context.position + 1, len(emitted), judged)
             looked = sum(arm.drafter.looked() for arm in self.arms)
             self._looked = looked if self.chooser.informed else 0  # a bandit's are for the screen alone
@@ -109,8 +109,8 @@ class Chosen:
             with context.aside:
                 self._tell(finished, judged, len(settled))
 
-    def _laws(self, finished: Round) -> Tensor | None:
-        """The target's warped laws of the emitted tokens, [emitted, vocab]."""
+    def _distributions(self, finished: Round) -> Tensor | None:
+        """The target's warped distributions of the emitted tokens, [emitted, vocab]."""
         if finished.context.warp.greedy:
             return None
         nodes = (0, *finished.verdict.path)[: len(finished.emitted)]
@@ -137,7 +137,7 @@ class Chosen:
             "expected": [expected_length(chain) for chain in chains],
             "settled": settled,
             "waiting": [{"place": place, "known": count} for place, count in self.queue.waiting],
-            "after": self.chooser.chances(),
+            "after": self.chooser.probabilities(),
         }
 
     def close(self) -> None:
@@ -145,6 +145,6 @@ class Chosen:
             arm.drafter.close()
 
 
-def _last(chances: Sequence[float]) -> int:
-    """Where rounding left the sum of the chances below the coin."""
-    return max(arm for arm, chance in enumerate(chances) if chance > 0)
+def _last(probabilities: Sequence[float]) -> int:
+    """Where rounding left the sum of the probabilities below the uniform draw."""
+    return max(arm for arm, probability in enumerate(probabilities) if probability > 0)

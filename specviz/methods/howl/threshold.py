@@ -1,6 +1,6 @@
 """A bar for a memory's score that the run itself sets: draft from memory where that brings more than a tree of the network.
 
-A score is the number of tokens that would be right if counts were chances. On some texts they nearly are, on others the
+A score is the number of tokens that would be right if counts were probabilities. On some texts they nearly are, on others the
 target goes its own way; so the score is held against what such scores were worth in this run, and against what the
 network's trees brought.
 """
@@ -50,11 +50,11 @@ class Weighing:
 
 
 def expected(looked: Draft) -> float:
-    """Tokens that a looked-up tree expects to be right: the sum of its nodes' chances from the root."""
-    chances = [1.0]
+    """Tokens that a looked-up tree expects to be right: the sum of its nodes' probabilities from the root."""
+    probabilities = [1.0]
     for parent, share in zip(looked.tree.shape.parents[1:], looked.confidence[1:], strict=True):
-        chances.append(chances[parent] * (share or 0.0))
-    return sum(chances[1:])
+        probabilities.append(probabilities[parent] * (share or 0.0))
+    return sum(probabilities[1:])
 
 
 def followed(looked: Draft, emitted: list[int] | tuple[int, ...]) -> int:

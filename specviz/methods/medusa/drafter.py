@@ -58,10 +58,10 @@ class ParallelDrafter(Silent):
         logits = self._network.logits(self._feature.to(like.device, like.dtype)[None])[:, 0]
         logits = logits if logits.dtype == torch.float64 else logits.float()
         best = logits.topk(min(width, logits.shape[-1]), dim=-1)
-        chance = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
+        probability = (best.values - logits.logsumexp(-1, keepdim=True)).exp()
         ids = self._network.draft_ids
         named = best.indices if ids is None else ids[best.indices]
-        tokens, shares = torch.stack((named.double(), chance.double())).tolist()  # one copy: ids are exact in a double
+        tokens, shares = torch.stack((named.double(), probability.double())).tolist()  # one copy: ids are exact in a double
         return [Depth(tuple(map(int, row)), tuple(p)) for row, p in zip(tokens, shares, strict=True)]
 
     def calls(self) -> int:

@@ -114,4 +114,4 @@ def _paths(parameters: Parameters, parts: Parts) -> tuple[RankPath, ...]:
         return tree.paths[: parameters.nodes]
     pays = Paying.on(parts.cost_curve(), parts.target.tier)
     # All heads answer in one forward, however deep the tree.
-    return tree.paths[: max(2, pays.fixed([1] * len(tree.paths), tree.chance))]
+    return tree.paths[: max(2, pays.fixed([1] * len(tree.paths), tree.probability))]

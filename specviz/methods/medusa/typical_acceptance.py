@@ -1,8 +1,8 @@
 """Typical acceptance: a drafted token stays where the target finds it likely enough for how unsure the target is there.
 
 Medusa (Cai et al., arXiv 2401.10774): token x is kept where p(x) > min(epsilon, delta * exp(-H(p))), H being the entropy
-of the warped law p in nats. Of all paths whose every token is kept the longest is taken, and of equally long ones the
-one with the largest product of p. The law of the text changes: which of several likely tokens is written is decided by
+of the warped distribution p in nats. Of all paths whose every token is kept the longest is taken, and of equally long ones the
+one with the largest product of p. The distribution of the text changes: which of several likely tokens is written is decided by
 the drafter. With epsilon 1 and delta without bound nothing is ever kept, and the run is the autoregressive one (with
 ``greedy_root`` that at temperature 0, whatever the temperature).
 """
@@ -101,7 +101,7 @@ class _Search:
         return self.target.logits.device
 
     def _read(self, nodes: list[int], rows: Tensor) -> list[list[float]]:
-        """For each node the entropy of its law and log p of its children's tokens: one copy to the host."""
+        """For each node the entropy of its distribution and log p of its children's tokens: one copy to the host."""
         children = [self.draft.tree.shape.children[node] for node in nodes]
         width = max(map(len, children))
         tokens = self.draft.tree.host_tokens

@@ -1,10 +1,10 @@
 """Verification of a block of picture codes all at once, with repair of what fails: MuLo-SD (Peruzzo et al., arXiv 2601.05149).
 
-A code fails where its look-alikes and itself together have less than tau of the target's mass. Failed codes take their
+A code fails where its nearest latent codes and itself together have less than tau of the target's mass. Failed codes take their
 neighbours on the grid with them, as far as ``radius`` cells and never back before the first failure; what hangs together
 is an island, and islands are drawn again at the same time, one cell of each per wave, everything else staying as drafted.
-Nothing bounds the change of law. But above tau 1 everything is one island that begins at the first cell, and with entries
-rewritten the block is autoregressive sampling, token for token.
+Nothing bounds the change of distribution. But above tau 1 everything is one island that begins at the first cell, and with
+entries rewritten the block is autoregressive sampling, token for token.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED, ROOT, N
 Cell = tuple[int, int]
 
 
-def pooled(law: Tensor, codes: Tensor, neighbours: Tensor) -> Tensor:
-    """Mass of each code and its look-alikes: ``law`` [place, code], ``codes`` [place], ``neighbours`` [code, rank]."""
+def pooled(distribution: Tensor, codes: Tensor, neighbours: Tensor) -> Tensor:
+    """Mass of each code and its nearest latent codes: ``distribution`` [place, code], ``codes`` [place], ``neighbours`` [code,
+    rank]."""
     group = torch.cat((codes[:, None], neighbours[codes]), dim=1)
-    return law.gather(1, group).sum(1)
+    return distribution.gather(1, group).sum(1)
 
 
 def spread(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
@@ -87,9 +88,9 @@ class Local:
         changes what stands before it, so :meth:`mend` says so anew.
         """
         nodes = len(draft.tree)
-        law = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
+        distribution = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         codes = draft.tree.tokens[1:]
-        mass = pooled(law, codes, self.neighbours[:, : self.pool]).tolist()
+        mass = pooled(distribution, codes, self.neighbours[:, : self.pool]).tolist()
         with context.aside:  # the rule itself does not ask what the target would have drawn
             kept = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
         marks = [ROOT, *(REJECTED if one < self.tau else mark for one, mark in zip(mass, kept, strict=True))]
@@ -170,14 +171,14 @@ class _Waves:
         """Wave by wave the first cell that is left of every island; the first wave needs no pass of its own.
 
         A wave runs the cells it draws after, and those that it changed before. Entries of kept cells in between are renewed
-        once, when the last wave is over: until then the laws of later waves are approximations, but for a block that is drawn
-        again without a gap, as above tau 1.
+        once, when the last wave is over: until then the distributions of later waves are approximations, but for a block that is
+        drawn again without a gap, as above tau 1.
         """
         wave = 0
         while left:
             wave += 1
             heads = [island[0] for island in left]
-            rows = self._laws([head - 1 for head in heads])
+            rows = self._distributions([head - 1 for head in heads])
             places = [self.context.position + head for head in heads]
             chosen = self.context.warp.choose(rows, places, self.context.noise).tolist()
             for head, code in zip(heads, chosen, strict=True):
@@ -194,7 +195,7 @@ class _Waves:
             self.changed.add(node)
             self.outdated |= set(range(node, self.last + 1))
 
-    def _laws(self, asked: list[int]) -> Tensor:
+    def _distributions(self, asked: list[int]) -> Tensor:
         """Logits after each of these nodes, [asked, code]: as they are known while nothing before them has changed."""
         if again := self.outdated.intersection(asked):
             self._pass(sorted(again | {node for node in self.changed if node < max(again)}))

@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Parameters:
     """We could not find the paper's values of τ, pool and radius. These were found by a sweep on learned and held-out prompts:
-    of 512 codes 32 look-alikes, where pictures fit their prompts nearly as well as the target's own and passes are fewest."""
+    of 512 codes 32 nearest latent codes, where pictures fit their prompts nearly as well as the target's own and passes are
+    fewest."""
 
     tau: float = number(
         0.05, 0.0, 1.1, "τ: a code fails below this pooled mass; 0 keeps all, above 1 draws all again.", step=0.01
     )
-    pool: int = number(32, 0, 256, "Look-alikes whose mass is pooled with a code's own.", "codes")
+    pool: int = number(32, 0, 256, "Nearest latent codes whose mass is pooled with a code's own.", "codes")
     radius: int = number(1, 0, 4, "How far a failed code takes its neighbours with it.", "cells")
     rows: int = number(1, 1, 4, "Coarse rows a round; each gives two rows of the picture.", "rows")
     cache: str = choice(

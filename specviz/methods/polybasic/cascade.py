@@ -1,9 +1,9 @@
 """A chain of three models: the drafter's tokens are filtered by a model in the middle, and what gathers goes to the target.
 
 After Wang et al. (arXiv 2510.26527) in a lossless form. The middle model decodes with the drafter below it, by an accept
-rule that is exact for it: what it writes has its own law, whatever the drafter said. It goes on until the buffer holds the
-tokens wanted, a stop that looks only backwards. So each buffered token was drawn from the middle model's law after the ones
-before it, and that law is the q of the target's accept rule; the drafter's would be wrong.
+rule that is exact for it: what it writes has its own distribution, whatever the drafter said. It goes on until the buffer holds
+the tokens wanted, a stop that looks only backwards. So each buffered token was drawn from the middle model's distribution after
+the ones before it, and that distribution is the q of the target's accept rule; the drafter's would be wrong.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Chained:
             session.close()
 
     def draft(self, context: Context) -> Draft:
-        """A chain of what the middle model wrote, each node's law being the middle model's."""
+        """A chain of what the middle model wrote, each node's distribution being the middle model's."""
         buffer, mark = _Buffer(), self._drafter.bookmark()
         inner_noise = Noise(int(context.noise.uniform(EXTRA, context.round) * 2**52))
         most = min(LONGEST, context.room - 1) if self._session is not None and self._fits(context) else 0

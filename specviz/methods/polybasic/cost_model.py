@@ -70,13 +70,13 @@ class Insertion:
         return self.gain > 1
 
 
-def kept_of(chance: float, block: float) -> float:
-    """Mean tokens a pass over a buffer of ``block`` tokens, each kept with this chance while all before it were: 1 and what
+def kept_of(probability: float, block: float) -> float:
+    """Mean tokens a pass over a buffer of ``block`` tokens, each kept with this probability while all before it were: 1 and what
     is kept, a capped geometric.
     """
-    if chance >= 1:
+    if probability >= 1:
         return 1 + block
-    return 1 + chance * (1 - chance**block) / (1 - chance)
+    return 1 + probability * (1 - probability**block) / (1 - probability)
 
 
 def passes_for(size: int, below: float) -> float:
@@ -88,11 +88,11 @@ def passes_for(size: int, below: float) -> float:
 
 @dataclass(frozen=True)
 class Lengths:
-    """What a chain's levels accept, found by decoding: ``chance`` that the target keeps one token of the middle model;
+    """What a chain's levels accept, found by decoding: ``probability`` that the target keeps one token of the middle model;
     ``below`` tokens a pass of the middle model, kept or not, and ``calls`` drafter forwards for it.
     """
 
-    chance: float
+    probability: float
     below: float
     calls: float
 
@@ -118,7 +118,7 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
     def made(size: int) -> Insertion:
         passes = passes_for(size, chain.below)
         gathered = passes * chain.below
-        with_it = kept_of(chain.chance, gathered)
+        with_it = kept_of(chain.probability, gathered)
         return Insertion(
             above=costs.above.at(1 + costs.nodes),
             above_new=costs.above.at(1 + math.ceil(gathered)),

@@ -10,12 +10,12 @@ from specviz.engine.tree import DraftTree
 
 
 class Extending(Protocol):
-    """A drafter that gives the law after a chain."""
+    """A drafter that gives the distribution after a chain."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """For ``nodes``, which is the end of the chain alone, the law of its children; None where it has none."""
+        """For ``nodes``, which is the end of the chain alone, the distribution of its children; None where it has none."""
 
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
@@ -23,7 +23,7 @@ class Extending(Protocol):
 
 class Ladder:
     """``depth`` rungs of the ``width`` likeliest tokens each; it ends where the chain itself is less likely than
-    ``floor``. The choice looks at the law alone, so every child is certain.
+    ``floor``. The choice looks at the distribution alone, so every child is certain.
     """
 
     def __init__(self, depth: int, width: int, floor: float = 0.1) -> None:
@@ -34,21 +34,21 @@ class Ladder:
     def grow(self, drafter: Extending, context: Context) -> Draft:
         chain, tokens, parents = [context.ids[-1]], [context.ids[-1]], [-1]
         confidence: list[float | None] = [None]
-        end, chance = 0, 1.0
+        end, probability = 0, 1.0
         for depth in range(min(self.depth, context.room - 1)):
-            (law,) = drafter.rows(context, chain, range(-1, depth), [depth])
-            if law is None:
+            (distribution,) = drafter.rows(context, chain, range(-1, depth), [depth])
+            if distribution is None:
                 break
-            best = law.probability.topk(min(self.width, law.probability.numel()))
-            ids = best.indices if law.ids is None else law.ids[best.indices]
+            best = distribution.probability.topk(min(self.width, distribution.probability.numel()))
+            ids = best.indices if distribution.ids is None else distribution.ids[best.indices]
             for token, q in zip(ids.tolist(), best.values.tolist(), strict=True):
                 tokens.append(int(token))
                 parents.append(end)
                 confidence.append(float(q))
             end = len(tokens) - len(ids)
             chain.append(tokens[end])
-            chance *= confidence[end] or 0.0
-            if chance < self.floor:
+            probability *= confidence[end] or 0.0
+            if probability < self.floor:
                 break
         tree = DraftTree.of(tokens, parents, context.device)
         return Draft(tree, confidence=confidence, calls=drafter.calls())

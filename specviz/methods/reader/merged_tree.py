@@ -22,7 +22,7 @@ from specviz.trees.estimates import Estimates
 DRAFTER = "drafter"
 SHOWN = 96
 LARGEST = 255
-# Chance that the one known successor is right by the length of the match before it, in powers of two, in the text
+# Probability that the one known successor is right by the length of the match before it, in powers of two, in the text
 # itself and elsewhere: as measured on the calibration prompts, and only where an estimate starts.
 BY_MATCH = (0.16, 0.55, 0.76, 0.89, 0.95, 0.97)
 BY_DISTANT_MATCH = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
@@ -66,14 +66,14 @@ class Memories(Protocol):
 
 @dataclass
 class _Leaf:
-    """A candidate. ``chances`` by source: (kind, prior) of its estimate."""
+    """A candidate. ``probabilities`` by source: (kind, prior) of its estimate."""
 
     parent: int
     token: int
     depth: int
     sources: dict[str, tuple[Hashable, float]] = field(default_factory=dict)
     kind: Hashable = None
-    chance: float = 1.0
+    probability: float = 1.0
     value: float = 1.0
 
 
@@ -145,22 +145,23 @@ class _Merging:
         return found[::-1]
 
     def weigh(self, estimates: Estimates) -> None:
-        """Give every node its chance and its value. Siblings exclude each other, so their chances add up to 1 at most."""
+        """Give every node its probability and its value. Siblings exclude each other, so their probabilities add up to 1 at
+        most."""
         for leaf in self.leaves[1:]:
-            found = [(estimates.chance(kind, prior), kind) for kind, prior in leaf.sources.values()]
-            leaf.chance, leaf.kind = max(found, key=lambda one: one[0])
+            found = [(estimates.probability(kind, prior), kind) for kind, prior in leaf.sources.values()]
+            leaf.probability, leaf.kind = max(found, key=lambda one: one[0])
             if len(found) > 1:
                 missed = 1.0
-                for chance, _ in found:
-                    missed *= 1.0 - chance
+                for probability, _ in found:
+                    missed *= 1.0 - probability
                 leaf.kind = ("agreed", len(found), _tenth(1.0 - missed))
-                leaf.chance = estimates.chance(leaf.kind, 1.0 - missed)
+                leaf.probability = estimates.probability(leaf.kind, 1.0 - missed)
         for node, below in enumerate(self.below):
-            whole = max(1.0, sum(self.leaves[child].chance for child in below.values()))
+            whole = max(1.0, sum(self.leaves[child].probability for child in below.values()))
             for child in below.values():
                 leaf = self.leaves[child]
-                leaf.chance /= whole
-                leaf.value = self.leaves[node].value * leaf.chance
+                leaf.probability /= whole
+                leaf.value = self.leaves[node].value * leaf.probability
 
     def ranked(self) -> list[int]:
         """All nodes but the root by value; the earlier one first of equals, so a parent before its children."""
@@ -230,8 +231,8 @@ class Merged:
         parents = [place.get(leaf.parent, -1) for leaf in leaves]
         size = 1 + len(kept)
         tree = DraftTree.of([leaf.token for leaf in leaves[:size]], parents[:size], context.device)
-        pruned = [(parent, leaf.token, leaf.chance) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)]
-        confidence = [None, *(leaf.chance for leaf in leaves[1:size])]
+        pruned = [(parent, leaf.token, leaf.probability) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)]
+        confidence = [None, *(leaf.probability for leaf in leaves[1:size])]
         notes = context.told(lambda: [self._note(found, leaves, size, place)])
         return Draft(tree, confidence=confidence, calls=calls or int(size > 1), pruned=pruned, notes=notes)
 

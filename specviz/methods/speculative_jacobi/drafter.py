@@ -1,9 +1,10 @@
 """A window of guesses that the target itself keeps renewing: speculative Jacobi decoding (arXiv 2410.01699).
 
-Every pass over the window gives the target's law at each of its places. Places behind the accepted ones are drawn afresh
-from the law that the last pass gave there, and that law is what the next pass's ratio test divides by. As each draw uses
-fresh noise and its law was fixed before, the test is the ordinary one and the output keeps the target's law. Places that no
-pass has reached yet are filled by repeating the last code to the left, or at random, as certain guesses.
+Every pass over the window gives the target's distribution at each of its places. Places behind the accepted ones are drawn afresh
+from the distribution that the last pass gave there, and that distribution is what the next pass's ratio test divides by. As each
+draw uses fresh noise and its distribution was fixed before, the test is the ordinary one and the output keeps the target's
+distribution. Places that no pass has reached yet are filled by repeating the last code to the left, or at random, as certain
+guesses.
 """
 
 from __future__ import annotations
@@ -22,28 +23,29 @@ class JacobiWindow(Silent):
 
     def __init__(self, size: int, fill: str, codes: int) -> None:
         self._size, self._fill, self._codes = size, fill, codes
-        self._laws: list[Tensor] = []
+        self._distributions: list[Tensor] = []
         """Logits of the places behind the last one settled, as the last pass saw them."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._laws = []
+        self._distributions = []
 
     def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
-        """Guesses for the next places, and by place the law a guess was drawn from; none where it is certain."""
-        count, codes, laws = min(self._size, most), [], {}
+        """Guesses for the next places, and by place the distribution a guess was drawn from; none where it is certain."""
+        count, codes, distributions = min(self._size, most), [], {}
         for place in range(count):
-            if place < len(self._laws):
-                law = context.warp.probabilities(self._laws[place])
-                codes.append(draw(law, context.noise, context.round, place, stream=DRAFT))
-                laws[place] = law
+            if place < len(self._distributions):
+                distribution = context.warp.probabilities(self._distributions[place])
+                codes.append(draw(distribution, context.noise, context.round, place, stream=DRAFT))
+                distributions[place] = distribution
             elif self._fill == "random":
                 codes.append(int(context.noise.uniform(EXTRA, context.round, place) * self._codes))
             else:
                 root = context.ids[-1] if context.ids[-1] < self._codes else 0
                 codes.append(codes[-1] if codes else root)
-        return codes, laws
+        return codes, distributions
 
     def observe(self, finished: Round) -> None:
-        """Keep the laws of the places that come next: row i of the pass is the law at place i, after the window's guesses."""
+        """Keep the distributions of the places that come next: row i of the pass is the distribution at place i, after the
+        window's guesses."""
         settled = len(finished.emitted)
-        self._laws = list(finished.target.logits[settled:])
+        self._distributions = list(finished.target.logits[settled:])

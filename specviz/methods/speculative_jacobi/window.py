@@ -1,4 +1,4 @@
-"""A chain of guesses, each drawn from a law of its own or certain, none of which waits for the one before it."""
+"""A chain of guesses, each drawn from a distribution of its own or certain, none of which waits for the one before it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ class Guessing(Protocol):
     """A drafter that guesses all places of a window at once."""
 
     def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
-        """Guesses for at most so many next places, and by place the law a guess was drawn from; none where it is certain."""
+        """Guesses for at most so many next places, and by place the distribution a guess was drawn from; none where it is
+        certain."""
 
 
 class Window:
     """The window as a chain."""
 
     def grow(self, drafter: Guessing, context: Context) -> Draft:
-        codes, laws = drafter.window(context, max(0, context.room - 1))
+        codes, distributions = drafter.window(context, max(0, context.room - 1))
         tree = DraftTree.of([context.ids[-1], *codes], range(-1, len(codes)), context.device)
         greedy = context.warp.greedy
-        proposals = {} if greedy else {place: Proposal(law) for place, law in laws.items()}
-        shares = [None, *(float(laws[place][code]) if place in laws else None for place, code in enumerate(codes))]
-        notes = context.told(lambda: [Note("window", {"codes": codes, "redrawn": len(laws)})])
+        proposals = {} if greedy else {place: Proposal(distribution) for place, distribution in distributions.items()}
+        shares = [
+            None,
+            *(float(distributions[place][code]) if place in distributions else None for place, code in enumerate(codes)),
+        ]
+        notes = context.told(lambda: [Note("window", {"codes": codes, "redrawn": len(distributions)})])
         return Draft(tree, proposals, shares, 0, notes=notes)

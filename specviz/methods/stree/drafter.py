@@ -83,11 +83,11 @@ class TreeModelDrafter:
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """The warped law after each of ``nodes``; the plain softmax at temperature 0."""
+        """The warped distribution after each of ``nodes``; the plain softmax at temperature 0."""
         found = self.logits(context, tokens, parents, nodes)
         if found is None:
             return [None] * len(nodes)
-        return [Proposal(law, self.support) for law in context.warp.log_probabilities(found).exp()]
+        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(found).exp()]
 
     def observe(self, finished: Round) -> None:
         """Keep what the last pass holds of the committed path. The last emitted token is the next root."""

@@ -23,13 +23,13 @@ class Parameters:
     width: int = number(3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes")
     nodes: int = number(12, 0, 96, "Nodes of the tree; 0, for the beam alone, keeps as many as pay in each round.", "nodes")
     cooled: float = number(
-        0.33, 0.0, 1.0, "Chances of the beams are read at the run's temperature, at this one at least; 0 for the law as is.",
+        0.33, 0.0, 1.0, "Beams are ranked by probability at the run's temperature, at this one at least; 0 takes it as it is.",
         "temperature", step=0.01,
     )  # fmt: skip
     tree: str = choice(
         "beam",
         ("beam", "fixed", "drawn"),
-        "Follow the drafter's beams, fill one fixed shape with its best tokens, or with draws from its law.",
+        "Follow the drafter's beams, fill one fixed shape with its best tokens, or with draws from its distribution.",
     )
     rule: str = choice(
         "match",
@@ -45,7 +45,7 @@ class Parameters:
     modality=("text",),
     exactness="exact",
     token_exact=True,
-    in_law=("rule", "ratio"),
+    in_distribution=("rule", "ratio"),
     family="model",
     claim="1.45× on a hybrid Llama-3.1-Mamba2-8B, 1.09× over its chain.",
     differs=(
@@ -79,7 +79,7 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     if draft.target is None:
         raise ModelUnavailable(f"{draft.name} can only extend a chain, so it drafts no trees: choose another draft model.")
     if parameters.rule == "ratio" and parameters.tree != "drawn":
-        raise BadInput("The ratio test needs children that were drawn from the drafter's law: choose the drawn tree.")
+        raise BadInput("The ratio test needs children that were drawn from the drafter's distribution: choose the drawn tree.")
     drafter = TreeModelDrafter(draft.target, parts.target.vocab_size)
     if parameters.tree == "beam":
         pays = None if parameters.nodes else _paying(parameters, parts, draft.target)

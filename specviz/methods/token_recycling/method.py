@@ -72,4 +72,4 @@ def _shape(parameters: Parameters, parts: Parts) -> TreeShape:
     if parameters.tree == "published":
         return shape_from_counts(PUBLISHED)
     tree = CalibratedTree.load(parts.tree_file("token_recycling"))
-    return tree.best(max(4, best_size(tree.chance, parts.cost_curve())))
+    return tree.best(max(4, best_size(tree.probability, parts.cost_curve())))

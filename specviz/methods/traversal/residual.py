@@ -1,4 +1,4 @@
-"""What a node owes while its children fail one after the other: weight times the target's law, less what they used up.
+"""What a node owes while its children fail one after the other: weight times the target's distribution, less what they used up.
 
 Everything is kept in float64 on the host and on the drafter's support alone: outside it a failed child changes nothing
 but one common factor, so that 8 000 drafted tokens against a vocabulary of 50 000 cost a sixth of it.
@@ -22,10 +22,10 @@ _NOTHING = 1e-300
 
 
 @dataclass(frozen=True)
-class Laws:
-    """``p`` float64 [support] is the target's law at ``ids`` (None: the whole vocabulary), ``rest`` its mass elsewhere.
+class Distributions:
+    """``p`` float64 [support] is the target's distribution at ``ids`` (None: the whole vocabulary), ``rest`` its mass elsewhere.
 
-    ``q`` is the drafter's law, None where each of ``ids`` was chosen deterministically and so is a point mass.
+    ``q`` is the drafter's distribution, None where each of ``ids`` was chosen deterministically and so is a point mass.
     """
 
     p: Tensor
@@ -35,15 +35,15 @@ class Laws:
 
 
 class Owed:
-    """The debt of one node. ``weight`` is its whole mass: the chance that the node itself is accepted now."""
+    """The debt of one node. ``weight`` is its whole mass: the probability that the node itself is accepted now."""
 
-    def __init__(self, weight: float, laws: Laws) -> None:
+    def __init__(self, weight: float, distributions: Distributions) -> None:
         self.weight = weight
-        self._laws = laws
-        self._q = laws.q
-        self._ids = laws.ids
-        self._mass = laws.p * weight
-        self._rest = laws.rest * weight
+        self._distributions = distributions
+        self._q = distributions.q
+        self._ids = distributions.ids
+        self._mass = distributions.p * weight
+        self._rest = distributions.rest * weight
         self._scale = weight
         self._failed = False
 
@@ -67,7 +67,8 @@ class Owed:
         return min(1.0, mass / q) if q > 0 else float(mass > 0)
 
     def fail(self, token: int) -> None:
-        """The child carrying ``token`` failed, and everything below it: subtract its law, strike it from the drafter's."""
+        """The child carrying ``token`` failed, and everything below it: subtract its distribution, strike it from the
+        drafter's."""
         slot = self._slot(token)
         if self._q is None:
             left = self._mass.clone()
@@ -85,7 +86,7 @@ class Owed:
             # Either nothing is owed any more, or the child could not have failed: a branch of probability 0.
             sure = self.weight == 1.0
             self.weight, self._scale = float(sure), float(sure)
-            self._mass, self._rest = self._laws.p * self._scale, self._laws.rest * self._scale
+            self._mass, self._rest = self._distributions.p * self._scale, self._distributions.rest * self._scale
             return
         self._mass = left / whole
         self._rest /= whole
@@ -98,8 +99,8 @@ class Owed:
         self._q[slot] = 0.0
         self._q /= self._q.sum().clamp_min(_NOTHING)
 
-    def law(self, target: Tensor) -> Tensor:
-        """What is owed as a law over [vocab], not normalised; ``target`` is the target's own at this node."""
+    def distribution(self, target: Tensor) -> Tensor:
+        """What is owed as a distribution over [vocab], not normalised; ``target`` is the target's own at this node."""
         if not self._failed or self.weight == 0:
             return target
         if self._ids is None:
@@ -109,19 +110,19 @@ class Owed:
 
 
 class Debts:
-    """The laws at the nodes of one scored tree. A GPU is asked once for all of them, a CPU only for those wanted."""
+    """The distributions at the nodes of one scored tree. A GPU is asked once for all of them, a CPU only for those wanted."""
 
     def __init__(self, draft: Draft, target: TargetPass, warp: Warp) -> None:
         self._draft = draft
         self._logits = target.logits
         self._warp = warp
         self._rows: dict[int, Tensor] = {}
-        self._known: dict[int, Laws] = {}
+        self._known: dict[int, Distributions] = {}
         if target.logits.device.type != "cpu":
             self._fetch([node for node, below in enumerate(draft.tree.shape.children) if below])
 
-    def law(self, node: int) -> Tensor:
-        """The target's warped law after ``node``, [vocab]."""
+    def distribution(self, node: int) -> Tensor:
+        """The target's warped distribution after ``node``, [vocab]."""
         if node not in self._rows:
             self._rows[node] = self._warp.probabilities(self._logits[node])
         return self._rows[node]
@@ -133,7 +134,7 @@ class Debts:
         return Owed(weight, self._known[node])
 
     def _fetch(self, nodes: Sequence[int]) -> None:
-        """Both laws at ``nodes``, on the support of the drafter's: one copy for all that is on a device."""
+        """Both distributions at ``nodes``, on the support of the drafter's: one copy for all that is on a device."""
         if not nodes:
             return
         rows = self._warp.probabilities(self._logits[list(nodes)])
@@ -145,13 +146,15 @@ class Debts:
         flat = torch.cat(parts).cpu().split([part.numel() for part in parts])
         for place, node in enumerate(nodes):
             p, rest, q = flat[3 * place : 3 * place + 3]
-            # A softmax in float32 adds up to one only nearly; an exact rule wants a law.
+            # A softmax in float32 adds up to one only nearly; an exact rule wants a distribution.
             whole, ids = p.sum() + rest[0], proposals[place].ids
             drawn = node in self._draft.proposals
-            self._known[node] = Laws(p / whole, float(rest / whole), q if drawn else None, None if ids is None else ids.cpu())
+            self._known[node] = Distributions(
+                p / whole, float(rest / whole), q if drawn else None, None if ids is None else ids.cpu()
+            )
 
     def _proposal(self, node: int) -> Proposal:
-        """The law the children were drawn from; of children chosen deterministically, their tokens alone."""
+        """The distribution the children were drawn from; of children chosen deterministically, their tokens alone."""
         found = self._draft.proposals.get(node)
         device = self._logits.device
         if found is None:

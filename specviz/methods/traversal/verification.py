@@ -3,14 +3,14 @@
 Traversal Verification (Weng et al., arXiv 2505.12398); on a chain it is Block Verification (Sun et al., arXiv
 2403.10444). A node enters with the weight min(1, w p/q), w and p being what its parent still owes. A leaf is accepted
 with its weight, and the whole path above it with it. After a failed child the parent owes [w p - q]+; with S its mass,
-p becomes norm([w p - q]+), w becomes S / (S + 1 - w), and q the law of the next sibling. When all children failed the
+p becomes norm([w p - q]+), w becomes S / (S + 1 - w), and q the distribution of the next sibling. When all children failed the
 node is judged like a leaf. The root's weight stays 1.
 
 Invariant, by induction from the leaves: a node entered with weight w is accepted (itself or a descendant) with
-probability w over the draws below it, and what then follows it has the target's law. So the rule is exact for children
+probability w over the draws below it, and what then follows it has the target's distribution. So the rule is exact for children
 really drawn without replacement and kept in draw order. On a chain it never accepts fewer tokens on average than the rule
 from the root downwards. On a tree it mostly accepts more, but not always: a leaf that was drawn before a sibling with
-children is asked first, and what it wins those children lose. A node without a stored law has children chosen
+children is asked first, and what it wins those children lose. A node without a stored distribution has children chosen
 deterministically; each then counts as a point mass, and the rule accepts as often as the one from the root downwards.
 """
 
@@ -31,10 +31,10 @@ from specviz.trace.schema import Note
 
 
 class Traversal:
-    """Leaf-to-root verification. At temperature 0 both laws are point masses and the rule is plain greedy matching.
+    """Leaf-to-root verification. At temperature 0 both distributions are point masses and the rule is plain greedy matching.
 
-    A verdict's ``thresholds`` are the weights that coins were held against, in the order of the visits: failed nodes,
-    and last the accepted one unless it is the root. Nodes above it on the path were passed without a coin.
+    A verdict's ``thresholds`` are the weights that uniform draws were held against, in the order of the visits: failed nodes,
+    and last the accepted one unless it is the root. Nodes above it on the path were passed without a uniform draw.
     """
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
@@ -59,7 +59,7 @@ class _Visit:
 
 @dataclass
 class _Walk:
-    """One post-order walk over one scored tree, ending at the first node whose coin falls below its weight."""
+    """One post-order walk over one scored tree, ending at the first node whose uniform draw falls below its weight."""
 
     draft: Draft
     target: TargetPass
@@ -76,7 +76,7 @@ class _Walk:
         return Verdict(
             rule="traversal",
             path=path,
-            bonus=draw(self._law(end, debts), self.context.noise, self.context.position + 1 + len(path)),
+            bonus=draw(self._distribution(end, debts), self.context.noise, self.context.position + 1 + len(path)),
             source="residual" if end.tried else "target",
             statuses=statuses(shape, path, list(self.draws)),
             visited=(*(node for node in self.entered if node != end.node), end.node),
@@ -114,19 +114,19 @@ class _Walk:
     def _accepts(self, visit: _Visit) -> bool:
         if visit.node == 0:
             return True
-        # Keyed by round as well: a place may be tried again by a later round, with a fresh coin.
+        # Keyed by round as well: a place may be tried again by a later round, with a fresh uniform draw.
         self.draws[visit.node] = self.context.noise.uniform(ACCEPT, self.context.round, visit.node)
         return self.draws[visit.node] < visit.weight
 
-    def _law(self, end: _Visit, debts: Debts) -> Tensor:
+    def _distribution(self, end: _Visit, debts: Debts) -> Tensor:
         """What the token after the accepted path is drawn from, [vocab], not normalised."""
-        return debts.law(end.node) if end.owed is None else end.owed.law(debts.law(end.node))
+        return debts.distribution(end.node) if end.owed is None else end.owed.distribution(debts.distribution(end.node))
 
     def _token(self, node: int) -> int:
         return self.draft.tree.host_tokens[node]
 
     def _note(self, path: tuple[int, ...]) -> Note:
-        """The walk, and beside it what the rule from the root downwards does with the same tree and coins."""
+        """The walk, and beside it what the rule from the root downwards does with the same tree and uniform draws."""
         downwards = Rejection().judge(self.draft, self.target, replace(self.context, story=False)).path
         passed = [{"node": node, "start": None, "weight": None, "draw": None, "outcome": "passed"} for node in path[-2::-1]]
         return Note(

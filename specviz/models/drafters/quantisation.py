@@ -1,8 +1,8 @@
 """Matrices in few bits: how a frozen matrix is stored so that a pass over a few rows reads a half or a quarter of it.
 
 A pass over one to eight tokens costs what reading the weights costs. Every row is treated by itself (its own scale in the
-eight-bit product, no scale at all in the four-bit one), so what a row gives does not depend on the rows beside it: the law
-after a text is one law, however many drafted tokens are scored with it.
+eight-bit product, no scale at all in the four-bit one), so what a row gives does not depend on the rows beside it: the
+distribution after a text is one distribution, however many drafted tokens are scored with it.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ LAYOUTS: dict[str, tuple[Layout, Layout]] = {"int8": (eight_bits, eight_bits), "
 @lru_cache(maxsize=4)
 def _works(kind: str) -> bool:
     """Whether this kind of product is right here: torch's operators for it are not public ones, and machines differ."""
-    chance = torch.Generator().manual_seed(0)
-    weight = torch.randn(64, 96, generator=chance)
-    rows = torch.randn(5, 96, generator=chance)
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(64, 96, generator=generator)
+    rows = torch.randn(5, 96, generator=generator)
     try:
         product = LAYOUTS[kind][0](weight)
         found = product(rows)

@@ -92,7 +92,7 @@ def chain_agreement(
 def overlap(
     model: SmallLM, target: Callable[[Tensor], Tensor], dialogues: Dialogues, chosen: Sequence[int], markers: Markers
 ) -> float:
-    """Mean over the answers' positions of sum min(p, q) at temperature 1: the chance that a drafted token is accepted.
+    """Mean over the answers' positions of sum min(p, q) at temperature 1: the probability that a drafted token is accepted.
 
     ``target`` gives logits [token, vocab] of ids [token]. The answers should have been sampled at temperature 1.
     """

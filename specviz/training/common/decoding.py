@@ -128,7 +128,7 @@ class Decoder:
             self._read_prefix(torch.tensor([list(prefix)], device=self._device))
 
     @torch.inference_mode()
-    def run(self, requests: Iterable[Request], chance: torch.Generator | None = None) -> Iterator[Finished]:
+    def run(self, requests: Iterable[Request], generator: torch.Generator | None = None) -> Iterator[Finished]:
         """Answers in the order in which they end. More requests are taken as rows get free."""
         waiting = iter(requests)
         more = True
@@ -137,9 +137,9 @@ class Decoder:
             taken = [] if not more else [request for _, request in zip(free, waiting, strict=False)]
             more = more and len(taken) == len(free)
             if taken:
-                self._admit(free[: len(taken)], taken, chance)
+                self._admit(free[: len(taken)], taken, generator)
             if any(row is not None for row in self._rows):
-                yield from self._step(chance)
+                yield from self._step(generator)
 
     def _read_prefix(self, ids: Tensor) -> None:
         """The prefix once, for every row."""
@@ -150,7 +150,7 @@ class Decoder:
             kept[:, 1:, :, : self._prefix] = kept[:, :1, :, : self._prefix]
         self._features[1:, : self._prefix] = self._features[:1, : self._prefix]
 
-    def _admit(self, free: Sequence[int], taken: Sequence[Request], chance: torch.Generator | None) -> None:
+    def _admit(self, free: Sequence[int], taken: Sequence[Request], generator: torch.Generator | None) -> None:
         """Read the requests into the free rows, padded on the right, where no earlier token looks."""
         lengths = [len(request.ids) for request in taken]
         ids = torch.full((len(taken), max(lengths)), self._end, device=self._device)
@@ -161,9 +161,9 @@ class Decoder:
         last = hidden[torch.arange(len(taken)), torch.tensor(lengths) - 1]
         for row, request in zip(free, taken, strict=True):
             self._rows[row] = _Row(request)
-        self._say(list(free), last, chance)
+        self._say(list(free), last, generator)
 
-    def _step(self, chance: torch.Generator | None) -> Iterator[Finished]:
+    def _step(self, generator: torch.Generator | None) -> Iterator[Finished]:
         """Every row's last token through the model, and the next one where there is to be one."""
         busy = [place for place, row in enumerate(self._rows) if row is not None]
         rows = {place: row for place, row in enumerate(self._rows) if row is not None}
@@ -182,19 +182,19 @@ class Decoder:
             else:
                 on.append(number)
         if on:
-            self._say([busy[number] for number in on], hidden[on], chance)
+            self._say([busy[number] for number in on], hidden[on], generator)
 
-    def _say(self, places: Sequence[int], hidden: Tensor, chance: torch.Generator | None) -> None:
+    def _say(self, places: Sequence[int], hidden: Tensor, generator: torch.Generator | None) -> None:
         """Draw each row's next token from what the head makes of ``hidden`` [row, hidden]."""
         rows = [row for row in (self._rows[place] for place in places) if row is not None]
         logits = self._model.get_output_embeddings()(hidden).float()
         best, ids = logits.topk(min(TOP_K, logits.shape[-1]))
         # In bfloat16 several tokens are often likeliest at once: the first of them is the argmax.
         greedy = ids.masked_fill(best < best[:, :1], logits.shape[-1]).min(-1).values
-        heat = torch.tensor([row.request.temperature for row in rows], device=logits.device)
-        law = (best / heat.clamp_min(1e-3)[:, None]).softmax(-1)
-        drawn = ids.gather(1, torch.multinomial(law, 1, generator=chance))[:, 0]
-        for row, token in zip(rows, torch.where(heat > 0, drawn, greedy).tolist(), strict=True):
+        temperature = torch.tensor([row.request.temperature for row in rows], device=logits.device)
+        distribution = (best / temperature.clamp_min(1e-3)[:, None]).softmax(-1)
+        drawn = ids.gather(1, torch.multinomial(distribution, 1, generator=generator))[:, 0]
+        for row, token in zip(rows, torch.where(temperature > 0, drawn, greedy).tolist(), strict=True):
             row.answer.append(token)
 
     def _pass(self, ids: Tensor, places: Tensor, rows: Tensor | None) -> Tensor:

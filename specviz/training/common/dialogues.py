@@ -79,9 +79,9 @@ def make(job: Job) -> None:
     rows = 256 if stuff.target.device.type == "cuda" else 64
     longest = len(stuff.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
     decoder = Decoder(stuff.target.model, stuff.markers.end, stuff.markers.prefix, store.taps, rows, longest)
-    chance = torch.Generator(stuff.target.device).manual_seed(seed)
+    generator = torch.Generator(stuff.target.device).manual_seed(seed)
     until, saved = time.monotonic() + 60 * job.minutes, time.monotonic()
-    for finished in decoder.run(author.requests(until), chance):
+    for finished in decoder.run(author.requests(until), generator):
         if author.take(finished):
             store.put((*author.made[-1].question, *author.made[-1].answer), finished.features.cpu())
         if time.monotonic() - saved > SAVED_EVERY:
@@ -107,11 +107,11 @@ class Author:
         self.made = made
         self.dropped: Counter[str] = Counter()
         self._stuff, self._reserved, self._said = stuff, reserved, Said()
-        self._chance = random.Random(seed)
+        self._generator = random.Random(seed)
         self._asked = len(made)
         self._own: deque[Request] = deque()
         self._passages: dict[bool, list[str]] = {False: [], True: []}
-        self._writers = {side: Writer(self._chance, side, partial(self._passage, side)) for side in (False, True)}
+        self._writers = {side: Writer(self._generator, side, partial(self._passage, side)) for side in (False, True)}
         for dialogue in made:
             self._said.asked(self._text(dialogue.question))
             self._said.answered(dialogue.question, dialogue.answer)
@@ -159,7 +159,7 @@ class Author:
             self.dropped[reason] += 1
             return None
         temperatures = HELD_OUT_TEMPERATURES if plan.held_out else TEMPERATURES
-        return Request(question, self._chance.choice(temperatures), LONGEST_ANSWER, plan)
+        return Request(question, self._generator.choice(temperatures), LONGEST_ANSWER, plan)
 
     def take(self, finished: Finished) -> bool:
         """Keep an answer, or ask what the target has thought of. Says whether there is one dialogue more."""
@@ -191,12 +191,12 @@ class Author:
 
     def _passage(self, held_out: bool) -> str | None:
         kept = self._passages[held_out]
-        return self._chance.choice(kept) if kept else None
+        return self._generator.choice(kept) if kept else None
 
     def _earlier(self, held_out: bool) -> Dialogue | None:
         """A dialogue that came to its end and leaves room for another turn, on the same side; a few are looked at."""
         for _ in range(40 if self.made else 0):
-            one = self._chance.choice(self.made)
+            one = self._generator.choice(self.made)
             room = len(one.question) + len(one.answer) < LONGEST_TURN - 60
             if one.held_out == held_out and room and one.answer[-1] == self._stuff.markers.end:
                 return one

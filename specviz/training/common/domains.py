@@ -77,32 +77,32 @@ _TRANSLATION = (
     "How do you say in {tongue}: {sentence}", "Translate to {tongue}: {sentence} {other}",
 )  # fmt: skip
 
-Chance = np.random.Generator
+Generator = np.random.Generator
 
 
-def _one(chance: Chance, parts: tuple[str, ...]) -> str:
-    return parts[int(chance.integers(len(parts)))]
+def _one(generator: Generator, parts: tuple[str, ...]) -> str:
+    return parts[int(generator.integers(len(parts)))]
 
 
-def _code(chance: Chance) -> str:
-    return _one(chance, _CODE).format(language=_one(chance, _LANGUAGES), task=_one(chance, _TASKS))
+def _code(generator: Generator) -> str:
+    return _one(generator, _CODE).format(language=_one(generator, _LANGUAGES), task=_one(generator, _TASKS))
 
 
-def _maths(chance: Chance) -> str:
-    a, b, c, d = (int(chance.integers(low, high)) for low, high in ((3, 60), (2, 20), (2, 9), (60, 400)))
-    return _one(chance, _MATHS).format(name=_one(chance, _NAMES), things=_one(chance, _THINGS), a=a, b=b, c=c, d=d)
+def _maths(generator: Generator) -> str:
+    a, b, c, d = (int(generator.integers(low, high)) for low, high in ((3, 60), (2, 20), (2, 9), (60, 400)))
+    return _one(generator, _MATHS).format(name=_one(generator, _NAMES), things=_one(generator, _THINGS), a=a, b=b, c=c, d=d)
 
 
-def _story(chance: Chance) -> str:
-    return _one(chance, _STORIES).format(hero=_one(chance, _HEROES), place=_one(chance, _PLACES))
+def _story(generator: Generator) -> str:
+    return _one(generator, _STORIES).format(hero=_one(generator, _HEROES), place=_one(generator, _PLACES))
 
 
-def _translation(chance: Chance) -> str:
-    parts = {"sentence": _one(chance, _SENTENCES), "other": _one(chance, _SENTENCES)}
-    return _one(chance, _TRANSLATION).format(tongue=_one(chance, _TONGUES), **parts)
+def _translation(generator: Generator) -> str:
+    parts = {"sentence": _one(generator, _SENTENCES), "other": _one(generator, _SENTENCES)}
+    return _one(generator, _TRANSLATION).format(tongue=_one(generator, _TONGUES), **parts)
 
 
-DOMAINS: dict[str, Callable[[Chance], str]] = {
+DOMAINS: dict[str, Callable[[Generator], str]] = {
     "code": _code,
     "maths": _maths,
     "stories": _story,
@@ -113,8 +113,8 @@ DOMAINS: dict[str, Callable[[Chance], str]] = {
 
 def prompts(domain: str, count: int, seed: int = 0) -> list[str]:
     """``count`` different prompts of a domain, the same ones for the same seed."""
-    chance = np.random.default_rng([seed, sorted(DOMAINS).index(domain)])
+    generator = np.random.default_rng([seed, sorted(DOMAINS).index(domain)])
     found: dict[str, None] = {}
     while len(found) < count:
-        found[DOMAINS[domain](chance)] = None
+        found[DOMAINS[domain](generator)] = None
     return list(found)

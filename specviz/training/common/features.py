@@ -56,7 +56,7 @@ class FeatureStore:
         self, model: Any, dialogues: Dialogues, markers: Markers, taps: Sequence[int], folder: Path | None = None,
         chunk_tokens: int = CHUNK_TOKENS,
     ) -> None:  # fmt: skip
-        """``folder`` None keeps nothing: on a graphics card computing anew is faster than any disk."""
+        """``folder`` None keeps nothing: on a GPU computing anew is faster than any disk."""
         self.dialogues, self.markers = dialogues, markers
         self.taps = tuple(taps)
         self.device = model.device

@@ -137,17 +137,17 @@ class Writer:
     ``held_out`` writers take the words that others never take.
     """
 
-    chance: random.Random
+    generator: random.Random
     held_out: bool
     passage: Callable[[], str | None]
 
     def turn(self, kind: str) -> str:
         """A user turn of this kind."""
-        return self.fill(self.chance.choice(ASKED[kind]))
+        return self.fill(self.generator.choice(ASKED[kind]))
 
     def following(self) -> str:
         """What somebody says after an answer."""
-        return self.fill(self.chance.choice(FOLLOWING))
+        return self.fill(self.generator.choice(FOLLOWING))
 
     def fill(self, template: str) -> str:
         """The template with all its slots filled, and a capital where it begins."""
@@ -160,11 +160,11 @@ class Writer:
 
     def _slot(self, name: str, last: str | None) -> str:
         if last is not None:
-            return str(self.chance.randint(int(name), int(last)))
-        own = self.passage() if name == "passage" and self.chance.random() < 0.6 else None
+            return str(self.generator.randint(int(name), int(last)))
+        own = self.passage() if name == "passage" and self.generator.random() < 0.6 else None
         if own is not None:
             return own
-        text = self.chance.choice(words(name, self.held_out))
+        text = self.generator.choice(words(name, self.held_out))
         return self._filled(text)
 
 

@@ -92,7 +92,7 @@ def first_overlap(
     model: MaskedLM, target: Callable[[Tensor], Tensor], dialogues: Dialogues, chosen: Sequence[int], markers: Markers,
     places: int, stride: int,
 ) -> float:  # fmt: skip
-    """Mean of sum min(p, q) at the first place of a block at temperature 1: the chance that its first token is accepted.
+    """Mean of sum min(p, q) at the first place of a block at temperature 1: the probability that its first token is accepted.
 
     ``target`` gives logits [token, vocab] of ids [token]; every ``stride``-th place of each answer begins a block.
     """
@@ -100,9 +100,9 @@ def first_overlap(
     for number in chosen:
         text = torch.tensor([*markers.prefix, *dialogues.of(number)], device=model.embedding.device)
         first = len(text) - len(dialogues.answer(number))
-        law = target(text).float().softmax(-1)[:, model.draft_ids]
+        distribution = target(text).float().softmax(-1)[:, model.draft_ids]
         for start in range(first, len(text), stride):
             ours = model(text[:start], places)[0].float().softmax(-1)
-            total += float(torch.minimum(ours, law[start - 1]).sum())
+            total += float(torch.minimum(ours, distribution[start - 1]).sum())
             blocks += 1
     return total / max(1, blocks)

@@ -63,28 +63,28 @@ def prepare(
 
 def lesson(
     dialogues: data.Dialogues, number: int, markers: data.Markers, stage: str, stages: Stages, share: float,
-    chance: np.random.Generator,
+    generator: np.random.Generator,
 ) -> Lesson:  # fmt: skip
     """One dialogue as a lesson of that stage."""
     tokens = np.concatenate((np.asarray(markers.prefix, np.int64), dialogues.of(number)))
     first = len(markers.prefix) + int(dialogues.prompt[number])
     if stage == FIRST:
-        return masking.continuation(tokens, first, share, chance)
-    return masking.refinement(tokens, first, stages.reach, stages.emphasis, chance)
+        return masking.continuation(tokens, first, share, generator)
+    return masking.refinement(tokens, first, stages.reach, stages.emphasis, generator)
 
 
 def _lessons(
     dialogues: data.Dialogues, training: Sequence[int], markers: data.Markers, stage: str, stages: Stages,
     settings: Settings, start: int, window: int,
 ) -> Iterator[list[Masked]]:  # fmt: skip
-    """Batches of that stage; each update has its own chance, so that a resumed training sees what it would have."""
+    """Batches of that stage; each update has its own probability, so that a resumed training sees what it would have."""
     update = start
     while True:
-        chance = np.random.default_rng([settings.seed, update, int(stage == SECOND)])
-        chosen = chance.choice(np.asarray(training), settings.batch, replace=settings.batch > len(training))
-        shares = masking.chances(len(chosen), chance)
+        generator = np.random.default_rng([settings.seed, update, int(stage == SECOND)])
+        chosen = generator.choice(np.asarray(training), settings.batch, replace=settings.batch > len(training))
+        shares = masking.probabilities(len(chosen), generator)
         made = [
-            lesson(dialogues, int(number), markers, stage, stages, float(share), chance).last(window)
+            lesson(dialogues, int(number), markers, stage, stages, float(share), generator).last(window)
             for number, share in zip(chosen, shares, strict=True)
         ]
         yield masking.in_parts(made, settings.part)

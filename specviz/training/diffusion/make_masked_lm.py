@@ -53,7 +53,7 @@ def make(job: Job) -> None:
 
 
 def settings_for(stuff: Material, job: Job) -> Settings:
-    """A graphics card takes wider batches; a processor one part a core at a time, in bfloat16 where it can."""
+    """A GPU takes wider batches; a processor one part a core at a time, in bfloat16 where it can."""
     device = stuff.target.device
     half = choose_dtype("auto", device) == torch.bfloat16
     common = {"minutes": job.minutes, "resume": job.resume, "half": half}
@@ -64,7 +64,7 @@ def settings_for(stuff: Material, job: Job) -> Settings:
 
 
 def measured(model: MaskedLM, dialogues: data.Dialogues, stuff: Material) -> dict[str, object]:
-    """Blocks along held-out greedy answers, and the first place's chance at temperature 1."""
+    """Blocks along held-out greedy answers, and the first place's probability at temperature 1."""
     _, held_out = data.split(dialogues)
     greedy = [number for number in held_out if dialogues.temperature[number] == 0][: MEASURED[0]]
     sampled = [number for number in held_out if dialogues.temperature[number] == 1][: SAMPLED[0]]

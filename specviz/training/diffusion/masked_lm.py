@@ -68,10 +68,10 @@ def _lessons(
     window: int,
 ) -> Iterator[list[Masked]]:
     """Packed rows with hidden tokens, in parts; after a resumption other rows rather than hours of skipping."""
-    chance = np.random.default_rng([settings.seed, start])
-    stream = data.rows(dialogues, training, markers, window - 1, chance)
+    generator = np.random.default_rng([settings.seed, start])
+    stream = data.rows(dialogues, training, markers, window - 1, generator)
     while True:
-        whole = masking.standard(list(islice(stream, settings.batch)), chance)
+        whole = masking.standard(list(islice(stream, settings.batch)), generator)
         cut = range(0, settings.batch, settings.part)
         yield [Masked(*(part[at : at + settings.part] for part in (whole.ids, whole.blank, whole.weight))) for at in cut]
 

@@ -1,6 +1,6 @@
 """What a masked language model is given to learn from: which tokens are hidden, and what each of them counts.
 
-The standard objective hides every answer token with the same chance t, and weighs by 1/t (MDLM, arXiv 2406.07524; LLaDA,
+The standard objective hides every answer token with the same probability t, and weighs by 1/t (MDLM, arXiv 2406.07524; LLaDA,
 2502.09992). DEER (2512.15176) hides a continuation from a random cut, then only the last few tokens, the earliest of which
 count most. Axis names: ``row``, ``token``.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 from specviz.training.common.data import Row
 
 LEAST = 0.05
-"""The smallest chance of being hidden: 1/t of a smaller one would drown all other rows."""
+"""The smallest probability of being hidden: 1/t of a smaller one would drown all other rows."""
 
 
 @dataclass(frozen=True)
@@ -44,38 +44,38 @@ class Lesson:
         return Lesson(self.tokens[-window:], self.blank[-window:], self.weight[-window:])
 
 
-def chances(rows: int, chance: np.random.Generator) -> np.ndarray:
+def probabilities(rows: int, generator: np.random.Generator) -> np.ndarray:
     """[row] shares of hidden tokens between LEAST and 1, evenly spread so that a small batch has easy and hard rows."""
-    return LEAST + (1 - LEAST) * ((chance.random() + np.arange(rows) / rows) % 1)
+    return LEAST + (1 - LEAST) * ((generator.random() + np.arange(rows) / rows) % 1)
 
 
-def standard(rows: Sequence[Row], chance: np.random.Generator) -> Masked:
-    """Every counted token of packed ``rows`` hidden with its row's chance t, its loss over t."""
+def standard(rows: Sequence[Row], generator: np.random.Generator) -> Masked:
+    """Every counted token of packed ``rows`` hidden with its row's probability t, its loss over t."""
     tokens = np.stack([row.tokens for row in rows])
     counted = np.zeros(tokens.shape, dtype=bool)
     counted[:, 1:] = np.stack([row.counts for row in rows])
-    share = chances(len(rows), chance)[:, None]
-    blank = counted & (chance.random(tokens.shape) < share)
+    share = probabilities(len(rows), generator)[:, None]
+    blank = counted & (generator.random(tokens.shape) < share)
     weight = blank / share / max(1, counted.sum())
     return Masked(torch.from_numpy(tokens), torch.from_numpy(blank), torch.from_numpy(weight).float())
 
 
-def continuation(tokens: np.ndarray, first: int, share: float, chance: np.random.Generator) -> Lesson:
+def continuation(tokens: np.ndarray, first: int, share: float, generator: np.random.Generator) -> Lesson:
     """DEER's first stage: the answer (from ``first`` on) is cut anywhere; what follows is hidden, each with ``share``."""
-    cut = int(chance.integers(first, len(tokens)))
-    blank = (np.arange(len(tokens)) >= cut) & (chance.random(len(tokens)) < share)
+    cut = int(generator.integers(first, len(tokens)))
+    blank = (np.arange(len(tokens)) >= cut) & (generator.random(len(tokens)) < share)
     return Lesson(tokens, blank, blank / share)
 
 
-def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, chance: np.random.Generator) -> Lesson:
+def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, generator: np.random.Generator) -> Lesson:
     """DEER's second stage: a text that ends anywhere in the answer, its last R <= ``reach`` tokens hidden.
 
     The i-th of them counts ``emphasis`` ** (R - i): where a mistake costs the whole block, it costs most. Every text
     counts 1 in all: by their bare sums the few with the longest ends would drown the rest, the more so the larger
     ``emphasis`` (the paper saw 1.05 diverge with R up to 96).
     """
-    end = int(chance.integers(first + 1, len(tokens) + 1))
-    hidden = int(chance.integers(1, min(reach, end - first) + 1))
+    end = int(generator.integers(first + 1, len(tokens) + 1))
+    hidden = int(generator.integers(1, min(reach, end - first) + 1))
     blank = np.arange(end) >= end - hidden
     weight = blank * float(emphasis) ** (end - 1.0 - np.arange(end))
     return Lesson(tokens[:end], blank, weight / weight.sum())

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 
 from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.methods.diffuspec.lattice import Ngrams, columns, law, search
+from specviz.methods.diffuspec.lattice import Ngrams, columns, distribution, search
 from specviz.methods.diffuspec.searched import Searching
 from specviz.training.common.data import Dialogues, Markers
 
 WEIGHTS = (1.0, 0.75, 0.5, 0.25)
-"""Shares of the drafter's law in a path's score; at 1 the path is each place's likeliest token."""
+"""Shares of the drafter's distribution in a path's score; at 1 the path is each place's likeliest token."""
 
 
 @torch.inference_mode()
@@ -32,7 +32,7 @@ def searched_agreement(
         first = len(text) - len(answer)
         for at in range(0, len(answer) - places, stride):
             before = text[: first + at]
-            log_q = law(model(torch.tensor(before, device=model.embedding.device), places))
+            log_q = distribution(model(torch.tensor(before, device=model.embedding.device), places))
             lattice = columns(log_q, model.draft_ids, how.mass, how.cap, ends)
             for weight in WEIGHTS:
                 path = search(lattice, ngrams, before, weight, how.width, ends).path

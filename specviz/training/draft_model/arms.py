@@ -68,8 +68,8 @@ def collect(stuff: Material, domain: str, path: Path, settings: Settings) -> dat
         torch.manual_seed(len(made))
         texts = asked[len(made) : len(made) + settings.together]
         questions = [(*tokenizer(text, add_special_tokens=False)["input_ids"], *stuff.answer) for text in texts]
-        heat = TEMPERATURES[len(made) // settings.together % len(TEMPERATURES)]
-        made += answers(stuff, questions, heat, settings.longest)
+        temperature = TEMPERATURES[len(made) // settings.together % len(TEMPERATURES)]
+        made += answers(stuff, questions, temperature, settings.longest)
         data.write(path, packed(made))
         print(time.strftime("%H:%M:%S"), f"{domain}: {len(made)} of {len(asked)} dialogues", flush=True)
     return packed(made[: len(asked)])
@@ -106,8 +106,8 @@ def train(domain: Domain, markers: data.Markers, settings: Settings, checkpoint:
     """Learn the domain's change until its seconds are spent; the averaged change ends up in ``domain.change.factors``."""
     progress = _resume(domain, checkpoint) if trainer.goes_on(resume, checkpoint) else trainer.Progress()
     clock = trainer.Clock(progress, settings.seconds / 60, 1)
-    chance = np.random.default_rng([settings.seed, progress.updates])
-    stream = data.rows(domain.dialogues, domain.training, markers, settings.length, chance)
+    generator = np.random.default_rng([settings.seed, progress.updates])
+    stream = data.rows(domain.dialogues, domain.training, markers, settings.length, generator)
     model, place = domain.model, places(domain.model)
     clock.start()
     while clock.share < 1:

@@ -48,7 +48,7 @@ def make(job: Job) -> None:
 
 
 def _settings(device: torch.device, job: Job) -> small_draft.Settings:
-    """A graphics card takes wide batches and, with them, a higher rate; a processor gets one row a core at a time."""
+    """A GPU takes wide batches and, with them, a higher rate; a processor gets one row a core at a time."""
     common = {"minutes": job.minutes, "resume": job.resume}
     if device.type == "cuda":
         return small_draft.Settings(batch=64, part=32, peak=0.006, every=200, workers=1, **common)

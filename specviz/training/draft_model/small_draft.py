@@ -164,7 +164,7 @@ def measure(bench: Bench, dialogues: int, depth: int, runs: int) -> Agreement:
 
 
 def measure_overlap(bench: Bench, target: Callable[[Tensor], Tensor], dialogues: int) -> float:
-    """Chance of acceptance at temperature 1, on ``dialogues`` held-out answers sampled at temperature 1."""
+    """Probability of acceptance at temperature 1, on ``dialogues`` held-out answers sampled at temperature 1."""
     sampled = [number for number in bench.held_out if bench.dialogues.temperature[number] == 1][:dialogues]
     return overlap(bench.model, target, bench.dialogues, sampled, bench.markers)
 

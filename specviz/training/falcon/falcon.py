@@ -43,22 +43,22 @@ class Teaching:
         """How much is shown of what the network gets wrong."""
         return FIRST_RATIO * (1 - self.share) if self.glancing else 0.0
 
-    def loss(self, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
+    def loss(self, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
         """Sum over the counted places of an answer that were not shown, times ``scale``."""
-        net, text, truth = self.net, noisy(seen, chance), truth_of(self.net, self.place, seen)
-        phase = int(torch.randint(net.block, (), generator=chance))
+        net, text, truth = self.net, noisy(seen, generator), truth_of(self.net, self.place, seen)
+        phase = int(torch.randint(net.block, (), generator=generator))
         inputs, counts = text, torch.ones_like(truth.places, dtype=torch.bool)
         if self.ratio > 0:
-            replaced = glanced(net, text, truth, phase, self.ratio, chance)
+            replaced = glanced(net, text, truth, phase, self.ratio, generator)
             inputs, counts = shown(text, replaced, net.block), ~torch.isin(truth.places, replaced)
         found = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places[counts]]
         return scale * summed(net, found, truth, counts)
 
 
-def noisy(seen: Seen, chance: torch.Generator) -> Inputs:
+def noisy(seen: Seen, generator: torch.Generator) -> Inputs:
     """What the network reads of a dialogue. While drafting the features are its own and only nearly right, hence noise."""
     features = seen.features[:-1, -1]
-    noise = torch.rand(features.shape, generator=chance).to(features) - 0.5
+    noise = torch.rand(features.shape, generator=generator).to(features) - 0.5
     return Inputs(seen.tokens[1:], features + noise * (NOISE / len(features)))
 
 
@@ -83,11 +83,11 @@ def truth_of(net: BlockNet, place: Tensor, seen: Seen) -> Truth:
 
 
 @torch.no_grad()
-def glanced(net: BlockNet, text: Inputs, truth: Truth, phase: int, ratio: float, chance: torch.Generator) -> Tensor:
+def glanced(net: BlockNet, text: Inputs, truth: Truth, phase: int, ratio: float, generator: torch.Generator) -> Tensor:
     """A first pass without gradients, and which inputs to show after it."""
     guessed = net.logits(net(text.tokens[None], text.features[None], phase)[0, truth.places]).argmax(-1)
     beginnings = truth.places[(truth.places - phase) % net.block == 0]
-    return glances(int((guessed != truth.logits.argmax(-1)).sum()), ratio, beginnings, net.block, chance)
+    return glances(int((guessed != truth.logits.argmax(-1)).sum()), ratio, beginnings, net.block, generator)
 
 
 def summed(net: BlockNet, found: Tensor, truth: Truth, counts: Tensor) -> Tensor:

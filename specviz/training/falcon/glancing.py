@@ -22,15 +22,15 @@ class Inputs:
     features: Tensor
 
 
-def glances(wrong: int, ratio: float, beginnings: Tensor, block: int, chance: torch.Generator) -> Tensor:
+def glances(wrong: int, ratio: float, beginnings: Tensor, block: int, generator: torch.Generator) -> Tensor:
     """Inputs to replace, int64, ascending: ``ratio`` of the number that were ``wrong``, at random ``beginnings`` of blocks.
 
     With k = 2 a block is shown its first place. With larger blocks a random run of 1 to k - 1 places from the first on.
     """
     runs = max(1, block - 1)
     wanted = min(round(ratio * wrong / ((1 + runs) / 2)), len(beginnings))
-    order = torch.randperm(len(beginnings), generator=chance)[:wanted]
-    length = torch.randint(1, runs + 1, (wanted,), generator=chance)
+    order = torch.randperm(len(beginnings), generator=generator)[:wanted]
+    length = torch.randint(1, runs + 1, (wanted,), generator=generator)
     chosen = [beginnings[order] + step for step in range(runs)]
     kept = [places[length > step] for step, places in enumerate(chosen)]
     return torch.cat(kept).sort().values if kept else beginnings[:0]

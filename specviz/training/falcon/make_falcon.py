@@ -53,8 +53,8 @@ def fresh_net(stuff: Stuff, settings: Settings) -> BlockNet:
     head = model.get_output_embeddings().weight.detach().float()
     shape = block_shape(model.config, stuff.store.taps[-1], len(stuff.draft_ids))
     net = BlockNet(shape, stuff.material.embedding, head, stuff.draft_ids).to(stuff.device)
-    chance = np.random.default_rng(settings.seed)
-    chosen = [int(number) for number in chance.permutation(np.asarray(stuff.training))[: feature_job.FITTED_DIALOGUES]]
+    generator = np.random.default_rng(settings.seed)
+    chosen = [int(number) for number in generator.permutation(np.asarray(stuff.training))[: feature_job.FITTED_DIALOGUES]]
     feature_job.read_all(stuff.store, chosen, settings.workers)
     start(net, model, stuff.store.get(chosen))
     return net

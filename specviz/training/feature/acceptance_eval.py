@@ -51,10 +51,10 @@ def foresight(net: FeatureNet, store: FeatureStore, columns: slice, numbers: Seq
     paths = {path[:depth] for path in paths_of(shape_from_counts(PUBLISHED))}
     led = 0
     starts = 0
-    chance = torch.Generator()
+    generator = torch.Generator()
     for seen in store.get(numbers):
         length = len(seen.tokens)
-        rows = sampled_starts(seen.first, length, [1.0] * depth, chance, seen.tokens.device)
+        rows = sampled_starts(seen.first, length, [1.0] * depth, generator, seen.tokens.device)
         if len(rows) < depth:
             continue
         whole = rows[-1]  # starts whose last draft is still inside the answer

@@ -1,6 +1,6 @@
 """EAGLE-3's recipe: Li et al. 2025 (arXiv 2503.01840), with the target's own head kept frozen and shared.
 
-Three hidden states of the target go in, no feature is regressed; the loss is the cross-entropy to the target's law over
+Three hidden states of the target go in, no feature is regressed; the loss is the cross-entropy to the target's distribution over
 the draft vocabulary, summed over self-fed steps with weights 0.8^j.
 """
 
@@ -27,21 +27,23 @@ DROPOUT = 0.1
 """Share of the features and of the embeddings' entries that are left out, others at each place."""
 
 
-def loss(net: FeatureNet, place: Tensor, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
+def loss(net: FeatureNet, place: Tensor, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
     """Weighted sum over steps and starts of the cross-entropy (nats), times ``scale``.
 
     ``place`` [vocab] is a token's place in the draft vocabulary. Only answer tokens count, and of them those the draft
     vocabulary has a place for.
     """
-    rows = sampled_starts(seen.first, len(seen.tokens), SHARES, chance, seen.tokens.device)
+    rows = sampled_starts(seen.first, len(seen.tokens), SHARES, generator, seen.tokens.device)
     features = seen.features[:, TAPS].flatten(1)
-    features = features + (2 * _uniform(features, chance) - 1) * NOISE / net.fc.scale
-    words = dropped(F.embedding(seen.tokens, net.embedding), DROPOUT, chance)
-    outputs = unroll(net, seen.tokens, dropped(features, DROPOUT, chance), rows, words)
-    law = target_law(net, seen)
+    features = features + (2 * _uniform(features, generator) - 1) * NOISE / net.fc.scale
+    words = dropped(F.embedding(seen.tokens, net.embedding), DROPOUT, generator)
+    outputs = unroll(net, seen.tokens, dropped(features, DROPOUT, generator), rows, words)
+    distribution = target_distribution(net, seen)
     counted = place[seen.tokens] != IGNORED
     inside = [counted[chosen + 2 + step] for step, chosen in enumerate(rows)]
-    wanted = [law[chosen[here] + 2 + step - seen.first] for step, (chosen, here) in enumerate(zip(rows, inside, strict=True))]
+    wanted = [
+        distribution[chosen[here] + 2 + step - seen.first] for step, (chosen, here) in enumerate(zip(rows, inside, strict=True))
+    ]
     weight = [torch.full((int(here.sum()),), DEPTH_WEIGHT**step / SHARES[step]) for step, here in enumerate(inside)]
     # All steps through the head at once: on a processor casting its rows costs as much as a step.
     found = net.logits(torch.cat([output[here] for output, here in zip(outputs, inside, strict=True)]))
@@ -49,16 +51,16 @@ def loss(net: FeatureNet, place: Tensor, seen: Seen, chance: torch.Generator, sc
     return (each * torch.cat(weight).to(each.device)).sum() * scale
 
 
-def dropped(values: Tensor, share: float, chance: torch.Generator) -> Tensor:
+def dropped(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """Dropout with a generator of its own: this share of the entries is zero, the others make up for it."""
-    return values * (_uniform(values, chance) >= share) / (1 - share)
+    return values * (_uniform(values, generator) >= share) / (1 - share)
 
 
-def _uniform(like: Tensor, chance: torch.Generator) -> Tensor:
-    return torch.rand(like.shape, generator=chance).to(like.device)
+def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.rand(like.shape, generator=generator).to(like.device)
 
 
 @torch.no_grad()
-def target_law(net: FeatureNet, seen: Seen) -> Tensor:
-    """The target's law of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
+def target_distribution(net: FeatureNet, seen: Seen) -> Tensor:
+    """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
     return F.linear(seen.features[seen.first - 1 : -1, -1], net.head).softmax(-1)

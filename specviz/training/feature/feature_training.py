@@ -42,7 +42,7 @@ class Settings:
 
 
 Loss = Callable[[Seen, torch.Generator, float], Tensor]
-"""A dialogue, chance, and what to scale by (one over the answer tokens of the update)."""
+"""A dialogue, probability, and what to scale by (one over the answer tokens of the update)."""
 Measure = Callable[[Sequence[int]], dict[str, float]]
 """Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
 
@@ -81,11 +81,11 @@ def batches(training: Sequence[int], settings: Settings, before: str = "") -> It
 
     A training that goes on from weights with ``before`` behind them draws other orders than they were made with.
     """
-    chance = np.random.default_rng([settings.seed, *([zlib.crc32(before.encode())] if before else [])])
+    generator = np.random.default_rng([settings.seed, *([zlib.crc32(before.encode())] if before else [])])
     waiting: list[int] = []
     while True:
         while len(waiting) < settings.batch:
-            waiting += [int(number) for number in chance.permutation(np.asarray(training))]
+            waiting += [int(number) for number in generator.permutation(np.asarray(training))]
         yield waiting[: settings.batch]
         waiting = waiting[settings.batch :]
 
@@ -109,8 +109,8 @@ def update(bench: Bench, batch: Sequence[int], rate: float, settings: Settings) 
 
     def loss(part: tuple[int, int]) -> Tensor:
         place, number = part
-        chance = torch.Generator().manual_seed(settings.seed + 1_000_003 * bench.optimizer.updates + place)
-        return bench.loss(bench.store.get([number])[0], chance, 1.0 / answers)
+        generator = torch.Generator().manual_seed(settings.seed + 1_000_003 * bench.optimizer.updates + place)
+        return bench.loss(bench.store.get([number])[0], generator, 1.0 / answers)
 
     longest_first = sorted(batch, key=lambda number: -len(bench.store.dialogues.of(number)))
     leaves = list(bench.optimizer.parameters.values())

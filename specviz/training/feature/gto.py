@@ -65,12 +65,12 @@ class LowRank:
             value.requires_grad_(name in self._matrices)
 
     def _fresh(self) -> dict[str, Tensor]:
-        chance = torch.Generator().manual_seed(self._seed)
+        generator = torch.Generator().manual_seed(self._seed)
         made: dict[str, Tensor] = {}
         for name, value in self._base.items():
             rows, columns = value.shape
             rank = min(self._rank, rows, columns)
-            random = torch.randn(columns, rank, generator=chance, dtype=torch.float64)
+            random = torch.randn(columns, rank, generator=generator, dtype=torch.float64)
             made[name + TALL] = value.new_zeros(rows, rank)
             made[name + WIDE] = torch.linalg.qr(random).Q.T.contiguous().to(value)
         return made
@@ -110,15 +110,15 @@ def surrogate(ratio: Tensor, advantage: Tensor) -> Tensor:
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
 
 
-def chosen_starts(seen: Seen, how: Groups, chance: np.random.Generator) -> Tensor:
+def chosen_starts(seen: Seen, how: Groups, generator: np.random.Generator) -> Tensor:
     """int64 [group, member]: disjoint runs of adjacent starts inside the answer, at most ``how.groups``, ascending."""
     first, last = max(0, seen.first - 2), len(seen.tokens) - 3
     room = last - first + 1
     whole = room // how.members
     if not whole:
         return torch.zeros(0, how.members, dtype=torch.long)
-    offset = first + int(chance.integers(room - whole * how.members + 1))
-    taken = np.sort(chance.permutation(whole)[: how.groups])
+    offset = first + int(generator.integers(room - whole * how.members + 1))
+    taken = np.sort(generator.permutation(whole)[: how.groups])
     return torch.from_numpy(offset + taken[:, None] * how.members + np.arange(how.members))
 
 

@@ -83,8 +83,8 @@ class Tally:
 
 def numbers_of(bench: Bench, update: int, settings: Settings) -> list[int]:
     """The dialogues of an update, the same for both arms and after a resumption."""
-    chance = np.random.default_rng([settings.seed, update])
-    return [int(number) for number in chance.choice(np.asarray(bench.training), settings.batch, replace=False)]
+    generator = np.random.default_rng([settings.seed, update])
+    return [int(number) for number in generator.choice(np.asarray(bench.training), settings.batch, replace=False)]
 
 
 def update(bench: Bench, number: int, rate: float, settings: Settings, rewarded: bool) -> tuple[float, list[gto.Judged]]:
@@ -98,8 +98,8 @@ def update(bench: Bench, number: int, rate: float, settings: Settings, rewarded:
     def loss(part: tuple[int, int]) -> Tensor:
         place, dialogue = part
         seen = bench.store.get([dialogue])[0]
-        chance = torch.Generator().manual_seed(settings.seed + 1_000_003 * number + place)
-        total = eagle3.loss(arena.net, arena.place, seen, chance, 1.0 / answers)
+        generator = torch.Generator().manual_seed(settings.seed + 1_000_003 * number + place)
+        total = eagle3.loss(arena.net, arena.place, seen, generator, 1.0 / answers)
         starts = gto.chosen_starts(seen, how, np.random.default_rng([settings.seed, number, place]))
         if not rewarded or not len(starts):
             return total

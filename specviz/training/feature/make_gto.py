@@ -55,7 +55,7 @@ def make(job: Job) -> None:
 
 
 def settings_for(device: torch.device, job: Job) -> Settings:
-    """A graphics card takes more dialogues an update; a processor one a core at a time."""
+    """A GPU takes more dialogues an update; a processor one a core at a time."""
     common = {"minutes": job.minutes, "resume": job.resume}
     return Settings(batch=16, workers=1, **common) if device.type == "cuda" else Settings(workers=cores(), **common)
 

@@ -1,7 +1,7 @@
 """Medusa's recipe (Cai et al. 2024, arXiv 2401.10774): the first stage, heads alone on a frozen target.
 
-Head k learns the target's law of the token k + 1 after the position it reads: the law the target has there once it has
-seen the tokens between, averaged over the target's own dialogues. The target's head stays as it is; what precedes it is
+Head k learns the target's distribution of the token k + 1 after the position it reads: the distribution the target has there once
+it has seen the tokens between, averaged over the target's own dialogues. The target's head stays as it is; what precedes it is
 learned, from the best linear guess of the target's hidden state there, which has a closed form.
 """
 
@@ -29,22 +29,22 @@ KEPT = 80
 RIDGE = 1e-2
 
 
-def loss(net: ParallelNet, place: Tensor, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
-    """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's law, times ``scale``.
+def loss(net: ParallelNet, place: Tensor, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+    """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
 
     ``place`` [vocab] is a token's place in the draft vocabulary; only answer tokens that have one count. A head reads
     positions from the one before the question's last token on, as it will when drafting; each a share of them.
     """
-    law = target_law(net, seen)
+    distribution = target_distribution(net, seen)
     inside = place[seen.tokens[seen.first :]] != IGNORED
     first = max(0, seen.first - 2)
-    total = torch.zeros((), device=law.device)
+    total = torch.zeros((), device=distribution.device)
     shared = net.trunk(seen.features[first : len(seen.tokens) - 2, -1])
     for ahead, head in enumerate(net.heads):
         said = slice(first + 2 + ahead - seen.first, None)
-        counted = inside[said] & (torch.rand(len(shared) - ahead, generator=chance) < SHARES[ahead]).to(inside.device)
+        counted = inside[said] & (torch.rand(len(shared) - ahead, generator=generator) < SHARES[ahead]).to(inside.device)
         logits = F.linear(head(shared[: len(shared) - ahead][counted]), net.outputs)
-        found = F.cross_entropy(logits, law[said][counted], reduction="sum")
+        found = F.cross_entropy(logits, distribution[said][counted], reduction="sum")
         total = total + found * (DEPTH_WEIGHT**ahead / SHARES[ahead])
     return total * scale
 
@@ -69,8 +69,8 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
 
 
 @torch.no_grad()
-def target_law(net: ParallelNet, seen: Seen) -> Tensor:
-    """The target's law of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
+def target_distribution(net: ParallelNet, seen: Seen) -> Tensor:
+    """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
     return F.linear(seen.features[seen.first - 1 : -1, -1], net.outputs).softmax(-1)
 
 
@@ -109,7 +109,7 @@ def tau(found: Tensor, paths: Sequence[tuple[int, ...]]) -> float:
 def calibrated(found: Tensor, source: str) -> CalibratedTree:
     """The rank paths that were right most often, parents before children."""
     tree = from_counts(dict(_prefixes(found)), len(found), source)
-    return CalibratedTree(tree.paths[:KEPT], tree.chance[:KEPT], tree.source)
+    return CalibratedTree(tree.paths[:KEPT], tree.generator[:KEPT], tree.source)
 
 
 def _prefixes(found: Tensor) -> Counter[tuple[int, ...]]:

@@ -67,7 +67,7 @@ def gather(job: Job) -> Stuff:
 
 
 def settings_for(job: Job, stuff: Stuff, **own: float) -> Settings:
-    """A graphics card takes one dialogue after the other, many to an update; a processor one a core at a time."""
+    """A GPU takes one dialogue after the other, many to an update; a processor one a core at a time."""
     common = {"minutes": job.minutes, "resume": job.resume, **own}
     if stuff.device.type == "cuda":
         return Settings(batch=32, workers=1, **common)
@@ -81,8 +81,8 @@ def fresh_net(stuff: Stuff, columns: slice, wide: bool, settings: Settings) -> F
     head = model.get_output_embeddings().weight.detach().float()
     net = FeatureNet(shape_of(model.config, taps, wide), stuff.material.embedding, head, stuff.draft_ids)
     net = net.to(stuff.device)
-    chance = np.random.default_rng(settings.seed)
-    chosen = [int(number) for number in chance.permutation(np.asarray(stuff.training))[:FITTED_DIALOGUES]]
+    generator = np.random.default_rng(settings.seed)
+    chosen = [int(number) for number in generator.permutation(np.asarray(stuff.training))[:FITTED_DIALOGUES]]
     read_all(stuff.store, chosen, settings.workers)
     start(net, model, sample(stuff.store, chosen, stuff.material.embedding, columns))
     return net

@@ -170,9 +170,9 @@ class Worth:
     longest: tuple[int, ...]
 
     @staticmethod
-    def of(tree: Tree, chance: Sequence[float]) -> Worth:
+    def of(tree: Tree, probability: Sequence[float]) -> Worth:
         """From the target's probability of each drafted node."""
-        lengths = branch_lengths(tree.parents, (1.0, *chance))
+        lengths = branch_lengths(tree.parents, (1.0, *probability))
         return Worth(tree_reward(lengths.values()), tree.down_to(max(lengths, key=lengths.__getitem__)))
 
 
@@ -193,9 +193,11 @@ def worth(
                 session.prefill(text[session.length : roots[place]])
             shared = _Shared(text[roots[place] : roots[here[-1]] + 1])
             asked = [[shared.asked(roots[number] - roots[place], forest[number]) for number in here] for forest in forests]
-            law = shared.law(session.score(shared.tree(target)).logits, [pairs for rows in asked for pairs in rows])
+            distribution = shared.distribution(
+                session.score(shared.tree(target)).logits, [pairs for rows in asked for pairs in rows]
+            )
             session.keep(range(shared.text))
-            scored = iter(law)
+            scored = iter(distribution)
             for forest, into in zip(forests, found, strict=True):
                 into += [Worth.of(forest[number], next(scored)) for number in here]
             place = here[-1] + 1
@@ -235,7 +237,7 @@ class _Shared:
         return DraftTree.of(self._tokens, self._parents, target.device)
 
     @staticmethod
-    def law(logits: Tensor, asked: Sequence[Sequence[tuple[int, int]]]) -> list[list[float]]:
+    def distribution(logits: Tensor, asked: Sequence[Sequence[tuple[int, int]]]) -> list[list[float]]:
         """The target's probability of each (row, token)."""
         pairs = torch.tensor([pair for rows in asked for pair in rows], dtype=torch.long, device=logits.device).view(-1, 2)
         whole = _wide(logits)

@@ -24,7 +24,7 @@ def unroll(
     """Outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, each among those of the step before.
 
     Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j, so its logits
-    are the law of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
+    are the distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
     ``embedded`` [token, hidden] stands for the tokens where some of them are no words.
     """
     count = len(tokens) - 1

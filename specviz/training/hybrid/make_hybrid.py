@@ -64,7 +64,7 @@ def make(job: Job) -> None:
 
 
 def settings_for(job: Job, device: torch.device) -> Settings:
-    """A graphics card takes all rows at once, many to an update; a processor shares them out to its cores."""
+    """A GPU takes all rows at once, many to an update; a processor shares them out to its cores."""
     common = {"minutes": job.minutes, "resume": job.resume}
     if device.type == "cuda":
         return Settings(batch=32, part=32, **common)

@@ -1,4 +1,4 @@
-"""The loop of the state-space recipes: next-token cross-entropy for the target, the target's own law for its drafter."""
+"""The loop of the state-space recipes: next-token cross-entropy for the target, the target's own distribution for its drafter."""
 
 from __future__ import annotations
 
@@ -75,13 +75,14 @@ def next_token_loss(model: Any) -> Loss:
 
 
 def imitation_loss(model: Any, teacher: Any) -> Loss:
-    """Kullback-Leibler divergence from the teacher's law at temperature 1, summed over tokens: weight 1, and no other term."""
+    """Kullback-Leibler divergence from the teacher's distribution at temperature 1, summed over tokens: weight 1, and no other
+    term."""
 
     def loss(tokens: Tensor) -> Tensor:
         with torch.no_grad():
-            law = _logits(teacher, tokens).log_softmax(-1)
+            distribution = _logits(teacher, tokens).log_softmax(-1)
         own = _logits(model, tokens).log_softmax(-1)
-        return F.kl_div(own, law, log_target=True, reduction="sum")
+        return F.kl_div(own, distribution, log_target=True, reduction="sum")
 
     return loss
 

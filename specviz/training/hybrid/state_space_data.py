@@ -89,7 +89,7 @@ def _ids(part: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
     return [np.asarray(one.ids[:LONGEST], dtype=np.int64) for one in tokenizer.encode_batch(list(part))]
 
 
-def rows(spoken: Sequence[np.ndarray], length: int, chance: np.random.Generator) -> Iterator[np.ndarray]:
+def rows(spoken: Sequence[np.ndarray], length: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
     """Endless rows of ``length + 1`` tokens, each opening with the start of a dialogue, shuffled each time round.
 
     A dialogue that the end of a row cut off opens the next one.
@@ -97,7 +97,7 @@ def rows(spoken: Sequence[np.ndarray], length: int, chance: np.random.Generator)
     waiting: list[np.ndarray] = []
     filled = 0
     while True:
-        for number in chance.permutation(len(spoken)):
+        for number in generator.permutation(len(spoken)):
             waiting.append(spoken[number])
             filled += len(spoken[number])
             if filled > length:

@@ -132,30 +132,30 @@ def prompt_of(concept: emoji.Concept, style: str, ground: str = "white") -> str:
     return f"{concept.label}, {style} style" + ("" if ground == "white" else f", on {ground}")
 
 
-def said(concept: emoji.Concept, style: str, ground: str, chance: np.random.Generator) -> str:
+def said(concept: emoji.Concept, style: str, ground: str, generator: np.random.Generator) -> str:
     """One of many ways: with keywords more, or keywords alone, sometimes without the style."""
-    draw = chance.random()
+    draw = generator.random()
     words = [concept.label]
     if concept.tags and draw > 0.6:
-        tags = list(chance.permutation(concept.tags)[: 1 + int(chance.integers(0, 3))])
+        tags = list(generator.permutation(concept.tags)[: 1 + int(generator.integers(0, 3))])
         words = tags if draw > 0.9 and len(tags) > 1 else [*words, *tags]
-    if chance.random() > 0.08:
+    if generator.random() > 0.08:
         words.append(f"{style} style")
     if ground != "white":
         words.append(f"on {ground}")
     return ", ".join(words)
 
 
-def misread(codes: Tensor, most: float, chance: torch.Generator) -> Tensor:
+def misread(codes: Tensor, most: float, generator: torch.Generator) -> Tensor:
     """Codes [picture, place] of which up to ``most`` (a share drawn for each picture) are another picture's at that place.
 
     A thousand pictures are few: the first row of codes tells each from all others, and a model soon reads the rest off
     that instead of the prompt. What it then draws itself starts like none of them, and it is lost.
     """
     shape, device = codes.shape, codes.device
-    share = most * torch.rand(len(codes), 1, generator=chance)
-    wrong = (torch.rand(shape, generator=chance) < share).to(device)
-    others = torch.randint(len(codes), shape, generator=chance).to(device)
+    share = most * torch.rand(len(codes), 1, generator=generator)
+    wrong = (torch.rand(shape, generator=generator) < share).to(device)
+    others = torch.randint(len(codes), shape, generator=generator).to(device)
     return torch.where(wrong, codes.gather(0, others), codes)
 
 
@@ -165,20 +165,20 @@ class Batches:
     def __init__(self, data: Coded, prompts: WordPrompts, device: torch.device, seed: int = 2) -> None:
         self.data, self.prompts, self.device = data, prompts, device
         self.concepts = data.part(held_out=False)
-        self.chance = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(seed)
         self.waiting: list[tuple[int, str]] = []
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """The next ``count`` pictures: all are seen equally often."""
         with_words, without, codes = self.asked(count)
-        silent = torch.from_numpy(self.chance.random(count) < 0.1).to(self.device)
+        silent = torch.from_numpy(self.generator.random(count) < 0.1).to(self.device)
         return torch.where(silent[:, None], without, with_words), codes
 
     def asked(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The next ``count`` pictures' prompts, as often those that say nothing, and codes, to draw with guidance."""
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in emoji.STYLES]
-            order = self.chance.permutation(len(pairs))
+            order = self.generator.permutation(len(pairs))
             self.waiting = [pairs[number] for number in order] + self.waiting
         found = [self._one(self.concepts[place], style) for place, style in (self.waiting.pop() for _ in range(count))]
         rows, codes = zip(*found, strict=True)
@@ -188,8 +188,8 @@ class Batches:
 
     def _one(self, concept: emoji.Concept, style: str) -> tuple[PromptRows, np.ndarray]:
         row = concept.rows[style]
-        coloured = self.chance.random() < 0.15
-        rows = self.prompts.rows(said(concept, style, ground_of(row) if coloured else "white", self.chance))
+        coloured = self.generator.random() < 0.15
+        rows = self.prompts.rows(said(concept, style, ground_of(row) if coloured else "white", self.generator))
         return rows, self.data.codes[row, int(coloured)]
 
     def kept_out(self, count: int) -> tuple[Tensor, Tensor]:

@@ -35,15 +35,16 @@ Rows = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True)
 class Lesson:
-    """A picture, both ways: ``tokens`` [row, token], ``features`` [row, token, hidden], guided log-``law`` [cell, code]."""
+    """A picture, both ways: ``tokens`` [row, token], ``features`` [row, token, hidden], guided log-``distribution`` [cell,
+    code]."""
 
     tokens: Tensor
     features: Tensor
-    law: Tensor
+    distribution: Tensor
 
 
 class Target:
-    """The frozen image model: hidden states, guided laws, and pictures of its own."""
+    """The frozen image model: hidden states, guided distributions, and pictures of its own."""
 
     def __init__(self, loaded: LoadedImage) -> None:
         self.loaded = loaded
@@ -58,10 +59,10 @@ class Target:
         doubled = codes.repeat_interleave(2, dim=0)
         hidden = self.net.hidden(prompts, doubled)
         logits = self.net.logits(hidden[:, prompts.shape[1] - 1 : -1]).float()
-        laws = guided(logits[0::2], logits[1::2], self.loaded.guidance)
+        distributions = guided(logits[0::2], logits[1::2], self.loaded.guidance)
         tokens = torch.cat((prompts, doubled + self.loaded.first_code), dim=1)
         pairs = (whole.unflatten(0, (-1, 2)) for whole in (tokens, hidden.float()))
-        return [Lesson(*(one.clone() for one in parts)) for parts in zip(*pairs, laws, strict=True)]
+        return [Lesson(*(one.clone() for one in parts)) for parts in zip(*pairs, distributions, strict=True)]
 
     def own(self, rows: Sequence[Rows], seed: int) -> Tensor:
         """Pictures of its own [picture, cell] at temperature 1."""
@@ -77,7 +78,7 @@ class Lessons:
         loaded = target.loaded
         self.data = Batches(coded(loaded.grid), loaded.prompts, loaded.device, seed).data  # type: ignore[arg-type]
         self.concepts = self.data.part(held_out)
-        self.chance = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(seed)
         self.shelf: list[tuple[Lesson, int]] = []
         self.drawn = 0
 
@@ -85,8 +86,8 @@ class Lessons:
         """Prompts by chance, and the data's own pictures of them [picture, cell]."""
         rows, codes = [], []
         for _ in range(count):
-            concept = self.concepts[int(self.chance.integers(len(self.concepts)))]
-            style = emoji.STYLES[int(self.chance.integers(len(emoji.STYLES)))]
+            concept = self.concepts[int(self.generator.integers(len(self.concepts)))]
+            style = emoji.STYLES[int(self.generator.integers(len(emoji.STYLES)))]
             found = self.target.loaded.prompts.rows(prompt_of(concept, style))
             rows.append((found.conditional, found.unconditional))
             codes.append(torch.from_numpy(self.data.codes[concept.rows[style], 0]).long())
@@ -106,7 +107,7 @@ class Lessons:
         """One of the shelf's."""
         while len(self.shelf) <= SHELF - 2 * DRAWN:
             self.refill()
-        place = int(self.chance.integers(len(self.shelf)))
+        place = int(self.generator.integers(len(self.shelf)))
         lesson, left = self.shelf[place]
         if left > 1:
             self.shelf[place] = (lesson, left - 1)

@@ -38,18 +38,18 @@ class Lessons:
         """``count`` is how many whole pictures of ``grid`` x ``grid`` codes an update reads; ``net`` the model as it is."""
         self.batches, self.net, self.grid, self.count = batches, net, grid, count
         self.guidance, self.workers, self.seed = guidance, workers, seed
-        self.chance = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed)
         self.drawings: dict[int, OwnDrawings] = {}
 
     def next(self, share: float) -> tuple[Tensor, Tensor, Tensor]:
         """An update's lesson when ``share`` of the time is gone."""
-        places, own = length(share, float(torch.rand((), generator=self.chance)), self.grid)
+        places, own = length(share, float(torch.rand((), generator=self.generator)), self.grid)
         if own:
             words, right, drawn = self._drawn(places).next(self.net)
             return words, right, drawn
         words, codes = self.batches.draw(many(places, self.grid, self.count, WORDS))
         codes = codes[:, :places].contiguous()
-        return words, codes, misread(codes, MISREAD, self.chance)
+        return words, codes, misread(codes, MISREAD, self.generator)
 
     def _drawn(self, places: int) -> OwnDrawings:
         if places not in self.drawings:
@@ -60,12 +60,12 @@ class Lessons:
         return self.drawings[places]
 
 
-def length(share: float, chance: float, grid: int) -> tuple[int, bool]:
-    """How many codes of a picture of ``grid`` rows are read, and whether as drawn; ``chance`` is uniform from 0 to 1."""
+def length(share: float, generator: float, grid: int) -> tuple[int, bool]:
+    """How many codes of a picture of ``grid`` rows are read, and whether as drawn; ``generator`` is uniform from 0 to 1."""
     kinds = next(kinds for end, kinds in SCHEDULE if share < end or end == 1)
     for (part, own), likely in kinds.items():
-        chance -= likely
-        if chance < 0:
+        generator -= likely
+        if generator < 0:
             break
     return max(1, part * grid // 16) * grid, own
 

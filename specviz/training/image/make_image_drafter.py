@@ -1,7 +1,7 @@
 """``train image_drafter``: the image model in, a one-layer drafter out that goes on from its last hidden state.
 
-Both rows of a picture are drafted, with words and without, and what is learned is the law after guidance: u + s (c - u). The
-network is fed its own outputs for a few steps, as while drafting. Half of the pictures are the target's own.
+Both rows of a picture are drafted, with words and without, and what is learned is the distribution after guidance: u + s (c - u).
+The network is fed its own outputs for a few steps, as while drafting. Half of the pictures are the target's own.
 Li et al. 2024 (arXiv 2401.15077); with guidance Jang et al. 2025 (arXiv 2410.03355).
 """
 
@@ -30,7 +30,8 @@ SHARES = (1.0, 0.5, 0.25)
 PICTURES = 4
 """An update's; a core learns from one at a time."""
 LATE = 0.5
-"""From this share of the time on, what both laws have in common counts beside the cross-entropy: it is what is accepted."""
+"""From this share of the time on, what both distributions have in common counts beside the cross-entropy: it is what is
+accepted."""
 MEASURED = 24
 
 
@@ -62,7 +63,7 @@ def linear_start(net: FeatureNet, lessons: Sequence[Lesson], target: Target) -> 
     """The head that, by least squares with a ridge, tells the target's logits from the feature one place before, which is what
     the fresh drafter repeats. The target's own head is far too sure for such a feature: the surer the target, the more
     updates would go into growing modest."""
-    words = lessons[0].tokens.shape[1] - len(lessons[0].law)
+    words = lessons[0].tokens.shape[1] - len(lessons[0].distribution)
     before = torch.cat([one.features[:, words - 2 : -2].flatten(0, 1) for one in lessons])
     logits = torch.cat([target.net.logits(one.features[:, words - 1 : -1]).flatten(0, 1) for one in lessons]).float()
     ridge = len(before) * torch.eye(before.shape[1], device=before.device)
@@ -76,25 +77,25 @@ def starts(lesson: Lesson, generator: torch.Generator) -> list[Tensor]:
     found = []
     for step, share in enumerate(SHARES):
         inside = torch.zeros(length, dtype=torch.bool)
-        inside[length - len(lesson.law) - 2 : length - 2 - step] = True
+        inside[length - len(lesson.distribution) - 2 : length - 2 - step] = True
         found.append((inside & (order <= share)).nonzero()[:, 0].to(lesson.tokens.device))
     return found
 
 
-def laws(net: FeatureNet, lesson: Lesson, rows: list[Tensor], strength: float) -> list[Tensor]:
-    """The guided log-law of each step [start, code]."""
+def distributions(net: FeatureNet, lesson: Lesson, rows: list[Tensor], strength: float) -> list[Tensor]:
+    """The guided log-distribution of each step [start, code]."""
     both = [unroll(net, lesson.tokens[row], lesson.features[row], rows) for row in (0, 1)]
     return [guided(net.logits(one), net.logits(other), strength) for one, other in zip(*both, strict=True)]
 
 
 def loss(net: FeatureNet, lesson: Lesson, rows: list[Tensor], strength: float, common: float = 0.0) -> Tensor:
-    """Cross-entropy to the guided law at every step, and distance to the target's features; ``common`` times the negative
-    logarithm of what both laws have in common. ``rows`` are the starts of each step, see :func:`starts`."""
-    words = lesson.tokens.shape[1] - len(lesson.law)
+    """Cross-entropy to the guided distribution at every step, and distance to the target's features; ``common`` times the
+    negative logarithm of what both distributions have in common. ``rows`` are the starts of each step, see :func:`starts`."""
+    words = lesson.tokens.shape[1] - len(lesson.distribution)
     total = torch.zeros(())
     both = [unroll(net, lesson.tokens[row], lesson.features[row], rows) for row in (0, 1)]
     for step, (one, other) in enumerate(zip(*both, strict=True)):
-        wanted = lesson.law[rows[step] + 2 + step - words].exp()
+        wanted = lesson.distribution[rows[step] + 2 + step - words].exp()
         found = guided(net.logits(one), net.logits(other), strength)
         apart = -(wanted * found).sum(-1).mean()
         if common:
@@ -111,12 +112,12 @@ def overlap(net: FeatureNet, lessons: Sequence[Lesson], strength: float) -> dict
     sums = np.zeros(len(SHARES))
     for lesson in lessons:
         length = lesson.tokens.shape[1]
-        words = length - len(lesson.law)
+        words = length - len(lesson.distribution)
         places = torch.arange(words - 2, length - 2 - len(SHARES), device=lesson.tokens.device)
-        found = laws(net, lesson, [places] * len(SHARES), strength)
-        for step, law in enumerate(found):
-            wanted = lesson.law[places + 2 + step - words]
-            sums[step] += float(torch.minimum(law.exp(), wanted.exp()).sum(-1).mean())
+        found = distributions(net, lesson, [places] * len(SHARES), strength)
+        for step, distribution in enumerate(found):
+            wanted = lesson.distribution[places + 2 + step - words]
+            sums[step] += float(torch.minimum(distribution.exp(), wanted.exp()).sum(-1).mean())
     return {f"overlap{step + 1}": float(value / len(lessons)) for step, value in enumerate(sums)}
 
 

@@ -61,7 +61,7 @@ def make(job: Job) -> None:
     torch.manual_seed(0)
     net = LatentSamplers(SamplerConfig(width=96, layers=3), vq.quantize.embedding.weight.detach().clone()).to(device)
     learning, kept_out = pairs(data, held_out=False), pairs(data, held_out=True)
-    chance = np.random.default_rng(4)
+    generator = np.random.default_rng(4)
     held = tuple(one.to(device) for one in batch(data, kept_out, np.zeros(len(kept_out), int)))
     training = Training("image_samplers", dict(net.named_parameters()), Plan(job.minutes, peak=0.006), job.resume, {})
 
@@ -70,8 +70,8 @@ def make(job: Job) -> None:
             return vq.decoder(vq.post_quant_conv(vectors)).float()
 
     def step(share: float) -> dict[str, float]:
-        rows = chance.choice(learning, BATCH)
-        coarse, fine = (one.to(device) for one in batch(data, rows, chance.integers(0, 2, BATCH)))
+        rows = generator.choice(learning, BATCH)
+        coarse, fine = (one.to(device) for one in batch(data, rows, generator.integers(0, 2, BATCH)))
         up, down = net.fine(net.vectors(coarse)), net.coarse(net.vectors(fine))
         total = distance(net, up, fine) + distance(net, down, coarse)
         if training.progress.updates % 2:

@@ -27,7 +27,7 @@ class Material:
 
     def __init__(self, prompts: WordPrompts, seed: int = 5) -> None:
         self.art, self.prompts = emoji.load(), prompts
-        self.chance = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(seed)
         self.learning = [one for one in self.art.part(held_out=False) if drawable(one)]
         self.kept_out = [one for one in self.art.part(held_out=True) if drawable(one)]
 
@@ -37,17 +37,17 @@ class Material:
 
     def batch(self) -> tuple[Tensor, Tensor]:
         """Pictures of as many different concepts, and a prompt for each."""
-        chosen = self.chance.permutation(len(self.learning))[:BATCH]
+        chosen = self.generator.permutation(len(self.learning))[:BATCH]
         rows, words, grounds = [], [], []
         for place in chosen:
-            concept, style = self.learning[place], emoji.STYLES[int(self.chance.integers(len(emoji.STYLES)))]
-            coloured = list(emoji.GROUNDS)[int(self.chance.integers(1, len(emoji.GROUNDS)))]
-            ground = coloured if self.chance.random() < 0.3 else "white"
+            concept, style = self.learning[place], emoji.STYLES[int(self.generator.integers(len(emoji.STYLES)))]
+            coloured = list(emoji.GROUNDS)[int(self.generator.integers(1, len(emoji.GROUNDS)))]
+            ground = coloured if self.generator.random() < 0.3 else "white"
             rows.append(concept.rows[style])
             grounds.append(emoji.GROUNDS[ground])
-            words.append(self.prompts.rows(said(concept, style, ground, self.chance)).conditional)
+            words.append(self.prompts.rows(said(concept, style, ground, self.generator)).conditional)
         found = self.pixels(rows, np.array(grounds))
-        found = found.roll(tuple(int(one) for one in self.chance.integers(-2, 3, 2)), dims=(2, 3))
+        found = found.roll(tuple(int(one) for one in self.generator.integers(-2, 3, 2)), dims=(2, 3))
         return found + 0.08 * torch.randn_like(found), torch.tensor(words)
 
     def questions(self, held_out: bool) -> tuple[Tensor, Tensor]:

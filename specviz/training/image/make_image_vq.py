@@ -97,23 +97,23 @@ class Pictures:
     def __init__(self, art: emoji.Emoji, device: torch.device, seed: int = 1) -> None:
         self.art, self.device = art, device
         self.rows = [row for concept in art.part(held_out=False) for row in concept.rows.values()]
-        self.chance = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(seed)
 
     def draw(self, count: int) -> Tensor:
         """Whole pictures over grounds, mirrored now and then."""
-        rows = self.chance.choice(self.rows, count)
+        rows = self.generator.choice(self.rows, count)
         palette = np.array(list(emoji.GROUNDS.values()))
-        grounds = palette[np.where(self.chance.random(count) < 0.5, 0, self.chance.integers(0, len(palette), count))]
-        free = self.chance.random(count) < 0.15
-        grounds = np.where(free[:, None], self.chance.integers(0, 256, (count, 3)), grounds)
+        grounds = palette[np.where(self.generator.random(count) < 0.5, 0, self.generator.integers(0, len(palette), count))]
+        free = self.generator.random(count) < 0.15
+        grounds = np.where(free[:, None], self.generator.integers(0, 256, (count, 3)), grounds)
         found = torch.from_numpy(self.art.on(rows, grounds)).to(self.device)
-        return found.flip(-1) if self.chance.random() < 0.5 else found
+        return found.flip(-1) if self.generator.random() < 0.5 else found
 
     def small(self) -> Tensor:
         """Pictures of 32 pixels: a third whole, the rest crops."""
         found = self.draw(CROPS)
         whole = F.avg_pool2d(found[: CROPS // 3], 2)
-        corners = self.chance.integers(0, 9, (CROPS, 2)) * 4
+        corners = self.generator.integers(0, 9, (CROPS, 2)) * 4
         crops = [found[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= CROPS // 3]
         return torch.cat((whole, torch.stack(crops)))
 
@@ -138,10 +138,10 @@ def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[st
             errors.append((tokenizer.decode(vectors).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4)
             used.append(codes)
         found[name] = float(-10 * torch.cat(errors).log10().mean())
-    law = torch.bincount(torch.cat(used), minlength=SHIPPED_VQ.codes).float()
-    law = law / law.sum()
-    found["codes_used"] = float((law > 0).sum())
-    found["perplexity"] = math.exp(float(-(law * law.clamp_min(1e-12).log()).sum()))
+    distribution = torch.bincount(torch.cat(used), minlength=SHIPPED_VQ.codes).float()
+    distribution = distribution / distribution.sum()
+    found["codes_used"] = float((distribution > 0).sum())
+    found["perplexity"] = math.exp(float(-(distribution * distribution.clamp_min(1e-12).log()).sum()))
     return found
 
 

@@ -104,13 +104,13 @@ def train(bench: Bench, checkpoint: Path) -> trainer.Progress:
     settings = bench.settings
     progress = _resume(bench, checkpoint) if trainer.goes_on(settings.resume, checkpoint) else trainer.Progress()
     clock = trainer.Clock(progress, settings.minutes, cores() if bench.stuff.device.type == "cpu" else None)
-    chance = np.random.default_rng([settings.seed, progress.updates])
-    stream = owl.windows(bench.stuff.store.dialogues, bench.stuff.material.markers, bench.stuff.training, chance)
+    generator = np.random.default_rng([settings.seed, progress.updates])
+    stream = owl.windows(bench.stuff.store.dialogues, bench.stuff.material.markers, bench.stuff.training, generator)
     recent: list[float] = []
     clock.start()
     while clock.share < 1:
         probing = clock.share < settings.probing
-        value = _teach_probe(bench, stream, chance, clock.share) if probing else _teach(bench, stream, chance, clock.share)
+        value = _teach_probe(bench, stream, generator, clock.share) if probing else _teach(bench, stream, generator, clock.share)
         recent.append(value)
         progress.updates += 1
         progress.tokens += (8 if probing else settings.fresh) * owl.LENGTH
@@ -125,10 +125,10 @@ def train(bench: Bench, checkpoint: Path) -> trainer.Progress:
     return progress
 
 
-def _teach_probe(bench: Bench, stream: Any, chance: np.random.Generator, share: float) -> float:
+def _teach_probe(bench: Bench, stream: Any, generator: np.random.Generator, share: float) -> float:
     settings, net = bench.settings, bench.net
     tokens = torch.from_numpy(np.stack([next(stream) for _ in range(8)])).to(bench.stuff.device)
-    found = owl.probe_loss(bench.model, net, tokens, owl.some_places(16, chance).to(tokens.device))
+    found = owl.probe_loss(bench.model, net, tokens, owl.some_places(16, generator).to(tokens.device))
     (gradient,) = torch.autograd.grad(found, [net.probe])
     size = float(bench.stuff.material.embedding.std())
     bench.probe.step({"probe": gradient}, 0.3 * size * (1 - 0.9 * share / settings.probing))
@@ -137,17 +137,17 @@ def _teach_probe(bench: Bench, stream: Any, chance: np.random.Generator, share: 
     return float(found.detach())
 
 
-def _teach(bench: Bench, stream: Any, chance: np.random.Generator, share: float) -> float:
+def _teach(bench: Bench, stream: Any, generator: np.random.Generator, share: float) -> float:
     settings, net = bench.settings, bench.net
     if not bench.optimizer.updates and bench.probe.updates:
-        _begin(bench, stream, chance)
-    batch = [_read(bench, stream, chance)]
+        _begin(bench, stream, generator)
+    batch = [_read(bench, stream, generator)]
     while len(batch) * settings.fresh < settings.batch and bench.known:
-        batch.append(bench.known[int(chance.integers(len(bench.known)))])
+        batch.append(bench.known[int(generator.integers(len(bench.known)))])
     bench.known.append(batch[0])
     while len(bench.known) * settings.fresh > settings.kept:
         bench.known.popleft()
-    generator = torch.Generator().manual_seed(int(chance.integers(1 << 40)))
+    generator = torch.Generator().manual_seed(int(generator.integers(1 << 40)))
     names = list(bench.optimizer.parameters)
     sums: list[Tensor] = []
     value = 0.0
@@ -163,19 +163,19 @@ def _teach(bench: Bench, stream: Any, chance: np.random.Generator, share: float)
     return value
 
 
-def _read(bench: Bench, stream: Any, chance: np.random.Generator) -> owl.Read:
+def _read(bench: Bench, stream: Any, generator: np.random.Generator) -> owl.Read:
     """Fresh windows, as the target sees them; kept in half precision."""
     tokens = torch.from_numpy(np.stack([next(stream) for _ in range(bench.settings.fresh)])).to(bench.stuff.device)
-    found = owl.read(bench.model, bench.net, tokens, owl.some_places(bench.settings.places, chance).to(tokens.device))
+    found = owl.read(bench.model, bench.net, tokens, owl.some_places(bench.settings.places, generator).to(tokens.device))
     return replace(found, own=found.own.bfloat16(), behind=found.behind.bfloat16())
 
 
 @torch.no_grad()
-def _begin(bench: Bench, stream: Any, chance: np.random.Generator) -> None:
+def _begin(bench: Bench, stream: Any, generator: np.random.Generator) -> None:
     """The probe is taught: from here on it stays, and the network starts from what can be guessed without learning."""
     bench.net.probe.copy_(bench.probe.averaged()["probe"])
     for _ in range(FITTED // bench.settings.fresh):
-        bench.known.append(_read(bench, stream, chance))
+        bench.known.append(_read(bench, stream, generator))
     start(bench.net, bench.model.base_model.norm.weight.float(), bench.known)
     bench.optimizer.start_over()
     show(owl.foresight(bench.model, bench.net, bench.held_out[:6], DEPTH))

@@ -1,8 +1,8 @@
 """OWL's recipe: Lee et al. 2025 (arXiv 2510.07535), on windows of at most 64 tokens.
 
 First the probe, the paper's [SPEC], learns alone: one embedding that makes the frozen target foresee the token after the
-next. Then the recurrence learns to draft, cross-entropy to the target's law summed over self-fed steps. In some windows the
-probe's state is left out, so that the same network can draft without it.
+next. Then the recurrence learns to draft, cross-entropy to the target's distribution summed over self-fed steps. In some windows
+the probe's state is left out, so that the same network can draft without it.
 Axis names: ``window``, ``token`` (of a window), ``place`` (where something is drafted), ``start`` (window and place).
 """
 
@@ -43,23 +43,25 @@ class Read:
     places: Tensor
 
 
-def windows(dialogues: Dialogues, markers: Markers, chosen: Sequence[int], chance: np.random.Generator) -> Iterator[np.ndarray]:
+def windows(
+    dialogues: Dialogues, markers: Markers, chosen: Sequence[int], generator: np.random.Generator
+) -> Iterator[np.ndarray]:
     """Endless windows of LENGTH tokens that reach into an answer, from dialogues that are long enough."""
     prefix = np.asarray(markers.prefix, dtype=np.int64)
     while True:
-        for number in chance.permutation(np.asarray(chosen)):
+        for number in generator.permutation(np.asarray(chosen)):
             text = np.concatenate((prefix, dialogues.of(int(number))))
             answer = len(prefix) + int(dialogues.prompt[number])
             low, high = max(0, answer - LENGTH + 16), len(text) - LENGTH
             if high >= low:
-                offset = 0 if low == 0 and chance.random() < 0.2 else int(chance.integers(low, high + 1))
+                offset = 0 if low == 0 and generator.random() < 0.2 else int(generator.integers(low, high + 1))
                 yield text[offset : offset + LENGTH]
 
 
-def some_places(count: int, chance: np.random.Generator, length: int = LENGTH) -> Tensor:
+def some_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:
     """int64 [place]: where to draft from, ascending. Place i reads the states at token i and token i + 1."""
     room = np.arange(EARLIEST, length - 2)
-    return torch.from_numpy(np.sort(chance.permutation(room)[:count]))
+    return torch.from_numpy(np.sort(generator.permutation(room)[:count]))
 
 
 @torch.no_grad()
@@ -89,13 +91,13 @@ def _seen(length: int, places: Tensor) -> Tensor:
 
 
 def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
-    """How badly the probe behind token i foresees token i + 2: cross-entropy (nats) to the target's law of it once token
+    """How badly the probe behind token i foresees token i + 2: cross-entropy (nats) to the target's distribution of it once token
     i + 1 is known. Gradients reach the probe alone."""
     count, length = tokens.shape
     cache = DynamicCache()
     with torch.no_grad():
         own = model.base_model(input_ids=tokens, **{CACHE_ARGUMENT: cache}, use_cache=True).last_hidden_state
-        law = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
+        distribution = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
     probes = net.probe.to(own.dtype).expand(count, len(places), -1)
     behind = model.base_model(
         inputs_embeds=probes,
@@ -105,21 +107,21 @@ def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) ->
         use_cache=True,
     ).last_hidden_state
     logits = F.linear(behind, net.head.to(behind.dtype))
-    return F.cross_entropy(logits.flatten(0, 1).float(), law.flatten(0, 1))
+    return F.cross_entropy(logits.flatten(0, 1).float(), distribution.flatten(0, 1))
 
 
-def loss(net: RecurrentNet, seen: Read, chance: torch.Generator) -> Tensor:
-    """Weighted mean over steps of the cross-entropy (nats) to the target's law, each step fed the text's true token."""
+def loss(net: RecurrentNet, seen: Read, generator: torch.Generator) -> Tensor:
+    """Weighted mean over steps of the cross-entropy (nats) to the target's distribution, each step fed the text's true token."""
     count, length = seen.tokens.shape
     device = seen.tokens.device
     window = torch.arange(count, device=device).repeat_interleave(len(seen.places))
     place = seen.places.repeat(count)
-    kept = (torch.rand(count, generator=chance) >= WITHOUT).to(device)
+    kept = (torch.rand(count, generator=generator) >= WITHOUT).to(device)
     behind = seen.behind * kept[:, None, None]
     features = torch.cat((seen.own[:, seen.places], behind), dim=-1).flatten(0, 1).float()
-    order = torch.rand(len(place), generator=chance).to(device)
+    order = torch.rand(len(place), generator=generator).to(device)
     with torch.no_grad():
-        law = F.linear(seen.own.to(net.head.dtype), net.head)
+        distribution = F.linear(seen.own.to(net.head.dtype), net.head)
     rows = torch.arange(len(place), device=device)
     total, state = torch.zeros((), device=device), None
     for step, share in enumerate(SHARES):
@@ -132,7 +134,7 @@ def loss(net: RecurrentNet, seen: Read, chance: torch.Generator) -> Tensor:
             state = net.begin(features[rows], tokens)
         else:
             state = net.go_on((state[0][stay], state[1][stay]), tokens)
-        wanted = law[window[rows], place[rows] + step + 1].float().softmax(-1)
+        wanted = distribution[window[rows], place[rows] + step + 1].float().softmax(-1)
         found = F.cross_entropy(net.logits(state[0]).float(), wanted, reduction="sum")
         total = total + found * (DEPTH_WEIGHT**step / share)
     return total / len(place)

@@ -2,7 +2,7 @@
 
 A question is a specification: the function's name, its two arguments and what it does, step by step, all drawn at random. The
 answer is the program. What the specification leaves open is what each step calls its variable, drawn anew with lopsided
-chances, as programmers do; once it is drawn, the rest of its statement follows, and the first one is returned in the end.
+probabilities, as programmers do; once it is drawn, the rest of its statement follows, and the first one is returned in the end.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ WORDS = tuple(dict.fromkeys((*FIXED, *NAMES, *ARGUMENTS, *VARIABLES, *STEPS, *SI
 IDS = {word: number for number, word in enumerate(WORDS)}
 
 
-def program(chance: np.random.Generator) -> tuple[list[str], list[str]]:
+def program(generator: np.random.Generator) -> tuple[list[str], list[str]]:
     """A question and its answer, as words."""
-    name = str(chance.choice(NAMES))
-    first, second = (str(one) for one in chance.choice(ARGUMENTS, 2, replace=False))
-    steps = [str(one) for one in chance.choice(list(STEPS), DONE, replace=False)]
+    name = str(generator.choice(NAMES))
+    first, second = (str(one) for one in generator.choice(ARGUMENTS, 2, replace=False))
+    steps = [str(one) for one in generator.choice(list(STEPS), DONE, replace=False)]
     said = ["def", name, "(", first, ",", second, ")", ":", LINE]
     variables: list[str] = []
     for step in steps:
-        variables.append(str(chance.choice(VARIABLES, p=LOPSIDED)))
+        variables.append(str(generator.choice(VARIABLES, p=LOPSIDED)))
         given = {"A": first, "B": second, "F": name, "V": variables[-1], "|": LINE, "_": INDENT}
         for line in (f"# {step}", *STEPS[step].split(" | ")):
             said += [INDENT, *(given.get(sign, sign) for sign in line.split()), LINE]
@@ -51,9 +51,9 @@ def program(chance: np.random.Generator) -> tuple[list[str], list[str]]:
 
 def programs(count: int, seed: int) -> Iterator[tuple[list[int], list[int]]]:
     """Questions and answers as token ids; all questions are equally long."""
-    chance = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     for _ in range(count):
-        asked, said = program(chance)
+        asked, said = program(generator)
         yield [IDS[word] for word in asked], [IDS[word] for word in said]
 
 

@@ -45,7 +45,7 @@ def make(job: Job) -> None:
 
 
 def settings_for(device: torch.device, job: Job) -> Settings:
-    """A graphics card takes wide batches; a processor a few scenes a core at a time."""
+    """A GPU takes wide batches; a processor a few scenes a core at a time."""
     common = {"minutes": job.minutes, "resume": job.resume}
     if device.type == "cuda":
         return Settings(batch=64, seeing_batch=128, part=64, **common)

@@ -29,19 +29,19 @@ _ANSWER, _DESCRIPTION = 96, 200
 @torch.no_grad()
 def answers(
     learner: Learner, visual: Tensor, questions: Sequence[Sequence[int]], writer: Writer, limit: int,
-    temperature: float = 0.0, chance: torch.Generator | None = None,
+    temperature: float = 0.0, generator: torch.Generator | None = None,
 ) -> list[list[int]]:  # fmt: skip
     """Answers without their end token. ``visual`` [row, visual, hidden] is what each row's question is about."""
     found: list[list[int]] = []
     for start in range(0, len(questions), _ROWS):
         part = slice(start, start + _ROWS)
-        found += _answered(learner, visual[part], questions[part], writer, limit, temperature, chance)
+        found += _answered(learner, visual[part], questions[part], writer, limit, temperature, generator)
     return found
 
 
 def _answered(
     learner: Learner, visual: Tensor, questions: Sequence[Sequence[int]], writer: Writer, limit: int,
-    temperature: float, chance: torch.Generator | None,
+    temperature: float, generator: torch.Generator | None,
 ) -> list[list[int]]:  # fmt: skip
     text, head = learner.model.model.text_model, learner.model.lm_head
     width = max(map(len, questions)) + 1
@@ -60,7 +60,7 @@ def _answered(
     passed = text(inputs_embeds=embedded, attention_mask=real, position_ids=places, **{CACHE_ARGUMENT: cache}, use_cache=True)
     hidden = passed.last_hidden_state[torch.arange(rows), last]
     for step in range(limit):
-        token = _chosen(head(hidden).float(), temperature, chance)
+        token = _chosen(head(hidden).float(), temperature, generator)
         token = torch.where(ended, writer.end, token)
         said.append(token)
         ended |= token == writer.end
@@ -76,10 +76,10 @@ def _answered(
     return [row[: row.index(writer.end)] if writer.end in row else row for row in whole]
 
 
-def _chosen(logits: Tensor, temperature: float, chance: torch.Generator | None) -> Tensor:
+def _chosen(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
     if temperature == 0:
         return logits.argmax(-1)
-    return torch.multinomial((logits / temperature).softmax(-1), 1, generator=chance)[:, 0]
+    return torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)[:, 0]
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def answered(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str
 
 @torch.no_grad()
 def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> PictureDialogues:
-    writer, chance = Writer(tokenizer), torch.Generator(learner.model.device).manual_seed(0)
+    writer, generator = Writer(tokenizer), torch.Generator(learner.model.device).manual_seed(0)
     spoken: list[tuple[list[int], list[int], float, int]] = []
     for start in range(0, SCENES, _AT_A_TIME):
         numbers = range(start, min(SCENES, start + _AT_A_TIME))
@@ -83,7 +83,7 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
             part = [(place, one) for place, one in asked if (one.kind == "describe") == long]
             ids = [writer.backend.encode(one.question, add_special_tokens=False).ids for _, one in part]
             with trainer.arithmetic(learner.model.device):
-                said = answers(learner, visual[[place for place, _ in part]], ids, writer, _LONGEST, warm, chance)
+                said = answers(learner, visual[[place for place, _ in part]], ids, writer, _LONGEST, warm, generator)
             spoken += [(ask, row, warm, numbers[place]) for (place, _), ask, row in zip(part, ids, said, strict=True)]
         report(f"{len(spoken)} answers about {numbers[-1] + 1} of {SCENES} scenes")
     return _packed(spoken, writer)

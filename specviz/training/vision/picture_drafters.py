@@ -3,7 +3,7 @@
 *EAGLE with visual rows*: regression of the next feature and 0.1 of the cross-entropy, all rows shown (arXiv 2401.15077).
 *HiViS* (2509.23928): words alone; three self-fed steps, each with its learned vector; deeper steps only where a tree would
 still be alive; cross-entropy over the target's ten likeliest tokens on top.
-*DREAM* (2505.19201): divergence from the target's law, regression of the last feature (0.2) and of the middle one.
+*DREAM* (2505.19201): divergence from the target's distribution, regression of the last feature (0.2) and of the middle one.
 Axis names: ``start`` (places that draft), ``row``, ``hidden``, ``step``.
 """
 
@@ -31,16 +31,16 @@ NOISE = 0.1
 """Half the width of the uniform noise on features while training."""
 
 
-def noisy(features: Tensor, chance: torch.Generator) -> Tensor:
+def noisy(features: Tensor, generator: torch.Generator) -> Tensor:
     """Features as they are while drafting: only nearly right."""
-    return features + (torch.rand(features.shape, generator=chance).to(features.device) - 0.5) * (2 * NOISE)
+    return features + (torch.rand(features.shape, generator=generator).to(features.device) - 0.5) * (2 * NOISE)
 
 
-def all_rows_loss(net: FeatureNet, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
+def all_rows_loss(net: FeatureNet, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
     """EAGLE's. Taps are the input embeddings and the last feature."""
     embedded, features = seen.features[:, 0], seen.features[:, -1]
-    rows = sampled_starts(seen.first, len(seen.tokens), [1.0], chance, seen.tokens.device)
-    found = unroll(net, seen.tokens, noisy(features, chance), rows, embedded)[0]
+    rows = sampled_starts(seen.first, len(seen.tokens), [1.0], generator, seen.tokens.device)
+    found = unroll(net, seen.tokens, noisy(features, generator), rows, embedded)[0]
     return _regression(net, found, features[rows[0] + 1])[0].sum() * scale
 
 
@@ -52,11 +52,11 @@ def _regression(net: FeatureNet, found: Tensor, wanted: Tensor) -> tuple[Tensor,
     return regression + TOKEN_WEIGHT * F.cross_entropy(net.logits(found), truth.softmax(-1), reduction="none"), truth
 
 
-def words_loss(net: FeatureNet, seen: Seen, chance: torch.Generator, scale: float) -> Tensor:
+def words_loss(net: FeatureNet, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
     """HiViS's: the loss of each step counts where the target's choice was among the five likeliest of every step before."""
     features = seen.features[:, -1]
-    rows = sampled_starts(seen.first, len(seen.tokens), [1.0] * STEPS, chance, seen.tokens.device)
-    outputs = unroll(net, seen.tokens, noisy(features, chance), rows)
+    rows = sampled_starts(seen.first, len(seen.tokens), [1.0] * STEPS, generator, seen.tokens.device)
+    outputs = unroll(net, seen.tokens, noisy(features, generator), rows)
     total, alive = torch.zeros((), device=features.device), torch.ones(len(rows[0]), device=features.device)
     for step, (chosen, output) in enumerate(zip(rows, outputs, strict=True)):
         alive = alive[torch.searchsorted(rows[step - 1], chosen)] if step else alive
@@ -70,16 +70,16 @@ def words_loss(net: FeatureNet, seen: Seen, chance: torch.Generator, scale: floa
 
 
 def cross_loss(
-    net: CrossNet, seen: Seen, chance: torch.Generator, scale: float, feature: float = 0.2, middle: float = 1.0
+    net: CrossNet, seen: Seen, generator: torch.Generator, scale: float, feature: float = 0.2, middle: float = 1.0
 ) -> Tensor:
     """DREAM's. Taps are the input embeddings, the middle feature and the last one."""
     picture = cast(SeenPicture, seen)
     embedded, between, features = (seen.features[:, tap] for tap in range(3))
-    outputs, inside = net.whole(embedded, noisy(features, chance), picture.positions)
+    outputs, inside = net.whole(embedded, noisy(features, generator), picture.positions)
     rows = slice(seen.first - 1, len(seen.tokens) - 1)
     with torch.no_grad():
-        law = F.linear(features[rows], net.head).log_softmax(-1)
-    lost = F.kl_div(net.logits(outputs[rows]).log_softmax(-1), law, reduction="sum", log_target=True)
+        distribution = F.linear(features[rows], net.head).log_softmax(-1)
+    lost = F.kl_div(net.logits(outputs[rows]).log_softmax(-1), distribution, reduction="sum", log_target=True)
     lost = lost + feature * F.smooth_l1_loss(outputs[rows], features[rows], reduction="none").mean(-1).sum()
     lost = lost + middle * F.smooth_l1_loss(inside[rows], between[rows], reduction="none").mean(-1).sum()
     return lost * scale

@@ -186,7 +186,7 @@ def pages(chosen: Sequence[scenes.Scene], writer: Writer, questions: int) -> tup
     said = []
     for scene in chosen:
         speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
-        if speaker.chance.random() < _DRILLS:
+        if speaker.generator.random() < _DRILLS:
             said.append(writer.drill(speaker.looked(), drill(speaker, 4 * questions)))
             continue
         asked = sorted(speaker.questions(questions, READING), key=lambda one: not one.looked)

@@ -22,7 +22,7 @@ def drill(speaker: Speaker, count: int) -> list[Asked]:
     makers = (_where, _count, _there, _side, _next)
     found: dict[str, str] = {}
     for _ in range(2 * count):
-        made = makers[int(speaker.chance.choice(len(makers), p=_OFTEN))](speaker)
+        made = makers[int(speaker.generator.choice(len(makers), p=_OFTEN))](speaker)
         if made is not None and len(found) < count:
             found.setdefault(*made)
     return list(found.items())

@@ -33,22 +33,22 @@ def _and(parts: list[str]) -> str:
 
 
 class Speaker:
-    """Words about one scene, drawn by ``chance``."""
+    """Words about one scene, drawn by ``generator``."""
 
-    def __init__(self, scene: Scene, chance: np.random.Generator) -> None:
-        self.scene, self.chance = scene, chance
+    def __init__(self, scene: Scene, generator: np.random.Generator) -> None:
+        self.scene, self.generator = scene, generator
         self.names = own_names(scene)
         self.known = [place for place, name in enumerate(self.names) if name]
 
     def pick(self, *forms: str) -> str:
         """One of several ways to say it; the first ones are more usual."""
         weight = np.array([1 / (place + 1) for place in range(len(forms))])
-        return forms[int(self.chance.choice(len(forms), p=weight / weight.sum()))]
+        return forms[int(self.generator.choice(len(forms), p=weight / weight.sum()))]
 
     def describe(self) -> Exchange:
         """The long description: how many, each thing in reading order, how they stand to each other, and what is special."""
         sentences = [self._opening(), *self._things(), *self._relations(), *self._closing()]
-        question = DESCRIBE[int(self.chance.integers(len(DESCRIBE)))]
+        question = DESCRIBE[int(self.generator.integers(len(DESCRIBE)))]
         return Exchange("describe", question, " ".join(sentences))
 
     def _opening(self) -> str:
@@ -126,7 +126,7 @@ class Speaker:
         for _ in range(4 * count):
             if len(found) == count:
                 break
-            made = makers[kinds[int(self.chance.choice(len(kinds), p=share))]]()
+            made = makers[kinds[int(self.generator.choice(len(kinds), p=share))]]()
             if made is not None:
                 looked = self.looked() if made.kind in _LOOKED else ""
                 found.setdefault(made.question, replace(made, looked=looked))
@@ -134,7 +134,7 @@ class Speaker:
 
     def _casual(self, one: Exchange) -> Exchange:
         """Some people write without capitals or question marks."""
-        if self.chance.random() < 0.12:
+        if self.generator.random() < 0.12:
             return replace(one, question=one.question.lower().rstrip("?."))
         return one
 
@@ -148,9 +148,9 @@ class Speaker:
 
     def what(self) -> Exchange | None:
         """What is in a region; sometimes one with nothing in it."""
-        region = int(self.chance.integers(9))
-        if self.chance.random() < 0.85:
-            region = self.scene.things[int(self.chance.integers(len(self.scene.things)))].region
+        region = int(self.generator.integers(9))
+        if self.generator.random() < 0.85:
+            region = self.scene.things[int(self.generator.integers(len(self.scene.things)))].region
         here = [thing for thing in self.scene.things if thing.region == region]
         question = self.pick(f"What is {at(region)}?", f"What can you see {at(region)}?", f"Which thing is {at(region)}?")
         if not here:
@@ -159,7 +159,7 @@ class Speaker:
 
     def one(self) -> int | None:
         """One of the things that have a name of their own."""
-        return int(self.chance.choice(self.known)) if self.known else None
+        return int(self.generator.choice(self.known)) if self.known else None
 
     def where(self) -> Exchange | None:
         """Where a thing is."""
@@ -175,7 +175,7 @@ class Speaker:
     def count(self) -> Exchange:
         """How many of a kind, of all things, or of the shapes."""
         things = self.scene.things
-        draw = self.chance.random()
+        draw = self.generator.random()
         if draw < 0.2:
             many, word = len(things), "thing"
         elif draw < 0.35:
@@ -192,11 +192,11 @@ class Speaker:
         return Exchange("count", question, answer, again=f"And {plural(word, 2)}?")
 
     def some_name(self, absent: float) -> str:
-        """The name of something in the scene, or with this chance of something that may not be there."""
-        if self.chance.random() < absent:
+        """The name of something in the scene, or with this probability of something that may not be there."""
+        if self.generator.random() < absent:
             every = (*scene_art.NAMES, *scene_art.SHAPES)
-            return every[int(self.chance.integers(len(every)))]
-        return self.scene.things[int(self.chance.integers(len(self.scene.things)))].name
+            return every[int(self.generator.integers(len(every)))]
+        return self.scene.things[int(self.generator.integers(len(self.scene.things)))].name
 
     def colour(self) -> Exchange:
         """Which colour a shape has, or the background."""
@@ -204,10 +204,10 @@ class Speaker:
             thing for thing in self.scene.things
             if thing.is_shape and sum(other.name == thing.name for other in self.scene.things) == 1
         ]  # fmt: skip
-        if not shapes or self.chance.random() < 0.2:
+        if not shapes or self.generator.random() < 0.2:
             question = self.pick("What colour is the background?", "Which colour is the background?")
             return Exchange("colour", question, f"The background is {self.scene.ground}.")
-        thing = shapes[int(self.chance.integers(len(shapes)))]
+        thing = shapes[int(self.generator.integers(len(shapes)))]
         question = self.pick(f"What colour is the {thing.name}?", f"Which colour does the {thing.name} have?")
         return Exchange("colour", question, f"The {thing.name} is {thing.colour}.")
 
@@ -215,11 +215,11 @@ class Speaker:
         """Left or right of, above or below."""
         if len(self.known) < 2:
             return None
-        first, second = (int(one) for one in self.chance.permutation(self.known)[:2])
+        first, second = (int(one) for one in self.generator.permutation(self.known)[:2])
         one, other = self.scene.things[first], self.scene.things[second]
         across, down = other.x - one.x, other.y - one.y
         name, than, verb = self.names[first], self.names[second], is_are(one.name)
-        level = self.chance.random() < 0.6
+        level = self.generator.random() < 0.6
         distance, words = (across, ("left of", "right of")) if level else (down, ("above", "below"))
         if abs(distance) < _SIDE_BY_SIDE:
             return None

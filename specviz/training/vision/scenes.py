@@ -92,49 +92,49 @@ def new_drawing(scene: Scene) -> bool:
 
 def compose(seed: int, combinations: bool = False, drawings: bool = False) -> Scene:
     """The scene of this seed: one that training may show, or one with new combinations, or new drawings, as asked."""
-    chance = np.random.default_rng([seed, 7])
+    generator = np.random.default_rng([seed, 7])
     while True:
-        scene = _attempt(chance, seed)
+        scene = _attempt(generator, seed)
         if scene is not None and new_combination(scene) == combinations and new_drawing(scene) == drawings:
             return scene
 
 
-def _attempt(chance: np.random.Generator, seed: int) -> Scene | None:
-    count = int(chance.choice([1, 2, 3, 4, 5], p=[0.03, 0.12, 0.27, 0.33, 0.25]))
-    regions = chance.permutation(9)[:count]
-    kinds = _kinds(chance, count)
-    things = [_thing(chance, kind, int(region)) for kind, region in zip(kinds, regions, strict=True)]
+def _attempt(generator: np.random.Generator, seed: int) -> Scene | None:
+    count = int(generator.choice([1, 2, 3, 4, 5], p=[0.03, 0.12, 0.27, 0.33, 0.25]))
+    regions = generator.permutation(9)[:count]
+    kinds = _kinds(generator, count)
+    things = [_thing(generator, kind, int(region)) for kind, region in zip(kinds, regions, strict=True)]
     things.sort(key=lambda thing: thing.region)
     if not all(_plain(one, other) for place, one in enumerate(things) for other in things[:place]):
         return None
-    ground = str(chance.choice(list(scene_art.GROUNDS)))
-    shade = tuple(float(one) for one in chance.normal(0, 4, 3))
-    depth = tuple(int(one) for one in chance.permutation(count))
+    ground = str(generator.choice(list(scene_art.GROUNDS)))
+    shade = tuple(float(one) for one in generator.normal(0, 4, 3))
+    depth = tuple(int(one) for one in generator.permutation(count))
     return Scene(ground, tuple(things), depth, seed, shade)
 
 
-def _kinds(chance: np.random.Generator, count: int) -> list[tuple[str, str]]:
+def _kinds(generator: np.random.Generator, count: int) -> list[tuple[str, str]]:
     """Names and colours; now and then one kind comes several times."""
     found: list[tuple[str, str]] = []
     while len(found) < count:
-        if found and chance.random() < 0.22:
-            found.append(found[int(chance.integers(len(found)))])
-        elif chance.random() < 0.36:
-            found.append((str(chance.choice(scene_art.SHAPES)), str(chance.choice(list(scene_art.COLOURS)))))
+        if found and generator.random() < 0.22:
+            found.append(found[int(generator.integers(len(found)))])
+        elif generator.random() < 0.36:
+            found.append((str(generator.choice(scene_art.SHAPES)), str(generator.choice(list(scene_art.COLOURS)))))
         else:
-            found.append((scene_art.NAMES[int(chance.integers(len(scene_art.NAMES)))], ""))
+            found.append((scene_art.NAMES[int(generator.integers(len(scene_art.NAMES)))], ""))
     return found
 
 
-def _thing(chance: np.random.Generator, kind: tuple[str, str], region: int) -> Thing:
-    size = str(chance.choice(list(SIZES)))
+def _thing(generator: np.random.Generator, kind: tuple[str, str], region: int) -> Thing:
+    size = str(generator.choice(list(SIZES)))
     low, high = SIZES[size]
-    pixels = int(chance.integers(low, high + 1))
+    pixels = int(generator.integers(low, high + 1))
     middle = [
-        float(np.clip(chance.uniform(REGION * step + _BORDER, REGION * (step + 1) - _BORDER), pixels / 2, SIDE - pixels / 2))
+        float(np.clip(generator.uniform(REGION * step + _BORDER, REGION * (step + 1) - _BORDER), pixels / 2, SIDE - pixels / 2))
         for step in (region % 3, region // 3)
     ]
-    drawing = -1 if kind[1] else int(chance.integers(scene_art.DRAWINGS))
+    drawing = -1 if kind[1] else int(generator.integers(scene_art.DRAWINGS))
     return Thing(kind[0], size, pixels, middle[0], middle[1], kind[1], drawing)
 
 

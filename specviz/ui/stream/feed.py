@@ -36,7 +36,7 @@ class Feed:
         self.text += control("live", self.run, error=message)
 
     def timing(self, going: bool) -> None:
-        """Whether the one-by-one run is being timed now that this one is over."""
+        """Whether the autoregressive run is being timed now that this one is over."""
         self.text += control("live", self.run, timing=going)
 
     def add(self, lines: list[str]) -> None:

@@ -48,7 +48,7 @@ class Frame:
     """One update of the page. ``cancel`` is what ends this run.
 
     ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off or, with no ``lines``,
-    never began. ``timing`` says that this run is over and its one-by-one run is still to come.
+    never began. ``timing`` says that this run is over and its autoregressive run is still to come.
     """
 
     cancel: Event
@@ -158,7 +158,7 @@ class Live:
             for frame in self._told(self._frame(cancel, feed, batch, request.baseline) for batch in batches):
                 timing = frame.timing or (timing and frame.trace is None)
                 yield frame
-        if timing:  # stopped before the one-by-one run was over
+        if timing:  # stopped before the autoregressive run was over
             feed.timing(False)
             yield Frame(cancel, feed.text, feed.run, lines=feed.count)
 
@@ -199,7 +199,7 @@ class Live:
 
 
 def _still_to_time(trace: Trace) -> bool:
-    """Whether the engine goes on with the one-by-one run, which it does after a run that ended by itself."""
+    """Whether the engine goes on with the autoregressive run, which it does after a run that ended by itself."""
     return trace.end is not None and trace.end.baseline is None and trace.end.reason in ("eos", "budget", "context")
 
 

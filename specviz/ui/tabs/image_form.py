@@ -56,7 +56,7 @@ class Basics:
         0,
         2**31 - 1,
         "The same seed and method draw the same picture again. A token-exact method draws that of the plain run; above "
-        "temperature 0 another exact one draws a different picture of the same law.",
+        "temperature 0 another exact one draws a different picture of the same distribution.",
     )
 
 

@@ -22,7 +22,7 @@ class Change:
     """What is to change on the page; None leaves a part as it is.
 
     ``feed`` is the stage's text, ``shown`` the run's name, ``kept`` says that it joins this session's list, ``asked`` is
-    a run whose settings the controls take over. ``timing`` says that the one-by-one run is still to come.
+    a run whose settings the controls take over. ``timing`` says that the autoregressive run is still to come.
     """
 
     feed: str | None = None

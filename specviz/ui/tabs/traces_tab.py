@@ -40,16 +40,16 @@ def facts(found: Outline) -> str:
     run, end = found.run, found.end
     metrics = end.metrics if end else {}
     speed, rate = metrics.get("speedup"), metrics.get("tokens_per_second")
-    heat = run.sampling.temperature
+    temperature = run.sampling.temperature
     rows = {
         "method": run.title,
         "target": run.target,
         "draft model": run.draft,
         "exactness": run.exactness + (f" ({run.bound})" if run.bound else ""),
-        "sampling": f"temperature {heat:g}, seed {run.sampling.seed}" if heat else "greedy",
+        "sampling": f"temperature {temperature:g}, seed {run.sampling.seed}" if temperature else "greedy",
         "earlier runs remembered": str(run.sampling.generation or ""),
         "written": f"{found.tokens} tokens in {found.steps} passes, τ {_number(metrics.get('tau'))}",
-        "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the one-by-one run" if speed else "") if rate else "",
+        "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the autoregressive run" if speed else "") if rate else "",
         "on": ", ".join(part for part in (run.machine, run.device, run.dtype, run.tier) if part),
         "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "never: the file stops in the middle",
         "recorded": run.recorded_at,

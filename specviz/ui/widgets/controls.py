@@ -58,9 +58,9 @@ TITLES = {
     "prompt_as": "Prompt as",
     "factor": "λ",
     "tau": "τ",
-    "k": "Look-alikes k",
+    "k": "Nearest latent codes k",
     "dtype": "Number format",
-    "baseline": "Time the one-by-one run too",
+    "baseline": "Time the autoregressive run too",
 }
 
 

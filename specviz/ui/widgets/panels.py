@@ -12,14 +12,14 @@ from specviz.trace.schema import PHASES, End, Run, Trace
 
 EXACTNESS = {
     (True, True): "exact, token for token",
-    (True, False): "exact in law",
+    (True, False): "exact in distribution",
     (False, True): "relaxed",
     (False, False): "relaxed",
 }
 MEANING = {
-    "exact, token for token": "With the same seed it writes the very tokens of the one-by-one run.",
-    "exact in law": "Its output follows the target's own law; the same seed may draw other tokens.",
-    "relaxed": "Its output law differs from the target's own, within a stated bound.",
+    "exact, token for token": "With the same seed it writes the very tokens of the autoregressive run.",
+    "exact in distribution": "Its output follows the target's own distribution; the same seed may draw other tokens.",
+    "relaxed": "Its output distribution differs from the target's own, within a stated bound.",
 }
 
 
@@ -40,7 +40,9 @@ def _meaning(method: Method) -> str:
     said = MEANING[_word(method)]
     if method.token_exact_with:
         return f"{said} With {' '.join(method.token_exact_with)}: {MEANING['exact, token for token']}"
-    return f"{said} With {' '.join(method.in_law)}: {MEANING['exact in law']}" if method.in_law else said
+    return (
+        f"{said} With {' '.join(method.in_distribution)}: {MEANING['exact in distribution']}" if method.in_distribution else said
+    )
 
 
 def banner(message: str, kind: str = "error") -> str:
@@ -63,7 +65,7 @@ def summary(name: str, note: str = "") -> str:
 
 
 def why(trace: Trace | None, timing: bool = False, more: str = MORE) -> str:
-    """The speed-up in one number and the terms behind it. ``timing`` says that the one-by-one run is still to come;
+    """The speed-up in one number and the terms behind it. ``timing`` says that the autoregressive run is still to come;
     ``more`` is the way to the whole account, where the page has one.
     """
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
@@ -76,7 +78,7 @@ def _headline(terms: dict[str, Term], timing: bool, more: str) -> str:
     measured = terms["measured"].value if "measured" in terms else None
     said = markup(terms["verdict"].sentence)
     if measured is None:
-        why = "timing the one-by-one run …" if timing else "unknown: the one-by-one run was not timed"
+        why = "timing the autoregressive run …" if timing else "unknown: the autoregressive run was not timed"
         return f'<p title="{said}">Speed-up {more}</p><p>{why}</p>'
     word = "faster" if measured >= 1 else "slower"
     return f'<p title="{said}">Why {word} {more}</p><p><b>{measured:.2f}×</b> measured</p>'

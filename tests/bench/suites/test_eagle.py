@@ -73,7 +73,7 @@ class Bench:
     def __init__(self) -> None:
         self.ran: list[str] = []
 
-    def prepared(self, method: str, prompt: str, heat: float = 0.0, **more: Any) -> SimpleNamespace:
+    def prepared(self, method: str, prompt: str, temperature: float = 0.0, **more: Any) -> SimpleNamespace:
         if method == "eagle3":
             raise ModelUnavailable("eagle3 has no weights here.")
         target = SimpleNamespace(eos_ids=frozenset())
@@ -97,8 +97,8 @@ def test_the_target_runs_before_and_after_every_two_methods() -> None:
     assert "chat 1 of 1" in said[0] and "τ 2.00" in said[0]
 
 
-def rows_of(found: Samples, heat: float = 0.0) -> dict[str, Any]:
-    return {row.name: row for row in eagle.rows(found, eagle.arms_at(heat), heat)}
+def rows_of(found: Samples, temperature: float = 0.0) -> dict[str, Any]:
+    return {row.name: row for row in eagle.rows(found, eagle.arms_at(temperature), temperature)}
 
 
 def test_the_rows_say_who_beat_whom() -> None:
@@ -149,12 +149,12 @@ def test_a_drafter_that_never_gets_deep_is_not_called_flat() -> None:
 
 
 @pytest.mark.parametrize("heat", [0.0, 1.0])
-def test_dynamic_depth_must_save_forwards_without_losing_tokens(heat: float) -> None:
+def test_dynamic_depth_must_save_forwards_without_losing_tokens(temperature: float) -> None:
     fixed = [sample(lengths=[3, 3, 3], forwards=24)]
     saving, losing = [sample(lengths=[3, 3, 3], forwards=15)], [sample(lengths=[2, 2, 3], forwards=15)]
     for ours, kept in ((saving, True), (losing, False)):
-        made = rows_of(Samples({eagle.DDD: ours, eagle.FIXED: fixed}), heat)
-        name = f"{eagle.DDD}, T = {heat:g}"
+        made = rows_of(Samples({eagle.DDD: ours, eagle.FIXED: fixed}), temperature)
+        name = f"{eagle.DDD}, T = {temperature:g}"
         assert made[f"{name}: drafter forwards over fixed depth"].value == pytest.approx(15 / 24)
         assert made[f"{name}: drafter forwards over fixed depth"].reached
         assert made[f"{name}: τ over fixed depth"].reached is kept
@@ -198,18 +198,18 @@ def test_falcon_and_the_dynamic_trees_are_held_against_eagles_own_25_nodes() -> 
 
 
 def test_traversal_runs_at_both_temperatures() -> None:
-    for heat in (0.0, 1.0):
-        assert "traversal" in [arm.label for arm in eagle.arms_at(heat)]
+    for temperature in (0.0, 1.0):
+        assert "traversal" in [arm.label for arm in eagle.arms_at(temperature)]
 
 
 def test_every_arm_is_a_method_with_parameters_it_has() -> None:
     from specviz.methods.parameters import build
     from specviz.methods.registry import get
 
-    for heat in (0.0, 1.0):
-        for arm in eagle.arms_at(heat):
+    for temperature in (0.0, 1.0):
+        for arm in eagle.arms_at(temperature):
             build(get(arm.method).parameters, arm.parameters, arm.method)
-        labels = [arm.label for arm in eagle.arms_at(heat)]
+        labels = [arm.label for arm in eagle.arms_at(temperature)]
         assert len(set(labels)) == len(labels)
 
 

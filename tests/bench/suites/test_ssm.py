@@ -26,10 +26,10 @@ TARGET, DRAFT = target(MODEL), target(near(MODEL, 0.02))
 class TinyBench:
     """Runs methods on the tiny hybrid; a prompt is a word whose letters are tokens. A tree's step costs 2, a chain's 3."""
 
-    def prepared(self, method: str, prompt: str, heat: float = 0.0, parameters: dict[str, Any] | None = None) -> Any:
+    def prepared(self, method: str, prompt: str, temperature: float = 0.0, parameters: dict[str, Any] | None = None) -> Any:
         card = all_methods()[method]
         draft = DraftModel("near", 1 << 20, lambda room: SessionModel(DRAFT.open(room), DRAFT), (), DRAFT)
-        parts = replace(parts_for(TARGET, Warp(heat)), draft_model=lambda: draft)  # type: ignore[arg-type]
+        parts = replace(parts_for(TARGET, Warp(temperature)), draft_model=lambda: draft)  # type: ignore[arg-type]
         values = build(card.parameters, parameters or {}, method)
         ids = [ord(letter) - 97 for letter in prompt]
         return SimpleNamespace(parts=parts, target=TARGET, prompt_ids=ids, card=card, values=values)
@@ -59,11 +59,11 @@ def test_ratios_have_the_tree_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssm, "BUDGETS", (6,))
     found = reported(ssm.against_chains)
     assert len(found) == 4
-    for heat in ("0", "0.8"):
-        row = found[f"tree over chain of 6 nodes, T = {heat}: τ"]
+    for temperature in ("0", "0.8"):
+        row = found[f"tree over chain of 6 nodes, T = {temperature}: τ"]
         ours, theirs = (float(part) for part in row.detail.removeprefix("τ ").split(" and "))
         assert row.value == pytest.approx(ours / theirs, rel=0.02)
-        assert found[f"tree over chain of 6 nodes, T = {heat}: time"].value > 0
+        assert found[f"tree over chain of 6 nodes, T = {temperature}: time"].value > 0
 
 
 def test_the_tree_that_users_get_is_set_against_chains_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,9 +28,9 @@ def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def test_a_program_follows_from_its_question_but_for_the_names_of_its_variables() -> None:
-    chance, bodies = np.random.default_rng(0), {}
+    probability, bodies = np.random.default_rng(0), {}
     for _ in range(3000):
-        asked, said = programs.program(chance)
+        asked, said = programs.program(probability)
         assert len(asked) == 7 and said[-1] == programs.END and set(asked + said) <= set(programs.WORDS)
         names = [word if word in programs.VARIABLES else "" for word in said]
         plain = tuple("V" if name else word for word, name in zip(said, names, strict=True))

@@ -45,7 +45,7 @@ def test_children_nobody_drew_are_expected_alike() -> None:
     assert upwards(draft, scored, context()) == pytest.approx(downwards(draft, scored, context()), abs=1e-12)
 
 
-def test_a_tree_cut_at_a_depth_keeps_its_nodes_and_laws() -> None:
+def test_a_tree_cut_at_a_depth_keeps_its_nodes_and_distributions() -> None:
     draft, scored = drawn()
     smaller, rest = cut(draft, scored, 1)
     assert smaller.tree.host_tokens == draft.tree.host_tokens[:3]
@@ -70,11 +70,11 @@ def test_judging_notes_every_depth_of_a_full_tree() -> None:
     assert not short.pairs
 
 
-def test_the_chains_of_a_real_law_gain_more_the_deeper_they_are() -> None:
+def test_the_chains_of_a_real_distribution_gain_more_the_deeper_they_are() -> None:
     p, q = torch.tensor([1 / 3, 2 / 3]).double(), torch.tensor([2 / 3, 1 / 3]).double()
-    both, chance = Both(4), torch.Generator().manual_seed(0)
+    both, generator = Both(4), torch.Generator().manual_seed(0)
     for number in range(250):
-        tokens = torch.multinomial(q, 4, replacement=True, generator=chance).tolist()
+        tokens = torch.multinomial(q, 4, replacement=True, generator=generator).tolist()
         draft = Draft(DraftTree.of([0, *tokens], chain(4).parents), dict.fromkeys(range(4), Proposal(q)))
         both.judge(draft, TargetPass(p.log().expand(5, -1)), context(number))
     made = rows("chain", both.pairs, 1.0)
@@ -112,7 +112,7 @@ class _Asked:
     def __init__(self) -> None:
         self.prompts: list[str] = []
 
-    def prepared(self, method: str, prompt: str, heat: float, **more: Any) -> SimpleNamespace:
+    def prepared(self, method: str, prompt: str, temperature: float, **more: Any) -> SimpleNamespace:
         self.prompts.append(prompt)
         nothing = SimpleNamespace(steps=lambda: iter(()))
         return SimpleNamespace(compose=lambda: Composition(None, None), decoding=lambda *asked: nothing)  # type: ignore[arg-type]

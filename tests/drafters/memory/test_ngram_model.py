@@ -1,4 +1,4 @@
-"""The n-gram model: counts as one would make them by hand, laws that sum to one, and a file that keeps them."""
+"""The n-gram model: counts as one would make them by hand, distributions that sum to one, and a file that keeps them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ IDS = np.array([3, 5, 8, 9, 20])
 
 def text(seed: int = 0, length: int = 400) -> np.ndarray:
     """Tokens of a few words, some of which are not in the vocabulary."""
-    chance = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     found = [3, 5]
     for _ in range(length):
-        found.append(int(chance.choice([found[-2], 5, 8, 9, 20, 7], p=[0.5, 0.1, 0.1, 0.1, 0.1, 0.1])))
+        found.append(int(generator.choice([found[-2], 5, 8, 9, 20, 7], p=[0.5, 0.1, 0.1, 0.1, 0.1, 0.1])))
     return np.array(found)
 
 
-def test_every_context_has_a_law_that_sums_to_one() -> None:
+def test_every_context_has_a_distribution_that_sums_to_one() -> None:
     model = NgramModel(counted([text()], IDS, 2, 3))
     before = np.array([[one, other] for one in (*IDS, 7, -1) for other in (*IDS, 7, -1)])
     np.testing.assert_allclose(np.exp(model.log_probability(before, IDS)).sum(1), 1.0)

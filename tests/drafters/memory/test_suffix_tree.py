@@ -90,7 +90,7 @@ class Naive:
         return [(token, self.counts[*run, token] / self.counts[run]) for token in seen]
 
     def drafts(self, text: Sequence[int]) -> tuple[float, int, list[tuple[tuple[int, ...], float]]]:
-        """(score, match length, drafted runs with their chances) of the best match length."""
+        """(score, match length, drafted runs with their probabilities) of the best match length."""
         best: tuple[float, int, list[tuple[tuple[int, ...], float]]] = (0.0, 0, [])
         for length in range(1, min(len(text) - 1, self.depth) + 1):
             run = tuple(text[-length:])
@@ -98,39 +98,39 @@ class Naive:
                 break
             limit = min(self.rule.most, int(length * self.rule.factor + self.rule.offset + 1e-6))
             nodes = self.tree(run, limit) if self.rule.tree else self.path(run, limit)
-            score = sum(chance for _, chance in nodes)
+            score = sum(probability for _, probability in nodes)
             if nodes and score >= best[0]:
                 best = (score, length, nodes)
         return best
 
     def path(self, run: tuple[int, ...], limit: int) -> list[tuple[tuple[int, ...], float]]:
-        found, chance, now = [], 1.0, run
+        found, probability, now = [], 1.0, run
         while len(found) < limit and self.following(now):
             token, share = self.following(now)[0]
-            chance *= share
-            if chance < self.rule.floor:
+            probability *= share
+            if probability < self.rule.floor:
                 break
             now = (*now, token)
-            found.append((now[len(run) :], chance))
+            found.append((now[len(run) :], probability))
         return found
 
     def tree(self, run: tuple[int, ...], limit: int) -> list[tuple[tuple[int, ...], float]]:
         found: list[tuple[tuple[int, ...], float]] = []
         waiting: list[tuple[float, int, tuple[int, ...]]] = []
 
-        def offer(below: tuple[int, ...], chance: float) -> None:
+        def offer(below: tuple[int, ...], probability: float) -> None:
             for token, share in self.following((*run, *below)):
-                if chance * share >= self.rule.floor:
-                    waiting.append((chance * share, len(met), (*below, token)))
+                if probability * share >= self.rule.floor:
+                    waiting.append((probability * share, len(met), (*below, token)))
                     met.append(token)
 
         met: list[int] = []
         offer((), 1.0)
         while waiting and len(found) < limit:
-            chance, place, below = max(waiting, key=lambda one: (one[0], -one[1]))
-            waiting.remove((chance, place, below))
-            found.append((below, chance))
-            offer(below, chance)
+            probability, place, below = max(waiting, key=lambda one: (one[0], -one[1]))
+            waiting.remove((probability, place, below))
+            found.append((below, probability))
+            offer(below, probability)
         return found
 
 
@@ -170,7 +170,7 @@ def test_drafts_equal_those_of_a_naive_substring_counter(texts: list[list[int]],
         for token, parent in zip(guess.tokens, guess.parents, strict=True):
             runs.append((*runs[parent], token))
         assert runs[1:] == [run for run, _ in nodes]
-        assert guess.chance == pytest.approx([chance for _, chance in nodes])
+        assert guess.probability == pytest.approx([probability for _, probability in nodes])
         assert guess.matched == length
 
 
@@ -182,7 +182,7 @@ def test_random_text_is_drafted_from_at_all() -> None:
     guess, tried = best_guess(tree.present(), tree.depth, LengthRule())
     assert (guess.matched, guess.tokens) == (4, [5, 6, 7, 8])
     # Each continuation follows one of two occurrences, the present one being the other.
-    assert guess.chance == [0.5] * 4
+    assert guess.probability == [0.5] * 4
     assert tried == [(4, 4, 2.0), (3, 3, 1.5), (2, 2, 1.0)], "a match of one token cannot win any more, one of two could"
 
 

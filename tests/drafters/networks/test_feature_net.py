@@ -46,8 +46,8 @@ def plain_forward(net: FeatureNet, tokens: list[int], features: list[Tensor], po
         for head in range(config.heads):
             group = head * config.kv_heads // config.heads
             score = torch.stack([(query[head] * key[group].conj()).real.sum() for key in keys])
-            law = (score / config.head_size**0.5).softmax(0)
-            seen.append(sum(weight * value[group] for weight, value in zip(law, values, strict=True)))
+            distribution = (score / config.head_size**0.5).softmax(0)
+            seen.append(sum(weight * value[group] for weight, value in zip(distribution, values, strict=True)))
         x = residual + weights["layer.self_attn.o_proj.weight"] @ torch.cat(seen)
         normed = unit(x, config.eps) * weights["layer.post_attention_layernorm.weight"]
         gate = F.silu(weights["layer.mlp.gate_proj.weight"] @ normed)

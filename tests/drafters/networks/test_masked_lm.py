@@ -52,7 +52,7 @@ def test_padding_changes_nothing() -> None:
     torch.testing.assert_close(found, model.features(TEXT[None], blank))
 
 
-def test_a_step_gives_each_mask_the_law_of_the_row_before_it() -> None:
+def test_a_step_gives_each_mask_the_distribution_of_the_row_before_it() -> None:
     model = masked_lm(TARGET)
     ids, blank = F.pad(TEXT, (0, 5)), torch.arange(25) >= 20
     rows = model.features(ids[None], blank[None])[0, 19:24]
@@ -108,9 +108,9 @@ def test_greedy_blocks_are_each_place_s_likeliest_token() -> None:
     assert draft.confidence[1] == pytest.approx(note.data["places"][0]["probability"][0])
 
 
-def test_drawn_blocks_come_independently_from_the_laws_that_are_handed_to_the_judge() -> None:
+def test_drawn_blocks_come_independently_from_the_distributions_that_are_handed_to_the_judge() -> None:
     model, warp = masked_lm(TARGET, draft=6, scale=0.6), Warp(0.7)
-    laws = warp.log_probabilities(model(TEXT, 2)).exp()
+    distributions = warp.log_probabilities(model(TEXT, 2)).exp()
     drawn: Counter[tuple[int, ...]] = Counter()
     runs = 2500
     drafter = MaskedBlock(model, 2)
@@ -119,10 +119,12 @@ def test_drawn_blocks_come_independently_from_the_laws_that_are_handed_to_the_ju
     for seed in range(runs):
         draft = Sampled(chain(2)).grow(drafter, replace(context(TEXT.tolist(), warp, seed), story=False))
         drawn[draft.tree.host_tokens[1:]] += 1
-        assert all(torch.equal(draft.proposals[node].probability, laws[node]) for node in (0, 1))
+        assert all(torch.equal(draft.proposals[node].probability, distributions[node]) for node in (0, 1))
     ids = model.draft_ids.tolist()
-    apart = sum(abs(drawn[ids[a], ids[b]] / runs - float(laws[0, a] * laws[1, b])) for a in range(6) for b in range(6))
-    assert apart / 2 < 0.06, "the joint law is the product of the marginals"
+    apart = sum(
+        abs(drawn[ids[a], ids[b]] / runs - float(distributions[0, a] * distributions[1, b])) for a in range(6) for b in range(6)
+    )
+    assert apart / 2 < 0.06, "the joint distribution is the product of the marginals"
 
 
 def test_no_room_no_block() -> None:

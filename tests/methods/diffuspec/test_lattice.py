@@ -16,26 +16,26 @@ NOBODY: frozenset[int] = frozenset()
 
 
 class Chain:
-    """An n-gram model that looks at the last token alone: a Markov chain's law, over tokens 0, 1, …"""
+    """An n-gram model that looks at the last token alone: a Markov chain's distribution, over tokens 0, 1, …"""
 
-    def __init__(self, law: np.ndarray) -> None:
-        self.law = law
+    def __init__(self, distribution: np.ndarray) -> None:
+        self.distribution = distribution
 
     def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        return np.log(np.maximum(self.law[before[:, 1]][:, tokens], 1e-12))
+        return np.log(np.maximum(self.distribution[before[:, 1]][:, tokens], 1e-12))
 
 
 def markov(words: int, seed: int, sharp: float = 3.0) -> np.ndarray:
-    chance = np.random.default_rng(seed)
-    law = np.exp(sharp * chance.standard_normal((words, words)))
-    return law / law.sum(1, keepdims=True)
+    generator = np.random.default_rng(seed)
+    distribution = np.exp(sharp * generator.standard_normal((words, words)))
+    return distribution / distribution.sum(1, keepdims=True)
 
 
-def marginals(law: np.ndarray, start: int, places: int) -> np.ndarray:
-    """What an exact masked model says of ``places`` masks behind ``start``: powers of the chain's law."""
-    row, found = np.eye(len(law))[start], []
+def marginals(distribution: np.ndarray, start: int, places: int) -> np.ndarray:
+    """What an exact masked model says of ``places`` masks behind ``start``: powers of the chain's distribution."""
+    row, found = np.eye(len(distribution))[start], []
     for _ in range(places):
-        row = row @ law
+        row = row @ distribution
         found.append(row)
     return np.stack(found)
 
@@ -44,12 +44,12 @@ def as_columns(shares: np.ndarray, mass: float = 1.0, cap: int = 15, ends: froze
     return columns(torch.from_numpy(np.log(shares)), torch.arange(shares.shape[1]), mass, cap, ends)
 
 
-def accepted(law: np.ndarray, start: int, path: tuple[int, ...]) -> float:
-    """Expected accepted length of a chain of point masses when the chain's own law judges it."""
-    total, chance, before = 0.0, 1.0, start
+def accepted(distribution: np.ndarray, start: int, path: tuple[int, ...]) -> float:
+    """Expected accepted length of a chain of point masses when the chain's own distribution judges it."""
+    total, generator, before = 0.0, 1.0, start
     for token in path:
-        chance *= law[before, token]
-        total += chance
+        generator *= distribution[before, token]
+        total += generator
         before = token
     return total
 
@@ -74,15 +74,15 @@ def test_an_end_stays_a_candidate_and_is_a_fence_only_where_it_is_likeliest() ->
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_beam_as_wide_as_the_lattice_finds_the_best_of_all_paths(weight: float, seed: int) -> None:
-    law = markov(4, seed)
-    lattice = as_columns(marginals(law, 0, 4))
-    found = search(lattice, Chain(law), [3, 0], weight, 4**4, NOBODY)
+    distribution = markov(4, seed)
+    lattice = as_columns(marginals(distribution, 0, 4))
+    found = search(lattice, Chain(distribution), [3, 0], weight, 4**4, NOBODY)
 
     def worth(path: tuple[int, ...]) -> float:
         before, total = 0, 0.0
         for column, token in zip(lattice, path, strict=True):
             q = float(column.log_q[column.tokens.tolist().index(token)])
-            total += weight * q + (1 - weight) * math.log(max(law[before, token], 1e-12))
+            total += weight * q + (1 - weight) * math.log(max(distribution[before, token], 1e-12))
             before = token
         return total
 
@@ -103,13 +103,13 @@ def test_a_searched_path_is_accepted_further_than_each_place_s_argmax_and_the_be
     for weight in (0.0, 0.25, 0.5, 0.75, 1.0):
         lengths = []
         for seed in range(30):
-            law = markov(8, seed)
+            distribution = markov(8, seed)
             # The n-gram model is a blurred one: it was counted, not given.
-            blurred = Chain(0.7 * law + 0.3 * markov(8, seed + 500, 1.0))
+            blurred = Chain(0.7 * distribution + 0.3 * markov(8, seed + 500, 1.0))
             for start in range(8):
-                lattice = as_columns(marginals(law, start, 6), mass=0.8)
+                lattice = as_columns(marginals(distribution, start, 6), mass=0.8)
                 path = search(lattice, blurred, [0, start], weight, 3, NOBODY).path
-                lengths.append(accepted(law, start, path))
+                lengths.append(accepted(distribution, start, path))
         found[weight] = float(np.mean(lengths))
     assert found[0.5] > found[1.0] + 0.1, found
     assert max(found, key=found.__getitem__) not in (0.0, 1.0), found
@@ -122,25 +122,27 @@ def test_beams_follow_the_last_two_tokens_they_took() -> None:
             return super().log_probability(before, tokens)
 
     seen: list[list[list[int]]] = []
-    law = markov(5, 3)
-    found = search(as_columns(marginals(law, 1, 3)), Asked(law), [4, 1], 0.5, 2, NOBODY)
+    distribution = markov(5, 3)
+    found = search(as_columns(marginals(distribution, 1, 3)), Asked(distribution), [4, 1], 0.5, 2, NOBODY)
     assert seen[0] == [[4, 1]] and all(row[0] == 1 for row in seen[1])
-    picks = [[as_columns(marginals(law, 1, 3))[at].tokens[pick] for pick in step.picks] for at, step in enumerate(found.steps)]
+    picks = [
+        [as_columns(marginals(distribution, 1, 3))[at].tokens[pick] for pick in step.picks] for at, step in enumerate(found.steps)
+    ]
     assert [row[1] for row in seen[2]] == picks[1]
     assert [row[0] for row in seen[2]] == [picks[0][parent] for parent in found.steps[1].parents]
 
 
 def test_a_path_ends_where_the_end_is_what_the_best_beam_takes_and_is_dropped_elsewhere() -> None:
-    law = np.full((3, 3), 1 / 3)
+    distribution = np.full((3, 3), 1 / 3)
     shares = np.array([[0.7, 0.2, 0.1], [0.45, 0.1, 0.45], [0.3, 0.3, 0.4]])
     ends = frozenset({2})
-    found = search(as_columns(shares, ends=ends), Chain(law), [0, 0], 1.0, 3, ends)
+    found = search(as_columns(shares, ends=ends), Chain(distribution), [0, 0], 1.0, 3, ends)
     assert found.ended and found.path == (0, 0, 2), "a tie in the second place goes to what goes on"
     assert all(
         2 not in [as_columns(shares, ends=ends)[at].tokens[pick] for pick in step.picks]
         for at, step in enumerate(found.steps[:-1])
     )
-    never = search(as_columns(shares[:1], ends=ends), Chain(law), [0, 0], 1.0, 3, ends)
+    never = search(as_columns(shares[:1], ends=ends), Chain(distribution), [0, 0], 1.0, 3, ends)
     assert not never.ended and never.path == (0,)
 
 
@@ -178,8 +180,8 @@ def lengths(rounds: list[tuple[int | None, int]], rule: LengthRule = OURS) -> li
 @pytest.mark.parametrize(("rule", "stays"), [(OURS, 3), (LengthRule(20, 30, 10), 20)])
 def test_a_drafter_that_is_refused_now_and_then_drafts_as_the_rule_begins(rule: LengthRule, stays: int) -> None:
     """The published rule adds its stride only while nothing was refused, so here it falls once and stays."""
-    chance = np.random.default_rng(4)
-    found = lengths([(None, 0), *((None, int(chance.choice([0, 1, 2, 30]))) for _ in range(60))], rule)
+    generator = np.random.default_rng(4)
+    found = lengths([(None, 0), *((None, int(generator.choice([0, 1, 2, 30]))) for _ in range(60))], rule)
     assert found[0] == rule.longest and set(found[1:]) == {stays}
 
 

@@ -22,15 +22,15 @@ LIKELY = [0.40, 0.15, 0.45]
 
 
 class Masks:
-    """A drafter with the same law at every place but those named."""
+    """A drafter with the same distribution at every place but those named."""
 
     support = torch.arange(3)
 
-    def __init__(self, laws: Sequence[Sequence[float]]) -> None:
-        self.laws = torch.tensor(laws, dtype=torch.float64).log()
+    def __init__(self, distributions: Sequence[Sequence[float]]) -> None:
+        self.distributions = torch.tensor(distributions, dtype=torch.float64).log()
 
     def block(self, context: Context, places: int) -> torch.Tensor:
-        return self.laws[:places]
+        return self.distributions[:places]
 
     def calls(self) -> int:
         return 1
@@ -44,15 +44,15 @@ class Words:
     """An n-gram model that likes or dislikes the end of the text."""
 
     def __init__(self, end: float) -> None:
-        self.law = np.log([1 - end, 0.5, end])
+        self.distribution = np.log([1 - end, 0.5, end])
 
     def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        return np.tile(self.law[tokens], (len(before), 1))
+        return np.tile(self.distribution[tokens], (len(before), 1))
 
 
-def drafted(laws: Sequence[Sequence[float]], end: float) -> tuple[Searched, Draft, Any]:
+def drafted(distributions: Sequence[Sequence[float]], end: float) -> tuple[Searched, Draft, Any]:
     """The controller after its first draft, which asked for four places, the draft and what it tells of itself."""
-    made = Searched(Masks(laws), Words(end), Searching(mass=0.5), LengthRule(2, 4, 2), frozenset({END}))
+    made = Searched(Masks(distributions), Words(end), Searching(mass=0.5), LengthRule(2, 4, 2), frozenset({END}))
     context = Context([0, 1, 0], 3, 0, Warp(), Noise(0), torch.device("cpu"), 50)
     made.begin(context, None)
     draft = made.draft(context)

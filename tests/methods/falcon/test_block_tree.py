@@ -32,7 +32,7 @@ class Pairs:
     def __init__(self, support: Tensor | None = None, most: int = 99) -> None:
         self.support, self.forwards, self._most, self._told = support, 0, most, 0
 
-    def law(self, path: tuple[int, ...], level: int) -> Tensor:
+    def distribution(self, path: tuple[int, ...], level: int) -> Tensor:
         size = VOCAB if self.support is None else len(self.support)
         seed = hash((*path, level)) % 2**31
         return 2 * torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -50,7 +50,7 @@ class Pairs:
             if self.forwards == self._most:
                 return None
             self.forwards += 1
-        return torch.stack([self.law(path[: len(path) - inside], inside) for path in paths])
+        return torch.stack([self.distribution(path[: len(path) - inside], inside) for path in paths])
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -84,11 +84,13 @@ def test_the_rth_child_carries_the_rth_best_token_of_its_level() -> None:
     drafter = Pairs(torch.arange(50, 50 + VOCAB))
     draft = Ranked(shape_from_counts([[3], [2, 2], [1, 0, 2]])).grow(drafter, context())
     tokens, parents = draft.tree.host_tokens, draft.tree.shape.parents
-    first, second = drafter.law((), 0), drafter.law((), 1)
+    first, second = drafter.distribution((), 0), drafter.distribution((), 1)
     assert list(tokens[1:4]) == [50 + token for token in first.topk(3).indices.tolist()]
     assert list(tokens[4:8]) == 2 * [50 + token for token in second.topk(2).indices.tolist()]
-    law = drafter.law((tokens[2], tokens[6]), 0)
-    assert [tokens[node] for node in range(8, 11) if parents[node] == 6] == [50 + t for t in law.topk(2).indices.tolist()]
+    distribution = drafter.distribution((tokens[2], tokens[6]), 0)
+    assert [tokens[node] for node in range(8, 11) if parents[node] == 6] == [
+        50 + t for t in distribution.topk(2).indices.tolist()
+    ]
     assert draft.confidence[0] is None
     assert draft.confidence[1] == pytest.approx(float(first.softmax(-1).max()))
     assert draft.confidence[4] == draft.confidence[6] == pytest.approx(float(second.softmax(-1).max()))
@@ -135,10 +137,12 @@ def test_a_drafter_that_stops_ends_the_tree_at_its_last_block() -> None:
     assert max(Ranked(chain(7)).grow(Pairs(most=2), context()).tree.shape.depths) == 4
 
 
-def test_drawn_trees_keep_the_laws_they_were_drawn_from() -> None:
+def test_drawn_trees_keep_the_distributions_they_were_drawn_from() -> None:
     shape, drafter = shape_from_counts(DRAWN), Pairs()
     draft = Blocks(Sampled(shape), 2).grow(drafter, context())
     assert len(draft.tree) == 16 and draft.calls == 2
     assert set(draft.proposals) == {node for node, children in enumerate(shape.children) if children}
-    laws = [draft.proposals[node].probability for node in draft.tree.shape.levels[1]]
-    assert all(torch.equal(law, laws[0]) for law in laws), "the second level is offered its marginal law everywhere"
+    distributions = [draft.proposals[node].probability for node in draft.tree.shape.levels[1]]
+    assert all(torch.equal(distribution, distributions[0]) for distribution in distributions), (
+        "the second level is offered its marginal distribution everywhere"
+    )

@@ -11,7 +11,7 @@ from specviz.acceptance.match import Match
 from specviz.engine.interfaces import Context, Draft, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.gto.expected_length import Rewarded, branch_lengths, chances, tree_reward
+from specviz.methods.gto.expected_length import Rewarded, branch_lengths, probabilities, tree_reward
 
 P = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=torch.float64)
 
@@ -54,13 +54,13 @@ def test_two_equal_branches_are_worth_more_than_one() -> None:
     assert tree_reward([1.0, 1.0], eta=2.0) == pytest.approx(1.0 + math.log(2) / 2)
 
 
-def test_chances_are_the_targets_own_at_the_parent() -> None:
+def test_probabilities_are_the_targets_own_at_the_parent() -> None:
     tree = DraftTree.of([9, 3, 1, 0], [-1, 0, 0, 1])
     flipped = P.flip(0)
-    found = chances(tree, scored(P, flipped, P, P), context())
+    found = probabilities(tree, scored(P, flipped, P, P), context())
     assert found == pytest.approx([1.0, 0.4, 0.2, 0.4])
-    nucleus = chances(tree, scored(P, flipped, P, P), context(Warp(1.0, top_k=1)))
-    assert nucleus == pytest.approx([1.0, 1.0, 0.0, 1.0]), "the warped law, as the accept rule sees it"
+    nucleus = probabilities(tree, scored(P, flipped, P, P), context(Warp(1.0, top_k=1)))
+    assert nucleus == pytest.approx([1.0, 1.0, 0.0, 1.0]), "the warped distribution, as the accept rule sees it"
 
 
 def draft() -> Draft:

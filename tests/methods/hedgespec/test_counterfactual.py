@@ -9,23 +9,23 @@ import pytest
 
 from specviz.methods.hedgespec.counterfactual import DelayQueue, acceptance_loss, expected_length, length_loss
 
-Laws = np.ndarray
+Distributions = np.ndarray
 
 
-def laws(vocab: int, seed: int) -> tuple[Laws, Laws]:
-    """Markov laws of target and drafter, [token before, token]."""
-    chance = np.random.default_rng(seed)
+def distributions(vocab: int, seed: int) -> tuple[Distributions, Distributions]:
+    """Markov distributions of target and drafter, [token before, token]."""
+    generator = np.random.default_rng(seed)
 
-    def one() -> Laws:
-        table = np.exp(1.5 * chance.standard_normal((vocab, vocab)))
+    def one() -> Distributions:
+        table = np.exp(1.5 * generator.standard_normal((vocab, vocab)))
         return table / table.sum(1, keepdims=True)
 
     target = one()
     return target, 0.5 * target + 0.5 * one()
 
 
-def truth(p: Laws, q: Laws, ahead: int) -> float:
-    """Tokens that a round of ordinary speculative sampling emits in expectation: 1 + the chances that k drafts are kept."""
+def truth(p: Distributions, q: Distributions, ahead: int) -> float:
+    """Tokens that a round of ordinary speculative sampling emits in expectation: 1 + the probabilities that k drafts are kept."""
     weight, total = np.zeros(len(p)), 1.0
     weight[0] = 1.0
     for _ in range(ahead):
@@ -34,7 +34,7 @@ def truth(p: Laws, q: Laws, ahead: int) -> float:
     return total
 
 
-def shares(p: Laws, q: Laws, text: tuple[int, ...]) -> list[tuple[float, float]]:
+def shares(p: Distributions, q: Distributions, text: tuple[int, ...]) -> list[tuple[float, float]]:
     found, before = [], 0
     for token in text:
         found.append((float(np.minimum(p[before], q[before]).sum()), min(1.0, q[before, token] / p[before, token])))
@@ -42,46 +42,46 @@ def shares(p: Laws, q: Laws, text: tuple[int, ...]) -> list[tuple[float, float]]
     return found
 
 
-def chance_of(p: Laws, text: tuple[int, ...]) -> float:
-    chance, before = 1.0, 0
+def probability_of(p: Distributions, text: tuple[int, ...]) -> float:
+    generator, before = 1.0, 0
     for token in text:
-        chance *= p[before, token]
+        generator *= p[before, token]
         before = token
-    return float(chance)
+    return float(generator)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_estimate_is_unbiased_over_every_text_the_target_may_write(seed: int) -> None:
-    p, q = laws(4, seed)
+    p, q = distributions(4, seed)
     texts = list(itertools.product(range(4), repeat=4))
-    mean = sum(chance_of(p, text) * expected_length(shares(p, q, text)) for text in texts)
+    mean = sum(probability_of(p, text) * expected_length(shares(p, q, text)) for text in texts)
     assert mean == pytest.approx(truth(p, q, 4), abs=1e-12)
 
 
 def test_with_shared_masses_in_the_place_of_realised_ratios_it_is_not() -> None:
-    p, q = laws(4, 0)
+    p, q = distributions(4, 0)
     texts = list(itertools.product(range(4), repeat=4))
 
     def published(text: tuple[int, ...]) -> float:
         return expected_length([(shared, shared) for shared, _ in shares(p, q, text)])
 
-    assert abs(sum(chance_of(p, text) * published(text) for text in texts) - truth(p, q, 4)) > 1e-3
+    assert abs(sum(probability_of(p, text) * published(text) for text in texts) - truth(p, q, 4)) > 1e-3
 
 
 def test_the_estimate_agrees_with_rounds_that_were_really_drafted() -> None:
     """Monte Carlo of both sides: rounds of speculative sampling, and texts of the target judged in hindsight."""
-    p, q = laws(5, 7)
-    chance, ahead, runs = np.random.default_rng(1), 3, 100_000
+    p, q = distributions(5, 7)
+    generator, ahead, runs = np.random.default_rng(1), 3, 100_000
     before, alive, emitted = np.zeros(runs, int), np.ones(runs, bool), np.ones(runs)
     for _ in range(ahead):
-        drafted = (q[before].cumsum(1) < chance.random(runs)[:, None]).sum(1).clip(0, 4)
-        alive &= chance.random(runs) < p[before, drafted] / q[before, drafted]
+        drafted = (q[before].cumsum(1) < generator.random(runs)[:, None]).sum(1).clip(0, 4)
+        alive &= generator.random(runs) < p[before, drafted] / q[before, drafted]
         emitted += alive
         before = drafted
     texts = np.zeros((runs, ahead), int)
     last = np.zeros(runs, int)
     for step in range(ahead):
-        last = texts[:, step] = (p[last].cumsum(1) < chance.random(runs)[:, None]).sum(1).clip(0, 4)
+        last = texts[:, step] = (p[last].cumsum(1) < generator.random(runs)[:, None]).sum(1).clip(0, 4)
     seen, counts = np.unique(texts, axis=0, return_counts=True)
     hindsight = sum(
         count * expected_length(shares(p, q, tuple(map(int, text)))) for text, count in zip(seen, counts, strict=True)
@@ -111,8 +111,8 @@ def test_a_start_waits_until_all_of_its_chain_is_known() -> None:
 
 def test_losses_do_not_hang_on_how_rounds_cut_the_text() -> None:
     """Rounds of one token and a round of six settle the same starts with the same losses."""
-    chance = np.random.default_rng(3)
-    known = {(start, place): tuple(chance.random(2)) for start in range(12) for place in range(start, 12)}
+    generator = np.random.default_rng(3)
+    known = {(start, place): tuple(generator.random(2)) for start in range(12) for place in range(start, 12)}
 
     def settled(rounds: list[int]) -> list[list[float]]:
         queue, found, place = DelayQueue(1, 4), [], 0

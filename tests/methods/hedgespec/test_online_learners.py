@@ -51,52 +51,52 @@ def test_the_bonus_counts_an_arms_own_rounds() -> None:
     chooser.earned(1, 0.45)
     for _ in range(40):
         chooser.earned(0, 0.5)
-    assert chooser.chances() == [0.0, 1.0]
+    assert chooser.probabilities() == [0.0, 1.0]
 
 
 def test_every_arm_is_tried_once_first() -> None:
     chooser, tried = UpperConfidence(4), []
     for _ in range(4):
-        arm = chooser.chances().index(1.0)
+        arm = chooser.probabilities().index(1.0)
         tried.append(arm)
         chooser.earned(arm, 0.9)
     assert tried == [0, 1, 2, 3]
 
 
-def test_exp3_divides_a_reward_by_its_chance() -> None:
+def test_exp3_divides_a_reward_by_its_probability() -> None:
     chooser = ExponentialWeights(3, explore=0.3)
     chooser.earned(1, 0.5)
     assert chooser.gains == pytest.approx([0.0, 1.5, 0.0])
-    assert min(chooser.chances()) >= 0.1 - 1e-12 and sum(chooser.chances()) == pytest.approx(1)
+    assert min(chooser.probabilities()) >= 0.1 - 1e-12 and sum(chooser.probabilities()) == pytest.approx(1)
 
 
 def test_a_fixed_arm_learns_nothing() -> None:
     chooser = Fixed(3, 2)
     chooser.learn([0.0, 0.0, 1.0])
     chooser.earned(2, 0.0)
-    assert chooser.chances() == [0.0, 0.0, 1.0]
+    assert chooser.probabilities() == [0.0, 0.0, 1.0]
 
 
 def played(chooser: Chooser, domains: Sequence[int], seed: int) -> tuple[float, list[int]]:
     """A stream of rounds in which arm d is right with 0.8 in domain d and with 0.35 elsewhere, chains of 5. Regret is in
     expected tokens a round against always knowing the domain; and the round in which each domain's arm was first likeliest."""
-    chance = random.Random(seed)
+    generator = random.Random(seed)
     regret, noticed, began = 0.0, [], 0
     for number, domain in enumerate(domains):
         if number and domains[number - 1] != domain:
             began = number
-        chances = chooser.chances()
+        probabilities = chooser.probabilities()
         changes = sum(a != b for a, b in zip(domains[:number], domains[1 : number + 1], strict=False))
-        if len(noticed) < 1 + changes and chances.index(max(chances)) == domain and max(chances) > 0.5:
+        if len(noticed) < 1 + changes and probabilities.index(max(probabilities)) == domain and max(probabilities) > 0.5:
             noticed.append(number - began)
-        arm = chance.choices(range(ARMS), chances)[0]
+        arm = generator.choices(range(ARMS), probabilities)[0]
         right = [0.8 if one == domain else 0.35 for one in range(ARMS)]
         lengths = [sum(p**k for k in range(1, 6)) for p in right]
         regret += lengths[domain] - lengths[arm]
         accepted = []
         for p in right:
             run = 0
-            while run < 5 and chance.random() < p:
+            while run < 5 and generator.random() < p:
                 run += 1
             accepted.append(run)
         if chooser.informed:
@@ -147,4 +147,4 @@ def test_no_arm_falls_further_behind_than_its_debt() -> None:
     chooser = NormalHedge(2, debt=0.5)
     for _ in range(50):
         chooser.learn([0.0, 1.0])
-    assert chooser.regrets[1] == -0.5 and chooser.chances() == [1.0, 0.0]
+    assert chooser.regrets[1] == -0.5 and chooser.probabilities() == [1.0, 0.0]

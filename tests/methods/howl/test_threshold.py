@@ -30,7 +30,7 @@ def finished(*emitted: int) -> Round:
 FORK = guess([1, 2, 3, 4], [0, 1, 1, 2], [0.5, 0.8, 0.2, 1.0])
 
 
-def test_a_guess_expects_the_sum_of_its_paths_chances() -> None:
+def test_a_guess_expects_the_sum_of_its_paths_probabilities() -> None:
     assert expected(FORK) == pytest.approx(0.5 + 0.4 + 0.1 + 0.4)
     assert expected(guess([], [], [])) == 0
 

@@ -22,12 +22,12 @@ def context(seed: int = 0, warp: Warp | None = None, story: bool = True) -> Cont
     return Context([0, 1, 2], 3, 5, warp or Warp(1.0), Noise(seed), torch.device("cpu"), 100, story)
 
 
-def scored(*laws: list[float]) -> TargetPass:
-    return TargetPass(torch.tensor(laws, dtype=torch.float64).log())
+def scored(*distributions: list[float]) -> TargetPass:
+    return TargetPass(torch.tensor(distributions, dtype=torch.float64).log())
 
 
-def entropy(law: list[float]) -> float:
-    return -sum(p * math.log(p) for p in law)
+def entropy(distribution: list[float]) -> float:
+    return -sum(p * math.log(p) for p in distribution)
 
 
 def tree(tokens: list[int], parents: list[int]) -> Draft:
@@ -36,11 +36,11 @@ def tree(tokens: list[int], parents: list[int]) -> Draft:
 
 def test_a_token_stays_where_it_is_above_the_smaller_of_two_bars() -> None:
     draft = tree([0, 1, 2, 3], [0, 0, 0, 0])
-    for law, epsilon, delta in ((SURE, 0.04, 0.3), (SURE, 0.5, 0.01), (FLAT, 0.09, 0.9), (FLAT, 0.09, 1.0)):
-        found = Typical(epsilon, delta).judge(draft, scored(*[law] * 5), context())
-        bar = min(epsilon, delta * math.exp(-entropy(law)))
+    for distribution, epsilon, delta in ((SURE, 0.04, 0.3), (SURE, 0.5, 0.01), (FLAT, 0.09, 0.9), (FLAT, 0.09, 1.0)):
+        found = Typical(epsilon, delta).judge(draft, scored(*[distribution] * 5), context())
+        bar = min(epsilon, delta * math.exp(-entropy(distribution)))
         assert all(found.thresholds[node] == pytest.approx(bar) for node in range(1, 5))
-        kept = [node for node in range(1, 5) if law[node - 1] > bar]
+        kept = [node for node in range(1, 5) if distribution[node - 1] > bar]
         assert found.path == (tuple(kept[:1]) if kept else ())
         assert found.rule == "typical"
         assert not found.draws
@@ -108,14 +108,14 @@ def test_the_bonus_is_the_targets_own_token_behind_the_path() -> None:
         assert (found.path, found.bonus, found.source) == ((1,), int(own), "target")
 
 
-def test_a_warped_law_is_what_is_judged() -> None:
+def test_a_warped_distribution_is_what_is_judged() -> None:
     """Top-k 2 leaves two tokens: the third has no probability, however low the bar."""
     found = Typical(0.01, 0.01).judge(tree([2, 1], [0, 0]), scored(FLAT, FLAT, FLAT), context(warp=Warp(1.0, top_k=2)))
     assert found.path == (2,)
     assert found.thresholds[1] == pytest.approx(min(0.01, 0.01 * math.exp(-entropy([0.28 / 0.54, 0.26 / 0.54]))))
 
 
-def test_the_law_of_the_text_changes_with_what_is_drafted() -> None:
+def test_the_distribution_of_the_text_changes_with_what_is_drafted() -> None:
     """The exact rule writes token 0 as often as the target would; this one always, since it is good enough."""
     draft, target = tree([0], [0]), scored(FLAT, FLAT)
     typical = sum(len(Typical().judge(draft, target, context(seed, story=False)).path) for seed in range(400))
@@ -126,10 +126,10 @@ def test_the_law_of_the_text_changes_with_what_is_drafted() -> None:
 
 def test_at_its_strict_end_nothing_is_kept() -> None:
     strict = Typical(1.0, math.inf)
-    for law in (SURE, FLAT, [1.0, 0.0, 0.0, 0.0]):
-        found = strict.judge(tree([0, 1], [0, 0]), scored(law, law, law), context(4))
+    for distribution in (SURE, FLAT, [1.0, 0.0, 0.0, 0.0]):
+        found = strict.judge(tree([0, 1], [0, 0]), scored(distribution, distribution, distribution), context(4))
         assert found.path == ()
-        assert found.bonus == int(Warp(1.0).choose(torch.tensor(law, dtype=torch.float64).log()[None], [3], Noise(4)))
+        assert found.bonus == int(Warp(1.0).choose(torch.tensor(distribution, dtype=torch.float64).log()[None], [3], Noise(4)))
 
 
 def test_at_temperature_zero_it_is_greedy_matching() -> None:

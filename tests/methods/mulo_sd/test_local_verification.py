@@ -8,12 +8,12 @@ from specviz.methods.mulo_sd.local_verification import islands, pooled, spread
 
 
 def test_pooled_mass_is_a_codes_own_and_its_look_alikes() -> None:
-    law = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]])
+    distribution = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.7, 0.1, 0.1, 0.1]])
     near = torch.tensor([[1, 2], [0, 3], [3, 0], [2, 1]])
     codes = torch.tensor([1, 3])
-    assert torch.allclose(pooled(law, codes, near[:, :0]), torch.tensor([0.2, 0.1]))
-    assert torch.allclose(pooled(law, codes, near[:, :1]), torch.tensor([0.3, 0.2]))
-    assert torch.allclose(pooled(law, codes, near), torch.tensor([0.7, 0.3]))
+    assert torch.allclose(pooled(distribution, codes, near[:, :0]), torch.tensor([0.2, 0.1]))
+    assert torch.allclose(pooled(distribution, codes, near[:, :1]), torch.tensor([0.3, 0.2]))
+    assert torch.allclose(pooled(distribution, codes, near), torch.tensor([0.7, 0.3]))
 
 
 def test_a_failure_takes_its_neighbours_but_never_what_came_before_the_first_failure() -> None:

@@ -33,12 +33,12 @@ class Fixed:
     tokens: list[int]
     parents: list[int]
     confidence: list[float | None] = field(default_factory=list)
-    heats: list[float] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)
 
     def begin(self, context: Context, prefill: Any) -> None: ...
 
     def draft(self, context: Context) -> Draft:
-        self.heats.append(context.warp.temperature)
+        self.temperatures.append(context.warp.temperature)
         confidence = self.confidence or [None] * len(self.tokens)
         return Draft(DraftTree.of([context.ids[-1], *self.tokens[1:]], self.parents), confidence=confidence, calls=2)
 
@@ -153,11 +153,11 @@ def test_of_all_trees_of_its_size_it_has_the_most_expected_tokens(one: Any, two:
     assert kept["expected"] == pytest.approx(1 + most)
 
 
-def test_chances_of_siblings_add_up_to_one_at_most() -> None:
+def test_probabilities_of_siblings_add_up_to_one_at_most() -> None:
     answers = {(): [Held([1, 2, 3], [0, 0, 0], 64), Held([4, 1], [0, 0], 64, "outputs")]}
     draft = Merged(None, Memories(answers), Estimates(), nodes=10).draft(context([9, 0]))
     assert sum(draft.confidence[1:]) == pytest.approx(1.0)
-    assert draft.proposals == {}, "every child is certain, so no law goes to the accept rule"
+    assert draft.proposals == {}, "every child is certain, so no distribution goes to the accept rule"
 
 
 def test_likely_leaves_of_the_drafter_are_looked_up_and_deepened() -> None:
@@ -173,7 +173,7 @@ def test_likely_leaves_of_the_drafter_are_looked_up_and_deepened() -> None:
 def test_the_drafter_is_asked_as_at_temperature_zero() -> None:
     drafted = Fixed([0, 5], [-1, 0])
     Merged(drafted, Memories({}), Estimates(), nodes=4).draft(context([9, 0], warp=Warp(0.8)))
-    assert drafted.heats == [0.0]
+    assert drafted.temperatures == [0.0]
 
 
 def test_a_branch_stops_where_the_context_ends() -> None:
@@ -203,7 +203,7 @@ def test_a_tree_of_no_size_needs_somebody_who_says_what_pays() -> None:
         Merged(None, Memories({}), Estimates())
 
 
-def test_kinds_that_fail_lose_their_chance_and_then_their_place() -> None:
+def test_kinds_that_fail_lose_their_probability_and_then_their_place() -> None:
     memories = Memories({(): [Held([1], [0], 32), Held([2], [0], 32, "outputs", near=False)]})
     merged = Merged(None, memories, Estimates(), nodes=1)
     for _ in range(60):
@@ -217,11 +217,11 @@ def test_kinds_that_fail_lose_their_chance_and_then_their_place() -> None:
 
 def test_an_estimate_starts_at_its_prior_and_follows_what_is_seen() -> None:
     estimates = Estimates()
-    assert estimates.chance("kind", 0.25) == 0.25
+    assert estimates.probability("kind", 0.25) == 0.25
     for _ in range(int(WEIGHT)):
         estimates.learn("kind", True)
-    assert estimates.chance("kind", 0.25) == pytest.approx((0.25 + 1) / 2)
+    assert estimates.probability("kind", 0.25) == pytest.approx((0.25 + 1) / 2)
     for kept in (False,) * 1000:
         estimates.learn("kind", kept)
-    assert estimates.chance("kind", 0.25) < 0.02, "old observations fade"
-    assert estimates.chance("other", 0.25) == 0.25
+    assert estimates.probability("kind", 0.25) < 0.02, "old observations fade"
+    assert estimates.probability("other", 0.25) == 0.25

@@ -1,4 +1,4 @@
-"""What judging leaves first puts on record: weights, coins, who was rescued, and its behaviour at the edges."""
+"""What judging leaves first puts on record: weights, uniform draws, who was rescued, and its behaviour at the edges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.traversal.residual import Laws, Owed
+from specviz.methods.traversal.residual import Distributions, Owed
 from specviz.methods.traversal.verification import Traversal
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 
@@ -28,13 +28,13 @@ def scored(rows: int) -> TargetPass:
     return TargetPass(P.log().expand(rows, -1))
 
 
-def tree(law: Proposal | None = DRAWN) -> Draft:
+def tree(distribution: Proposal | None = DRAWN) -> Draft:
     shape = DraftTree.of(TOKENS, PARENTS)
-    return Draft(shape, {} if law is None else dict.fromkeys(set(PARENTS[1:]), law))
+    return Draft(shape, {} if distribution is None else dict.fromkeys(set(PARENTS[1:]), distribution))
 
 
-def verdicts(count: int = 300, law: Proposal | None = DRAWN) -> list[Verdict]:
-    return [Traversal().judge(tree(law), scored(len(TOKENS)), context(seed)) for seed in range(count)]
+def verdicts(count: int = 300, distribution: Proposal | None = DRAWN) -> list[Verdict]:
+    return [Traversal().judge(tree(distribution), scored(len(TOKENS)), context(seed)) for seed in range(count)]
 
 
 def visits(verdict: Verdict) -> list[dict[str, object]]:
@@ -103,9 +103,9 @@ def test_rescued_nodes_are_those_the_rule_from_above_does_not_reach() -> None:
 def test_it_accepts_more_than_the_rule_from_above_on_the_same_trees() -> None:
     """Over trees drawn from q, of which each chain's first token alone decides little."""
     ours, theirs = 0, 0
-    chance = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     for seed in range(1500):
-        drawn = torch.multinomial(Q, 4, replacement=True, generator=chance).tolist()
+        drawn = torch.multinomial(Q, 4, replacement=True, generator=generator).tolist()
         chain = Draft(DraftTree.of([9, *drawn], range(-1, 4)), dict.fromkeys(range(4), Proposal(Q)))
         ours += len(Traversal().judge(chain, scored(5), context(seed, story=False)).path)
         theirs += len(Rejection().judge(chain, scored(5), context(seed, story=False)).path)
@@ -113,9 +113,9 @@ def test_it_accepts_more_than_the_rule_from_above_on_the_same_trees() -> None:
 
 
 def test_an_equal_drafter_is_always_accepted_whole() -> None:
-    for law in (Proposal(P), Proposal(P, torch.arange(4)), Proposal(P.float())):
+    for distribution in (Proposal(P), Proposal(P, torch.arange(4)), Proposal(P.float())):
         for seed in range(50):
-            chain = Draft(DraftTree.of([9, 3, 1, 2], range(-1, 3)), dict.fromkeys(range(3), law))
+            chain = Draft(DraftTree.of([9, 3, 1, 2], range(-1, 3)), dict.fromkeys(range(3), distribution))
             assert Traversal().judge(chain, scored(4), context(seed)).path == (1, 2, 3)
 
 
@@ -176,24 +176,24 @@ def test_a_root_without_children_is_an_ordinary_draw() -> None:
 
 
 def test_a_wide_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
-    chance = torch.Generator().manual_seed(1)
-    p = torch.softmax(2 * torch.randn(900, generator=chance, dtype=torch.float64), -1)
-    ids = torch.randperm(900, generator=chance)[:200]
-    few = torch.softmax(2 * torch.randn(200, generator=chance, dtype=torch.float64), -1)
+    generator = torch.Generator().manual_seed(1)
+    p = torch.softmax(2 * torch.randn(900, generator=generator, dtype=torch.float64), -1)
+    ids = torch.randperm(900, generator=generator)[:200]
+    few = torch.softmax(2 * torch.randn(200, generator=generator, dtype=torch.float64), -1)
     whole = torch.zeros(900, dtype=torch.float64).index_copy(0, ids, few)
     outside = float(p.index_fill(0, ids, 0).sum())
-    sparse, dense = Owed(0.7, Laws(p[ids], outside, few, ids)), Owed(0.7, Laws(p, 0.0, whole, None))
+    sparse, dense = Owed(0.7, Distributions(p[ids], outside, few, ids)), Owed(0.7, Distributions(p, 0.0, whole, None))
     for token in ids[few.argsort(descending=True)[:5]].tolist():
         assert sparse.weight_of(token) == pytest.approx(dense.weight_of(token), abs=1e-12)
         sparse.fail(token)
         dense.fail(token)
         assert sparse.weight == pytest.approx(dense.weight, abs=1e-12)
-        first, second = sparse.law(p), dense.law(p)
+        first, second = sparse.distribution(p), dense.distribution(p)
         assert (first / first.sum() - second / second.sum()).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_when_every_token_was_drafted_and_failed_the_law_stays_one(dtype: torch.dtype) -> None:
+def test_when_every_token_was_drafted_and_failed_the_distribution_stays_one(dtype: torch.dtype) -> None:
     logits = P.log().to(dtype).expand(5, -1)
     every = Draft(DraftTree.of([9, 0, 1, 2, 3], [-1, 0, 0, 0, 0]), {0: Proposal(P.to(dtype), torch.arange(4))})
     for seed in range(100):

@@ -88,7 +88,7 @@ def test_another_build_is_refused_rather_than_copied_wrong() -> None:
 
 @pytest.mark.parametrize(("kind", "off"), [("int8", 0.03), ("int4", 0.15)])
 def test_few_bits_are_near_and_treat_every_row_by_itself(kind: str, off: float) -> None:
-    """A law that moved with the rows beside it would not be the law that a token was drawn from."""
+    """A distribution that moved with the rows beside it would not be the distribution that a token was drawn from."""
     target = built("llama")
     layouts = layouts_of(kind, target.device)
     session = LeanSession(lean_copy(target, layouts), 20)

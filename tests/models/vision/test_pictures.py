@@ -255,11 +255,11 @@ def test_a_phones_two_views_of_one_scene_are_a_still_picture() -> None:
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
 def test_damage_anywhere_is_told_and_never_more(kind: str) -> None:
     noise = Image.effect_noise((60, 40), 90).convert("RGB")
-    whole, chance, refused = written(noise, kind), random.Random(kind), 0
+    whole, generator, refused = written(noise, kind), random.Random(kind), 0
     damages: list[Callable[[bytes], bytes]] = [
-        lambda data: data[: chance.randrange(1, len(data))],
-        lambda data: bytes(byte if chance.random() > 0.01 else chance.randrange(256) for byte in data),
-        lambda data: data[: (at := chance.randrange(len(data)))] + data[at + 9 :],
+        lambda data: data[: generator.randrange(1, len(data))],
+        lambda data: bytes(byte if generator.random() > 0.01 else generator.randrange(256) for byte in data),
+        lambda data: data[: (at := generator.randrange(len(data)))] + data[at + 9 :],
     ]
     for attempt in range(60):
         try:

@@ -20,8 +20,8 @@ def decoder(rows: int = 3) -> Decoder:
 
 
 def answers(one: Decoder, temperature: float, seed: int = 0) -> dict[tuple[int, ...], Finished]:
-    chance = torch.Generator().manual_seed(seed)
-    found = list(one.run((Request(ids, temperature, LONGEST, "tag") for ids in ASKED), chance))
+    generator = torch.Generator().manual_seed(seed)
+    found = list(one.run((Request(ids, temperature, LONGEST, "tag") for ids in ASKED), generator))
     assert len(found) == len(ASKED), "every request is answered once"
     return {one.request.ids: one for one in found}
 
@@ -75,7 +75,7 @@ def test_requests_are_taken_when_there_is_room_and_not_before() -> None:
 def test_an_answer_that_goes_round_in_circles_is_stopped_at_the_second_repeat(period: int) -> None:
     one = decoder(rows=1)
 
-    def say(places: list[int], hidden: torch.Tensor, chance: object) -> None:
+    def say(places: list[int], hidden: torch.Tensor, generator: object) -> None:
         answer = one._rows[0].answer
         answer.append(20 + len(answer) % period)
 

@@ -24,7 +24,7 @@ SETTINGS = Settings(minutes=60, batch=8, part=4, peak=0.02, every=10**9, half=Fa
 STAGES = Stages(rank=8, reach=6)
 
 
-def chance(seed: int = 0) -> np.random.Generator:
+def probability(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
@@ -74,13 +74,13 @@ def test_the_start_reads_text_as_the_small_draft_model_did_where_it_could_look_b
     assert model.blank.shape == (1, 16)
 
 
-def test_every_answer_token_is_hidden_with_its_rows_chance_and_counts_the_inverse_of_it() -> None:
-    rows = [next(data.rows(dialogues(), list(range(40)), MARKERS, 47, chance(seed))) for seed in range(400)]
-    made = masking.standard(rows, chance(1))
+def test_every_answer_token_is_hidden_with_its_rows_probability_and_counts_the_inverse_of_it() -> None:
+    rows = [next(data.rows(dialogues(), list(range(40)), MARKERS, 47, probability(seed))) for seed in range(400)]
+    made = masking.standard(rows, probability(1))
     counted = torch.from_numpy(np.stack([row.counts for row in rows]))
     assert not made.blank[:, 0].any() and not made.blank[:, 1:][~counted].any(), "questions are never hidden"
     assert (made.weight[~made.blank] == 0).all()
-    assert float(made.weight.sum()) == pytest.approx(1.0, abs=0.05), "the inverse chance makes up for what is not hidden"
+    assert float(made.weight.sum()) == pytest.approx(1.0, abs=0.05), "the inverse probability makes up for what is not hidden"
     hidden = made.blank[:, 1:].sum(1) / counted.sum(1)
     assert float(hidden.min()) < 0.15 and float(hidden.max()) > 0.9
 
@@ -89,10 +89,10 @@ def test_a_continuation_hides_nothing_before_its_cut_and_a_refinement_hides_the_
     tokens = np.arange(100, 140)
     seen = set()
     for seed in range(80):
-        one = masking.continuation(tokens, 12, 0.5, chance(seed))
+        one = masking.continuation(tokens, 12, 0.5, probability(seed))
         assert len(one.tokens) == 40 and not one.blank[:12].any()
         assert set(np.unique(one.weight[one.blank])) <= {2.0}
-        two = masking.refinement(tokens, 12, 6, 1.5, chance(seed))
+        two = masking.refinement(tokens, 12, 6, 1.5, probability(seed))
         hidden = int(two.blank.sum())
         assert 1 <= hidden <= 6 and two.blank[-hidden:].all() and 13 <= len(two.tokens) <= 40
         assert not two.blank[:12].any()
@@ -103,7 +103,7 @@ def test_a_continuation_hides_nothing_before_its_cut_and_a_refinement_hides_the_
 
 
 def test_batches_of_unequal_texts_are_padded_and_weigh_one_together() -> None:
-    made = [masking.refinement(np.arange(5, 39), 8, 6, 1.1, chance(seed)) for seed in range(10)]
+    made = [masking.refinement(np.arange(5, 39), 8, 6, 1.1, probability(seed)) for seed in range(10)]
     parts = masking.in_parts(made, 4)
     assert [len(part.ids) for part in parts] == [4, 4, 2]
     assert sum(float(part.weight.sum()) for part in parts) == pytest.approx(1.0)
@@ -113,7 +113,7 @@ def test_batches_of_unequal_texts_are_padded_and_weigh_one_together() -> None:
 
 def test_padding_and_parts_change_no_gradient() -> None:
     model = fresh()
-    made = [masking.refinement(np.array([*MARKERS.prefix, *dialogues().of(at)]), 8, 6, 1.1, chance(at)) for at in range(5)]
+    made = [masking.refinement(np.array([*MARKERS.prefix, *dialogues().of(at)]), 8, 6, 1.1, probability(at)) for at in range(5)]
     place = masked_training.places(model.draft_ids, VOCAB)
     leaves = list(model.parameters())
 
@@ -153,7 +153,7 @@ def blind(model: MaskedLM) -> float:
     """The loss on the last tokens of answers that were kept out, all of them hidden at once."""
     told, place = dialogues(120), masked_training.places(model.draft_ids, VOCAB)
     made = [
-        deer.lesson(told, number, MARKERS, SECOND, STAGES, 1.0, chance(seed))
+        deer.lesson(told, number, MARKERS, SECOND, STAGES, 1.0, probability(seed))
         for number in data.split(told)[1] for seed in range(20)
     ]  # fmt: skip
     with torch.no_grad():

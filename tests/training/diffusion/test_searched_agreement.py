@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from specviz.drafters.memory.ngram_model import NgramModel
-from specviz.methods.diffuspec.lattice import columns, law, search
+from specviz.methods.diffuspec.lattice import columns, distribution, search
 from specviz.training.diffusion.ngrams import counted, texts
 from specviz.training.diffusion.searched_agreement import WEIGHTS, searched_agreement
 from tests.training.diffusion.test_masked_training import bench, taught
@@ -25,7 +25,7 @@ def test_accepted_tokens_are_counted_along_the_answer() -> None:
         text, answer = [*MARKERS.prefix, *told.of(number).tolist()], told.answer(number).tolist()
         for at in range(0, len(answer) - 3, 4):
             before = text[: len(text) - len(answer) + at]
-            lattice = columns(law(model(torch.tensor(before), 3)), model.draft_ids, 0.8, 15, frozenset([END]))
+            lattice = columns(distribution(model(torch.tensor(before), 3)), model.draft_ids, 0.8, 15, frozenset([END]))
             path = search(lattice, ngrams, before, 0.5, 3, frozenset([END])).path
             kept = 0
             while kept < len(path) and path[kept] == answer[at + kept]:

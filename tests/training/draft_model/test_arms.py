@@ -28,10 +28,10 @@ def model() -> SmallLM:
 
 def dialogues(step: int, count: int = 24) -> data.Dialogues:
     """Answers that count up by ``step``."""
-    chance = np.random.default_rng(step)
+    generator = np.random.default_rng(step)
     rows = []
     for _ in range(count):
-        start = int(chance.integers(40))
+        start = int(generator.integers(40))
         rows.append([4, 5, *((start + step * place) % 44 + 4 for place in range(16))])
     tokens = np.array([token for row in rows for token in row], dtype=np.int64)
     starts = np.arange(count + 1) * 18

@@ -72,7 +72,7 @@ def test_chains_get_long(learned: small_draft.Bench) -> None:
     assert len(found.top1) == 3 and all(near >= hit for hit, near in zip(found.top1, found.top5, strict=True))
 
 
-def test_the_chance_of_acceptance_is_one_between_equals_and_none_between_strangers(learned: small_draft.Bench) -> None:
+def test_the_probability_of_acceptance_is_one_between_equals_and_none_between_strangers(learned: small_draft.Bench) -> None:
     model = learned.model
 
     def itself(ids: torch.Tensor) -> torch.Tensor:

@@ -74,7 +74,9 @@ def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_voc
     assert (truth.places + 3).tolist() == expected
     assert torch.equal(truth.features, seen.features[truth.places + 2, -1])
     whole = given.material.target.model(seen.tokens[None]).logits[0]
-    assert torch.equal(truth.logits.argmax(-1), whole[truth.places + 2][:, IDS].argmax(-1)), "the law of the drafted token"
+    assert torch.equal(truth.logits.argmax(-1), whole[truth.places + 2][:, IDS].argmax(-1)), (
+        "the distribution of the drafted token"
+    )
 
 
 def test_noise_is_small_and_spares_the_truth() -> None:
@@ -117,11 +119,11 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     truth = truth_of(net, places_in(IDS, VOCAB), seen)
     replaced = truth.places[truth.places % 2 == 1][:3]
     monkeypatch.setattr("specviz.training.falcon.falcon.glanced", lambda *asked: replaced)
-    chance = torch.Generator().manual_seed(3)
-    found = float(Teaching(net, places_in(IDS, VOCAB)).loss(seen, chance, 1.0).detach())
-    chance = torch.Generator().manual_seed(3)
-    text = noisy(seen, chance)
-    phase = int(torch.randint(2, (), generator=chance))
+    generator = torch.Generator().manual_seed(3)
+    found = float(Teaching(net, places_in(IDS, VOCAB)).loss(seen, generator, 1.0).detach())
+    generator = torch.Generator().manual_seed(3)
+    text = noisy(seen, generator)
+    phase = int(torch.randint(2, (), generator=generator))
     inputs, counts = shown(text, replaced, 2), ~torch.isin(truth.places, replaced)
     outputs = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places].detach()
     assert int(counts.sum()) == len(truth.places) - 3

@@ -67,9 +67,9 @@ def bench(kind: str, folder: Path | None) -> Bench:
 
 
 def mean_loss(one: Bench) -> float:
-    chance = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        return sum(float(one.loss(seen, chance, 0.01)) for seen in one.store.get(one.training[:12]))
+        return sum(float(one.loss(seen, generator, 0.01)) for seen in one.store.get(one.training[:12]))
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
@@ -88,9 +88,9 @@ def test_nobody_learns_from_a_dialogue_that_is_kept_out(tmp_path: Path) -> None:
     texts = {tuple(one.store.ids(number).tolist()): number for number in range(60)}
     inner = one.loss
 
-    def watched(seen: Seen, chance: torch.Generator, scale: float) -> torch.Tensor:
+    def watched(seen: Seen, generator: torch.Generator, scale: float) -> torch.Tensor:
         learnt.append(texts[tuple(seen.tokens.tolist())])
-        return inner(seen, chance, scale)
+        return inner(seen, generator, scale)
 
     one.loss = watched
     train(one, SETTINGS, tmp_path / "checkpoint", lambda entry: None)
@@ -188,7 +188,7 @@ def test_training_ends_when_nothing_gets_better_and_the_best_weights_are_kept(tm
     assert all(torch.equal(value, kept[1][name]) for name, value in again.best.items())
 
 
-def test_features_and_embeddings_come_in_noisy_and_wanted_laws_do_not() -> None:
+def test_features_and_embeddings_come_in_noisy_and_wanted_distributions_do_not() -> None:
     one = bench("eagle3", None)
     seen = one.store.get([4])[0]
     values = {float(one.loss(seen, torch.Generator().manual_seed(seed), 1.0).detach()) for seed in range(3)}
@@ -206,7 +206,7 @@ def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has() -> None:
         return float(one.loss(changed, torch.Generator().manual_seed(1), 1.0).detach())
 
     def changed(places: torch.Tensor) -> Seen:
-        """With another thought of the target's at these places, where nothing but the wanted laws is read."""
+        """With another thought of the target's at these places, where nothing but the wanted distributions is read."""
         features = seen.features.clone()
         features[places, -1] = features[places, -1].roll(1, -1)
         return Seen(seen.tokens, features, seen.first)
@@ -219,13 +219,13 @@ def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has() -> None:
         assert moved == (place in counted), place
 
 
-def test_wanted_laws_are_the_targets_own_after_each_answer_token() -> None:
+def test_wanted_distributions_are_the_targets_own_after_each_answer_token() -> None:
     one = bench("eagle3", None)
     seen = one.store.get([4])[0]
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     with torch.no_grad():
         logits = model(seen.tokens[None]).logits[0, seen.first - 1 : -1, IDS]
-    assert torch.allclose(eagle3.target_law(one.net, seen), logits.softmax(-1), atol=1e-3)
+    assert torch.allclose(eagle3.target_distribution(one.net, seen), logits.softmax(-1), atol=1e-3)
 
 
 def test_starts_stay_inside_the_answer_and_thin_out() -> None:
@@ -283,7 +283,7 @@ def test_greedy_answers_of_the_reported_kinds_take_turns() -> None:
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
-def test_the_start_is_better_than_chance(kind: str) -> None:
+def test_the_start_is_better_than_probability(kind: str) -> None:
     one = bench(kind, None)
     started = mean_loss(one)
     with torch.no_grad():

@@ -125,8 +125,10 @@ def test_a_branch_is_as_likely_as_its_tokens_one_after_the_other(other: tuple[Ar
     logs = gto.branch_log(both.net, both.place, seen, starts, branches)
     outputs = unroll(both.net, seen.tokens, seen.features[:, :3].flatten(1), [starts] * 3)
     for row, branch in enumerate(branches):
-        laws = [torch.log_softmax(both.net.logits(output[row]), -1) for output in outputs]
-        torch.testing.assert_close(logs[row], sum(law[token] for law, token in zip(laws, branch, strict=False)))
+        distributions = [torch.log_softmax(both.net.logits(output[row]), -1) for output in outputs]
+        torch.testing.assert_close(
+            logs[row], sum(distribution[token] for distribution, token in zip(distributions, branch, strict=False))
+        )
 
 
 def test_descending_makes_the_better_branches_likelier(other: tuple[Arena, gto.Judged, int]) -> None:

@@ -38,7 +38,7 @@ def network(draft_ids: torch.Tensor | None = None) -> ParallelNet:
     return ParallelNet(ParallelConfig(32, HEADS, 2, blocks=0, trunk=1, turned=True), head, draft_ids)
 
 
-def counting_law(net: ParallelNet, seen: object) -> torch.Tensor:
+def counting_distribution(net: ParallelNet, seen: object) -> torch.Tensor:
     """What a target that had learned to count would say: the answers themselves."""
     tokens = seen.tokens[seen.first :]  # type: ignore[attr-defined]
     places = tokens if net.draft_ids is None else (net.draft_ids[None] == tokens[:, None]).int().argmax(1)
@@ -47,15 +47,17 @@ def counting_law(net: ParallelNet, seen: object) -> torch.Tensor:
 
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(medusa, "target_law", counting_law)
+    monkeypatch.setattr(medusa, "target_distribution", counting_distribution)
 
 
 def trained(net: ParallelNet, updates: int = 60) -> FeatureStore:
     kept = store()
     place = places_in(torch.arange(48) if net.draft_ids is None else net.draft_ids, 48)
     bench = Bench(net, kept, range(50), range(50, 60), Optimizer(learned(net)), partial(medusa.loss, net, place), lambda _: {})
-    chance = np.random.default_rng(0)
-    losses = [update(bench, chance.choice(50, 8, replace=False).tolist(), 0.05, Settings(workers=1))[0] for _ in range(updates)]
+    generator = np.random.default_rng(0)
+    losses = [
+        update(bench, generator.choice(50, 8, replace=False).tolist(), 0.05, Settings(workers=1))[0] for _ in range(updates)
+    ]
     assert losses[-1] < losses[0]
     use_average(bench)
     return kept
@@ -84,7 +86,7 @@ def test_a_draft_vocabulary_without_some_of_the_answers_leaves_them_out() -> Non
     assert (ranks < medusa.WIDTH).float().mean() < (truth < 30).float().mean()
 
 
-def test_the_loss_is_the_cross_entropy_to_the_law_at_the_token_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loss_is_the_cross_entropy_to_the_distribution_at_the_token_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Written out for one dialogue, head by head and token by token."""
     monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
     torch.manual_seed(0)
@@ -101,19 +103,19 @@ def test_the_loss_is_the_cross_entropy_to_the_law_at_the_token_ahead(monkeypatch
             wanted = at + 2 + ahead
             if wanted < seen.first or place[seen.tokens[wanted]] < 0:
                 continue
-            law = (net.outputs @ seen.features[wanted - 1, -1]).softmax(-1)
+            distribution = (net.outputs @ seen.features[wanted - 1, -1]).softmax(-1)
             said = net.logits(seen.features[at, -1][None])[ahead, 0].log_softmax(-1)
-            expected -= 0.8**ahead * float((law @ said).detach())
+            expected -= 0.8**ahead * float((distribution @ said).detach())
     assert float(found.detach()) == pytest.approx(0.5 * expected, rel=1e-4)
 
 
 def test_a_share_of_the_positions_stands_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     net, kept = network(), store()
     place, seen = places_in(torch.arange(48), 48), kept.get([7])[0]
-    chance = torch.Generator().manual_seed(0)
-    shared = [float(medusa.loss(net, place, seen, chance, 1.0).detach()) for _ in range(300)]
+    generator = torch.Generator().manual_seed(0)
+    shared = [float(medusa.loss(net, place, seen, generator, 1.0).detach()) for _ in range(300)]
     monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
-    whole = float(medusa.loss(net, place, seen, chance, 1.0).detach())
+    whole = float(medusa.loss(net, place, seen, generator, 1.0).detach())
     assert sum(shared) / 300 == pytest.approx(whole, rel=0.05)
     assert max(shared) > min(shared)
 
@@ -147,7 +149,7 @@ def test_the_tree_holds_the_paths_that_were_right_most_often(tmp_path: Path) -> 
     found = torch.tensor([[0, 0, 10], [0, 0, 0], [0, 1, 0], [1, 10, 0], [0, 10, 2], [10, 0, 0]])
     tree = medusa.calibrated(found, "six places")
     assert tree.paths[:2] == ((0,), (0, 0))
-    assert dict(zip(tree.paths, tree.chance, strict=True)) == pytest.approx(
+    assert dict(zip(tree.paths, tree.generator, strict=True)) == pytest.approx(
         {(0,): 4 / 6, (0, 0): 2 / 6, (1,): 1 / 6, (0, 1): 1 / 6, (0, 0, 0): 1 / 6, (0, 1, 0): 1 / 6}
     )
     assert medusa.tau(found, tree.paths[:2]) == pytest.approx(1 + 6 / 6)
@@ -159,7 +161,7 @@ def test_the_tree_holds_the_paths_that_were_right_most_often(tmp_path: Path) -> 
 def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a graphics card: what was learned from is what the store gave out in this sitting."""
+    """As on a GPU: what was learned from is what the store gave out in this sitting."""
     monkeypatch.setattr(make_medusa, "WEIGHTS", tmp_path)
     monkeypatch.setattr(make_medusa, "TREES", tmp_path / "trees")
     kept, made = store(), dialogues()
@@ -195,7 +197,7 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
     tree, found = make_medusa.fitted(stuff, net, 1)
     assert sorted(sum(asked, [])) == [number for number in held_out if made.temperature[number] == 0]
     assert len(asked) == 2 and all(asked)
-    for numbers, expected in zip(asked, (1 + sum(tree.chance[:8]), found["tau_8"]), strict=True):
+    for numbers, expected in zip(asked, (1 + sum(tree.generator[:8]), found["tau_8"]), strict=True):
         assert medusa.tau(plain(net, kept, numbers), tree.paths[:8]) == pytest.approx(expected, abs=1e-6)
 
 
@@ -204,6 +206,6 @@ def test_the_tree_that_ships_expects_what_the_heads_do_on_answers_it_has_not_see
     tree = CalibratedTree.load(TREES / "medusa.json")
     measured = json.loads(read_weights(WEIGHTS / "medusa.safetensors")[1]["metrics"])
     assert "held-out" in tree.source
-    assert tree.chance[0] == pytest.approx(measured["first1"], abs=0.02)
+    assert tree.generator[0] == pytest.approx(measured["first1"], abs=0.02)
     for size in (8, 16, 32):
-        assert 1 + sum(tree.chance[:size]) == pytest.approx(measured[f"tau_{size}"], abs=0.05)
+        assert 1 + sum(tree.generator[:size]) == pytest.approx(measured[f"tau_{size}"], abs=0.05)

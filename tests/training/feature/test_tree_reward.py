@@ -26,15 +26,15 @@ def features(seen: Seen) -> torch.Tensor:
 
 
 def shares(net: FeatureNet, seen: Seen, start: int, path: tuple[int, ...]) -> torch.Tensor:
-    """The drafter's log law of the next token after ``path``, drafted from ``start``: by going along that one path."""
+    """The drafter's log distribution of the next token after ``path``, drafted from ``start``: by going along that one path."""
     text = torch.cat((seen.tokens[: start + 2], torch.tensor(path, dtype=torch.long)))
     padded = torch.cat((text, torch.zeros(2, dtype=torch.long)))
     whole = torch.cat((features(seen)[: start + 1], torch.zeros(len(padded) - start - 1, 3 * 32)))
     output = unroll(net, padded, whole, [torch.tensor([start])] * (len(path) + 1))[-1]
-    law = torch.full((40,), -math.inf)
+    distribution = torch.full((40,), -math.inf)
     ids = torch.arange(40) if net.draft_ids is None else net.draft_ids
-    law[ids] = torch.log_softmax(net.logits(output)[0], -1)
-    return law
+    distribution[ids] = torch.log_softmax(net.logits(output)[0], -1)
+    return distribution
 
 
 def one_by_one(net: FeatureNet, seen: Seen, start: int, size: Size) -> dict[tuple[int, ...], float]:

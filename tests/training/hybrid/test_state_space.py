@@ -29,8 +29,8 @@ SETTINGS = Settings(minutes=0.02, batch=2, part=1, length=CHUNK, every=5)
 
 def spoken(many: int = 12) -> list[np.ndarray]:
     """Texts in which every token follows from the one before: the next one, or sometimes the one after it."""
-    chance = np.random.default_rng(0)
-    return [np.cumsum(chance.integers(1, 3, 40)) % VOCAB for _ in range(many)]
+    generator = np.random.default_rng(0)
+    return [np.cumsum(generator.integers(1, 3, 40)) % VOCAB for _ in range(many)]
 
 
 def bench(model: Any, loss: Any = None) -> Bench:
@@ -39,11 +39,11 @@ def bench(model: Any, loss: Any = None) -> Bench:
 
 
 def test_the_scan_in_chunks_is_the_recurrence() -> None:
-    chance = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     heads, size, groups, state, length = 4, 3, 2, 5, 12
-    x, b, c = (torch.randn(2, length, *shape, generator=chance) for shape in ((heads, size), (groups, state), (groups, state)))
-    step = F.softplus(torch.randn(2, length, heads, generator=chance))
-    rate = -torch.rand(heads, generator=chance) * 3
+    x, b, c = (torch.randn(2, length, *shape, generator=generator) for shape in ((heads, size), (groups, state), (groups, state)))
+    step = F.softplus(torch.randn(2, length, heads, generator=generator))
+    rate = -torch.rand(heads, generator=generator) * 3
     h, wanted = torch.zeros(2, heads, size, state), []
     wide_b, wide_c = (part.repeat_interleave(heads // groups, 2) for part in (b, c))
     for t in range(length):

@@ -56,7 +56,7 @@ def test_short_beginnings_cost_what_whole_pictures_do() -> None:
 
 
 def test_lessons_as_given_are_short_and_their_words_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specviz.training.image.image_lessons.length", lambda share, chance, grid: (4, False))
+    monkeypatch.setattr("specviz.training.image.image_lessons.length", lambda share, probability, grid: (4, False))
     lessons = Lessons(Shelf(), _unasked, grid=4, count=3, guidance=2.0, workers=None)  # type: ignore[arg-type]
     words, codes, read = lessons.next(0.0)
     assert codes.shape == read.shape == (many(4, 4, 3, 16), 4)
@@ -65,7 +65,7 @@ def test_lessons_as_given_are_short_and_their_words_are_theirs(monkeypatch: pyte
 
 
 def test_the_models_own_drawings_stand_beside_what_was_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specviz.training.image.image_lessons.length", lambda share, chance, grid: (8, True))
+    monkeypatch.setattr("specviz.training.image.image_lessons.length", lambda share, probability, grid: (8, True))
     drawn = []
 
     def draw(net, rows, cells, guidance, seed):

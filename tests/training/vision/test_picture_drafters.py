@@ -147,8 +147,8 @@ def test_each_learns_to_foresee_what_it_is_taught(home: Path, name: str) -> None
     optimizer = Optimizer(parameters)
     before = foreseen(net, taught, 3)["tau"]
     for update in range(90 if name == "vlm_dream" else 40):  # twice the layers, and shut gates at first
-        chance = torch.Generator().manual_seed(update)
-        lost = torch.stack([kind.loss(net, seen, chance, 0.05) for seen in taught]).sum()
+        generator = torch.Generator().manual_seed(update)
+        lost = torch.stack([kind.loss(net, seen, generator, 0.05) for seen in taught]).sum()
         found = torch.autograd.grad(lost, list(parameters.values()))
         optimizer.step(dict(zip(parameters, found, strict=True)), 0.01)
     assert foreseen(net, taught, 3)["tau"] > before + 0.3

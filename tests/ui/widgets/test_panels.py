@@ -23,7 +23,7 @@ def test_the_headline_is_the_measured_speed_up() -> None:
 def test_without_a_one_by_one_run_the_speed_up_is_unknown() -> None:
     trace = sample_trace(20, baseline=False)
     assert "was not timed" in panels.why(trace)
-    assert "timing the one-by-one run" in panels.why(trace, timing=True)
+    assert "timing the autoregressive run" in panels.why(trace, timing=True)
 
 
 def test_while_a_run_goes_on_nothing_is_claimed() -> None:
@@ -46,14 +46,14 @@ def test_every_method_has_a_card_with_its_exactness() -> None:
 
 
 @pytest.mark.parametrize("method", [one for one in all_methods().values() if one.token_exact], ids=lambda one: one.name)
-def test_a_rule_that_keeps_only_the_law_is_named_beside_token_for_token(method: Method) -> None:
+def test_a_rule_that_keeps_only_the_distribution_is_named_beside_token_for_token(method: Method) -> None:
     known = {one.name: one.bounds.choices for one in describe(method.parameters)}
-    assert (method.in_law is not None) == ("rule" in known or method.name == "falcon")
-    if method.in_law is not None:
-        name, choice = method.in_law
+    assert (method.in_distribution is not None) == ("rule" in known or method.name == "falcon")
+    if method.in_distribution is not None:
+        name, choice = method.in_distribution
         assert choice in known[name] and method.parameters().__dict__[name] != choice
-        assert panels.exactness(method) == f"exact, token for token; in law with {name} {choice}"
-        assert panels.MEANING["exact in law"] in html.unescape(panels.summary(method.name))
+        assert panels.exactness(method) == f"exact, token for token; in distribution with {name} {choice}"
+        assert panels.MEANING["exact in distribution"] in html.unescape(panels.summary(method.name))
         assert f"With {name} {choice}" in panels.cards()
 
 

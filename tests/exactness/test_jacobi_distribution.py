@@ -1,5 +1,5 @@
-"""Speculative Jacobi decoding keeps the target's law above temperature 0: every guess, every coin and every bonus of whole
-runs written out on tables, and hundreds of runs of the engine on a tiny image model.
+"""Speculative Jacobi decoding keeps the target's distribution above temperature 0: every guess, every uniform draw and every
+bonus of whole runs written out on tables, and hundreds of runs of the engine on a tiny image model.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ class Fate:
         self.others: list[list[int]] = []
         self.weight = 1.0
 
-    def branch(self, chances: Sequence[float]) -> int:
-        possible = [way for way, chance in enumerate(chances) if chance > 0]
+    def branch(self, probabilities: Sequence[float]) -> int:
+        possible = [way for way, probability in enumerate(probabilities) if probability > 0]
         if len(self.taken) < len(self.told):
             way = self.told[len(self.taken)]
         else:
             way = possible[0]
             self.others += [[*self.taken, other] for other in possible[1:]]
         self.taken.append(way)
-        self.weight *= chances[way]
+        self.weight *= probabilities[way]
         return way
 
-    def draw(self, law: Tensor, *place: object, stream: int = 0) -> int:
-        return self.branch((law / law.sum()).tolist())
+    def draw(self, distribution: Tensor, *place: object, stream: int = 0) -> int:
+        return self.branch((distribution / distribution.sum()).tolist())
 
     def uniform(self, stream: int, *place: int) -> float:
         if stream == EXTRA:
@@ -88,8 +88,8 @@ def decoded(tables: Tables, drafter: JacobiWindow, fate: Fate) -> tuple[int, ...
     return tuple(text)
 
 
-def law_of(tables: Tables, made: type[JacobiWindow], size: int, fill: str, patch: pytest.MonkeyPatch) -> numpy.ndarray:
-    """The law of whole runs: every way each of them can go is tried."""
+def distribution_of(tables: Tables, made: type[JacobiWindow], size: int, fill: str, patch: pytest.MonkeyPatch) -> numpy.ndarray:
+    """The distribution of whole runs: every way each of them can go is tried."""
     found, ways, total = numpy.zeros((tables.vocab,) * tables.length), [[]], 0.0
     while ways:
         fate = Fate(ways.pop(), tables.vocab)
@@ -115,33 +115,37 @@ def law_of(tables: Tables, made: type[JacobiWindow], size: int, fill: str, patch
     ],
 )
 @pytest.mark.parametrize("seed", range(2))
-def test_whole_runs_keep_the_targets_law(
+def test_whole_runs_keep_the_targets_distribution(
     vocab: int, length: int, size: int, fill: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = Tables(vocab, length, seed)
-    assert abs(law_of(tables, JacobiWindow, size, fill, monkeypatch) - tables.law()).max() < 1e-12
+    assert abs(distribution_of(tables, JacobiWindow, size, fill, monkeypatch) - tables.distribution()).max() < 1e-12
 
 
 class Likeliest(JacobiWindow):
     """Wrong: guesses the likeliest code where it says that it drew one."""
 
     def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
-        codes, laws = super().window(context, most)
-        return [int(laws[place].argmax()) if place in laws else code for place, code in enumerate(codes)], laws
+        codes, distributions = super().window(context, most)
+        return [
+            int(distributions[place].argmax()) if place in distributions else code for place, code in enumerate(codes)
+        ], distributions
 
 
 class Mistaken(JacobiWindow):
-    """Wrong: tells another law than the one it drew from."""
+    """Wrong: tells another distribution than the one it drew from."""
 
     def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
-        codes, laws = super().window(context, most)
-        return codes, {place: law.flip(0) for place, law in laws.items()}
+        codes, distributions = super().window(context, most)
+        return codes, {place: distribution.flip(0) for place, distribution in distributions.items()}
 
 
 @pytest.mark.parametrize("wrong", [Likeliest, Mistaken])
-def test_noticed_guesses_that_were_not_drawn_from_their_law(wrong: type[JacobiWindow], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noticed_guesses_that_were_not_drawn_from_their_distribution(
+    wrong: type[JacobiWindow], monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = Tables(3, 3, 1)
-    assert abs(law_of(tables, wrong, 8, "repeat", monkeypatch) - tables.law()).sum() / 2 > 0.02
+    assert abs(distribution_of(tables, wrong, 8, "repeat", monkeypatch) - tables.distribution()).sum() / 2 > 0.02
 
 
 # Drafter, judge, loop, cache and noise together.
@@ -151,17 +155,17 @@ CODES, LENGTH, RUNS = 3, 4, 600
 
 @torch.inference_mode()
 def exact(world: World) -> Tensor:
-    """The law of the first codes from the standard class, [code, …]."""
+    """The distribution of the first codes from the standard class, [code, …]."""
     found = torch.zeros((CODES,) * LENGTH, dtype=torch.float64)
     for text in itertools.product(range(CODES), repeat=LENGTH - 1):
-        laws = torch.softmax(plain_rows(world.loaded, world.target, world.prompt, list(text)).double(), -1)
-        found[text] = laws[range(LENGTH - 1), text].prod() * laws[-1]
+        distributions = torch.softmax(plain_rows(world.loaded, world.target, world.prompt, list(text)).double(), -1)
+        found[text] = distributions[range(LENGTH - 1), text].prod() * distributions[-1]
     return found
 
 
-def chance_of(counts: Tensor, law: Tensor) -> float:
-    """Pearson's: how likely counts stray from the law as far as these do. Rare outcomes are counted together."""
-    expected = (law * counts.sum()).flatten()
+def probability_of(counts: Tensor, distribution: Tensor) -> float:
+    """Pearson's: how likely counts stray from the distribution as far as these do. Rare outcomes are counted together."""
+    expected = (distribution * counts.sum()).flatten()
     common = expected >= 5
     pooled = [torch.cat((one.flatten()[common], one.flatten()[~common].sum()[None])) for one in (counts, expected)]
     pooled = [one[pooled[1] > 0] for one in pooled]
@@ -170,7 +174,7 @@ def chance_of(counts: Tensor, law: Tensor) -> float:
 
 
 @pytest.mark.parametrize("fill", ["repeat", "random"])
-def test_hundreds_of_runs_of_the_engine_follow_the_targets_law(fill: str) -> None:
+def test_hundreds_of_runs_of_the_engine_follow_the_targets_distribution(fill: str) -> None:
     world, counts, redrawn = World(2.0, 6, CODES), Counter[tuple[int, ...]](), 0
     parts, method = world.parts(WARM), get("speculative_jacobi")
     values = build(method.parameters, {"window": 3, "fill": fill}, method.name)
@@ -185,6 +189,6 @@ def test_hundreds_of_runs_of_the_engine_follow_the_targets_law(fill: str) -> Non
     for text, times in counts.items():
         seen[text] = times
     assert seen.sum() == RUNS and redrawn > RUNS / 4
-    law = exact(world)
-    assert chance_of(seen, law) > 1e-3
-    assert chance_of(seen, law.flip(3)) < 1e-6, "a law that is clearly another one has to be noticed"
+    distribution = exact(world)
+    assert probability_of(seen, distribution) > 1e-3
+    assert probability_of(seen, distribution.flip(3)) < 1e-6, "a distribution that is clearly another one has to be noticed"

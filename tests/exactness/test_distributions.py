@@ -1,4 +1,5 @@
-"""Second rung of the ladder: sampled drafts leave the target's law as it is, by enumeration and by 100 000 judged rounds.
+"""Second rung of the ladder: sampled drafts leave the target's distribution as it is, by enumeration and by 100 000 judged
+rounds.
 
 Known wrong variants go through the same harness, which has to notice them.
 """
@@ -21,7 +22,7 @@ from specviz.engine.interfaces import Acceptance, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World, context, drawn, exact_law, rebuilt, share
+from tests.exactness.worlds import World, context, drawn, exact_distribution, rebuilt, share
 
 BINARY = shape_from_counts([[2], [2, 2]])
 SHAPES = {
@@ -34,19 +35,20 @@ WARPS = {"plain": Warp(1.0), "cool": Warp(0.7), "nucleus": Warp(1.3, 3, 0.9)}
 
 
 def off(world: World, found: Tensor) -> float:
-    """The largest error of a law of three tokens."""
-    return float((found - world.law()).abs().max())
+    """The largest error of a distribution of three tokens."""
+    return float((found - world.distribution()).abs().max())
 
 
-def total_variation(found: Tensor, law: Tensor) -> float:
-    return float((found - law).abs().sum()) / 2
+def total_variation(found: Tensor, distribution: Tensor) -> float:
+    return float((found - distribution).abs().sum()) / 2
 
 
 # Enumeration: one node.
 
 
-def law_after(p: Tensor, q: Tensor, proposal: Proposal, tries: int) -> Tensor:
-    """The law of the token after a node whose children are drawn from ``q`` without replacement and tried in that order."""
+def distribution_after(p: Tensor, q: Tensor, proposal: Proposal, tries: int) -> Tensor:
+    """The distribution of the token after a node whose children are drawn from ``q`` without replacement and tried in that
+    order."""
     out = torch.zeros_like(p)
     for order in itertools.permutations(q.nonzero()[:, 0].tolist(), tries):
         weight, undrawn, left = 1.0, 1.0, remaining(p.clone(), proposal, order)
@@ -54,43 +56,43 @@ def law_after(p: Tensor, q: Tensor, proposal: Proposal, tries: int) -> Tensor:
             weight *= float(q[token]) / undrawn
             undrawn -= float(q[token])
         for token in order:
-            chance = left.threshold(token)
-            out[token] += weight * chance
-            weight *= 1 - chance
+            probability = left.threshold(token)
+            out[token] += weight * probability
+            weight *= 1 - probability
             if weight == 0:
                 break
             left.reject(token)
-        out += weight * left.law() / left.law().sum()
+        out += weight * left.distribution() / left.distribution().sum()
     return out
 
 
-def random_law(vocab: int, seed: int, heat: float = 1.2) -> Tensor:
+def random_distribution(vocab: int, seed: int, temperature: float = 1.2) -> Tensor:
     made = torch.randn(vocab, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return torch.softmax(heat * made, -1)
+    return torch.softmax(temperature * made, -1)
 
 
 @pytest.mark.parametrize("tries", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(6))
-def test_what_remains_keeps_the_law_of_one_token(tries: int, seed: int) -> None:
-    p, q = random_law(6, seed, 2.0), random_law(6, seed + 50, 2.0)
-    assert (law_after(p, q, Proposal(q), tries) - p).abs().max() < 1e-12
+def test_what_remains_keeps_the_distribution_of_one_token(tries: int, seed: int) -> None:
+    p, q = random_distribution(6, seed, 2.0), random_distribution(6, seed + 50, 2.0)
+    assert (distribution_after(p, q, Proposal(q), tries) - p).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("tries", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_drafter_of_few_tokens_keeps_it_too(tries: int, seed: int) -> None:
-    p, ids, few = random_law(9, seed), torch.tensor([7, 0, 4, 2]), random_law(4, seed + 50)
+    p, ids, few = random_distribution(9, seed), torch.tensor([7, 0, 4, 2]), random_distribution(4, seed + 50)
     whole = torch.zeros(9, dtype=torch.float64).index_copy(0, ids, few)
-    listed, dense = law_after(p, whole, Proposal(few, ids), tries), law_after(p, whole, Proposal(whole), tries)
+    listed, dense = distribution_after(p, whole, Proposal(few, ids), tries), distribution_after(p, whole, Proposal(whole), tries)
     assert (listed - p).abs().max() < 1e-12
     assert (dense - p).abs().max() < 1e-12
 
 
 def test_a_large_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
     p, ids, q = (
-        random_law(400, 3),
+        random_distribution(400, 3),
         torch.randperm(400, generator=torch.Generator().manual_seed(1))[:100],
-        random_law(100, 4),
+        random_distribution(100, 4),
     )
     whole = torch.zeros(400, dtype=torch.float64).index_copy(0, ids, q)
     sparse, dense = remaining(p.clone(), Proposal(q, ids), []), remaining(p.clone(), Proposal(whole), [])
@@ -98,7 +100,9 @@ def test_a_large_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
         assert sparse.threshold(token) == pytest.approx(dense.threshold(token), abs=1e-12)
         sparse.reject(token)
         dense.reject(token)
-        assert (sparse.law() / sparse.law().sum() - dense.law() / dense.law().sum()).abs().max() < 1e-12
+        assert (
+            sparse.distribution() / sparse.distribution().sum() - dense.distribution() / dense.distribution().sum()
+        ).abs().max() < 1e-12
 
 
 # Enumeration: whole rounds over a drawn tree, through the judge itself.
@@ -107,37 +111,37 @@ def test_a_large_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "listed"])
 @pytest.mark.parametrize("warp", list(WARPS))
 @pytest.mark.parametrize("shape", list(SHAPES))
-def test_a_judged_tree_keeps_the_law_of_three_tokens(
+def test_a_judged_tree_keeps_the_distribution_of_three_tokens(
     shape: str, warp: str, sparse: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(3, 5, WARPS[warp], sparse)
     if warp == "nucleus" and not torch.equal(world.proposal(()).probability > 0, torch.ones(3, dtype=torch.bool)):
         world = World(4, 6, WARPS[warp], sparse)
     drafts = drawn(world, SHAPES[shape])
-    assert off(world, exact_law(world, drafts, Rejection(), monkeypatch)) < 1e-12
+    assert off(world, exact_distribution(world, drafts, Rejection(), monkeypatch)) < 1e-12
 
 
-def best_two(world: World, with_law: bool) -> Iterator[tuple[float, Draft]]:
-    """The drafter's two best after each prefix: one tree, certain. ``with_law`` passes it off as drawn."""
-    tokens, laws = [0], {}
+def best_two(world: World, with_distribution: bool) -> Iterator[tuple[float, Draft]]:
+    """The drafter's two best after each prefix: one tree, certain. ``with_distribution`` passes it off as drawn."""
+    tokens, distributions = [0], {}
     prefixes: list[tuple[int, ...]] = [()]
     for node in range(3):
-        law = world.proposal(prefixes[node]).probability
-        laws[node] = Proposal(law)
-        tokens += law.topk(2).indices.tolist()
+        distribution = world.proposal(prefixes[node]).probability
+        distributions[node] = Proposal(distribution)
+        tokens += distribution.topk(2).indices.tolist()
         prefixes += [(*prefixes[node], token) for token in tokens[-2:]]
-    yield 1.0, Draft(DraftTree.of(tokens, BINARY.parents), laws if with_law else {})
+    yield 1.0, Draft(DraftTree.of(tokens, BINARY.parents), distributions if with_distribution else {})
 
 
 def test_children_nobody_drew_count_as_certain(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3, 1)
-    assert off(world, exact_law(world, best_two(world, with_law=False), Rejection(), monkeypatch)) < 1e-12
+    assert off(world, exact_distribution(world, best_two(world, with_distribution=False), Rejection(), monkeypatch)) < 1e-12
 
 
 def test_noticed_best_tokens_judged_as_if_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3, 1)
-    found = exact_law(world, best_two(world, with_law=True), Rejection(), monkeypatch)
-    assert total_variation(found, world.law()) > 0.05
+    found = exact_distribution(world, best_two(world, with_distribution=True), Rejection(), monkeypatch)
+    assert total_variation(found, world.distribution()) > 0.05
 
 
 def test_noticed_siblings_sorted_by_probability(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +149,8 @@ def test_noticed_siblings_sorted_by_probability(monkeypatch: pytest.MonkeyPatch)
         return sorted(draft.tree.shape.children[node], key=lambda child: -share(draft, node, child))
 
     world = World(3, 1)
-    drafts = ((chance, rebuilt(draft, by_share)) for chance, draft in drawn(world, BINARY))
-    assert total_variation(exact_law(world, drafts, Rejection(), monkeypatch), world.law()) > 0.05
+    drafts = ((probability, rebuilt(draft, by_share)) for probability, draft in drawn(world, BINARY))
+    assert total_variation(exact_distribution(world, drafts, Rejection(), monkeypatch), world.distribution()) > 0.05
 
 
 def test_noticed_drawn_tree_pruned_by_score(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,14 +159,14 @@ def test_noticed_drawn_tree_pruned_by_score(monkeypatch: pytest.MonkeyPatch) -> 
         return sorted(children, key=lambda child: -share(draft, node, child))[:1] if children else []
 
     world = World(3, 1)
-    drafts = ((chance, rebuilt(draft, survivors)) for chance, draft in drawn(world, BINARY))
-    assert total_variation(exact_law(world, drafts, Rejection(), monkeypatch), world.law()) > 0.05
+    drafts = ((probability, rebuilt(draft, survivors)) for probability, draft in drawn(world, BINARY))
+    assert total_variation(exact_distribution(world, drafts, Rejection(), monkeypatch), world.distribution()) > 0.05
 
 
 def test_noticed_draws_with_replacement_judged_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3, 1)
-    found = exact_law(world, drawn(world, BINARY, again=True), Rejection(), monkeypatch)
-    assert total_variation(found, world.law()) > 0.05
+    found = exact_distribution(world, drawn(world, BINARY, again=True), Rejection(), monkeypatch)
+    assert total_variation(found, world.distribution()) > 0.05
 
 
 def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,22 +184,22 @@ def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> No
 
     world = World(3, 1)
     monkeypatch.setattr(rejection, "remaining", forgetful)
-    found = exact_law(world, drawn(world, BINARY), Rejection(), monkeypatch)
-    assert total_variation(found, world.law()) > 0.05
+    found = exact_distribution(world, drawn(world, BINARY), Rejection(), monkeypatch)
+    assert total_variation(found, world.distribution()) > 0.05
 
 
-def test_noticed_bonus_from_the_unwarped_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noticed_bonus_from_the_unwarped_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3, 1, Warp(0.6))
     unwarped = World(3, 1)
-    found = exact_law(unwarped, drawn(world, SHAPES["chain"]), Rejection(), monkeypatch)
-    assert total_variation(found, world.law()) > 0.05
+    found = exact_distribution(unwarped, drawn(world, SHAPES["chain"]), Rejection(), monkeypatch)
+    assert total_variation(found, world.distribution()) > 0.05
 
 
 # Growth, judge and noise together.
 
 
 def judged(world: World, shape: TreeShape, rule: Acceptance, drafts: int, times: int) -> Tensor:
-    """The law of three tokens as counted over ``drafts`` grown trees, each judged ``times`` with fresh noise."""
+    """The distribution of three tokens as counted over ``drafts`` grown trees, each judged ``times`` with fresh noise."""
     growth, counts = Sampled(shape), Counter[tuple[int, ...]]()
     for number in range(drafts):
         draft = growth.grow(world, context(Noise(1), world.warp, number))
@@ -212,20 +216,20 @@ def judged(world: World, shape: TreeShape, rule: Acceptance, drafts: int, times:
 # A right rule strays by sampling alone: with 64 outcomes and n rounds about 3.2 / sqrt(n) of total variation.
 
 
-def test_a_hundred_thousand_judged_trees_keep_the_law_of_three_tokens() -> None:
+def test_a_hundred_thousand_judged_trees_keep_the_distribution_of_three_tokens() -> None:
     world = World(4, 9, Warp(0.9), sparse=True)
-    assert total_variation(judged(world, BINARY, Rejection(), 5_000, 20), world.law()) < 0.015
+    assert total_variation(judged(world, BINARY, Rejection(), 5_000, 20), world.distribution()) < 0.015
 
 
 @pytest.mark.parametrize("shape", ["chain", "siblings"])
 def test_judged_chains_and_siblings_keep_it(shape: str) -> None:
     world = World(4, 10, WARPS["nucleus"])
-    assert total_variation(judged(world, SHAPES[shape], Rejection(), 1_000, 10), world.law()) < 0.04
+    assert total_variation(judged(world, SHAPES[shape], Rejection(), 1_000, 10), world.distribution()) < 0.04
 
 
 def test_matching_a_drawn_tree_keeps_it() -> None:
     world = World(4, 11)
-    assert total_variation(judged(world, BINARY, Match(), 1_000, 10), world.law()) < 0.04
+    assert total_variation(judged(world, BINARY, Match(), 1_000, 10), world.distribution()) < 0.04
 
 
 def test_noise_shared_by_draft_and_judge_is_noticed() -> None:
@@ -242,11 +246,11 @@ def test_noise_shared_by_draft_and_judge_is_noticed() -> None:
         verdict = Rejection().judge(draft, world.scored(draft.tree), context(Shared(number), world.warp))
         path = [draft.tree.host_tokens[node] for node in verdict.path]
         world.complete(out, path, torch.eye(4, dtype=torch.float64)[verdict.bonus], 1 / 2_000)
-    assert total_variation(out, world.law()) > 0.08
+    assert total_variation(out, world.distribution()) > 0.08
 
 
 def test_a_tree_is_accepted_as_often_as_its_children_are_likely() -> None:
-    """One draw decides between all siblings: a draw for each of them would accept more, and bend the law."""
+    """One draw decides between all siblings: a draw for each of them would accept more, and bend the distribution."""
     world = World(4, 12)
     draft = Draft(DraftTree.of([0, 3, 1], [-1, 0, 0]))
     scored = world.scored(draft.tree)

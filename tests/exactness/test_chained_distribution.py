@@ -1,4 +1,5 @@
-"""The law of what a chain of three models writes: counted for the buffer, enumerated for the verdict, counted for runs."""
+"""The distribution of what a chain of three models writes: counted for the buffer, enumerated for the verdict, counted for
+runs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from specviz.methods.polybasic.cascade import Chained
 from specviz.trees.sampled import Sampled
 from tests.exactness.test_chained import middle_of
 from tests.exactness.test_drawn_trees import spoken
-from tests.exactness.worlds import PLAIN, World, drawn, exact_law
+from tests.exactness.worlds import PLAIN, World, drawn, exact_distribution
 from tests.tiny import decode, tiny_target
 
 
@@ -64,10 +65,10 @@ class Table:
 
 
 class Guess:
-    """A drafter with one law everywhere, unlike any other's."""
+    """A drafter with one distribution everywhere, unlike any other's."""
 
     def __init__(self, vocab: int) -> None:
-        self.law = torch.softmax(torch.arange(vocab, dtype=torch.float64), -1)
+        self.distribution = torch.softmax(torch.arange(vocab, dtype=torch.float64), -1)
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
 
@@ -80,7 +81,7 @@ class Guess:
     def close(self) -> None: ...
 
     def rows(self, context: Context, tokens: Any, parents: Any, nodes: Any) -> list[Proposal]:
-        return [Proposal(self.law) for _ in nodes]
+        return [Proposal(self.distribution) for _ in nodes]
 
     def calls(self) -> int:
         return 1
@@ -101,7 +102,7 @@ def gathered(world: World, judge: Any, rounds: int) -> list[Draft]:
 
 
 @pytest.mark.parametrize("judge", [Match(), Rejection()], ids=["match", "ratio"])
-def test_what_gathers_has_the_middle_models_law_and_carries_it(judge: Any) -> None:
+def test_what_gathers_has_the_middle_models_distribution_and_carries_it(judge: Any) -> None:
     world, rounds = World(vocab=3, seed=2), 1500
     drafts = gathered(world, judge, rounds)
     counts = Counter(tuple(draft.tree.host_tokens[1:3]) for draft in drafts)
@@ -119,29 +120,30 @@ def test_what_gathers_has_the_middle_models_law_and_carries_it(judge: Any) -> No
         assert torch.allclose(draft.proposals[1].probability, world.proposal((tokens[1],)).probability)
 
 
-def test_judging_by_the_middle_models_law_keeps_the_targets_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judging_by_the_middle_models_distribution_keeps_the_targets_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(vocab=3, seed=2)
-    law = exact_law(world, drawn(world, chain(2)), Rejection(), monkeypatch)
-    torch.testing.assert_close(law, world.law(), rtol=0, atol=1e-12)
+    distribution = exact_distribution(world, drawn(world, chain(2)), Rejection(), monkeypatch)
+    torch.testing.assert_close(distribution, world.distribution(), rtol=0, atol=1e-12)
 
 
-def test_judging_by_the_drafters_law_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judging_by_the_drafters_distribution_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(vocab=3, seed=2)
-    below = Proposal(Guess(3).law)
+    below = Proposal(Guess(3).distribution)
     drafts = [
-        (chance, replace(draft, proposals=dict.fromkeys(draft.proposals, below))) for chance, draft in drawn(world, chain(2))
+        (probability, replace(draft, proposals=dict.fromkeys(draft.proposals, below)))
+        for probability, draft in drawn(world, chain(2))
     ]
-    law = exact_law(world, iter(drafts), Rejection(), monkeypatch)
-    assert float((law - world.law()).abs().max()) > 0.05
+    distribution = exact_distribution(world, iter(drafts), Rejection(), monkeypatch)
+    assert float((distribution - world.distribution()).abs().max()) > 0.05
 
 
 @pytest.mark.parametrize("kind", ["draft", "int8"])
-def test_whole_runs_keep_the_law(kind: str) -> None:
+def test_whole_runs_keep_the_distribution(kind: str) -> None:
     """Through the loop, three models and their noise: Pearson's statistic over the 27 texts of three tokens."""
     target, runs = tiny_target(vocab=3), 200
     prompt = [1, 2, 0, 1]
-    laws = [PLAIN.probabilities(table) for table in spoken(target)]
-    expected = runs * laws[0][:, None, None] * laws[1][:, :, None] * laws[2]
+    distributions = [PLAIN.probabilities(table) for table in spoken(target)]
+    expected = runs * distributions[0][:, None, None] * distributions[1][:, :, None] * distributions[2]
     middle, counts = middle_of(kind, target), torch.zeros_like(expected)
     for seed in range(runs):
         controller = Chained(middle, Guess(3), Sampled(chain(1)), Match(), 2)
