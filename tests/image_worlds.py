@@ -16,7 +16,7 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.methods.resources import Parts
+from specviz.methods.resources import MethodResources
 from specviz.models.image.image import LoadedImage
 from specviz.requests.image import CodeText, coarse_partner, codes_first, image_target
 from specviz.targets.image import ImageTarget
@@ -35,7 +35,7 @@ class World:
         self.guidance = guidance
         self.target, self.prompt, _ = image_target(self.loaded, PROMPT, guidance, "auto")
 
-    def parts(self, warp: Warp) -> Parts:
+    def parts(self, warp: Warp) -> MethodResources:
         network = tiny_image_drafter(self.loaded)
         network.embedding, network.draft_ids = codes_first(self.loaded), None
         small, prompt, _ = image_target(self.small, PROMPT, self.guidance, "auto")

@@ -15,7 +15,7 @@ from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding, Outcome
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.resources import Parts
+from specviz.methods.resources import MethodResources
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step
 
@@ -66,7 +66,9 @@ class Letters:
         return tuple(self.of(token) for token in more)
 
 
-def parts_for(target: TextTarget, warp: Warp, draft: TextTarget | None = None, memory: dict[Any, Any] | None = None) -> Parts:
+def parts_for(
+    target: TextTarget, warp: Warp, draft: TextTarget | None = None, memory: dict[Any, Any] | None = None
+) -> MethodResources:
     """Parts without a machine to measure: a cost curve in which forty nodes are cheap."""
     kept = {} if memory is None else memory
 
@@ -78,7 +80,7 @@ def parts_for(target: TextTarget, warp: Warp, draft: TextTarget | None = None, m
         return DraftModel(draft.name, draft.context_length, lambda capacity: SessionModel(draft.open(capacity), draft))
 
     curve = CostCurve((1, 40, 200), (10.0, 12.0, 40.0))
-    return Parts(target, warp, "prompt", recall, lambda: curve, draft_model, curve_of=lambda draft: curve)
+    return MethodResources(target, warp, "prompt", recall, lambda: curve, draft_model, curve_of=lambda draft: curve)
 
 
 @dataclass

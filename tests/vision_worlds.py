@@ -22,7 +22,7 @@ from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.methods.resources import Parts
+from specviz.methods.resources import MethodResources
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from tests.tiny import Decoded, decode, parts_for
@@ -119,7 +119,7 @@ def text_model(model: Any, seed: int = 5) -> SmallLM:
     return net.eval().requires_grad_(False)
 
 
-def parts_of(here: World, warp: Warp) -> Parts:
+def parts_of(here: World, warp: Warp) -> MethodResources:
     model = here.tiny.model
 
     def heads(kind: str) -> Any:

@@ -7,7 +7,7 @@ with noise keyed by position equal token for token to the autoregressive run. At
 from __future__ import annotations
 
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
-from specviz.engine.verdict import Choices, statuses
+from specviz.engine.verdict import TargetTokens, statuses
 
 
 class Match:
@@ -16,7 +16,7 @@ class Match:
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         tree = draft.tree
         tokens, children = tree.host_tokens, tree.shape.children
-        choices = Choices(target.logits, tree, context)
+        choices = TargetTokens(target.logits, tree, context)
         node, path, visited, judged = 0, [], [0], []
         while True:
             choice = choices.at(node)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specviz.acceptance.match import Match
-from specviz.acceptance.residual import Remaining, remaining
+from specviz.acceptance.residual import Residual, remaining
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.verdict import statuses
@@ -64,7 +64,7 @@ class _Walk:
             notes=self.context.told(lambda: [Note("overlap", {"positions": self.shown})] if self.shown else []),
         )
 
-    def _at(self, node: int) -> Remaining:
+    def _at(self, node: int) -> Residual:
         """The two distributions at ``node`` before any of its children is tried."""
         tree, proposal = self.draft.tree, self.draft.proposals.get(node)
         offered = [tree.host_tokens[child] for child in tree.shape.children[node]]
@@ -74,7 +74,7 @@ class _Walk:
                 self.shown.append(left.story(node))
         return left
 
-    def _try_children(self, node: int, left: Remaining) -> int | None:
+    def _try_children(self, node: int, left: Residual) -> int | None:
         """The accepted child of ``node``, if any; ``left`` ends as the distribution of the token that replaces it."""
         tokens = self.draft.tree.host_tokens
         for child in self.draft.tree.shape.children[node]:

@@ -24,7 +24,7 @@ _FEW = 64
 _SMALL = 1e-3
 
 
-class Remaining(Protocol):
+class Residual(Protocol):
     """The two distributions at a node."""
 
     def threshold(self, token: int) -> float:
@@ -45,23 +45,23 @@ class Remaining(Protocol):
         """
 
 
-def remaining(target: Tensor, proposal: Proposal | None, offered: Sequence[int]) -> Remaining:
+def remaining(target: Tensor, proposal: Proposal | None, offered: Sequence[int]) -> Residual:
     """At a node with the target's distribution ``target`` [vocab] whose children carry ``offered``, drawn from ``proposal``.
 
     None stands for children chosen deterministically.
     """
     if proposal is None:
-        return Few(target, send(list(dict.fromkeys(offered)), target.device), None)
+        return SparseResidual(target, send(list(dict.fromkeys(offered)), target.device), None)
     if proposal.ids is not None and proposal.ids.numel() <= _FEW:
-        return Few(target, proposal.ids, proposal.probability.tolist())
-    return Many(target, proposal)
+        return SparseResidual(target, proposal.ids, proposal.probability.tolist())
+    return DenseResidual(target, proposal)
 
 
 def _ratio(r: float, mass: float, q: float) -> float:
     return min(1.0, r / mass / q) if q > 0 and mass > 0 else float(r > 0)
 
 
-class Few:
+class SparseResidual:
     """Both distributions as host numbers at ``ids``, the drafter's support; ``q`` None makes each of them a point mass."""
 
     def __init__(self, target: Tensor, ids: Tensor, q: list[float] | None) -> None:
@@ -108,7 +108,7 @@ class Few:
         }
 
 
-class Many:
+class DenseResidual:
     """Both distributions as tensors: the drafter's over the whole vocabulary, or over a support too large for the host."""
 
     def __init__(self, target: Tensor, proposal: Proposal) -> None:

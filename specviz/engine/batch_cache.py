@@ -90,7 +90,7 @@ class RowLayer(DynamicLayer):
 
 
 @dataclass(frozen=True)
-class Aim:
+class PassLayout:
     """A pass over trees of several rows, padded to one width: tokens, positions [row, node], mask [row, node, slot].
 
     ``places`` are the positions of all slots as the pass sees them [row, slot], for windows that slide.
@@ -119,7 +119,7 @@ class RowCache:
         """Committed tokens of a row."""
         return len(self.kept[row])
 
-    def aim(self, first: int, trees: Sequence[DraftTree]) -> Aim:
+    def aim(self, first: int, trees: Sequence[DraftTree]) -> PassLayout:
         """Make the next pass write the trees of rows ``first``, ``first`` + 1, … each behind what its row holds."""
         rows = range(first, first + len(trees))
         wide = max(map(len, trees))
@@ -135,7 +135,7 @@ class RowCache:
             deep.append([self.length(row) + depth for depth in (*tree.shape.depths, *([0] * idle))])
         positions = send(deep, self.device)
         seen, places = self._seen(rows, trees, wide, width, positions)
-        return Aim(send(filled, self.device), positions, seen, places)
+        return PassLayout(send(filled, self.device), positions, seen, places)
 
     def _seen(
         self, rows: Sequence[int], trees: Sequence[DraftTree], wide: int, width: int, positions: Tensor

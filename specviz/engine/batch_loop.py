@@ -54,7 +54,7 @@ class Settled:
     stop: str | None
 
 
-class Row(Decoding):
+class BatchRow(Decoding):
     """One run of the batch. ``number`` is its place among the runs asked for, and stays."""
 
     number: int
@@ -99,13 +99,13 @@ class Row(Decoding):
         self.composition.controller.close()
 
 
-class InStep:
+class BatchDecoding:
     """Decodes ``rows`` on one batch, sweeping its cache every ``every`` rounds (0: never).
 
     Iterate :meth:`rounds`; each row's ``outcome`` says how it went.
     """
 
-    def __init__(self, rows: Sequence[Row], batch: Batch, every: int = 8) -> None:
+    def __init__(self, rows: Sequence[BatchRow], batch: Batch, every: int = 8) -> None:
         if every < 0:
             raise BadInput(f"A sweep every {every} rounds is not possible; give 0 (never) or more.")
         if not rows or len(rows) != len(batch.cache):
@@ -172,7 +172,7 @@ class InStep:
         ]
         return {"round": self._round, "every": self.every, "swept": False, "rows": layout}
 
-    def _release(self, leaving: Sequence[Row], reason: str) -> None:
+    def _release(self, leaving: Sequence[BatchRow], reason: str) -> None:
         """Let these rows go, and the batch be narrower by them."""
         if not leaving:
             return

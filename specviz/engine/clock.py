@@ -13,7 +13,7 @@ from specviz.trace.schema import Nanoseconds
 _PHASES = ("draft", "verify", "judge", "commit")
 
 
-class Aside:
+class Untimed:
     """Time that a run spends only because somebody looks: on what another drafter would have said, say.
 
     It is no part of the method, and so not of the steps; they tell it apart. On a GPU the work inside is waited for. What is
@@ -50,7 +50,7 @@ class Stopwatch:
     """
 
     device: torch.device
-    aside: Aside | None = None
+    aside: Untimed | None = None
     _started: int = 0
     _marks: list[tuple[str, int | torch.cuda.Event, int]] = field(default_factory=list)
     _first: int | torch.cuda.Event = 0

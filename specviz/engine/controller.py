@@ -5,7 +5,7 @@ from __future__ import annotations
 from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
 
 
-class Steady:
+class SingleDrafter:
     """Drafts the same way each round."""
 
     def __init__(self, drafter: Drafter, growth: Growth) -> None:

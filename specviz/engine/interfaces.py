@@ -159,7 +159,7 @@ class Verdict:
     """The judge's finding. ``path`` leaves the root out; ``visited`` are the nodes whose target row was looked at.
 
     ``bonus`` is None where the step ends with a drafted place. ``replaced`` are nodes of the path that carry another token
-    than the drafted one, and ``passes`` counts the target's runs: both by a :class:`Mending`.
+    than the drafted one, and ``passes`` counts the target's runs: both by a :class:`Resampling`.
     """
 
     rule: str
@@ -213,7 +213,7 @@ class Acceptance(Protocol):
         """Walk the tree under this rule. Raises BadInput when the draft is of a kind the rule is not exact for."""
 
 
-class Mending(Protocol):
+class Resampling(Protocol):
     """Draws rejected places of a judged block again, where a rule repairs instead of stopping at the first of them."""
 
     def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
@@ -244,6 +244,6 @@ class Composition:
     taps: tuple[int, ...] = ()
     draft_name: str = ""
     warnings: tuple[str, ...] = ()
-    mending: Mending | None = None
+    mending: Resampling | None = None
     probe: Tensor | None = None
     generation: int = 0

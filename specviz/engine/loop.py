@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from specviz.engine import threads
-from specviz.engine.clock import Aside, Stopwatch
+from specviz.engine.clock import Stopwatch, Untimed
 from specviz.engine.interfaces import Composition, Context, Draft, Round, Session, Target, TargetPass, Verdict
 from specviz.engine.recorder import Pending, Recorder
 from specviz.engine.sampling import Noise, Warp
@@ -73,7 +73,7 @@ class Decoding:
         self.ids = list(self.prompt)
         self._round = 0
         self._recording_ns = 0
-        self._aside = Aside(self.target.device)
+        self._aside = Untimed(self.target.device)
         self._waiting: Pending | None = None
 
     def steps(self) -> Generator[Step, None, None]:

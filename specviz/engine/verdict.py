@@ -22,7 +22,7 @@ def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tu
     return tuple(found)
 
 
-class Choices:
+class TargetTokens:
     """The target's own token at each node: argmax at temperature 0, else a draw with the noise of the next position.
 
     On CUDA all nodes are chosen in one go and copied once, since asking node by node would wait for the device each

@@ -9,7 +9,7 @@ from specviz.methods.registry import method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @method(
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     paper=None,
     look_at="Every step is a root and a bonus token: one pass, one token. This is the lane the others are measured against.",
 )
-def compose(parameters: NoParameters, parts: Parts) -> Composition:
+def compose(parameters: NoParameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafters.null import Silent
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.trees.root import RootOnly
 
-    return Composition(Steady(Silent(), RootOnly()), Match())
+    return Composition(SingleDrafter(Silent(), RootOnly()), Match())

@@ -12,7 +12,7 @@ from specviz.methods.registry import method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Parameters:
     parameters=Parameters,
     weights=("small_draft", "arms"),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.hedgespec.online_learners import ExponentialWeights
 
     chooser = recalled(parts, "exp3", "", parameters.remember, lambda: ExponentialWeights(len(ARMS)))

@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 PAPER = Paper("BanditSpec: Adaptive Speculative Decoding via Bandit Algorithms", "Hou et al.", 2025, "2505.15141", "ICML")
 
@@ -45,7 +45,7 @@ class Parameters:
     parameters=Parameters,
     weights=("small_draft", "arms"),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.hedgespec.online_learners import UpperConfidence
 
     chooser = recalled(parts, "ucb", "", parameters.remember, lambda: UpperConfidence(len(ARMS)))

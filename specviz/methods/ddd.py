@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
     from specviz.trees.depth import BeamMass
 
 
@@ -57,10 +57,10 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle3",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafters.feature_drafter import FeatureDrafter
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import paying
     from specviz.trees.dynamic import Dynamic
@@ -69,11 +69,11 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     stop, warnings = _stop(parameters, parts)
     pays = None if parameters.nodes else paying(parts, network, parameters.width)
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays)
-    controller = Steady(FeatureDrafter(network), growth)
+    controller = SingleDrafter(FeatureDrafter(network), growth)
     return Composition(controller, Match(), network.config.taps, parameters.drafter, warnings)
 
 
-def _stop(parameters: Parameters, parts: Parts) -> tuple[BeamMass, tuple[str, ...]]:
+def _stop(parameters: Parameters, parts: MethodResources) -> tuple[BeamMass, tuple[str, ...]]:
     """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
     from specviz.trees.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
 

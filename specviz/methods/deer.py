@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Parameters:
     parameters=Parameters,
     weights=("masked_lm", "deer"),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
     from specviz.methods.diffuspec.drafter import MaskedBlock
@@ -54,4 +54,4 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
 
     name = "deer" if parameters.aligned else "masked_lm"
     drafter = MaskedBlock(parts.heads(name), parameters.block)
-    return Composition(Steady(drafter, Sampled(chain(parameters.block))), Rejection(), draft_name=name)
+    return Composition(SingleDrafter(drafter, Sampled(chain(parameters.block))), Rejection(), draft_name=name)

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
     from specviz.trees.depth_profile import DepthProfile
-    from specviz.trees.dynamic import Dynamic, Paying
+    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
 
-class Asked(Protocol):
+class TreeParameters(Protocol):
     """What a method's parameters say of its tree; 0 leaves depth or nodes to what pays."""
 
     depth: int
@@ -19,16 +19,16 @@ class Asked(Protocol):
     nodes: int
 
 
-def paying(parts: Parts, network: Any, rows: int) -> Paying:
+def paying(parts: MethodResources, network: Any, rows: int) -> SpeedupMaximising:
     """Who weighs nodes and levels by the measured time of a target pass and of a forward of ``network`` over ``rows``."""
     from specviz.drafters.networks.forward_cost import forward_cost
-    from specviz.trees.dynamic import Paying
+    from specviz.trees.dynamic import SpeedupMaximising
 
     cost = parts.cost_curve()
-    return Paying.on(cost, parts.target.tier, forward_cost(network, rows) / cost.at(1))
+    return SpeedupMaximising.on(cost, parts.target.tier, forward_cost(network, rows) / cost.at(1))
 
 
-def confident_tree(asked: Asked, parts: Parts, network: Any, kind: str, profile: str, usual: int) -> Dynamic:
+def dynamic_tree(asked: TreeParameters, parts: MethodResources, network: Any, kind: str, profile: str, usual: int) -> Dynamic:
     """The tree that ``network``, heads of this ``kind``, drafts. A depth of 0 is chosen by the measured ``profile`` where
     one was made with these heads and this width on this target, and is ``usual`` for others.
     """
@@ -47,5 +47,5 @@ def confident_tree(asked: Asked, parts: Parts, network: Any, kind: str, profile:
     return Dynamic(best.levels, asked.width, asked.nodes, pays=pays, chosen=asdict(best))
 
 
-def _made_for(profile: DepthProfile, kind: str, parts: Parts) -> bool:
+def _made_for(profile: DepthProfile, kind: str, parts: MethodResources) -> bool:
     return parts.own_heads and (profile.drafter, profile.target) == (kind, parts.target.name)

@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 # The published 25-node tree by child counts, depth by depth: 4 / 8 / 8 / 3 / 2 nodes. Earlier siblings have more below.
 PUBLISHED = ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,))
@@ -53,27 +53,27 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.guided_drafter import feature_drafter
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.trees.sampled import Sampled
 
     network = parts.heads("eagle")
-    controller = Steady(feature_drafter(network, parts.guidance), Sampled(_shape(parameters, parts)))
+    controller = SingleDrafter(feature_drafter(network, parts.guidance), Sampled(_shape(parameters, parts)))
     acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
     return Composition(controller, acceptance, network.config.taps, draft_name="eagle")
 
 
-def _shape(parameters: Parameters, parts: Parts) -> TreeShape:
+def _shape(parameters: Parameters, parts: MethodResources) -> TreeShape:
     from specviz.engine.tree import shape_from_counts
     from specviz.trees.calibrated import CalibratedTree
-    from specviz.trees.dynamic import Paying
+    from specviz.trees.dynamic import SpeedupMaximising
 
     if parameters.tree == "published" or parts.grid is not None:  # the fitted tree was fitted on text
         return shape_from_counts(PUBLISHED)
     tree = CalibratedTree.load(parts.tree_file("eagle"))
-    pays = Paying.on(parts.cost_curve(), parts.target.tier)
+    pays = SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
     return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.probability)))

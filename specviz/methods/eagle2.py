@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -58,21 +58,21 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.guided_drafter import feature_drafter
     from specviz.drafters.visual_context import AllRows
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import confident_tree
+    from specviz.methods.dynamic_tree import dynamic_tree
 
     network = parts.heads("eagle")
-    growth = confident_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
+    growth = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
     acceptance = Match() if parameters.rule == "match" else Rejection()
     taps = network.config.taps
     if parts.picture is None:
         drafter = feature_drafter(network, parts.guidance)
-        return Composition(Steady(drafter, growth), acceptance, taps, draft_name="eagle")
+        return Composition(SingleDrafter(drafter, growth), acceptance, taps, draft_name="eagle")
     rows = AllRows(network, parts.picture)
-    return Composition(Steady(rows, growth), acceptance, rows.reads, draft_name="eagle with visual rows")
+    return Composition(SingleDrafter(rows, growth), acceptance, rows.reads, draft_name="eagle with visual rows")

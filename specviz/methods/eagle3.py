@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle3",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.feature_drafter import FeatureDrafter
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import confident_tree
+    from specviz.methods.dynamic_tree import dynamic_tree
 
     network = parts.heads("eagle3")
-    growth = confident_tree(parameters, parts, network, "eagle3", "eagle3", usual=5)
+    growth = dynamic_tree(parameters, parts, network, "eagle3", "eagle3", usual=5)
     acceptance = Match() if parameters.rule == "match" else Rejection()
-    return Composition(Steady(FeatureDrafter(network), growth), acceptance, network.config.taps, draft_name="eagle3")
+    return Composition(SingleDrafter(FeatureDrafter(network), growth), acceptance, network.config.taps, draft_name="eagle3")

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Parameters:
     weights=("small_draft",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.layer_groups import GroupedDrafter
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
     from specviz.trees.sampled import Sampled
@@ -65,5 +65,5 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
         kind = "draft" if parts.draft_name else "small_draft"
     model = parts.grouped(kind, parameters.group)
     drafter = GroupedDrafter(model, parameters.calibrated)
-    controller = Steady(drafter, Sampled(chain(parameters.gamma)))
+    controller = SingleDrafter(drafter, Sampled(chain(parameters.gamma)))
     return Composition(controller, Rejection(), draft_name=model.name, warnings=model.warnings)

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Parameters:
     parameters=Parameters,
     weights=("vlm_text_only",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.language_model import LanguageModelDrafter
     from specviz.drafters.visual_context import TextAlone
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
     from specviz.trees.sampled import Sampled
@@ -64,5 +64,5 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     drafter = LanguageModelDrafter(draft.open, draft.context_length)
     seen = TextAlone(drafter, parts.picture) if parts.picture else drafter
     acceptance = Match() if parameters.rule == "match" else Rejection()
-    controller = Steady(seen, Sampled(chain(parameters.gamma)))
+    controller = SingleDrafter(seen, Sampled(chain(parameters.gamma)))
     return Composition(controller, acceptance, draft_name=draft.name, warnings=draft.warnings)

@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 RESIDUAL = choice(
     "exact",
@@ -57,15 +57,15 @@ class Parameters:
     parameters=Parameters,
     weights=("image_drafter",),
 )  # fmt: skip
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.relaxed import Limit, Relaxed
     from specviz.drafters.guided_drafter import feature_drafter
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import confident_tree
+    from specviz.methods.dynamic_tree import dynamic_tree
 
     network = parts.heads("eagle")
-    growth = confident_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
+    growth = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
     rule = Relaxed(parts.neighbours(), Limit(delta=parameters.delta), parameters.k, parameters.residual)
     drafter = feature_drafter(network, parts.guidance)
-    return Composition(Steady(drafter, growth), rule, network.config.taps, draft_name="image_drafter")
+    return Composition(SingleDrafter(drafter, growth), rule, network.config.taps, draft_name="image_drafter")

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Parameters:
     look_at="The copied chain is long when the answer quotes the prompt, absent when it does not: an edit against a story.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafters.memory.prompt_copy import PromptCopy
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.trees.copied import Copied
 
@@ -52,4 +52,4 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
         parameters.occurrence == "latest",
         parameters.partial,
     )
-    return Composition(Steady(drafter, Copied()), Match())
+    return Composition(SingleDrafter(drafter, Copied()), Match())

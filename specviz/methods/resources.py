@@ -47,7 +47,7 @@ def _no_groups(kind: str, group: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Parts:
+class MethodResources:
     """``recall(key, make)`` returns what an earlier run of the same user left under ``key``, or makes and leaves it.
 
     ``prompt_key`` tells prompts apart, for stores that must not outlive one. ``cost_curve()`` measures once per target, and

@@ -13,7 +13,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,15 @@ class Parameters:
     weights=("small_draft",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.language_model import LanguageModelDrafter
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
     from specviz.trees.sampled import Sampled
 
     draft = parts.draft_model()
     drafter = LanguageModelDrafter(draft.open, draft.context_length)
-    controller = Steady(drafter, Sampled(chain(parameters.gamma)))
+    controller = SingleDrafter(drafter, Sampled(chain(parameters.gamma)))
     return Composition(controller, Rejection(), draft_name=draft.name, warnings=draft.warnings)

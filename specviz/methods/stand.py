@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specviz.drafters.memory.ngram_store import NgramStore
     from specviz.engine.interfaces import Composition, Context
     from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Parameters:
     look_at="Run the same prompt again with another seed: the store has grown and the tree goes deeper each time.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.memory.ngram_store import NgramDrafter, NgramStore
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.trees.sampled import Sampled
 
@@ -67,10 +67,10 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     key = ("stand", parts.target.name, parts.prompt_key, orders)
     store = parts.recall(key, lambda: NgramStore(orders))
     acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
-    return Composition(Steady(NgramDrafter(store), Sampled(_shape(parameters, parts, store))), acceptance)
+    return Composition(SingleDrafter(NgramDrafter(store), Sampled(_shape(parameters, parts, store))), acceptance)
 
 
-def _shape(parameters: Parameters, parts: Parts, store: NgramStore) -> TreeShape | Callable[[Context], TreeShape]:
+def _shape(parameters: Parameters, parts: MethodResources, store: NgramStore) -> TreeShape | Callable[[Context], TreeShape]:
     """One tree of so many nodes, or per round what pays where so long an n-gram is known."""
     from specviz.engine.cost import best_size
     from specviz.trees.calibrated import load_all

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 # Nodes by depth: the 57 of LANTERN++'s authors (5 / 13 / 16 / 14 / 9; `naive_extend_57` in models/drafters/choices.py of
 # jadohu/LANTERN), the 25 of EAGLE's (4 / 8 / 8 / 3 / 2), ours of 12, and a chain. By child counts, level by level, 0 for a
@@ -28,7 +28,7 @@ ACCEPTED = {"57": 2.69, "25": 2.39, "12": 2.19, "chain": 1.88}
 prompts. The 57 are scaled from twenty of these prompts, on which they have 1.046 times the τ of LANTERN's 57 (2.57 on all)."""
 
 
-def static_tree(name: str, parts: Parts, network: Any) -> TreeShape:
+def static_tree(name: str, parts: MethodResources, network: Any) -> TreeShape:
     """The tree of that name, or for "fitted" the one with most codes a millisecond: what each accepted where it was
     measured, over the time of its pass and of a forward of ``network`` a level on this machine."""
     from specviz.engine.tree import shape_from_counts
@@ -36,7 +36,7 @@ def static_tree(name: str, parts: Parts, network: Any) -> TreeShape:
     return shape_from_counts(TREES[_that_pays(parts, network) if name == "fitted" else name])
 
 
-def _that_pays(parts: Parts, network: Any) -> str:
+def _that_pays(parts: MethodResources, network: Any) -> str:
     from specviz.methods.dynamic_tree import paying
 
     pays = paying(parts, network, 8 if parts.guidance is None else 16)  # about a level of the 25 nodes

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Parameters:
     look_at="The draft grows with the match: one token after one, forty after forty. Run a prompt again: its answer is known.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafters.memory.output_store import OutputStore
     from specviz.drafters.memory.retrieval import Retrieval
     from specviz.drafters.memory.suffix_guess import LengthRule
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.trees.retrieved import Retrieved
 
@@ -70,4 +70,4 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
         store = parts.recall(("target_outputs", parts.target.name), OutputStore)
         store.most_outputs = parameters.remembered
     rule = LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")
-    return Composition(Steady(Retrieval(store, rule, parameters.threshold), Retrieved()), Match())
+    return Composition(SingleDrafter(Retrieval(store, rule, parameters.threshold), Retrieved()), Match())

@@ -12,7 +12,7 @@ Thing = TypeVar("Thing")
 Key = tuple[str, ...]
 
 
-class Shelf(Generic[Thing]):
+class ModelCache(Generic[Thing]):
     """At most ``room`` things; the one used longest ago makes way before a new one is made, so that memory is free."""
 
     def __init__(self, room: int) -> None:

@@ -23,7 +23,7 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.parameters import build
-from specviz.methods.resources import Parts
+from specviz.methods.resources import MethodResources
 from specviz.models.device import choose_device, choose_dtype
 from specviz.models.drafters.heads import layout_for
 from specviz.models.hub.catalog import resolve
@@ -122,7 +122,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
     scale = loaded.guidance if guidance is None else guidance
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
-    parts = Parts(
+    parts = MethodResources(
         target=target,
         warp=warp,
         prompt_key=hashlib.sha256(repr((loaded.name, prompt)).encode()).hexdigest(),

@@ -14,7 +14,7 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise
 from specviz.errors import BadInput
 from specviz.methods.registry import Method, all_methods, get
-from specviz.methods.resources import Parts
+from specviz.methods.resources import MethodResources
 from specviz.request import Memory, Recollection, Request
 from specviz.trace.schema import Step
 
@@ -42,7 +42,7 @@ class Prepared:
     target: Any
     text: Any
     prompt_ids: list[int]
-    parts: Parts
+    parts: MethodResources
     modality: str = "text"
     budget: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -7,7 +7,7 @@ import hashlib
 from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ContextFull
 from specviz.methods.parameters import build
-from specviz.methods.resources import Parts
+from specviz.methods.resources import MethodResources
 from specviz.models.drafters.drafts import draft_model
 from specviz.models.drafters.grouped import grouped_model
 from specviz.models.drafters.heads import drafting_heads, ours
@@ -35,7 +35,7 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
             f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
             f"{target.context_length} that {loaded.name} can see. Shorten the prompt or ask for fewer tokens."
         )
-    parts = Parts(
+    parts = MethodResources(
         target=target,
         warp=warp,
         prompt_key=hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),

@@ -11,7 +11,7 @@ from specviz.drafters.visual_context import Layout, spans
 from specviz.engine.sampling import Warp
 from specviz.errors import ContextFull
 from specviz.methods.parameters import build
-from specviz.methods.resources import Parts
+from specviz.methods.resources import MethodResources
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import as_text, one_picture
 from specviz.models.vision.vision_drafts import text_only_model, vision_heads
@@ -87,9 +87,9 @@ def _parts(
     question: PictureQuestion,
     memory: Memory,
     progress: Progress,
-) -> Parts:
+) -> MethodResources:
     prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
-    return Parts(
+    return MethodResources(
         target=target,
         warp=warp,
         prompt_key=hashlib.sha256(prompt).hexdigest(),

@@ -34,7 +34,7 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Sight:
+class ImagePrompt:
     """A prompt with its picture. ``visual`` says of every prompt token whether the picture stands there.
 
     ``positions`` [3, 1, token] are given where a position has three axes; a text token's then is its place plus ``shift``.
@@ -59,7 +59,7 @@ _LOCK = threading.Lock()
 _ENCODED: weakref.WeakKeyDictionary[Any, OrderedDict[str, Encoding]] = weakref.WeakKeyDictionary()
 
 
-def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: int = 1) -> Sight:
+def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: int = 1) -> ImagePrompt:
     """A prompt and its picture as this model's processor made them, the picture encoded. ``axes`` as in the model's family.
 
     ``inputs`` hold ``pixel_values`` and what else the model's encoder takes; without pixels the prompt is plain text.
@@ -70,7 +70,7 @@ def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: in
     if "pixel_values" not in inputs:
         if any(visual):
             raise BadInput("The prompt has a place for a picture, and there is none. Choose a picture.")
-        return Sight(tuple(ids), visual, placeholder)
+        return ImagePrompt(tuple(ids), visual, placeholder)
     if not any(visual):
         raise BadInput("There is a picture, and the prompt has no place for it. Leave one of them out.")
     encoding = encoded(model, inputs)
@@ -82,7 +82,7 @@ def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: in
         grid = inputs["image_grid_thw"].to(model.device)
         positions, delta = model.model.get_rope_index(tokens, mm_token_type_ids=kinds, image_grid_thw=grid)
         shift = int(delta)
-    return Sight(tuple(ids), visual, placeholder, encoding.features, positions, shift, encoding.nanoseconds)
+    return ImagePrompt(tuple(ids), visual, placeholder, encoding.features, positions, shift, encoding.nanoseconds)
 
 
 def encoded(model: Any, inputs: Mapping[str, Tensor]) -> Encoding:

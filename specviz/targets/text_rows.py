@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.batch_cache import MOST_ROWS, Aim, RowCache
+from specviz.engine.batch_cache import MOST_ROWS, PassLayout, RowCache
 from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.tree import DraftTree, chain
@@ -54,7 +54,7 @@ class TextRows:
             for row, tree in enumerate(trees)
         ]
 
-    def _run(self, aim: Aim, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
+    def _run(self, aim: PassLayout, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
         """One call of the model: logits [row, node, vocab] and taps [row, node, hidden]."""
         asked = {"output_hidden_states": list(self.taps)} if self.taps else {}
         with torch.inference_mode():
@@ -69,7 +69,7 @@ class TextRows:
             )
         return found.logits, {layer: found.hidden_states[layer] for layer in self.taps}
 
-    def _mask(self, aim: Aim) -> Any:
+    def _mask(self, aim: PassLayout) -> Any:
         """What the model's attention wants: one mask, or a dict of them where some layers see a sliding window."""
         target = self.target
         if SLIDING not in target.kinds:

@@ -17,7 +17,7 @@ from torch import Tensor
 from specviz.engine.cache import FixedCache
 from specviz.engine.interfaces import TargetPass
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.targets.image_prompt import Sight
+from specviz.targets.image_prompt import ImagePrompt
 from specviz.targets.text import SLIDING, TextSession, TextTarget, layer_kinds, trouble
 
 
@@ -67,7 +67,7 @@ def family_of(model: Any, name: str) -> Family:
 class VisionLanguageTarget(TextTarget):
     """Wraps a loaded model for one run: ``sight`` is its prompt with its picture. Runs of one model share nothing else."""
 
-    def __init__(self, model: Any, name: str, eos_ids: Sequence[int], sight: Sight, tier: str = "auto") -> None:
+    def __init__(self, model: Any, name: str, eos_ids: Sequence[int], sight: ImagePrompt, tier: str = "auto") -> None:
         self.family = family_of(model, name)
         self.sight = sight
         if sight.visual and sight.visual[-1]:

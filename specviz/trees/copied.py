@@ -10,7 +10,7 @@ from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
 
 
-class Copying(Protocol):
+class ProposesContinuation(Protocol):
     """A drafter that can say what followed before."""
 
     def continuation(self, context: Context) -> tuple[Sequence[int], tuple[Note, ...]]:
@@ -20,7 +20,7 @@ class Copying(Protocol):
 class Copied:
     """The continuation as a chain, cut to the room there is (a drafter may do so itself, and tell it so)."""
 
-    def grow(self, drafter: Copying, context: Context) -> Draft:
+    def grow(self, drafter: ProposesContinuation, context: Context) -> Draft:
         tokens, notes = drafter.continuation(context)
         tokens = list(tokens)[: max(0, context.room - 1)]
         tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy
 
 from specviz.errors import BadInput
-from specviz.trees.dynamic import Paying
+from specviz.trees.dynamic import SpeedupMaximising
 
 LEAST = 2
 """Levels, where a profile has as many: a tree of one has nothing to rerank, and such a fan is no longer the method."""
@@ -78,7 +78,7 @@ class ChosenDepth:
     forward: float
 
 
-def depth_that_pays(profile: DepthProfile, pays: Paying, temperature: float, nodes: int = 0) -> ChosenDepth:
+def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature: float, nodes: int = 0) -> ChosenDepth:
     """``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` by the profile of the nearest temperature; the shallowest of equals,
     but never less than :data:`LEAST` levels.
 

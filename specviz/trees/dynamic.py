@@ -29,11 +29,11 @@ SHOWN = 96
 FORWARD = 0.07
 """A drafter forward in passes of one token, where nobody measured it: one layer of thirty and a small head."""
 
-LARGEST = 255
+MAX_NODES = 255
 """No fitted tree is larger."""
 
 
-class Ranking(Protocol):
+class RanksChildren(Protocol):
     """A drafter that can be asked about several nodes of a tree at once."""
 
     support: Tensor | None
@@ -62,7 +62,7 @@ class Stop(Protocol):
         """How that went; ``limit`` is the deepest level there was room for."""
 
 
-class Pays(Protocol):
+class SizePolicy(Protocol):
     """Decides how many candidates stay."""
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
@@ -70,7 +70,7 @@ class Pays(Protocol):
 
 
 @dataclass(frozen=True)
-class Paying:
+class SpeedupMaximising:
     """As many nodes as pay: ``argmax_n (1 + probability[0] + … + probability[n-1]) / (cost[n] + forwards * forward)``.
 
     ``cost[n]`` is the time of a target pass over the root and n drafted nodes, ``forward`` that of a drafter forward.
@@ -80,14 +80,14 @@ class Paying:
     forward: float
 
     @staticmethod
-    def on(curve: CostCurve, tier: str = "eager", forward: float = FORWARD, rows: int = 1) -> Paying:
+    def on(curve: CostCurve, tier: str = "eager", forward: float = FORWARD, rows: int = 1) -> SpeedupMaximising:
         """For a machine's cost curve; the graph tier pads a pass to the next of a few widths, and pays for it.
 
         ``forward`` is in passes of one token; a node takes ``rows`` rows of a pass.
         """
-        taken = [rows * (1 + nodes) for nodes in range(LARGEST + 1)]
+        taken = [rows * (1 + nodes) for nodes in range(MAX_NODES + 1)]
         widths = [padded_width(width) if tier == "graph" else width for width in taken]
-        return Paying(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
+        return SpeedupMaximising(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
         return self._most(probabilities, numpy.full(len(self.cost), forwards))
@@ -167,7 +167,7 @@ class Dynamic:
     """
 
     def __init__(
-        self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: Pays | None = None,
+        self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: SizePolicy | None = None,
         cooled: float = 0.0, chosen: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         if not nodes and pays is None:
@@ -180,7 +180,7 @@ class Dynamic:
         self.cooled = cooled
         self.chosen = chosen
 
-    def grow(self, drafter: Ranking, context: Context) -> Draft:
+    def grow(self, drafter: RanksChildren, context: Context) -> Draft:
         found, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.room - 1), False
         temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
         while len(found.beams) <= limit:
@@ -203,10 +203,10 @@ class Dynamic:
     def _size(self, found: _Candidates, ranked: Sequence[int]) -> int:
         if self.nodes or self.pays is None:
             return self.nodes
-        return self.pays([math.exp(found.values[node]) for node in ranked[:LARGEST]], len(found.beams) - 1)
+        return self.pays([math.exp(found.values[node]) for node in ranked[:MAX_NODES]], len(found.beams) - 1)
 
     def _story(
-        self, drafter: Ranking, found: _Candidates, kept: list[int], left: list[int], stopped: bool, limit: int
+        self, drafter: RanksChildren, found: _Candidates, kept: list[int], left: list[int], stopped: bool, limit: int
     ) -> tuple[Note, ...]:
         shown = [0, *sorted(kept), *left]
         place = {node: number for number, node in enumerate(shown)}

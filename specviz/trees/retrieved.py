@@ -20,7 +20,7 @@ class Guessed(Protocol):
         """How often this node followed its parent, as a share of the parent's occurrences."""
 
 
-class Remembering(Protocol):
+class RetrievesContinuations(Protocol):
     """A drafter that looks up."""
 
     def guess(self, context: Context) -> tuple[Guessed, tuple[Note, ...]]:
@@ -30,7 +30,7 @@ class Remembering(Protocol):
 class Retrieved:
     """The guess as a tree, cut to the depth there is room for."""
 
-    def grow(self, drafter: Remembering, context: Context) -> Draft:
+    def grow(self, drafter: RetrievesContinuations, context: Context) -> Draft:
         guess, told = drafter.guess(context)
         tokens, parents, shares, depth = [context.ids[-1]], [-1], [None], [0]
         place = {0: 0}

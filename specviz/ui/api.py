@@ -10,14 +10,14 @@ import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, get
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form as asking
-from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 
 
-def register(shared: Shared) -> None:
+def register(shared: AppState) -> None:
     """Add the endpoints to the page that is being built."""
 
     def run(
@@ -56,7 +56,9 @@ def register(shared: Shared) -> None:
     gr.api(methods, api_name="methods", concurrency_limit=None)
 
 
-def _asked(shared: Shared, names: tuple[str, str, str, str], basics: dict[str, Any], common: dict[str, Any], own: str) -> Asked:
+def _asked(
+    shared: AppState, names: tuple[str, str, str, str], basics: dict[str, Any], common: dict[str, Any], own: str
+) -> FormState:
     """What the page's controls would say."""
     method, target, draft, prompt = names
     if draft and not get(method).needs_draft:
@@ -64,10 +66,10 @@ def _asked(shared: Shared, names: tuple[str, str, str, str], basics: dict[str, A
     raw = common.pop("raw")
     advanced = {**common, "prompt_as": "raw" if raw else "chat", "device": shared.settings.device}
     forms = _form("basics", basics), _form("advanced", advanced), _form(method, _object(own))
-    return Asked(method, target or shared.settings.target, draft, prompt, *forms)
+    return FormState(method, target or shared.settings.target, draft, prompt, *forms)
 
 
-def streamed(shared: Shared, caller: Caller, asked: Asked) -> Iterator[str]:
+def streamed(shared: AppState, caller: Caller, asked: FormState) -> Iterator[str]:
     """The trace file as it grows. Raises gr.Error with the sentence a user can act on."""
     seen = 0
     try:

@@ -12,11 +12,11 @@ from specviz.figures.theme import markup
 from specviz.request import Request
 from specviz.trace import metrics
 from specviz.trace.schema import Run, Trace
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form as asking
-from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 from specviz.ui.widgets.gallery import Gallery
 
@@ -33,7 +33,7 @@ class Change:
     running: bool | None = None
 
 
-def both(shared: Shared, left: str, right: str) -> Change:
+def both(shared: AppState, left: str, right: str) -> Change:
     """Two runs that are there already."""
     try:
         archive = shared.archive
@@ -42,7 +42,9 @@ def both(shared: Shared, left: str, right: str) -> Change:
         return Change(banner=str(error))
 
 
-def live(shared: Shared, caller: Caller, asked: Asked, other: str, before: tuple[str, str]) -> Generator[Change, None, None]:
+def live(
+    shared: AppState, caller: Caller, asked: FormState, other: str, before: tuple[str, str]
+) -> Generator[Change, None, None]:
     """Run one method and then the other on the same prompt and seed. The other runs with its defaults."""
     try:
         second = replace(asked, method=other, own=controls.method_answer(other))
@@ -55,7 +57,7 @@ def live(shared: Shared, caller: Caller, asked: Asked, other: str, before: tuple
 
 
 def _one_after_the_other(
-    shared: Shared, caller: Caller, requests: list[Request], before: tuple[str, str]
+    shared: AppState, caller: Caller, requests: list[Request], before: tuple[str, str]
 ) -> Generator[Change, None, None]:
     visit, names = shared.visits.enter(caller.session, caller.address), list(before)
     for side, request in enumerate(requests):

@@ -8,7 +8,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from specviz.ui import api, lessons, theme
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.presence import Departures, Watch
 from specviz.ui.tabs import about_tab, compare_tab, image_tab, learn_tab, text_tab, traces_tab, vision_tab
@@ -32,7 +32,7 @@ MASTHEAD = """
 """
 
 
-def build(shared: Shared) -> gr.Blocks:
+def build(shared: AppState) -> gr.Blocks:
     """The page, ready to launch."""
     default = shared.archive.gallery.default
     with gr.Blocks(
@@ -83,7 +83,7 @@ def _unhurried(page: gr.Blocks) -> None:
             setattr(page._queue, name, seconds)
 
 
-def launch_options(shared: Shared) -> dict[str, Any]:
+def launch_options(shared: AppState) -> dict[str, Any]:
     """How to launch it: nothing shared, nothing measured, no file served, uploads bounded.
 
     Only a ``gr.Error`` reaches the page in its own words: any other exception's may name a path of the server.

@@ -21,7 +21,7 @@ PATIENCE = 3.0
 
 
 @dataclass
-class Visit:
+class PageSession:
     """What belongs to one open page. ``cancel`` ends the run that is going on, ``over`` is set when it has been shown."""
 
     address: str = ""
@@ -65,10 +65,10 @@ class Visits:
     def __init__(self, most: int = MOST_VISITS, each: int = MOST_EACH) -> None:
         self.most = most
         self.each = each
-        self._open: OrderedDict[str, Visit] = OrderedDict()
+        self._open: OrderedDict[str, PageSession] = OrderedDict()
         self._lock = threading.Lock()
 
-    def enter(self, session: str | None, address: str = "") -> Visit:
+    def enter(self, session: str | None, address: str = "") -> PageSession:
         """The visit of a page that is about to run something, begun now if it is new.
 
         Only idle visits make room for it, those of the same address first. Raises BadInput without a session, and a
@@ -79,7 +79,7 @@ class Visits:
         with self._lock:
             if session not in self._open:
                 self._make_room(address)
-                self._open[session] = Visit(address)
+                self._open[session] = PageSession(address)
             self._open.move_to_end(session)
             return self._open[session]
 
@@ -99,7 +99,7 @@ class Visits:
             )
         del self._open[idle]
 
-    def find(self, session: str | None) -> Visit | None:
+    def find(self, session: str | None) -> PageSession | None:
         """The visit of a page that has run something; None for any other."""
         with self._lock:
             return self._open.get(session or "")

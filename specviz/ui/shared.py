@@ -12,13 +12,13 @@ from specviz.ui.stream.engine import Stream, choose
 from specviz.ui.stream.live import Live
 from specviz.ui.stream.opening import Opening
 from specviz.ui.stream.presence import Presence
-from specviz.ui.stream.run_queue import Line
+from specviz.ui.stream.run_queue import RunQueue
 from specviz.ui.stream.sse import Tails
 from specviz.ui.widgets.gallery import Gallery
 
 
 @dataclass(frozen=True)
-class Shared:
+class AppState:
     """Made once per app. What belongs to one visitor is inside ``visits`` and under keys of ``archive.store``."""
 
     settings: Settings
@@ -29,9 +29,9 @@ class Shared:
     opening: Opening
 
 
-def make(settings: Settings, stream: Stream | None = None) -> Shared:
+def make(settings: Settings, stream: Stream | None = None) -> AppState:
     """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do."""
     store = TraceStore()
-    live = Live(stream or choose(settings.zero_gpu), Line(settings.max_waiting), Tails(store), settings.max_seconds)
+    live = Live(stream or choose(settings.zero_gpu), RunQueue(settings.max_waiting), Tails(store), settings.max_seconds)
     archive, presence = Archive(Gallery(settings.traces), store), Presence(settings.proxied)
-    return Shared(settings, archive, live, Visits(), presence, Opening(store))
+    return AppState(settings, archive, live, Visits(), presence, Opening(store))

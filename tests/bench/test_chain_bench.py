@@ -16,7 +16,7 @@ from specviz.bench.suites.chain import Counted, Grouped, side_by_side
 from specviz.engine.cost import CostCurve
 from specviz.errors import ModelUnavailable
 from specviz.methods.polybasic.chain_lengths import ChainLengths, Weighed, warning, weighed
-from specviz.methods.polybasic.cost_model import Costs, Insertion, Lengths, forecast, kept_of, passes_for, told
+from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, forecast, kept_of, passes_for, told
 from specviz.methods.polybasic.method import MIDDLES
 from tests.figures.made import SILENT, TREE, with_note
 from tests.viewer.notes import CHAINS
@@ -57,7 +57,7 @@ def test_what_the_target_throws_away_was_paid_for() -> None:
 
 
 def test_the_condition_is_the_papers_and_the_exact_form_counts_the_drafter_too() -> None:
-    found = Insertion(40, 46, 15, 2.8, 1.9, 5.5, 1.8, 2.0, 2.0)
+    found = CascadeForecast(40, 46, 15, 2.8, 1.9, 5.5, 1.8, 2.0, 2.0)
     assert found.bound == pytest.approx(1.8 * (1 / 1.9 - 1 / 5.5))
     assert found.margin == pytest.approx(found.bound - 15 / 40)
     assert found.gain == pytest.approx(((40 + 5.6) / 1.9) / (46 / 5.5 + (15 + 5.6) / 1.8))

@@ -9,14 +9,14 @@ from typing import Any
 from playwright.sync_api import Browser, Page
 
 from specviz.ui import page as pages
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from tests.browser.stage_page import PATIENCE, patient
 
 STAGE = "document.querySelector('{id} .specviz-host').specviz.stage"
 
 
 @contextmanager
-def served(shared: Shared) -> Iterator[str]:
+def served(shared: AppState) -> Iterator[str]:
     """The app's address while it runs."""
     built = pages.build(shared)
     options: dict[str, Any] = {**pages.launch_options(shared), "prevent_thread_lock": True, "quiet": True}

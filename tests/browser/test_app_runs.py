@@ -13,7 +13,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect
 
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from tests.browser import stage_page
 from tests.browser.app_page import AppPage, served
 from tests.ui.fakes import FakeEngine, Refused, app
@@ -28,7 +28,7 @@ class Running:
     """The app while it runs, and the engine behind it."""
 
     url: str
-    shared: Shared
+    shared: AppState
     engine: FakeEngine
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
 from specviz.drafters.language_model import LanguageModelDrafter, SessionModel
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain
@@ -67,7 +67,7 @@ def test_the_draft_models_text_is_always_the_committed_text(warp: Warp, prompt: 
         return opened[-1]
 
     drafter = Checked(open_model, 1024)
-    run = decode(tiny_target(), Composition(Steady(drafter, Sampled(chain(4))), Rejection()), prompt, 60, warp)
+    run = decode(tiny_target(), Composition(SingleDrafter(drafter, Sampled(chain(4))), Rejection()), prompt, 60, warp)
     assert drafter.asked == sum(step.draft_calls for step in run.steps) == 4 * len(run.steps)
     assert len(opened) == 1
     assert opened[0].closed
@@ -83,7 +83,7 @@ def test_after_full_acceptance_the_missing_token_is_fed() -> None:
             return super().extend(ids)
 
     drafter = LanguageModelDrafter(lambda capacity: Counted(target.open(capacity), target), 1024)
-    run = decode(target, Composition(Steady(drafter, Sampled(chain(3))), Rejection()), PROMPT, 40, Warp())
+    run = decode(target, Composition(SingleDrafter(drafter, Sampled(chain(3))), Rejection()), PROMPT, 40, Warp())
     assert [len(step.path) for step in run.steps] == [3] * 10
     # The prompt but its last token; then that token; later the last drafted token and the bonus token together.
     assert fed == [len(PROMPT) - 1, 1, 1, 1] + [2, 1, 1] * 9
@@ -118,7 +118,7 @@ def test_distributions_are_warped_as_the_targets_are() -> None:
 def test_a_shorter_draft_context_stops_drafting_and_not_the_run() -> None:
     target, small = tiny_target(), TextTarget(perturbed(tiny_llama(context=32), 0.02), "small", ())
     drafter = LanguageModelDrafter(lambda capacity: SessionModel(small.open(capacity), small), small.context_length)
-    composition = Composition(Steady(drafter, Sampled(chain(3))), Rejection())
+    composition = Composition(SingleDrafter(drafter, Sampled(chain(3))), Rejection())
     run = decode(target, composition, PROMPT, 60, Warp())
     assert any(step.path for step in run.steps[:4])
     assert not any(step.draft_calls for step in run.steps[-5:])
@@ -131,7 +131,7 @@ def test_vocabularies_padded_differently_still_fit(draft_vocab: int) -> None:
     drafter = LanguageModelDrafter(
         lambda capacity: SessionModel(small.open(capacity), small, target.vocab_size), small.context_length
     )
-    composition = Composition(Steady(drafter, Sampled(chain(3))), Rejection())
+    composition = Composition(SingleDrafter(drafter, Sampled(chain(3))), Rejection())
     prompt = [token for token in PROMPT if token < draft_vocab]
     run = decode(target, composition, prompt, 12, Warp(1.0, top_k=8), seed=2)
     drafted = [node.token for step in run.steps for node in step.nodes[1:]]

@@ -13,7 +13,7 @@ from specviz.acceptance.match import Match
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.language_model import LanguageModelDrafter, SmallModel
 from specviz.drafters.visual_context import AllRows, Layout, TextAlone, spans
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
@@ -46,7 +46,7 @@ class Witness:
 
 
 def drafting(here: World, drafter: Any, taps: tuple[int, ...], budget: int = 6) -> Decoded:
-    composition = Composition(Steady(drafter, Dynamic(3, 5, 12)), Match(), taps)
+    composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)
     return decode(here.target, composition, here.prompt, budget, GREEDY)
 
 

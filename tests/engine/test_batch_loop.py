@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specviz.engine.batch_cache import shared
-from specviz.engine.batch_loop import InStep, Row
+from specviz.engine.batch_loop import BatchDecoding, BatchRow
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
 from specviz.engine.recorder import Recorder
@@ -35,17 +35,17 @@ def compose(
 
 def batch_of(
     target: TextTarget, compositions: Sequence[Composition], warp: Warp, budgets: Sequence[int], every: int = 4
-) -> InStep:
+) -> BatchDecoding:
     rows = []
     for number, composition in enumerate(compositions):
         recorder, prompt = Recorder(Letters()), PROMPTS[number]
-        rows.append(Row(target, composition, prompt, warp, Noise(number), budgets[number], recorder))
+        rows.append(BatchRow(target, composition, prompt, warp, Noise(number), budgets[number], recorder))
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
-    return InStep(rows, TextRows(target, capacities, compositions[0].taps), every)
+    return BatchDecoding(rows, TextRows(target, capacities, compositions[0].taps), every)
 
 
-def steps_by_row(batch: InStep) -> list[list[Step]]:
-    rows: list[Row] = list(batch.running)
+def steps_by_row(batch: BatchDecoding) -> list[list[Step]]:
+    rows: list[BatchRow] = list(batch.running)
     found: list[list[Step]] = [[] for _ in rows]
     for steps in batch.rounds():
         for number, step in steps:
@@ -197,11 +197,11 @@ def test_what_a_batch_cannot_be_is_said() -> None:
         TextRows(target, [])
     with pytest.raises(ContextFull, match="65 tokens do not fit"):
         TextRows(target, [65])
-    row = Row(target, compose("reader", READER, target, WARM), [1], WARM, Noise(0), 4, Recorder(Letters()))
+    row = BatchRow(target, compose("reader", READER, target, WARM), [1], WARM, Noise(0), 4, Recorder(Letters()))
     with pytest.raises(BadInput, match="1 runs cannot share a batch of 2 rows"):
-        InStep([row], TextRows(target, [8, 8]))
+        BatchDecoding([row], TextRows(target, [8, 8]))
     with pytest.raises(BadInput, match="sweep every -1 rounds"):
-        InStep([row], TextRows(target, [8]), -1)
+        BatchDecoding([row], TextRows(target, [8]), -1)
 
 
 @pytest.mark.parametrize("name", ["owl", "howl"])

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from specviz.engine.clock import Aside, Stopwatch
+from specviz.engine.clock import Stopwatch, Untimed
 
 CPU = torch.device("cpu")
 MS = 1_000_000
@@ -20,7 +20,7 @@ def test_time_aside_is_in_no_phase_and_not_in_the_whole(monkeypatch: pytest.Monk
     def passes(milliseconds: int) -> None:
         now[0] += milliseconds
 
-    aside = Aside(CPU)
+    aside = Untimed(CPU)
     with aside:
         passes(7)
     clock = Stopwatch(CPU, aside)
@@ -48,7 +48,7 @@ def test_time_aside_is_in_no_phase_and_not_in_the_whole(monkeypatch: pytest.Monk
 def test_a_fault_inside_still_ends_what_is_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter((5 * MS, 17 * MS))
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(now))
-    aside = Aside(CPU)
+    aside = Untimed(CPU)
     with pytest.raises(ValueError), aside:
         raise ValueError
     assert aside.spent == 12 * MS
@@ -57,7 +57,7 @@ def test_a_fault_inside_still_ends_what_is_aside(monkeypatch: pytest.MonkeyPatch
 def test_aside_within_aside_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter((5 * MS, 17 * MS))
     monkeypatch.setattr(time, "perf_counter_ns", lambda: next(now))
-    aside = Aside(CPU)
+    aside = Untimed(CPU)
     with aside, aside:
         pass
     assert aside.spent == 12 * MS

@@ -15,7 +15,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Composition, Context, Draft, Pick, Proposal, Round, TargetPass
 from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree, chain
-from specviz.methods.polybasic.cascade import Chained
+from specviz.methods.polybasic.cascade import Cascade
 from specviz.trees.sampled import Sampled
 from tests.exactness.test_chained import middle_of
 from tests.exactness.test_drawn_trees import spoken
@@ -93,7 +93,7 @@ class Guess:
 def gathered(world: World, judge: Any, rounds: int) -> list[Draft]:
     """What the middle of the chain hands to the target, in many rounds with noise of their own."""
     found = []
-    controller = Chained(Table(world, 1), Guess(world.vocab), Sampled(chain(1)), judge, 2)
+    controller = Cascade(Table(world, 1), Guess(world.vocab), Sampled(chain(1)), judge, 2)
     for number in range(rounds):
         context = Context([0], 1, 0, world.warp, Noise(number), torch.device("cpu"), 20, story=False)
         controller.begin(context, None)
@@ -146,7 +146,7 @@ def test_whole_runs_keep_the_distribution(kind: str) -> None:
     expected = runs * distributions[0][:, None, None] * distributions[1][:, :, None] * distributions[2]
     middle, counts = middle_of(kind, target), torch.zeros_like(expected)
     for seed in range(runs):
-        controller = Chained(middle, Guess(3), Sampled(chain(1)), Match(), 2)
+        controller = Cascade(middle, Guess(3), Sampled(chain(1)), Match(), 2)
         first, second, third = decode(target, Composition(controller, Rejection()), prompt, 3, PLAIN, seed, "off").ids
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million

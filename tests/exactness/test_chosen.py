@@ -16,7 +16,7 @@ from specviz.engine.tree import DraftTree, chain
 from specviz.methods.hedgespec.counterfactual import expected_length
 from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
 from specviz.methods.hedgespec.online_learners import NormalHedge, UpperConfidence
-from specviz.methods.hedgespec.selection import Arm, Chosen
+from specviz.methods.hedgespec.selection import Arm, DrafterSelector
 from specviz.trees.sampled import Sampled
 from tests.drafters.tiny_arms import arm, compose
 from tests.exactness.test_text_methods import (
@@ -123,7 +123,7 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
 
     network = arm(target, 0)
     told = Arm("told", Told(lambda capacity: SmallModel(network, capacity), 1024, 4), Sampled(chain(4)))
-    made = Composition(Chosen([told], NormalHedge(1), 4), Rejection())
+    made = Composition(DrafterSelector([told], NormalHedge(1), 4), Rejection())
     run = decode(target, made, PROMPT, 100, GREEDY)
     assert [len(step.path) for step in run.steps] == [4] * 20 and run.ids == text[:100]
 
@@ -132,7 +132,7 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
             return [None]
 
     mute = Arm("mute", Mute(lambda capacity: SmallModel(network, capacity), 1024, 4), Sampled(chain(4)))
-    silent = decode(target, Composition(Chosen([mute], UpperConfidence(1), 4), Rejection()), PROMPT, 20, GREEDY)
+    silent = decode(target, Composition(DrafterSelector([mute], UpperConfidence(1), 4), Rejection()), PROMPT, 20, GREEDY)
     assert silent.ids == text[:20] and not any(step.path for step in silent.steps)
 
 
@@ -177,7 +177,7 @@ def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(warp: Warp) -
     target = tiny_target()
     seen: list[tuple[float, float]] = []
 
-    class Watched(Chosen):
+    class Watched(DrafterSelector):
         def draft(self, context: Context) -> Draft:
             self.drafted = super().draft(context)
             return self.drafted

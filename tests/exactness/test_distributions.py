@@ -17,7 +17,7 @@ from torch import Tensor
 from specviz.acceptance import rejection
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.acceptance.residual import Many, Remaining, remaining
+from specviz.acceptance.residual import DenseResidual, Residual, remaining
 from specviz.engine.interfaces import Acceptance, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts
@@ -170,12 +170,12 @@ def test_noticed_draws_with_replacement_judged_as_without(monkeypatch: pytest.Mo
 
 
 def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful(Many):
+    class Forgetful(DenseResidual):
         def reject(self, token: int) -> None:
             super().reject(token)
             self._q = torch.where(self._q > 0, self._whole, 0.0)
 
-    def forgetful(target: Tensor, proposal: Proposal | None, offered: Sequence[int]) -> Remaining:
+    def forgetful(target: Tensor, proposal: Proposal | None, offered: Sequence[int]) -> Residual:
         if proposal is None:
             return remaining(target, None, offered)
         left = Forgetful(target, proposal)

@@ -13,7 +13,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain, shape_from_counts
@@ -106,7 +106,7 @@ def test_whole_runs_keep_the_distribution_too() -> None:
     stepper, counts = FeatureStepper(network_for(target, "narrow")), torch.zeros_like(expected)
     for seed in range(runs):
         drafter = FeatureDrafter(stepper, target.context_length)
-        composition = Composition(Steady(drafter, Sampled(SHAPES["tree"])), Rejection(), stepper.config.taps)
+        composition = Composition(SingleDrafter(drafter, Sampled(SHAPES["tree"])), Rejection(), stepper.config.taps)
         first, second, third = decode(target, composition, PROMPT, 3, warp, seed, "off").ids
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
@@ -117,7 +117,7 @@ def test_matching_a_drawn_tree_equals_the_autoregressive_run() -> None:
     stepper = FeatureStepper(tiny_net(target.model, False))
     growth = Sampled(shape_from_counts(PUBLISHED))
     drafted, alone = (
-        decode(target, Composition(Steady(FeatureDrafter(stepper, 1024), shape), Match(), (2,)), PROMPT, 80, warp, 5).ids
+        decode(target, Composition(SingleDrafter(FeatureDrafter(stepper, 1024), shape), Match(), (2,)), PROMPT, 80, warp, 5).ids
         for shape in (growth, Sampled(shape_from_counts([])))
     )
     assert drafted == alone

@@ -10,14 +10,14 @@ from torch import Tensor
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Acceptance, Composition, Draft, Growth
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.targets.text import TextTarget
 from specviz.trees.depth import BeamMass
-from specviz.trees.dynamic import Dynamic, Paying
+from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.exactness.foreseeing import Foreseer
 from tests.exactness.test_text_methods import (
     EVERY_WAY,
@@ -36,7 +36,7 @@ from tests.tiny import decode, tiny_target
 CURVE = CostCurve((1, 8, 16, 32), (10.0, 11.0, 13.0, 20.0))
 GROWTHS: dict[str, Callable[[], Growth]] = {
     "twelve nodes": lambda: Dynamic(3, 3, 12),
-    "as many as pay": lambda: Dynamic(3, 3, pays=Paying.on(CURVE)),
+    "as many as pay": lambda: Dynamic(3, 3, pays=SpeedupMaximising.on(CURVE)),
     "as deep as sure": lambda: Dynamic(6, 3, 12, BeamMass(-0.7, ())),
 }
 # How many nodes stay, and how deep they lie, does not hang on tier and dtype: one size is tried every way.
@@ -45,7 +45,7 @@ WAYS += [(growth, "eager", torch.float64, warp) for growth in list(GROWTHS)[1:] 
 
 
 def composed(target: TextTarget, growth: Growth, noise: float = 0.02, rule: Acceptance | None = None) -> Composition:
-    return Composition(Steady(Foreseer(target, noise), growth), rule or Match())
+    return Composition(SingleDrafter(Foreseer(target, noise), growth), rule or Match())
 
 
 @pytest.mark.parametrize(("growth", "tier", "dtype", "warped"), WAYS)

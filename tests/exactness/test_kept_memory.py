@@ -28,10 +28,10 @@ from specviz.engine.sampling import ACCEPT, TARGET, Noise, Warp
 from specviz.engine.tree import DraftTree, chain
 from specviz.methods.hedgespec.method import recalled
 from specviz.methods.hedgespec.online_learners import ExponentialWeights, NormalHedge, UpperConfidence
-from specviz.methods.hedgespec.selection import Arm, Chosen
+from specviz.methods.hedgespec.selection import Arm, DrafterSelector
 from specviz.methods.parameters import NoParameters, build
 from specviz.methods.registry import Method, get
-from specviz.methods.resources import Parts
+from specviz.methods.resources import MethodResources
 from specviz.request import Memory, Recollection, Request
 from specviz.requests.prepared import Prepared
 from specviz.runner import _earlier_trajectories
@@ -124,10 +124,10 @@ class Toy:
 def bandit(chooser: Callable[[], Any], *arms: list[list[float]]) -> Method:
     """A choice among drafters by table, remembered as those methods remember it."""
 
-    def compose(parameters: Any, parts: Parts) -> Composition:
+    def compose(parameters: Any, parts: MethodResources) -> Composition:
         tables = [Table(torch.tensor(distributions, dtype=torch.float64)) for distributions in arms]
         made = [Arm(str(number), table, Sampled(chain(1))) for number, table in enumerate(tables)]
-        return Composition(Chosen(made, recalled(parts, "toy", "", True, chooser), 1), Rejection())
+        return Composition(DrafterSelector(made, recalled(parts, "toy", "", True, chooser), 1), Rejection())
 
     return replace(get("not_a_bandit"), compose=compose, parameters=NoParameters)
 
@@ -150,7 +150,7 @@ def ready(toy: Toy, seed: int, **values: Any) -> Prepared:
     """A user with a fresh memory who asks for one seed."""
     target, memory, method = toy.target(), Memory(), toy.method
     nobody: Any = None
-    parts = Parts(target, WARM, "prompt", memory.recall, lambda: CostCurve((1, 9), (1.0, 2.0)), nobody)
+    parts = MethodResources(target, WARM, "prompt", memory.recall, lambda: CostCurve((1, 9), (1.0, 2.0)), nobody)
     request = Request(method.name, "prompt", max_new_tokens=toy.budget, temperature=1.0, seed=seed)
     loaded = SimpleNamespace(name="places", warnings=())
     given = build(method.parameters, {"nodes": 1, **values} if method.name == "stand" else values, method.name)

@@ -7,7 +7,7 @@ import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.drafters.layer_groups import GroupedDrafter
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.engine.tree import chain
 from specviz.errors import BadInput
@@ -37,7 +37,7 @@ def test_layers_on_two_devices_give_the_same_drafts() -> None:
     warp, texts = WARPS["warm"], []
     for decoder in (together, apart):
         model = of_decoder("itself", decoder, target)
-        composition = Composition(Steady(GroupedDrafter(model), Sampled(chain(3))), Rejection())
+        composition = Composition(SingleDrafter(GroupedDrafter(model), Sampled(chain(3))), Rejection())
         run = decode(target, composition, PROMPT, 40, warp, 4)
         texts.append(run.ids)
         devices = run.steps[1].notes[0].data["devices"]

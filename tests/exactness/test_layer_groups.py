@@ -18,7 +18,7 @@ from specviz.drafters.language_model import DraftModel, SmallModel
 from specviz.drafters.layer_groups import GroupedDrafter, GroupedModel
 from specviz.drafters.layer_spans import spans
 from specviz.drafters.small_groups import GroupedStepper
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
@@ -145,7 +145,7 @@ def test_a_draft_of_the_target_itself_is_kept_as_far_as_it_is_exact(group: int) 
     """One layer at a time the draft is the target's own text; side by side only the first token of a round is."""
     target = deep_target()
     model = of_decoder("itself", lean_copy(target, group=group), target)
-    composition = Composition(Steady(GroupedDrafter(model), Sampled(chain(4))), Rejection())
+    composition = Composition(SingleDrafter(GroupedDrafter(model), Sampled(chain(4))), Rejection())
     run = decode(target, composition, PROMPT, 60, GREEDY)
     kept = [len(step.path) for step in run.steps[:-1]]
     assert min(kept) >= 1, "the distribution after the exact pass is the target's own"
@@ -197,7 +197,7 @@ class _Watched(GroupedDrafter):
 def test_every_round_begins_exact_and_drafts_with_the_distributions_it_kept(kind: str) -> None:
     target, warp = tiny_target(), WARPS["warm"]
     _Watched.worst, _Watched.checked, _Watched.fuzziest = 0.0, 0, 0.0
-    controller = Steady(_Watched(grouped(kind, target, 4)), Sampled(chain(3)))
+    controller = SingleDrafter(_Watched(grouped(kind, target, 4)), Sampled(chain(3)))
     decode(target, Composition(controller, Rejection()), PROMPT, 40, warp, 2)
     assert _Watched.checked > 60 and _Watched.worst < 1e-9
     assert _Watched.fuzziest > 1e-3, "drafted entries are fuzzy, or nothing was repaired"
@@ -233,7 +233,7 @@ def test_end_of_sequence_inside_a_draft_ends_the_run_there() -> None:
 
 def _itself(target: TextTarget) -> Composition:
     model = of_decoder("itself", lean_copy(target), target)
-    return Composition(Steady(GroupedDrafter(model), Sampled(chain(4))), Rejection())
+    return Composition(SingleDrafter(GroupedDrafter(model), Sampled(chain(4))), Rejection())
 
 
 def test_a_full_context_ends_the_run_with_the_same_text() -> None:
@@ -274,7 +274,7 @@ def test_whole_runs_keep_the_distribution(calibrated: bool) -> None:
     expected = runs * distributions[0][:, None, None] * distributions[1][:, :, None] * distributions[2]
     counts, model = torch.zeros_like(expected), grouped("small", target, 2)
     for seed in range(runs):
-        composition = Composition(Steady(GroupedDrafter(model, calibrated), Sampled(chain(2))), Rejection())
+        composition = Composition(SingleDrafter(GroupedDrafter(model, calibrated), Sampled(chain(2))), Rejection())
         first, second, third = decode(target, composition, prompt, 3, PLAIN, seed, "off").ids
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million

@@ -10,7 +10,7 @@ import torch
 
 from specviz.acceptance.match import Match
 from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Acceptance, Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import shape_from_counts
@@ -35,7 +35,7 @@ def heads(rule: Acceptance, dtype: torch.dtype = torch.float64, count: int = 4) 
     net = ParallelNet(ParallelConfig(32, count, TAP), head).to(dtype).requires_grad_(False)
     for value in net.parameters():
         value.normal_(std=0.2)
-    return Composition(Steady(ParallelDrafter(net), Product(paths_of(shape_from_counts(PUBLISHED)))), rule, (TAP,))
+    return Composition(SingleDrafter(ParallelDrafter(net), Product(paths_of(shape_from_counts(PUBLISHED)))), rule, (TAP,))
 
 
 def run(rule: Acceptance, warp: Warp, target: TextTarget | None = None, budget: int = 220, seed: int = 7) -> Decoded:

@@ -18,7 +18,7 @@ from torch import Tensor
 from specviz.engine.interfaces import Proposal
 from specviz.engine.tree import DraftTree
 from specviz.methods.traversal import verification as traversal
-from specviz.methods.traversal.residual import Owed
+from specviz.methods.traversal.residual import NodeResidual
 from specviz.methods.traversal.verification import Traversal
 from tests.exactness.enumerated import (
     LEAF,
@@ -84,7 +84,7 @@ def root_first(tables: Tables, mode: str) -> Judging:
 
 def with_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings drawn with replacement share one distribution; no growth of ours draws so, but the rule is sound for it too."""
-    monkeypatch.setattr(Owed, "_strike", lambda self, slot: None)
+    monkeypatch.setattr(NodeResidual, "_strike", lambda self, slot: None)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -218,13 +218,13 @@ def test_the_lessons_numbers(shape: Shape, upwards: float, downwards: float, dis
 # What the harness has to notice.
 
 
-def surplus_alone(self: Owed, left: Tensor) -> None:
+def surplus_alone(self: NodeResidual, left: Tensor) -> None:
     """Wrong: w becomes S."""
     owed = float(left.sum()) + self._rest
     self._mass, self._rest, self._scale, self.weight = left, self._rest, self._scale, owed
 
 
-def surplus_over_undrawn(self: Owed, left: Tensor) -> None:
+def surplus_over_undrawn(self: NodeResidual, left: Tensor) -> None:
     """Wrong: w becomes S / (1 - q(x)), here with the q of whatever was drawn last."""
     owed = float(left.sum()) + self._rest
     undrawn = 1.0 - self._drawn
@@ -233,7 +233,7 @@ def surplus_over_undrawn(self: Owed, left: Tensor) -> None:
     self._mass, self._rest, self._scale, self.weight = left * factor, self._rest * factor, self._scale * factor, weight
 
 
-def weight_kept(self: Owed, left: Tensor) -> None:
+def weight_kept(self: NodeResidual, left: Tensor) -> None:
     """Wrong: w stays as it was."""
     owed = float(left.sum()) + self._rest
     factor = self.weight / owed if owed > 0 else 0.0
@@ -243,16 +243,16 @@ def weight_kept(self: Owed, left: Tensor) -> None:
 @pytest.mark.parametrize("shape", ["chain of 2", "binary"])
 @pytest.mark.parametrize("wrong", [surplus_alone, surplus_over_undrawn, weight_kept])
 def test_noticed_wrong_updates_of_the_weight(
-    wrong: Callable[[Owed, Tensor], None], shape: str, distributions: list[Tensor], monkeypatch: pytest.MonkeyPatch
+    wrong: Callable[[NodeResidual, Tensor], None], shape: str, distributions: list[Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fail = Owed.fail
+    fail = NodeResidual.fail
 
-    def remembering(self: Owed, token: int) -> None:
+    def remembering(self: NodeResidual, token: int) -> None:
         self._drawn = float(self._q[self._slot(token)])
         fail(self, token)
 
-    monkeypatch.setattr(Owed, "fail", remembering)
-    monkeypatch.setattr(Owed, "_settle", wrong)
+    monkeypatch.setattr(NodeResidual, "fail", remembering)
+    monkeypatch.setattr(NodeResidual, "_settle", wrong)
     tables = Tables(3, 3, 1)
     distribution, _ = distribution_of(tables, SHAPES[shape], "without", leaves_first(tables, "without", distributions))
     assert abs(distribution - tables.distribution()).sum() / 2 > 1e-3

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from specviz.models.cache import Shelf
+from specviz.models.cache import ModelCache
 
 
 def test_a_thing_is_made_once_and_the_oldest_goes_first() -> None:
-    shelf: Shelf[str] = Shelf(2)
+    shelf: ModelCache[str] = ModelCache(2)
     made: list[str] = []
 
     def get(name: str) -> str:
@@ -22,7 +22,7 @@ def test_a_thing_is_made_once_and_the_oldest_goes_first() -> None:
 
 
 def test_releasing_forgets_by_name_or_all() -> None:
-    shelf: Shelf[object] = Shelf(3)
+    shelf: ModelCache[object] = ModelCache(3)
     first = shelf.get(("a", "float32"), object)
     other = shelf.get(("b", "float32"), object)
     shelf.release("a")
@@ -33,7 +33,7 @@ def test_releasing_forgets_by_name_or_all() -> None:
 
 
 def test_threads_that_want_the_same_thing_share_it() -> None:
-    shelf: Shelf[object] = Shelf(2)
+    shelf: ModelCache[object] = ModelCache(2)
     entered, go_on = threading.Event(), threading.Event()
     made: list[int] = []
     found: list[object] = []
@@ -56,7 +56,7 @@ def test_threads_that_want_the_same_thing_share_it() -> None:
 
 
 def test_a_failure_is_not_kept() -> None:
-    shelf: Shelf[int] = Shelf(1)
+    shelf: ModelCache[int] = ModelCache(1)
 
     def fail() -> int:
         raise ValueError("no")

@@ -11,7 +11,7 @@ from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
 from specviz.methods.resources import TREES
 from specviz.trees.depth_profile import LEAST, DepthProfile, depth_that_pays
-from specviz.trees.dynamic import Dynamic, Paying
+from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.trees.fancy import Fancy, context
 
 SIZES = (1, 4, 16)
@@ -29,7 +29,7 @@ STEEP = CostCurve((1, 2, 17), (10.0, 11.0, 40.0))
 def test_dear_forwards_make_shallow_trees_and_dear_passes_small_ones(
     curve: CostCurve, forward: float, depth: int, nodes: int
 ) -> None:
-    found = depth_that_pays(PROFILE, Paying.on(curve, forward=forward), 0.0)
+    found = depth_that_pays(PROFILE, SpeedupMaximising.on(curve, forward=forward), 0.0)
     assert (found.levels, found.nodes) == (depth, nodes)
     assert found.forward == pytest.approx(forward)
 
@@ -37,7 +37,7 @@ def test_dear_forwards_make_shallow_trees_and_dear_passes_small_ones(
 @pytest.mark.parametrize("forward", [0.0, 0.05, 0.25, 1.0])
 @pytest.mark.parametrize("curve", [FLAT, STEEP])
 def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve: CostCurve, forward: float) -> None:
-    pays = Paying.on(curve, forward=forward)
+    pays = SpeedupMaximising.on(curve, forward=forward)
     found = depth_that_pays(PROFILE, pays, 0.0)
     rates = {
         (depth, size): row[place] / (curve.at(1 + size) + depth * forward * 10.0)
@@ -51,13 +51,13 @@ def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve: CostCurve, 
 
 
 def test_the_nearest_temperature_counts() -> None:
-    pays = Paying.on(FLAT, forward=0.05)
+    pays = SpeedupMaximising.on(FLAT, forward=0.05)
     cold, cool, hot = (depth_that_pays(PROFILE, pays, temperature).levels for temperature in (0.0, 0.5, 1.7))
     assert cold == cool == 4 and hot == LEAST
 
 
 def test_a_stated_size_is_the_size_that_is_weighed() -> None:
-    pays = Paying.on(FLAT, forward=0.05)
+    pays = SpeedupMaximising.on(FLAT, forward=0.05)
     one, between, beyond = (depth_that_pays(PROFILE, pays, 0.0, nodes) for nodes in (1, 10, 128))
     assert (one.nodes, between.nodes, beyond.nodes) == (1, 10, 128)
     assert LEAST == one.levels < between.levels
@@ -67,7 +67,7 @@ def test_a_stated_size_is_the_size_that_is_weighed() -> None:
 
 def test_a_profile_of_one_level_is_taken_as_it_is() -> None:
     flat = DepthProfile("eagle", "tiny", 6, SIZES, {0.0: COLD[:1]})
-    assert depth_that_pays(flat, Paying.on(FLAT, forward=0.4), 0.0).levels == 1
+    assert depth_that_pays(flat, SpeedupMaximising.on(FLAT, forward=0.4), 0.0).levels == 1
 
 
 def test_a_profile_can_be_read_again(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.sampling import Warp
-from specviz.trees.dynamic import FORWARD, Dynamic, Paying
+from specviz.trees.dynamic import FORWARD, Dynamic, SpeedupMaximising
 from tests.trees.fancy import Fancy, Path, context, path_to, paths, searched
 
 
@@ -173,28 +173,28 @@ def test_a_fitted_tree_has_the_size_that_pays_most() -> None:
         rates = []
         for nodes in range(len(probabilities) + 1):
             rates.append((1 + sum(probabilities[:nodes])) / (CURVE.at(nodes + 1) + forwards * FORWARD * 10.0))
-        paid = Paying.on(CURVE)(probabilities, forwards)
+        paid = SpeedupMaximising.on(CURVE)(probabilities, forwards)
         assert paid == rates.index(max(rates))
         assert paid == best_size(probabilities, CURVE, forwards * FORWARD * 10.0)
 
 
 def test_a_fixed_tree_pays_for_the_levels_it_needs() -> None:
     """A deep node worth as much as a shallow one is not worth the forward that finds it."""
-    dear = Paying.on(CURVE, forward=0.1)
+    dear = SpeedupMaximising.on(CURVE, forward=0.1)
     assert dear.fixed([1, 2], [0.5, 0.15]) == 1
     assert dear.fixed([1, 1], [0.5, 0.15]) == 2
 
 
 def test_padding_that_is_paid_for_is_used() -> None:
     probabilities = [0.5] + [0.001] * 30
-    assert Paying.on(CURVE)(probabilities, 2) == 1
-    assert Paying.on(CURVE, "graph")(probabilities, 2) == 7, "a pass of two rows is one of eight there"
+    assert SpeedupMaximising.on(CURVE)(probabilities, 2) == 1
+    assert SpeedupMaximising.on(CURVE, "graph")(probabilities, 2) == 7, "a pass of two rows is one of eight there"
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sure_rounds_get_larger_trees_than_doubtful_ones(seed: int) -> None:
     sure, doubtful = (
-        Dynamic(5, 4, pays=Paying.on(CURVE)).grow(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
+        Dynamic(5, 4, pays=SpeedupMaximising.on(CURVE)).grow(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
     )
     assert max(sure.tree.shape.depths) > max(doubtful.tree.shape.depths)
 

@@ -15,10 +15,10 @@ from specviz.request import Memory, Request
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Step, Trace
 from specviz.ui.settings import Settings
-from specviz.ui.shared import Shared, make
+from specviz.ui.shared import AppState, make
 from specviz.ui.stream.engine import Progress
 from specviz.ui.tabs import request_form as asking
-from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 from tests.image_runs import image_trace
 from tests.samples import sample_trace
@@ -118,19 +118,19 @@ def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:
     return folder
 
 
-def app(folder: Path, engine: FakeEngine | None = None, **settings: object) -> Shared:
+def app(folder: Path, engine: FakeEngine | None = None, **settings: object) -> AppState:
     """An app as it runs, its engine replaced."""
     return make(Settings(traces=gallery(folder / "traces"), **settings), engine or FakeEngine())  # type: ignore[arg-type]
 
 
-def asked(shared: Shared, method: str = "stand", prompt: str = "Say something.", **changes: str) -> Asked:
+def asked(shared: AppState, method: str = "stand", prompt: str = "Say something.", **changes: str) -> FormState:
     """What the controls say, as the page would send it."""
     settings = shared.settings
     given = {
         "method": method, "target": settings.target, "draft": "", "prompt": prompt, "basics": asking.basics(settings),
         "advanced": asking.advanced(settings), "own": controls.method_answer(method),
     }  # fmt: skip
-    return Asked(**{**given, **changes})
+    return FormState(**{**given, **changes})
 
 
 def changed(form: str, **values: object) -> str:

@@ -10,12 +10,12 @@ import pytest
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.ui import api
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form as asking
 from tests.ui.fakes import app
 
 
-def asked(shared: Shared, method: Any = "prompt_lookup", draft: Any = "", target: Any = "", **more: Any) -> Any:
+def asked(shared: AppState, method: Any = "prompt_lookup", draft: Any = "", target: Any = "", **more: Any) -> Any:
     """The request that a call would make."""
     basics = {"temperature": more.pop("temperature", 0.0), "max_new_tokens": more.pop("max_new_tokens", 8)}
     common = {"seed": 0, "top_p": 1.0, "top_k": 0, "baseline": False, "raw": False}

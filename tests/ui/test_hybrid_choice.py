@@ -8,7 +8,7 @@ import pytest
 
 from specviz.models.text import load
 from specviz.ui.settings import Settings
-from specviz.ui.shared import Shared, make
+from specviz.ui.shared import AppState, make
 from specviz.ui.stream.engine import local
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form as asking
@@ -22,7 +22,7 @@ TARGET = "hybrid-small"
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppState]:
     """The app with the engine it runs with, and a tiny hybrid under the shipped one's name."""
     folder = fill(tmp_path_factory.mktemp("project"))
     with pytest.MonkeyPatch.context() as patch:
@@ -31,7 +31,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     load.release()
 
 
-def run(shared: Shared, method: str) -> list[Change]:
+def run(shared: AppState, method: str) -> list[Change]:
     basics = changed(asking.basics(shared.settings), temperature="0", max_new_tokens="8")
     given = asked(shared, method, "Why is the sky?", target=TARGET, basics=basics)
     return list(text_run.running(shared, Caller("a"), "token_recycling", lambda: asking.request(given, shared.settings)))
@@ -43,7 +43,7 @@ def test_it_can_be_chosen() -> None:
     assert any(one.name == TARGET and one.modality == "text" for one in entries())
 
 
-def test_a_method_that_runs_on_it_streams(shared: Shared) -> None:
+def test_a_method_that_runs_on_it_streams(shared: AppState) -> None:
     changes = run(shared, "stree")
     assert not any(change.banner for change in changes)
     traces = [change.trace for change in changes if change.trace is not None]
@@ -51,7 +51,7 @@ def test_a_method_that_runs_on_it_streams(shared: Shared) -> None:
 
 
 @pytest.mark.parametrize("method", ["eagle3", "diffuspec", "medusa"])
-def test_a_method_that_cannot_run_on_it_says_why_and_the_earlier_run_stays(shared: Shared, method: str) -> None:
+def test_a_method_that_cannot_run_on_it_says_why_and_the_earlier_run_stays(shared: AppState, method: str) -> None:
     changes = run(shared, method)
     (told,) = [change for change in changes if change.banner]
     assert told.banner is not None and TARGET in told.banner and "choose" in told.banner.lower(), told.banner

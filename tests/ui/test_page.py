@@ -16,11 +16,11 @@ from gradio_client.exceptions import AppError
 from specviz.trace import store
 from specviz.ui import page, theme
 from specviz.ui.settings import ROOT, Settings
-from specviz.ui.shared import Shared, make
+from specviz.ui.shared import AppState, make
 from tests.ui.fakes import FakeEngine, app
 
 
-def served(shared: Shared) -> tuple[gr.Blocks, str]:
+def served(shared: AppState) -> tuple[gr.Blocks, str]:
     """The page, running on a free port of this machine."""
     built = page.build(shared)
     options: dict[str, Any] = {**page.launch_options(shared), "prevent_thread_lock": True, "quiet": True}

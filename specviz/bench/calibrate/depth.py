@@ -17,13 +17,13 @@ from pathlib import Path
 
 from specviz.acceptance.match import Match
 from specviz.bench.kit.prompts import CALIBRATION
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Context, Draft
 from specviz.methods.resources import TREES
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.trees.depth_profile import DepthProfile
-from specviz.trees.dynamic import Dynamic, Ranking
+from specviz.trees.dynamic import Dynamic, RanksChildren
 from specviz.trees.root import RootOnly
 
 DEEPEST, WIDTH, EVERY = 8, 6, 10_000
@@ -71,7 +71,7 @@ class Aside:
         self._growth = Dynamic(depth, width, EVERY)
         self.trees: list[Draft] = []
 
-    def grow(self, drafter: Ranking, context: Context) -> Draft:
+    def grow(self, drafter: RanksChildren, context: Context) -> Draft:
         self.trees.append(self._growth.grow(drafter, replace(context, story=False)))
         return RootOnly().grow(drafter, context)
 
@@ -120,7 +120,7 @@ def _written(name: str, target: str, tokens: int, temperature: float) -> Iterato
     for prompt in CALIBRATION:
         ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=temperature, parameters=stated))
         made, aside = ready.compose(), Aside(DEEPEST, WIDTH)
-        alone = replace(made, controller=Steady(made.controller.drafter, aside), acceptance=Match())
+        alone = replace(made, controller=SingleDrafter(made.controller.drafter, aside), acceptance=Match())
         decoding = ready.decoding(alone, 0, "off", threading.Event())
         for _ in decoding.steps():
             pass

@@ -20,7 +20,7 @@ from specviz.acceptance.match import Match
 from specviz.bench.kit.prompts import CALIBRATION
 from specviz.drafters.memory.ngram_store import NgramStore, best_tokens, warped
 from specviz.drafters.null import Silent
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Round
 from specviz.engine.sampling import DRAFT, Noise, Warp
 from specviz.errors import BadInput
@@ -118,7 +118,7 @@ def _written(name: str, target: str, tokens: int) -> Iterator[list[Text]]:
 
 def _write(ready: Prepared, seed: int) -> Text:
     listener = Listener()
-    composition = Composition(Steady(listener, RootOnly()), Match())
+    composition = Composition(SingleDrafter(listener, RootOnly()), Match())
     decoding = ready.decoding(composition, seed, "off", threading.Event())
     for _ in decoding.steps():
         pass

@@ -12,8 +12,8 @@ from specviz.bench.kit.measure import Bencher, paired, spread
 from specviz.bench.kit.prompts import GROUNDED, SUMMARY
 from specviz.bench.kit.report import Report, Row
 from specviz.engine.batch_cache import shared
-from specviz.engine.batch_loop import InStep
-from specviz.engine.batch_loop import Row as BatchRow
+from specviz.engine.batch_loop import BatchDecoding
+from specviz.engine.batch_loop import BatchRow
 from specviz.engine.interfaces import Composition
 from specviz.errors import BadInput
 from specviz.request import Memory
@@ -27,7 +27,7 @@ EVERY = 8
 
 def assembled(
     ready: Sequence[Prepared], every: int = EVERY, record: str | None = None, cancel: threading.Event | None = None
-) -> InStep:
+) -> BatchDecoding:
     """The prepared requests as one batch on the first one's target, each with its own method, seed and budget.
 
     ``record`` overrules how much of a run is recorded. A tree that is sized by what a pass costs is sized by its row's
@@ -48,7 +48,7 @@ def assembled(
         compositions.append(composition)
     taps = {tap for composition in compositions for tap in composition.taps}
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
-    return InStep(rows, TextRows(target, capacities, sorted(taps)), every)
+    return BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every)
 
 
 def _composed(ready: Prepared, rows: int) -> Composition:

@@ -19,7 +19,7 @@ from specviz.bench.kit.report import Report, Row
 from specviz.drafters.networks.forward_cost import forward_cost
 from specviz.errors import SpecvizError
 from specviz.methods.polybasic.chain_lengths import ChainLengths
-from specviz.methods.polybasic.cost_model import Costs, Insertion, Lengths, forecast
+from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, forecast
 from specviz.methods.polybasic.method import MIDDLES
 from specviz.methods.resources import TREES
 from specviz.runner import Prepared
@@ -160,7 +160,7 @@ def insertion(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
         report.add(Row("the best middle model ÷ none", best, goal=1.0))
 
 
-def _candidate(bench: Bencher, prompts: Sequence[str], kind: str, alone: Lengths) -> tuple[Insertion, float, list[float]]:
+def _candidate(bench: Bencher, prompts: Sequence[str], kind: str, alone: Lengths) -> tuple[CascadeForecast, float, list[float]]:
     """The forecast from measured times and lengths, the median measured gain, and the gain on each prompt."""
     chosen = {"middle": kind, **SAME}
     lengths = counted(bench, prompts, "polybasic", {**chosen, "gathered": 8}).between

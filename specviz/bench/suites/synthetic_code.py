@@ -31,7 +31,7 @@ from specviz.bench.kit.report import Row
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -199,12 +199,12 @@ def chains(net: FeatureNet, made: World, places: int = PLACES) -> Curve:
 
 def block_of(model: MaskedLM) -> Composition:
     """What the method ``deer`` composes."""
-    return Composition(Steady(MaskedBlock(model, BLOCK), Sampled(chain(BLOCK))), Rejection())
+    return Composition(SingleDrafter(MaskedBlock(model, BLOCK), Sampled(chain(BLOCK))), Rejection())
 
 
 def chain_of(net: FeatureNet) -> Composition:
     """EAGLE's drafter in a chain as long."""
-    return Composition(Steady(FeatureDrafter(net), Sampled(chain(BLOCK))), Rejection(), net.config.taps)
+    return Composition(SingleDrafter(FeatureDrafter(net), Sampled(chain(BLOCK))), Rejection(), net.config.taps)
 
 
 def written(made: World, composition: Composition, runs: int = RUNS) -> Written:

@@ -18,7 +18,7 @@ SHOWN = 6
 """So many candidates of a column are told, and every one that a beam took."""
 
 
-class Denoising(Protocol):
+class DenoisesBlocks(Protocol):
     """A drafter that fills a block of masks at once."""
 
     support: Tensor
@@ -50,7 +50,7 @@ class Searched:
     """Drafts the best path of a lattice as a chain of point masses. ``adaptive`` False always drafts the longest."""
 
     def __init__(
-        self, drafter: Denoising, ngrams: Ngrams, how: Searching, rule: LengthRule, ends: frozenset[int],
+        self, drafter: DenoisesBlocks, ngrams: Ngrams, how: Searching, rule: LengthRule, ends: frozenset[int],
         adaptive: bool = True,
     ) -> None:  # fmt: skip
         self.drafter = drafter

@@ -15,7 +15,7 @@ Hidden = Mapping[int, Tensor]
 
 
 @dataclass(frozen=True)
-class Looking:
+class AttentionSummary:
     """``importance(hidden, places)`` [place] is how much the last layer looks at visual places; ``story(hidden)`` how
     scattered every layer's look is at every place of the prompt, and which layer is the least scattered there."""
 
@@ -23,7 +23,7 @@ class Looking:
     story: Callable[[Hidden], Mapping[str, Any]]
 
 
-def looking_of(target: Any) -> tuple[Looking, tuple[int, ...]]:
+def looking_of(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
     """For a vision-language target, and the hidden states of it that are needed: all of them."""
     text = text_part(target.model)
     layers = len(text.layers)
@@ -46,4 +46,4 @@ def looking_of(target: Any) -> tuple[Looking, tuple[int, ...]]:
             "chosen": [middle[one] for one in chosen.tolist()],
         }
 
-    return Looking(important, story), tuple(range(layers + 1))
+    return AttentionSummary(important, story), tuple(range(layers + 1))

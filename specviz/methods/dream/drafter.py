@@ -27,7 +27,7 @@ ROWS = 40
 Hidden = Mapping[int, Tensor]
 
 
-class Looking(Protocol):
+class ReadsAttention(Protocol):
     """How the target looks at its prompt."""
 
     @property
@@ -42,7 +42,7 @@ class Looking(Protocol):
 class CrossDrafter(FeatureDrafter):
     """``share`` of the visual tokens stays. ``taps`` are what the network and ``looking`` read of the target."""
 
-    def __init__(self, network: CrossStepper, layout: Layout, looking: Looking, share: float) -> None:
+    def __init__(self, network: CrossStepper, layout: Layout, looking: ReadsAttention, share: float) -> None:
         super().__init__(network)
         self.taps = (max(network.config.taps),)
         self._shared, self._layout, self._looking, self._share = network, layout, looking, share

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,20 @@ class Parameters:
     parameters=Parameters,
     weights=("vlm_dream",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafters.visual_context import Layout
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dream.attention_summary import looking_of
     from specviz.methods.dream.drafter import CrossDrafter
-    from specviz.trees.dynamic import Dynamic, Paying
+    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
     network = parts.heads("dream")
     if not parameters.cross_attention:
         network = network.without_cross_attention()
     looking, taps = looking_of(parts.target)
-    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+    pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     drafter = CrossDrafter(network, parts.picture or Layout(0, (), ()), looking, parameters.keep)
-    return Composition(Steady(drafter, growth), Match(), taps, draft_name="dream")
+    return Composition(SingleDrafter(drafter, growth), Match(), taps, draft_name="dream")

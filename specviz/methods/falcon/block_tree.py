@@ -18,10 +18,10 @@ from torch import Tensor
 from specviz.engine.interfaces import Context, Draft, Drafter, Growth
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.schema import Note
-from specviz.trees.dynamic import Pays, Ranking
+from specviz.trees.dynamic import RanksChildren, SizePolicy
 
 
-def by_forwards(pays: Pays, block: int) -> Pays:
+def by_forwards(pays: SizePolicy, block: int) -> SizePolicy:
     """``pays`` for trees of which a drafter forward gives ``block`` levels, when the growth counts a forward a level."""
     return lambda probabilities, levels: pays(probabilities, -(-levels // block))
 
@@ -63,7 +63,7 @@ class Ranked:
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape
 
-    def grow(self, drafter: Ranking, context: Context) -> Draft:
+    def grow(self, drafter: RanksChildren, context: Context) -> Draft:
         tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
         confidence: list[float | None] = [None]
         for depth, level in enumerate(self.shape.levels):

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 # The published tree for k = 2 by child counts, depth by depth: 165 nodes (one of its 166 entries is there twice).
 PUBLISHED = (
@@ -68,11 +68,11 @@ class Parameters:
     parameters=Parameters,
     weights=("falcon",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.block_drafter import BlockDrafter
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import shape_from_counts
     from specviz.methods.dynamic_tree import paying
@@ -89,5 +89,5 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
         "drawn": Sampled(shape_from_counts(DRAWN)),
     }
     acceptance = Rejection() if parameters.tree == "drawn" else Match()
-    controller = Steady(BlockDrafter(network), Blocks(growths[parameters.tree], block))
+    controller = SingleDrafter(BlockDrafter(network), Blocks(growths[parameters.tree], block))
     return Composition(controller, acceptance, (network.config.tap,), draft_name="falcon")

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,19 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle3", "gto"),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafters.feature_drafter import FeatureDrafter
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import confident_tree
+    from specviz.methods.dynamic_tree import dynamic_tree
     from specviz.methods.gto.expected_length import Rewarded
-    from specviz.methods.gto.shadow_drafting import Alongside
+    from specviz.methods.gto.shadow_drafting import ShadowDrafting
 
     network = parts.heads("gto")
-    growth = confident_tree(parameters, parts, network, "gto", "gto", usual=5)
-    after, taps = Steady(FeatureDrafter(network), growth), network.config.taps
+    growth = dynamic_tree(parameters, parts, network, "gto", "gto", usual=5)
+    after, taps = SingleDrafter(FeatureDrafter(network), growth), network.config.taps
     if not parameters.compare:
         return Composition(after, Rewarded(Match()), taps, draft_name="gto")
-    both = Alongside(after, Steady(FeatureDrafter(parts.heads("eagle3")), growth), parts.target)
+    both = ShadowDrafting(after, SingleDrafter(FeatureDrafter(parts.heads("eagle3")), growth), parts.target)
     return Composition(both, Rewarded(Match(), lambda: both.latest), taps, draft_name="gto")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from specviz.engine.interfaces import Context, Controller, Draft, Round, Session, Target, TargetPass
 
 
-class Alongside:
+class ShadowDrafting:
     """``main`` drafts what is verified; ``latest`` is what ``other`` would have drafted in the same place, and its pass."""
 
     def __init__(self, main: Controller, other: Controller, target: Target) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from specviz.engine.interfaces import Composition
     from specviz.methods.hedgespec.online_learners import Chooser
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 DOMAINS = ("code", "maths", "stories", "translation")
 COPY = "copy"
@@ -52,7 +52,7 @@ class Parameters:
     parameters=Parameters,
     weights=("small_draft", "arms"),
 )  # fmt: skip
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.hedgespec.online_learners import Fixed, NormalHedge
 
     if parameters.arm != "all":
@@ -63,19 +63,19 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     return choosing(parts, chooser, parameters.gamma, parameters.loss)
 
 
-def recalled(parts: Parts, kind: str, loss: str, remember: bool, make: Callable[[], Chooser]) -> Chooser:
+def recalled(parts: MethodResources, kind: str, loss: str, remember: bool, make: Callable[[], Chooser]) -> Chooser:
     """The chooser that this user's last run left, or a new one."""
     return parts.recall((kind, parts.target.name, loss), make) if remember else make()
 
 
-def choosing(parts: Parts, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
+def choosing(parts: MethodResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
     """All arms under a chooser."""
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.language_model import SmallModel
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
     from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
-    from specviz.methods.hedgespec.selection import Arm, Chosen
+    from specviz.methods.hedgespec.selection import Arm, DrafterSelector
     from specviz.trees.copied import Copied
     from specviz.trees.sampled import Sampled
 
@@ -86,4 +86,4 @@ def choosing(parts: Parts, chooser: Chooser, gamma: int, loss: str = "length") -
     length = parts.target.context_length
     arms = [Arm(name, JudgedModel(opened(name), length, gamma), Sampled(chain(gamma))) for name in DOMAINS]
     arms.append(Arm(COPY, JudgedCopy(3, 1, gamma), Copied()))
-    return Composition(Chosen(arms, chooser, gamma, loss), Rejection(), draft_name="arms")
+    return Composition(DrafterSelector(arms, chooser, gamma, loss), Rejection(), draft_name="arms")

@@ -25,7 +25,7 @@ Judged = Callable[[int, int], Share]
 """Start of a chain and place of a token to what the chain's distribution shares with the target's there."""
 
 
-class Judging(Drafter, Protocol):
+class EvaluableDrafter(Drafter, Protocol):
     """A drafter that can say what it would have drafted along a text."""
 
     def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Judged:
@@ -41,11 +41,11 @@ class Arm:
     """A drafter with a name and with what makes chains of it."""
 
     name: str
-    drafter: Judging
+    drafter: EvaluableDrafter
     growth: Growth
 
 
-class Chosen:
+class DrafterSelector:
     """Drafts with one of ``arms``, chains of at most ``ahead`` tokens. ``chooser`` may outlive the run."""
 
     def __init__(self, arms: Sequence[Arm], chooser: Chooser, ahead: int, loss: str = "length") -> None:

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,18 @@ class Parameters:
     parameters=Parameters,
     weights=("vlm_hivis",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafters.visual_context import TextAlone
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
-    from specviz.trees.dynamic import Dynamic, Paying
+    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
     network, steps = parts.heads("hivis")
-    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+    pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     kind = Comparing if parameters.residuals == "compare" else StepwiseDrafter
     drafter = kind(network, steps * 0 if parameters.residuals == "off" else steps)
     seen = TextAlone(drafter, parts.picture) if parts.picture else drafter
-    return Composition(Steady(seen, growth), Match(), network.config.taps, draft_name="hivis")
+    return Composition(SingleDrafter(seen, growth), Match(), network.config.taps, draft_name="hivis")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
-from specviz.methods.howl.threshold import Weighing, expected
+from specviz.methods.howl.threshold import AdaptiveThreshold, expected
 from specviz.trace.schema import Note
 
 
-class Either:
+class HybridController:
     """``memory`` proposes nothing where it is not sure enough (None: there is none); ``looked`` turns what it proposes into
     a tree, ``growth`` does so with the ``network``. ``probed`` is told to the reader: whether probes stand behind tokens.
     Without a ``threshold`` the bar is weighed anew in each round, and the memory must offer whatever it has.
@@ -31,13 +31,13 @@ class Either:
         self.looked = looked
         self.threshold = threshold
         self.probed = probed
-        self._weighing = Weighing()
+        self._weighing = AdaptiveThreshold()
         self._found: Draft | None = None
         self._remembered = False
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self.network.begin(context, prefill)
-        self._weighing = Weighing()
+        self._weighing = AdaptiveThreshold()
         if self.memory is not None:
             self.memory.begin(context, prefill)
 

@@ -11,7 +11,7 @@ from specviz.methods.registry import method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class Parameters(owl.Parameters):
     parameters=Parameters,
     weights=("owl",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafters.memory.output_store import OutputStore
     from specviz.drafters.memory.retrieval import Retrieval
     from specviz.drafters.memory.suffix_guess import LengthRule
     from specviz.engine.interfaces import Composition
-    from specviz.methods.howl.hybrid import Either
+    from specviz.methods.howl.hybrid import HybridController
     from specviz.trees.retrieved import Retrieved
 
     store = None
@@ -69,6 +69,6 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     threshold = None if parameters.bar == "weighed" else parameters.threshold
     memory = Retrieval(store, LengthRule(parameters.most), threshold or 0.0)
     network, inner = owl.drafting(parameters, parts)
-    controller = Either(inner.network, inner.growth, memory, Retrieved(), threshold, parameters.probe)
+    controller = HybridController(inner.network, inner.growth, memory, Retrieved(), threshold, parameters.probe)
     probe = network.probe if parameters.probe else None
     return Composition(controller, Match(), (network.config.tap,), draft_name="owl", probe=probe)

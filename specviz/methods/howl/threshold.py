@@ -17,7 +17,7 @@ FADE = 0.97
 """What a round counts after another one: an estimate follows the text."""
 
 
-class Weighing:
+class AdaptiveThreshold:
     """What was seen in this run of both halves."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ class Offer(Protocol):
     def probability(self) -> Sequence[float]: ...
 
 
-class Offering(Protocol):
+class RanksByHead(Protocol):
     """A drafter that ranks tokens for each depth."""
 
     def depths(self, width: int) -> Sequence[Offer]:
@@ -60,7 +60,7 @@ class Product:
                 raise BadInput(f"The tree has the path {list(path)} but not its parent.")
         self._width = 1 + max((path[-1] for path in self._paths), default=0)
 
-    def grow(self, drafter: Offering, context: Context) -> Draft:
+    def grow(self, drafter: RanksByHead, context: Context) -> Draft:
         offers = drafter.depths(self._width)
         deepest = min(len(offers), max(0, context.room - 1))
         tokens, parents = [context.ids[-1]], [-1]

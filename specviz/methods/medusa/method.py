@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.methods.medusa.cartesian_tree import RankPath
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 # The published 63 paths by child counts, depth by depth: 10 / 28 / 23 / 2 nodes.
 PUBLISHED = (
@@ -79,9 +79,9 @@ class Parameters:
         "them is sampled from the target's distribution, or with the root greedy its most likely one."
     ),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.medusa.cartesian_tree import Product
     from specviz.methods.medusa.drafter import ParallelDrafter
@@ -91,27 +91,27 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     acceptance = (
         Match() if parameters.rule == "match" else Typical(parameters.epsilon, parameters.delta, parameters.root == "greedy")
     )
-    controller = Steady(ParallelDrafter(network), Product(_paths(parameters, parts)))
+    controller = SingleDrafter(ParallelDrafter(network), Product(_paths(parameters, parts)))
     return Composition(controller, acceptance, (network.config.tap,), "medusa", _told(parameters, parts))
 
 
-def _told(parameters: Parameters, parts: Parts) -> tuple[str, ...]:
+def _told(parameters: Parameters, parts: MethodResources) -> tuple[str, ...]:
     if parts.own_heads or parameters.tree == "published":
         return ()
     return (f"The fitted tree is for the heads that ship, so {parts.draft_name} drafts the published 63 paths.",)
 
 
-def _paths(parameters: Parameters, parts: Parts) -> tuple[RankPath, ...]:
+def _paths(parameters: Parameters, parts: MethodResources) -> tuple[RankPath, ...]:
     from specviz.engine.tree import shape_from_counts
     from specviz.methods.medusa.cartesian_tree import paths_of
     from specviz.trees.calibrated import CalibratedTree
-    from specviz.trees.dynamic import Paying
+    from specviz.trees.dynamic import SpeedupMaximising
 
     if parameters.tree == "published" or not parts.own_heads:
         return paths_of(shape_from_counts(PUBLISHED))
     tree = CalibratedTree.load(parts.tree_file("medusa"))
     if parameters.nodes:
         return tree.paths[: parameters.nodes]
-    pays = Paying.on(parts.cost_curve(), parts.target.tier)
+    pays = SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
     # All heads answer in one forward, however deep the tree.
     return tree.paths[: max(2, pays.fixed([1] * len(tree.paths), tree.probability))]

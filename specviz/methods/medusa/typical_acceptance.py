@@ -19,7 +19,7 @@ from torch import Tensor
 from specviz.acceptance.match import Match
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.to_device import send
-from specviz.engine.verdict import Choices, statuses
+from specviz.engine.verdict import TargetTokens, statuses
 from specviz.trace.schema import ACCEPTED, RELAXED, Note
 
 
@@ -48,7 +48,7 @@ class Typical:
         shape = draft.tree.shape
         path = shape.path(found.best())[1:]
         end = path[-1] if path else 0
-        choices = Choices(target.logits, draft.tree, context)
+        choices = TargetTokens(target.logits, draft.tree, context)
         known = list(statuses(shape, path, list(found.thresholds)))
         with context.aside:  # the rule itself does not ask what the target would have taken
             for node in path:

@@ -70,7 +70,7 @@ def islands(cells: Sequence[int], columns: int) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalVerification:
     """``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries when a block is
     done, else they stay."""
 
@@ -120,7 +120,9 @@ def kept_marks(codes: Sequence[int], logits: Tensor, context: Context) -> list[s
 class _Waves:
     """One block's repair. A node of the chain and a cell of the picture differ by ``shift``."""
 
-    def __init__(self, rule: Local, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> None:
+    def __init__(
+        self, rule: LocalVerification, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context
+    ) -> None:
         self.rule, self.session, self.judged, self.context = rule, session, verdict, context
         self.logits = scored.logits.clone()
         self.tokens = list(draft.tree.host_tokens)

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -57,16 +57,18 @@ class Parameters:
     parameters=Parameters,
     weights=("image_ar_small", "image_samplers"),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.drafters.coarse_rows import CoarseRows
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.mulo_sd.block_rows import BlockRows
-    from specviz.methods.mulo_sd.local_verification import Local
+    from specviz.methods.mulo_sd.local_verification import LocalVerification
 
     partner, grid = parts.coarse(), parts.grid
     assert grid is not None, "a target with a coarse partner has a grid"
-    rule = Local(parts.neighbours(), grid[1], parameters.tau, parameters.pool, parameters.radius, parameters.cache == "rewritten")
+    rule = LocalVerification(
+        parts.neighbours(), grid[1], parameters.tau, parameters.pool, parameters.radius, parameters.cache == "rewritten"
+    )
     stale = () if rule.rewrite else ("Cache entries of kept codes are not renewed after redraws: an approximation.",)
-    controller = Steady(CoarseRows(partner, parameters.rows), BlockRows())
+    controller = SingleDrafter(CoarseRows(partner, parameters.rows), BlockRows())
     return Composition(controller, rule, draft_name=partner.name, warnings=stale, mending=rule)

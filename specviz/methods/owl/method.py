@@ -10,8 +10,8 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.howl.hybrid import Either
-    from specviz.methods.resources import Parts
+    from specviz.methods.howl.hybrid import HybridController
+    from specviz.methods.resources import MethodResources
 
 PAPER = Paper(
     "OWL: Overcoming Window Length-Dependence in Speculative Decoding for Long-Context Inputs", "Lee et al.", 2025,
@@ -48,7 +48,7 @@ class Parameters:
     parameters=Parameters,
     weights=("owl",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.engine.interfaces import Composition
 
@@ -58,14 +58,14 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     )
 
 
-def drafting(parameters: Parameters, parts: Parts) -> tuple[object, Either]:
+def drafting(parameters: Parameters, parts: MethodResources) -> tuple[object, HybridController]:
     """The network, ready to draft, and a controller with it and no memory."""
-    from specviz.methods.howl.hybrid import Either
+    from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.drafter import RecurrentDrafter
-    from specviz.trees.dynamic import Dynamic, Paying
+    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
     network = parts.heads("owl")
     rows = 2 if parameters.probe else 1
-    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier, rows=rows)
+    pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier, rows=rows)
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
-    return network, Either(RecurrentDrafter(network, parameters.probe), growth, probed=parameters.probe)
+    return network, HybridController(RecurrentDrafter(network, parameters.probe), growth, probed=parameters.probe)

@@ -75,7 +75,7 @@ class _Buffer:
     passes: list[Filtered] = field(default_factory=list)
 
 
-class Chained:
+class Cascade:
     """``growth`` drafts with ``drafter`` below ``middle``, ``judge`` is the middle model's rule; ``gathered`` tokens make a
     round, or fewer where one of ``ends`` is among them. ``facts`` say for the screen what the levels cost and accept; ``taps``
     are what the drafter reads of a pass.

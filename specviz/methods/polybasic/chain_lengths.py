@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from specviz.engine.cost import CostCurve
 from specviz.errors import ModelUnavailable
-from specviz.methods.polybasic.cost_model import Costs, Insertion, Lengths, forecast
+from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, forecast
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Weighed:
 
     middle: Any
     block: int
-    forecast: Insertion | None
+    forecast: CascadeForecast | None
 
     @property
     def gain(self) -> float:

@@ -17,7 +17,7 @@ DEEPEST = 32
 
 
 @dataclass(frozen=True)
-class Insertion:
+class CascadeForecast:
     """Milliseconds a pass of the target as it verifies without (``above``) and with the model (``above_new``), of the model
     itself (``new``) and of a drafter forward (``drafter``); tokens a pass of the target alone with the drafter (``without``),
     with the model between (``with_it``), and those that stay of a pass of the model (``below``); drafter forwards a pass
@@ -109,17 +109,17 @@ class Costs:
     nodes: int
 
 
-def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tuple[int, Insertion]:
+def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tuple[int, CascadeForecast]:
     """The buffer (the one that pays most when ``block`` is 0) and what inserting the model then does. ``alone`` are the
     lengths of the target with the drafter directly below it.
     """
     new = costs.new.at(1 + costs.nodes)
 
-    def made(size: int) -> Insertion:
+    def made(size: int) -> CascadeForecast:
         passes = passes_for(size, chain.below)
         gathered = passes * chain.below
         with_it = kept_of(chain.probability, gathered)
-        return Insertion(
+        return CascadeForecast(
             above=costs.above.at(1 + costs.nodes),
             above_new=costs.above.at(1 + math.ceil(gathered)),
             new=new,
@@ -135,7 +135,7 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
     return size, made(size)
 
 
-def told(found: Insertion) -> dict[str, float]:
+def told(found: CascadeForecast) -> dict[str, float]:
     """A forecast for the screen; ``before`` are milliseconds a token without the model."""
     return {
         "target": found.above,

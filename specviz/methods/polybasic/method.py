@@ -12,7 +12,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.methods.polybasic.chain_lengths import Weighed
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 MIDDLES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
 AUTO = ("int4", "int8", "small_draft")
@@ -59,17 +59,17 @@ class Parameters:
     weights=("eagle3",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.feature_drafter import FeatureDrafter
     from specviz.drafters.memory.prompt_copy import PromptCopy
     from specviz.drafters.networks.forward_cost import forward_cost
     from specviz.engine.interfaces import Composition
-    from specviz.methods.polybasic.cascade import Chained
+    from specviz.methods.polybasic.cascade import Cascade
     from specviz.methods.polybasic.cost_model import told
     from specviz.trees.copied import Copied
-    from specviz.trees.dynamic import Dynamic, Paying
+    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
     below = _below(parameters, parts)
     taps, growth, drafter, forward = (), Copied(), PromptCopy(3, 2, parameters.depth, True, True), 0.0
@@ -79,21 +79,21 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     best, warning = _best(parameters, parts, below, forward)
     if below != "copy":
         cost = best.middle.cost()
-        pays = None if parameters.nodes else Paying.on(cost, forward=forward / cost.at(1))
+        pays = None if parameters.nodes else SpeedupMaximising.on(cost, forward=forward / cost.at(1))
         growth = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
     facts = told(best.forecast) if best.forecast else None
-    controller = Chained(best.middle, drafter, growth, Match(), best.block, taps, facts, parts.target.eos_ids)
+    controller = Cascade(best.middle, drafter, growth, Match(), best.block, taps, facts, parts.target.eos_ids)
     warnings = tuple(word for word in (*best.middle.warnings, warning) if word)
     return Composition(controller, Rejection(), tuple(taps), f"{best.middle.title}, {below} below it", warnings)
 
 
-def _below(parameters: Parameters, parts: Parts) -> str:
+def _below(parameters: Parameters, parts: MethodResources) -> str:
     if parameters.drafter != "auto":
         return parameters.drafter
     return "copy" if parts.draft_name or parameters.middle == "draft" else "eagle3"
 
 
-def _best(parameters: Parameters, parts: Parts, below: str, forward: float) -> tuple[Weighed, str]:
+def _best(parameters: Parameters, parts: MethodResources, below: str, forward: float) -> tuple[Weighed, str]:
     """The middle model that should pay most among those this machine can make, or the one that was asked for, and what the
     user should know of it. ``forward`` is a drafter forward in milliseconds.
     """
@@ -118,7 +118,7 @@ def _best(parameters: Parameters, parts: Parts, below: str, forward: float) -> t
     return best, warning(best, found, _recipe(kinds, parts, below))
 
 
-def _recipe(kinds: tuple[str, ...], parts: Parts, below: str) -> str:
+def _recipe(kinds: tuple[str, ...], parts: MethodResources, below: str) -> str:
     """The command that finds out what such a chain accepts, or nothing for a pair that it does not run."""
     command = f"python -m specviz calibrate polybasic --target {parts.target.name}"
     if kinds == ("draft",):

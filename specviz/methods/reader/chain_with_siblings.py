@@ -9,7 +9,7 @@ from specviz.engine.interfaces import Context, Draft, Proposal
 from specviz.engine.tree import DraftTree
 
 
-class Extending(Protocol):
+class ExtendsChain(Protocol):
     """A drafter that gives the distribution after a chain."""
 
     def rows(
@@ -31,7 +31,7 @@ class Ladder:
         self.width = width
         self.floor = floor
 
-    def grow(self, drafter: Extending, context: Context) -> Draft:
+    def grow(self, drafter: ExtendsChain, context: Context) -> Draft:
         chain, tokens, parents = [context.ids[-1]], [context.ids[-1]], [-1]
         confidence: list[float | None] = [None]
         end, probability = 0, 1.0

@@ -16,7 +16,7 @@ from specviz.engine.interfaces import Context, Controller, Draft, Round, TargetP
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
-from specviz.trees.dynamic import Pays
+from specviz.trees.dynamic import SizePolicy
 from specviz.trees.estimates import Estimates
 
 DRAFTER = "drafter"
@@ -182,7 +182,7 @@ class Merged:
         estimates: Estimates,
         nodes: int = 0,
         deepened: int = 4,
-        pays: Pays | None = None,
+        pays: SizePolicy | None = None,
     ) -> None:
         if not nodes and pays is None:
             raise ValueError("a tree of no given size needs somebody who says what pays")

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, get, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 BASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -53,14 +53,14 @@ class Parameters:
     look_at="Two colours in one tree: the drafter's nodes are short and bushy, retrieved ones long and thin.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafters.memory.output_store import OutputStore
     from specviz.drafters.memory.retrieval import Retrieval
     from specviz.drafters.memory.suffix_guess import LengthRule
     from specviz.engine.interfaces import Composition
     from specviz.methods.reader.merged_tree import Merged
-    from specviz.trees.dynamic import Paying
+    from specviz.trees.dynamic import SpeedupMaximising
     from specviz.trees.estimates import Estimates
 
     store = None
@@ -70,22 +70,22 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     # Wider than the length rule's own: what does not pay is cut when the tree is whole.
     rule = LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = parts.recall(("estimates", parts.target.name, parameters.drafter), Estimates)
-    pays = None if parameters.nodes else Paying.on(parts.cost_curve(), parts.target.tier)
+    pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
     base = _base(parameters.drafter, parts)
     controller = Merged(base and base.controller, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays)
     told = (base.taps, base.draft_name, base.warnings) if base else ()
     return Composition(controller, Match(), *told)
 
 
-def _base(name: str, parts: Parts) -> Composition | None:
+def _base(name: str, parts: MethodResources) -> Composition | None:
     """Another method's drafting, with more nodes than pay: the merged tree is cut when it is whole."""
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.methods.reader.chain_with_siblings import Ladder
 
     if name == "none":
         return None
     card = get(BASES[name][0])
     made = card.compose(card.parameters(**BASES[name][1]), parts)
-    if name == "small_draft" and isinstance(made.controller, Steady):
-        return replace(made, controller=Steady(made.controller.drafter, Ladder(4, 3)))
+    if name == "small_draft" and isinstance(made.controller, SingleDrafter):
+        return replace(made, controller=SingleDrafter(made.controller.drafter, Ladder(4, 3)))
     return made

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Parameters:
     look_at="The window slides over the picture; flat regions are guessed right at once, outlines take several rounds.",
     parameters=Parameters,
 )  # fmt: skip
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.speculative_jacobi.drafter import JacobiWindow
     from specviz.methods.speculative_jacobi.window import Window
 
     drafter = JacobiWindow(parameters.window, parameters.fill, parts.target.vocab_size)
-    return Composition(Steady(drafter, Window()), Rejection())
+    return Composition(SingleDrafter(drafter, Window()), Rejection())

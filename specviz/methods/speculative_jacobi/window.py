@@ -11,7 +11,7 @@ from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
 
 
-class Guessing(Protocol):
+class ProposesWindow(Protocol):
     """A drafter that guesses all places of a window at once."""
 
     def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
@@ -22,7 +22,7 @@ class Guessing(Protocol):
 class Window:
     """The window as a chain."""
 
-    def grow(self, drafter: Guessing, context: Context) -> Draft:
+    def grow(self, drafter: ProposesWindow, context: Context) -> Draft:
         codes, distributions = drafter.window(context, max(0, context.room - 1))
         tree = DraftTree.of([context.ids[-1], *codes], range(-1, len(codes)), context.device)
         greedy = context.warp.greedy

@@ -11,8 +11,8 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition, Target
     from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import Parts
-    from specviz.trees.dynamic import Paying
+    from specviz.methods.resources import MethodResources
+    from specviz.trees.dynamic import SpeedupMaximising
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Parameters:
     weights=("hybrid", "hybrid_draft"),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.errors import BadInput, ModelUnavailable
     from specviz.methods.stree.drafter import TreeModelDrafter
@@ -87,16 +87,16 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     else:
         growth = Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
     acceptance = Rejection() if parameters.rule == "ratio" else Match()
-    return Composition(Steady(drafter, growth), acceptance, draft_name=draft.name, warnings=draft.warnings)
+    return Composition(SingleDrafter(drafter, growth), acceptance, draft_name=draft.name, warnings=draft.warnings)
 
 
-def _paying(parameters: Parameters, parts: Parts, draft: Target) -> Paying:
+def _paying(parameters: Parameters, parts: MethodResources, draft: Target) -> SpeedupMaximising:
     """Who sizes a beam's tree: level by level the drafter runs over all that it has seen of the tree so far."""
-    from specviz.trees.dynamic import Paying
+    from specviz.trees.dynamic import SpeedupMaximising
 
     own, cost = parts.curve_of(draft), parts.cost_curve()
     forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
-    return Paying.on(cost, parts.target.tier, forward / cost.at(1))
+    return SpeedupMaximising.on(cost, parts.target.tier, forward / cost.at(1))
 
 
 def _shape(parameters: Parameters) -> TreeShape:

@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 # The published 80-node tree by child counts, depth by depth: 8 / 21 / 25 / 15 / 8 / 3 nodes.
 PUBLISHED = (
@@ -51,9 +51,9 @@ class Parameters:
     look_at="Rows of the matrix light up after each pass and unfold into the next tree; the second run of a prompt accepts more.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.engine.controller import Steady
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.token_recycling.static import Static
     from specviz.methods.token_recycling.successors import Recycler, SuccessorMatrix
@@ -61,10 +61,10 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
     size = parts.target.vocab_size
     key = ("token_recycling", parts.target.name)
     matrix = parts.recall(key, lambda: SuccessorMatrix(size)) if parameters.keep else SuccessorMatrix(size)
-    return Composition(Steady(Recycler(matrix), Static(_shape(parameters, parts))), Match())
+    return Composition(SingleDrafter(Recycler(matrix), Static(_shape(parameters, parts))), Match())
 
 
-def _shape(parameters: Parameters, parts: Parts) -> TreeShape:
+def _shape(parameters: Parameters, parts: MethodResources) -> TreeShape:
     from specviz.engine.cost import best_size
     from specviz.engine.tree import shape_from_counts
     from specviz.trees.calibrated import CalibratedTree

@@ -12,7 +12,7 @@ from specviz.trace.schema import Note
 SHOWN = 12
 
 
-class Ranking(Protocol):
+class RanksSuccessors(Protocol):
     """A drafter that ranks successors of a token."""
 
     def successors(self, tokens: Sequence[int]) -> Sequence[Sequence[int]]:
@@ -28,7 +28,7 @@ class Static:
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape
 
-    def grow(self, drafter: Ranking, context: Context) -> Draft:
+    def grow(self, drafter: RanksSuccessors, context: Context) -> Draft:
         tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
         unfolded: list[tuple[int, Sequence[int], int]] = []
         for depth, level in enumerate(self.shape.levels):

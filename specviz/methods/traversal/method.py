@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import Parts
+    from specviz.methods.resources import MethodResources
 
 DEEPEST_BINARY = 6
 
@@ -49,8 +49,8 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle3",),
 )
-def compose(parameters: Parameters, parts: Parts) -> Composition:
-    from specviz.engine.controller import Steady
+def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+    from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.errors import BadInput
     from specviz.methods.traversal.verification import Traversal
@@ -61,11 +61,11 @@ def compose(parameters: Parameters, parts: Parts) -> Composition:
             f"A draft model drafts chains, and the shape is {parameters.shape}: choose shape chain, or drafter eagle3."
         )
     drafter, taps, name, warnings = _drafter(parameters, parts)
-    controller = Steady(drafter, Sampled(_shape(parameters)))
+    controller = SingleDrafter(drafter, Sampled(_shape(parameters)))
     return Composition(controller, Traversal(), taps, draft_name=name, warnings=warnings)
 
 
-def _drafter(parameters: Parameters, parts: Parts) -> tuple[Any, tuple[int, ...], str, tuple[str, ...]]:
+def _drafter(parameters: Parameters, parts: MethodResources) -> tuple[Any, tuple[int, ...], str, tuple[str, ...]]:
     """The drafter, the hidden states it reads, its name, and what the user should know about it."""
     from specviz.drafters.feature_drafter import FeatureDrafter
     from specviz.drafters.language_model import LanguageModelDrafter

@@ -22,7 +22,7 @@ _NOTHING = 1e-300
 
 
 @dataclass(frozen=True)
-class Distributions:
+class NodeProbabilities:
     """``p`` float64 [support] is the target's distribution at ``ids`` (None: the whole vocabulary), ``rest`` its mass elsewhere.
 
     ``q`` is the drafter's distribution, None where each of ``ids`` was chosen deterministically and so is a point mass.
@@ -34,10 +34,10 @@ class Distributions:
     ids: Tensor | None
 
 
-class Owed:
+class NodeResidual:
     """The debt of one node. ``weight`` is its whole mass: the probability that the node itself is accepted now."""
 
-    def __init__(self, weight: float, distributions: Distributions) -> None:
+    def __init__(self, weight: float, distributions: NodeProbabilities) -> None:
         self.weight = weight
         self._distributions = distributions
         self._q = distributions.q
@@ -109,7 +109,7 @@ class Owed:
         return (target.double() * self._scale).index_copy(0, self._ids.to(target.device), mass)
 
 
-class Debts:
+class TreeResiduals:
     """The distributions at the nodes of one scored tree. A GPU is asked once for all of them, a CPU only for those wanted."""
 
     def __init__(self, draft: Draft, target: TargetPass, warp: Warp) -> None:
@@ -117,7 +117,7 @@ class Debts:
         self._logits = target.logits
         self._warp = warp
         self._rows: dict[int, Tensor] = {}
-        self._known: dict[int, Distributions] = {}
+        self._known: dict[int, NodeProbabilities] = {}
         if target.logits.device.type != "cpu":
             self._fetch([node for node, below in enumerate(draft.tree.shape.children) if below])
 
@@ -127,11 +127,11 @@ class Debts:
             self._rows[node] = self._warp.probabilities(self._logits[node])
         return self._rows[node]
 
-    def at(self, node: int, weight: float) -> Owed:
+    def at(self, node: int, weight: float) -> NodeResidual:
         """What ``node``, entered with ``weight``, owes before any of its children is tried."""
         if node not in self._known:
             self._fetch([node])
-        return Owed(weight, self._known[node])
+        return NodeResidual(weight, self._known[node])
 
     def _fetch(self, nodes: Sequence[int]) -> None:
         """Both distributions at ``nodes``, on the support of the drafter's: one copy for all that is on a device."""
@@ -149,7 +149,7 @@ class Debts:
             # A softmax in float32 adds up to one only nearly; an exact rule wants a distribution.
             whole, ids = p.sum() + rest[0], proposals[place].ids
             drawn = node in self._draft.proposals
-            self._known[node] = Distributions(
+            self._known[node] = NodeProbabilities(
                 p / whole, float(rest / whole), q if drawn else None, None if ids is None else ids.cpu()
             )
 

@@ -26,7 +26,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.verdict import statuses
-from specviz.methods.traversal.residual import Debts, Owed
+from specviz.methods.traversal.residual import NodeResidual, TreeResiduals
 from specviz.trace.schema import Note
 
 
@@ -49,7 +49,7 @@ class _Visit:
 
     node: int
     start: float
-    owed: Owed | None
+    owed: NodeResidual | None
     tried: int = 0
 
     @property
@@ -70,7 +70,7 @@ class _Walk:
 
     def verdict(self) -> Verdict:
         shape = self.draft.tree.shape
-        debts = Debts(self.draft, self.target, self.context.warp)
+        debts = TreeResiduals(self.draft, self.target, self.context.warp)
         end = self._walk(debts)
         path = shape.path(end.node)[1:]
         return Verdict(
@@ -85,7 +85,7 @@ class _Walk:
             notes=self.context.told(lambda: [self._note(path)] if len(shape) > 1 else []),
         )
 
-    def _walk(self, debts: Debts) -> _Visit:
+    def _walk(self, debts: TreeResiduals) -> _Visit:
         """The visit where the walk ends. ``judged`` is then in post-order, the end last."""
         children = self.draft.tree.shape.children
         open_visits = [self._enter(0, 1.0, debts)]
@@ -104,7 +104,7 @@ class _Walk:
             assert above is not None
             above.fail(self._token(here.node))
 
-    def _enter(self, node: int, weight: float, debts: Debts) -> _Visit:
+    def _enter(self, node: int, weight: float, debts: TreeResiduals) -> _Visit:
         """Nothing below a node of weight 0 can be accepted either, so its children are not looked at."""
         if weight == 0 or not self.draft.tree.shape.children[node]:
             return _Visit(node, weight, None)
@@ -118,7 +118,7 @@ class _Walk:
         self.draws[visit.node] = self.context.noise.uniform(ACCEPT, self.context.round, visit.node)
         return self.draws[visit.node] < visit.weight
 
-    def _distribution(self, end: _Visit, debts: Debts) -> Tensor:
+    def _distribution(self, end: _Visit, debts: TreeResiduals) -> Tensor:
         """What the token after the accepted path is drawn from, [vocab], not normalised."""
         return debts.distribution(end.node) if end.owed is None else end.owed.distribution(debts.distribution(end.node))
 

@@ -28,7 +28,7 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.cache import Shelf
+from specviz.models.cache import ModelCache
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.image.prompts import PromptReader, WordPrompts
@@ -42,7 +42,7 @@ UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
 MISSING = 238
 """The grey level of cells that are not drawn yet."""
 
-_SHELF: Shelf[LoadedImage] = Shelf(3)
+_SHELF: ModelCache[LoadedImage] = ModelCache(3)
 
 
 @dataclass(frozen=True)

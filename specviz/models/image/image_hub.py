@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from transformers import AutoTokenizer, JanusForConditionalGeneration
 
 from specviz.errors import ModelUnavailable
-from specviz.models.cache import Shelf
+from specviz.models.cache import ModelCache
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.modality import type_in
 from specviz.models.hub.prepare import prepare
@@ -26,7 +26,7 @@ OPENING = "<begin_of_image>"
 GUIDANCE = 5.0
 """What transformers takes for these models unless told."""
 
-_SHELF: Shelf[LoadedImage] = Shelf(1)
+_SHELF: ModelCache[LoadedImage] = ModelCache(1)
 
 
 class ChatPrompts:

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from specviz.errors import ModelUnavailable, OutOfMemory
-from specviz.models.cache import Shelf
+from specviz.models.cache import ModelCache
 from specviz.models.device import choose_device, choose_dtype, cpu_has_bfloat16, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import resolve
@@ -50,7 +50,7 @@ class LoadedText:
         return self.text.has_template
 
 
-_SHELF: Shelf[LoadedText] = Shelf(_KEPT)
+_SHELF: ModelCache[LoadedText] = ModelCache(_KEPT)
 
 
 def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedText:

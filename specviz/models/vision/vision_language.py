@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 from specviz.errors import ModelUnavailable, OutOfMemory
-from specviz.models.cache import Shelf
+from specviz.models.cache import ModelCache
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import ShippedFile, resolve
@@ -55,7 +55,7 @@ class LoadedVisionLanguage:
         return self.text.has_template
 
 
-_SHELF: Shelf[LoadedVisionLanguage] = Shelf(_KEPT)
+_SHELF: ModelCache[LoadedVisionLanguage] = ModelCache(_KEPT)
 
 
 def load_vision_language(

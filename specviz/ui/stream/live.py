@@ -14,13 +14,13 @@ from specviz.request import Memory, Request
 from specviz.trace import store as traces
 from specviz.trace.schema import End, Run, Trace
 from specviz.trace.store import TraceWriter
-from specviz.ui.session import Visit
+from specviz.ui.session import PageSession
 from specviz.ui.stream.engine import Stream
 from specviz.ui.stream.feed import Feed
 from specviz.ui.stream.presence import Reader
-from specviz.ui.stream.run_queue import Line, Ticket
+from specviz.ui.stream.run_queue import RunQueue, Ticket
 from specviz.ui.stream.sse import Tails
-from specviz.ui.stream.stream_worker import Batch, Outlet, pump
+from specviz.ui.stream.stream_worker import Batch, StreamSink, pump
 
 CONNECT_SECONDS = 0.05
 """Between two looks of a run whose turn it is at whether its reader has connected."""
@@ -63,14 +63,14 @@ class Frame:
 class Live:
     """The engine as all visitors share it: one run at a time."""
 
-    def __init__(self, stream: Stream, line: Line, tails: Tails, seconds: int | None = None) -> None:
+    def __init__(self, stream: Stream, line: RunQueue, tails: Tails, seconds: int | None = None) -> None:
         self.stream = stream
         self.seconds = seconds
         self.line = line
         self.tails = tails
         self.store = tails.store
 
-    def run(self, visit: Visit, request: Request, reader: Reader | None = None) -> Generator[Frame, None, None]:
+    def run(self, visit: PageSession, request: Request, reader: Reader | None = None) -> Generator[Frame, None, None]:
         """Frames of one run: many a second, or few while a page reads its tail. Raises LineFull before the page changes.
 
         Without a ``reader`` who is connected it never starts, and with one who has gone it ends.
@@ -143,7 +143,7 @@ class Live:
         if self.crowded:
             request = replace(request, max_new_tokens=min(asked, CROWD_TOKENS))
 
-        def work(outlet: Outlet) -> None:
+        def work(outlet: StreamSink) -> None:
             writer = TraceWriter()
             for event in self.stream(request, memory, cancel, outlet.status):
                 if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < asked:

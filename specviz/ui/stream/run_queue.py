@@ -21,7 +21,7 @@ class LineFull(SpecvizError):
 class Ticket:
     """One place in the line, held from asking until the run is over. ``leave`` may be called more than once."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: RunQueue) -> None:
         self._line = line
         self.started: float | None = None
 
@@ -48,7 +48,7 @@ class Ticket:
         self._line.drop(self)
 
 
-class Line:
+class RunQueue:
     """First come, first served."""
 
     def __init__(self, waiting: int, clock: Callable[[], float] = time.monotonic) -> None:

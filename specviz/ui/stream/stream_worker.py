@@ -39,7 +39,7 @@ class Batch:
     failure: str = ""
 
 
-class Outlet:
+class StreamSink:
     """The engine's end, called from its thread."""
 
     def __init__(self, cancel: threading.Event, bound: int) -> None:
@@ -77,7 +77,7 @@ class Outlet:
 
 
 def pump(
-    work: Callable[[Outlet], None],
+    work: Callable[[StreamSink], None],
     cancel: threading.Event,
     done: Callable[[], None] = lambda: None,
     *,
@@ -91,7 +91,7 @@ def pump(
     Closing this generator sets ``cancel`` and returns at once; the work ends at its next look at it. The same happens once
     ``wanted`` says no, which is asked between two batches and every ``LOOK_SECONDS`` while none comes.
     """
-    outlet = Outlet(cancel, bound)
+    outlet = StreamSink(cancel, bound)
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(_work, work, outlet, done), daemon=True, name="specviz-engine").start()
     last, over = -every, False
@@ -105,7 +105,7 @@ def pump(
         cancel.set()
 
 
-def _work(work: Callable[[Outlet], None], outlet: Outlet, done: Callable[[], None]) -> None:
+def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable[[], None]) -> None:
     try:
         work(outlet)
     except SpecvizError as error:

@@ -7,7 +7,7 @@ import gradio as gr
 from specviz.figures.theme import markup
 from specviz.trace.metrics import FORMULAS
 from specviz.ui import theme
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.widgets import panels
 
 INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
@@ -26,7 +26,7 @@ for text in job: print(text.splitlines()[-1])   # grows by a line a step</code><
 <code>python -m specviz --help</code>.</p>"""
 
 
-def build(shared: Shared) -> None:
+def build(shared: AppState) -> None:
     """Lay the tab out; there is nothing to connect."""
     with gr.Column(elem_classes="sp-page"):
         theme.html(INTRODUCTION)
@@ -35,7 +35,7 @@ def build(shared: Shared) -> None:
         theme.html(PROGRAMS.format(here="http://127.0.0.1:7860"))
 
 
-def _measured(shared: Shared) -> dict[str, str]:
+def _measured(shared: AppState) -> dict[str, str]:
     """What the recorded runs show, by method; the first run of each."""
     found = {one.run.method: one for one in reversed(shared.archive.gallery.recordings.values())}
     return {method: panels.measured(one.run, one.end, one.name) for method, one in found.items()}

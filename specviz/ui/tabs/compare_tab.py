@@ -12,12 +12,12 @@ import gradio as gr
 from specviz.errors import SpecvizError
 from specviz.ui import comparing, theme
 from specviz.ui.comparing import Change
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.shown import choices, title
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.cumulative import gathered
 from specviz.ui.tabs import text_run
-from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import choice, panels
 from specviz.viewer.component import Stage
 
@@ -30,7 +30,7 @@ ALIGN = "(how) => window.specvizPage.align('#sp-left', '#sp-right', how)"
 class CompareTab:
     """The components, and how a :class:`Change` reaches them."""
 
-    shared: Shared
+    shared: AppState
     left: gr.HTML
     right: gr.HTML
     one: gr.Dropdown
@@ -91,7 +91,7 @@ class CompareTab:
         return {self.said: said, self.table: comparing.table(*pair)}
 
 
-def build(shared: Shared, runs: gr.State) -> CompareTab:
+def build(shared: AppState, runs: gr.State) -> CompareTab:
     """Lay the tab out. The stages stay empty until the tab is opened."""
     names = comparing.first_pair(shared.archive.gallery)
     with gr.Column(elem_classes="sp-compare"):
@@ -125,7 +125,7 @@ def build(shared: Shared, runs: gr.State) -> CompareTab:
     return CompareTab(shared, left, right, one, two, said, table, banner, run, stop, method, how, runs)
 
 
-def _stage(shared: Shared, elem_id: str) -> Stage:
+def _stage(shared: AppState, elem_id: str) -> Stage:
     """An empty stage, half as wide as the page."""
     lines = shared.archive.store.lines
     return Stage("", elem_id=elem_id, elem_classes="sp-stage", lines=lines, tail=tail.PATH, autoplay=False)
@@ -143,7 +143,7 @@ def wire(tab: CompareTab, here: gr.Tab, asked: list[Any]) -> None:
         one: str | None, two: str | None, runs: Runs, other: str, request: gr.Request, *controls: Any
     ) -> Iterator[dict[Any, Any]]:
         before, mine = (one or "", two or ""), list(runs)
-        with closing(comparing.live(shared, shared.presence.caller(request), Asked(*controls), other, before)) as changes:
+        with closing(comparing.live(shared, shared.presence.caller(request), FormState(*controls), other, before)) as changes:
             yield from gathered(tab.updates(change, mine) for change in changes)
 
     def halt(request: gr.Request) -> None:

@@ -69,7 +69,7 @@ class Advanced:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ImageFormState:
     """The controls as they stand, unchecked. The forms are JSON text, see ``controls``."""
 
     method: str
@@ -80,7 +80,7 @@ class Asked:
     own: str
 
 
-def request(asked: Asked, settings: Settings) -> Request:
+def request(asked: ImageFormState, settings: Settings) -> Request:
     """The request, or a BadInput that names the control and what it takes."""
     method = registry.get(asked.method or "")
     basics = build(Basics, controls.values(asked.basics, "image-basics"), "this run")

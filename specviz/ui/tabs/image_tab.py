@@ -10,10 +10,10 @@ import gradio as gr
 from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.tabs import image_form as image_asking
 from specviz.ui.tabs import run_tab
-from specviz.ui.tabs.image_form import Asked
+from specviz.ui.tabs.image_form import ImageFormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
 from specviz.ui.widgets import choice, controls, panels
 
@@ -40,12 +40,12 @@ class ImageTab(RunTab):
 
     @property
     def asked(self) -> list[Any]:
-        """The controls in the order of :class:`Asked`."""
+        """The controls in the order of :class:`ImageFormState`."""
         return [self.method, self.target, self.prompt, self.basics, self.advanced, self.own]
 
     def request(self, *asked: Any) -> Request:
         """What the controls ask for."""
-        return image_asking.request(Asked(*asked), self.shared.settings)
+        return image_asking.request(ImageFormState(*asked), self.shared.settings)
 
     def take_over(self, run: Run, shown: str) -> Updates:
         """Set every control to what a recorded run was asked."""
@@ -55,7 +55,7 @@ class ImageTab(RunTab):
         }
 
 
-def build(shared: Shared) -> ImageTab:
+def build(shared: AppState) -> ImageTab:
     """Lay the tab out and connect it."""
     first = shared.archive.gallery.first(ImageTab.modality)
     shown, runs = gr.State(first.name if first else ""), gr.State([])

@@ -11,7 +11,7 @@ import gradio as gr
 from specviz.trace import store as traces
 from specviz.ui import lessons, theme
 from specviz.ui.lessons import Lesson, Page
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.stream import feed
 from specviz.ui.widgets import panels
 from specviz.viewer.component import Stage
@@ -33,12 +33,12 @@ class View:
     asks: bool
 
 
-def taught(shared: Shared, found: dict[str, Lesson]) -> dict[str, Lesson]:
+def taught(shared: AppState, found: dict[str, Lesson]) -> dict[str, Lesson]:
     """The lessons whose recorded run is here."""
     return {name: one for name, one in found.items() if _recording(shared, one) is not None}
 
 
-def _recording(shared: Shared, lesson: Lesson) -> str | None:
+def _recording(shared: AppState, lesson: Lesson) -> str | None:
     gallery = shared.archive.gallery
     if lesson.trace in gallery.recordings:
         return lesson.trace
@@ -46,7 +46,7 @@ def _recording(shared: Shared, lesson: Lesson) -> str | None:
     return other.name if other else None
 
 
-def view(shared: Shared, lesson: Lesson, number: int, guess: str | None = None, revealed: bool = False) -> View:
+def view(shared: AppState, lesson: Lesson, number: int, guess: str | None = None, revealed: bool = False) -> View:
     """Page ``number`` before its reveal, or after it with the class's ``guess`` beside the answer."""
     name = _recording(shared, lesson)
     trace = shared.archive.trace(name or "")
@@ -81,7 +81,7 @@ def _verdict(page: Page, guess: str | None) -> str:
     return f'<div class="sp-reveal" role="status">{said}</div>'
 
 
-def build(shared: Shared, found: dict[str, Lesson]) -> None:
+def build(shared: AppState, found: dict[str, Lesson]) -> None:
     """Lay the tab out and connect it."""
     names = [(one.title, name) for name, one in found.items()]
     first = names[0][1]
@@ -128,7 +128,7 @@ def updates(shown: View, number: int, parts: dict[str, Any]) -> list[Any]:
     return [*(made[name] for name in parts), number]
 
 
-def _wire(shared: Shared, found: dict[str, Lesson], lesson: gr.Dropdown, number: gr.State, parts: dict[str, Any]) -> None:
+def _wire(shared: AppState, found: dict[str, Lesson], lesson: gr.Dropdown, number: gr.State, parts: dict[str, Any]) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
     outputs = [*parts.values(), number]
 

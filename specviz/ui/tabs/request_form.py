@@ -23,7 +23,7 @@ OWN_DRAFT = ""
 
 
 @dataclass(frozen=True)
-class Asked:
+class FormState:
     """The controls as they stand, unchecked. The three forms are JSON text, see ``controls``."""
 
     method: str
@@ -37,7 +37,7 @@ class Asked:
     image: bytes | None = None
 
 
-def request(asked: Asked, settings: Settings) -> Request:
+def request(asked: FormState, settings: Settings) -> Request:
     """The request, or a BadInput that names the control and what it takes."""
     method = registry.get(asked.method or "")
     basics = _checked(controls.Basics, asked.basics, "basics")

@@ -14,7 +14,7 @@ from specviz.methods.registry import all_methods
 from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.shown import choices, title
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.cumulative import gathered
@@ -40,7 +40,7 @@ class RunTab(ABC):
     more: ClassVar[str] = ""
     """The way from the speed-up to its whole account, where the tab has one."""
 
-    shared: Shared
+    shared: AppState
     shown: gr.State
     runs: gr.State
     recording: gr.Dropdown
@@ -146,7 +146,7 @@ def said(message: str, note: bool = False) -> gr.HTML:
 
 def room(
     tab: type[RunTab],
-    shared: Shared,
+    shared: AppState,
     first: Recording | None,
     asking: Callable[[], dict[str, Any]],
     below: Callable[[], dict[str, Any]] = dict,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from specviz.errors import SpecvizError
 from specviz.request import Request
 from specviz.trace.schema import Run, Trace
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
 from specviz.ui.stream.live import Frame
 from specviz.ui.stream.presence import Caller
@@ -36,7 +36,7 @@ class Change:
     asked: Run | None = None
 
 
-def recording(shared: Shared, session: str | None, name: str) -> Change:
+def recording(shared: AppState, session: str | None, name: str) -> Change:
     """Play a run, recorded or kept, and set the controls to what it was asked."""
     try:
         trace = shared.archive.trace(name)
@@ -47,7 +47,7 @@ def recording(shared: Shared, session: str | None, name: str) -> Change:
         return Change(banner=str(error))
 
 
-def running(shared: Shared, caller: Caller, shown: str, ask: Callable[[], Request]) -> Generator[Change, None, None]:
+def running(shared: AppState, caller: Caller, shown: str, ask: Callable[[], Request]) -> Generator[Change, None, None]:
     """Run what ``ask`` makes of a tab's controls. A run that never began leaves the page as it was, and says why."""
     try:
         request = ask()
@@ -67,7 +67,7 @@ def running(shared: Shared, caller: Caller, shown: str, ask: Callable[[], Reques
     yield Change(running=False)
 
 
-def _changed(shared: Shared, shown: str, frame: Frame) -> Change:
+def _changed(shared: AppState, shown: str, frame: Frame) -> Change:
     if frame.failure and not frame.lines:
         before = shared.archive.trace(shown) if shown else None
         note = frame.failure.startswith(STOPPED)
@@ -77,7 +77,7 @@ def _changed(shared: Shared, shown: str, frame: Frame) -> Change:
     return Change(frame.feed, MINE + frame.key, frame.trace, frame.failure or None, kept=True, timing=frame.timing)
 
 
-def stop(shared: Shared, session: str | None) -> None:
+def stop(shared: AppState, session: str | None) -> None:
     """End this page's run at its next step."""
     if visit := shared.visits.find(session):
         visit.stop()

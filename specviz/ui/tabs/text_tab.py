@@ -11,10 +11,10 @@ from specviz.methods.registry import all_methods
 from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form as asking
 from specviz.ui.tabs import run_tab, text_run
-from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
 from specviz.ui.widgets import choice, controls, panels
 from specviz.ui.widgets.figures import Figures
@@ -42,12 +42,12 @@ class TextTab(RunTab):
 
     @property
     def asked(self) -> list[Any]:
-        """The controls in the order of :class:`Asked`."""
+        """The controls in the order of :class:`FormState`."""
         return [self.method, self.target, self.draft, self.prompt, self.basics, self.advanced, self.own]
 
     def request(self, *asked: Any) -> Request:
         """What the controls ask for."""
-        return asking.request(Asked(*asked), self.shared.settings)
+        return asking.request(FormState(*asked), self.shared.settings)
 
     def take_over(self, run: Run, shown: str) -> Updates:
         """Set every control to what a recorded run was asked."""
@@ -62,7 +62,7 @@ class TextTab(RunTab):
         return super().of_method(name, values, note) | {self.draft: gr.Dropdown(visible=needs)}
 
 
-def build(shared: Shared, shown: gr.State, runs: gr.State) -> TextTab:
+def build(shared: AppState, shown: gr.State, runs: gr.State) -> TextTab:
     """Lay the tab out and connect it."""
     parts = run_tab.room(
         TextTab,
@@ -91,7 +91,7 @@ def arrive(tab: TextTab) -> Any:
     return arrived
 
 
-def _controls(shared: Shared) -> dict[str, Any]:
+def _controls(shared: AppState) -> dict[str, Any]:
     """The controls, set to what the first recorded run was asked."""
     settings, gallery = shared.settings, shared.archive.gallery
     first = gallery.default.run if gallery.default else None
@@ -114,7 +114,7 @@ def _controls(shared: Shared) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _forms(shared: Shared, method: str, first: Run | None) -> dict[str, Any]:
+def _forms(shared: AppState, method: str, first: Run | None) -> dict[str, Any]:
     own = controls.method_answer(method, dict(first.parameters) if first else None)
     made = {
         "basics": controls.form(asking.basics(shared.settings, first), elem_id="sp-basics"),

@@ -11,7 +11,7 @@ import gradio as gr
 from specviz.errors import SpecvizError
 from specviz.trace.store import Outline
 from specviz.ui import theme
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.shown import choices
 from specviz.ui.widgets import downloads, panels
 
@@ -63,7 +63,7 @@ def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2f}"
 
 
-def chosen(shared: Shared, runs: Runs, name: str, message: str = "") -> list[Any]:
+def chosen(shared: AppState, runs: Runs, name: str, message: str = "") -> list[Any]:
     """What the tab shows when a run is chosen."""
     listed = choices(shared.archive, runs)
     try:
@@ -78,7 +78,7 @@ def chosen(shared: Shared, runs: Runs, name: str, message: str = "") -> list[Any
     ]
 
 
-def build(shared: Shared) -> TracesTab:
+def build(shared: AppState) -> TracesTab:
     """Lay the tab out."""
     default = shared.archive.gallery.default
     name = default.name if default else ""
@@ -104,7 +104,7 @@ Any engine can write one; the format is in <code>specviz/trace/trace.schema.json
 and is forgotten when you leave.</p>"""
 
 
-def wire(shared: Shared, tab: TracesTab, shown: gr.State, runs: gr.State, tabs: gr.Tabs, here: gr.Tab, text: Any) -> None:
+def wire(shared: AppState, tab: TracesTab, shown: gr.State, runs: gr.State, tabs: gr.Tabs, here: gr.Tab, text: Any) -> None:
     """Connect the tab; ``text`` is the Text tab, which plays what is shown."""
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 

@@ -11,10 +11,10 @@ from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.request import Request
 from specviz.ui import theme
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form as asking
 from specviz.ui.tabs import run_tab
-from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab, said
 from specviz.ui.widgets import choice, controls, panels
 from specviz.ui.widgets import example_scenes as scene_shelf
@@ -47,9 +47,9 @@ class VisionTab(RunTab):
         return [self.method, self.target, self.prompt, self.basics, self.advanced, self.own, self.picture]
 
     @staticmethod
-    def ask(method: str, target: str, prompt: str, basics: str, advanced: str, own: str, picture: bytes | None) -> Asked:
+    def ask(method: str, target: str, prompt: str, basics: str, advanced: str, own: str, picture: bytes | None) -> FormState:
         """The controls as they stand."""
-        return Asked(method, target, None, prompt, basics, advanced, own, MODALITY, picture)
+        return FormState(method, target, None, prompt, basics, advanced, own, MODALITY, picture)
 
     def request(self, *asked: Any) -> Request:
         """What the controls ask for."""
@@ -75,7 +75,7 @@ class VisionTab(RunTab):
         return {self.picture: data, self.preview: scene_shelf.preview(data)}
 
 
-def build(shared: Shared) -> VisionTab:
+def build(shared: AppState) -> VisionTab:
     """Lay the tab out and connect it."""
     examples, recorded = scene_shelf.examples(), shared.archive.gallery.first(MODALITY)
     shown, runs = gr.State(recorded.name if recorded else ""), gr.State([])
@@ -89,7 +89,7 @@ def build(shared: Shared) -> VisionTab:
     return tab
 
 
-def _controls(shared: Shared, examples: tuple[Example, ...]) -> dict[str, Any]:
+def _controls(shared: AppState, examples: tuple[Example, ...]) -> dict[str, Any]:
     settings, first = shared.settings, examples[0] if examples else None
     made: dict[str, Any] = {
         "preview": theme.html(scene_shelf.preview(first.data if first else None), elem_id="sp-see-preview"),

@@ -11,7 +11,7 @@ import gradio as gr
 from specviz import figures
 from specviz.errors import SpecvizError
 from specviz.ui import theme
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.widgets import panels
 
 ASK = "(shown) => window.specvizPage.figures(shown)"
@@ -41,7 +41,7 @@ class Figures:
     look: gr.Textbox
 
     @staticmethod
-    def build(shared: Shared, shown: gr.State) -> Figures:
+    def build(shared: AppState, shown: gr.State) -> Figures:
         """Lay it out, closed; opening it draws the run that is on the stage."""
         with gr.Accordion(
             "Why (not) faster, and figures of the whole run",
@@ -60,7 +60,7 @@ class Figures:
         made.on(fold.expand, shared, shown).then(None, None, None, js=REVEAL)
         return made
 
-    def on(self, event: Any, shared: Shared, shown: gr.State) -> Any:
+    def on(self, event: Any, shared: AppState, shown: gr.State) -> Any:
         """Draw when ``event`` happens, if the fold is open."""
         return event(
             self.draw(shared),
@@ -72,7 +72,7 @@ class Figures:
             concurrency_limit=None,
         )
 
-    def draw(self, shared: Shared) -> Any:
+    def draw(self, shared: AppState) -> Any:
         """A handler that draws the run called ``shown`` in the page's colours."""
 
         def drawn(shown: str, look: str) -> list[Any]:

@@ -13,7 +13,7 @@ from specviz.bench.calibrate import depth as calibrate_depth
 from specviz.bench.calibrate.depth import Aside, Place, placements, table, tau
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.trees.depth_profile import DepthProfile
 from specviz.trees.dynamic import Dynamic
@@ -27,7 +27,7 @@ DEEPEST, WIDTH, BUDGET = 4, 5, 90
 def run(growth: object, warp: object) -> Decoded:
     target = tiny_target()
     drafter = FeatureDrafter(FeatureStepper(tiny_net(target.model, True, 40)))
-    return decode(target, Composition(Steady(drafter, growth), Match(), drafter.taps), PROMPT, BUDGET, warp, 7)
+    return decode(target, Composition(SingleDrafter(drafter, growth), Match(), drafter.taps), PROMPT, BUDGET, warp, 7)
 
 
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
@@ -69,7 +69,7 @@ def test_a_calibration_writes_what_the_method_looks_for(tmp_path: Path, monkeypa
 
     def prepare(request: object) -> SimpleNamespace:
         asked.append(request)
-        made = Composition(Steady(drafter, Dynamic(1, 1, 1)), Match(), drafter.taps)
+        made = Composition(SingleDrafter(drafter, Dynamic(1, 1, 1)), Match(), drafter.taps)
         return SimpleNamespace(compose=lambda: made, decoding=lambda one, *rest: _decoding(target, one))
 
     monkeypatch.setattr(calibrate_depth, "prepare", prepare)

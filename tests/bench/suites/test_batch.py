@@ -8,7 +8,7 @@ import pytest
 
 import specviz
 from specviz.bench.suites import batch
-from specviz.engine.batch_loop import InStep
+from specviz.engine.batch_loop import BatchDecoding
 from specviz.errors import BadInput
 from specviz.request import Memory, Request
 from specviz.runner import prepare
@@ -48,9 +48,9 @@ def test_runs_on_different_targets_are_no_batch() -> None:
 def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"method": "reader", "max_new_tokens": 14, "dtype": "float32", "parameters": {"nodes": 12, "drafter": "none"}}
     ready = [prepare(Request(prompt=prompt, **asked), Memory()) for prompt in PROMPTS[:2]]
-    cancel, played, play = threading.Event(), [0], InStep._play
+    cancel, played, play = threading.Event(), [0], BatchDecoding._play
 
-    def interrupted(self: InStep) -> object:
+    def interrupted(self: BatchDecoding) -> object:
         played[0] += 1
         found = play(self)
         if played[0] == 3 and hard:
@@ -59,7 +59,7 @@ def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, mo
             cancel.set()
         return found
 
-    monkeypatch.setattr(InStep, "_play", interrupted)
+    monkeypatch.setattr(BatchDecoding, "_play", interrupted)
     found = batch.traces(ready, 2, cancel)
     assert [(len(trace.steps), trace.end.reason) for trace in found if trace.end] == [(2, "cancelled")] * 2
     for trace in found:

@@ -9,7 +9,7 @@ from torch import Tensor
 from specviz.acceptance.match import Match
 from specviz.drafters.cross_stepper import CrossStepper
 from specviz.drafters.networks.cross_net import CrossNet
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.dream.attention_summary import looking_of
@@ -27,7 +27,7 @@ def drafter_of(here: World, net: CrossNet, share: float = 0.5) -> tuple[CrossDra
 
 
 def drafting(here: World, drafter: object, taps: tuple[int, ...], budget: int = 6) -> Decoded:
-    composition = Composition(Steady(drafter, Dynamic(3, 5, 12)), Match(), taps)  # type: ignore[arg-type]
+    composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)  # type: ignore[arg-type]
     return decode(here.target, composition, here.prompt, budget, GREEDY)
 
 
@@ -154,7 +154,7 @@ def test_arcs_tell_what_a_row_looked_at() -> None:
 def test_nobody_watching_costs_no_story() -> None:
     here = world()
     drafter, taps = drafter_of(here, cross_net(here.tiny.model))
-    composition = Composition(Steady(drafter, Dynamic(3, 5, 12)), Match(), taps)
+    composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)
     run = decode(here.target, composition, here.prompt, 6, GREEDY, level="off")
     assert not any(step.notes for step in run.steps)
     assert drafter._stepper is drafter._shared

@@ -9,11 +9,11 @@ import pytest
 from specviz.acceptance.match import Match
 from specviz.drafters.memory.prompt_copy import PromptCopy
 from specviz.drafters.null import Silent
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Round, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.methods.gto.expected_length import Rewarded
-from specviz.methods.gto.shadow_drafting import Alongside
+from specviz.methods.gto.shadow_drafting import ShadowDrafting
 from specviz.trees.copied import Copied
 from specviz.trees.root import RootOnly
 from tests.tiny import Decoded, decode, tiny_target
@@ -22,11 +22,11 @@ HOUR = 3_600_000_000_000
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 
 
-def copying() -> Steady:
-    return Steady(PromptCopy(3, 1, 5, latest=True, partial=True), Copied())
+def copying() -> SingleDrafter:
+    return SingleDrafter(PromptCopy(3, 1, 5, latest=True, partial=True), Copied())
 
 
-def compared(other: Steady, warp: Warp, level: str = "tree", tier: str = "eager") -> tuple[Decoded, list[int]]:
+def compared(other: SingleDrafter, warp: Warp, level: str = "tree", tier: str = "eager") -> tuple[Decoded, list[int]]:
     """A run with ``other`` alongside, and how many sessions were open at once at most and are open now."""
     target, open_now = tiny_target(tier), [0, 0]
     opened = target.open
@@ -44,7 +44,7 @@ def compared(other: Steady, warp: Warp, level: str = "tree", tier: str = "eager"
         return session
 
     target.open = counting  # type: ignore[method-assign]
-    both = Alongside(copying(), other, target)
+    both = ShadowDrafting(copying(), other, target)
     run = decode(target, Composition(both, Rewarded(Match(), lambda: both.latest)), PROMPT, 60, warp, level=level)
     return run, open_now
 
@@ -64,7 +64,7 @@ def test_an_equal_drafter_gets_an_equal_reward_at_every_step(warp: Warp, tier: s
 def test_the_text_is_that_of_the_run_alone(warp: Warp) -> None:
     target = tiny_target()
     alone = decode(target, Composition(copying(), Match()), PROMPT, 60, warp)
-    run, _ = compared(Steady(Silent(), RootOnly()), warp)
+    run, _ = compared(SingleDrafter(Silent(), RootOnly()), warp)
     assert run.ids == alone.ids
     assert [step.path for step in run.steps] == [step.path for step in alone.steps]
     assert all(step.notes[-1].data["before"] == 0.0 for step in run.steps), "a root alone is worth nothing"
@@ -90,7 +90,7 @@ class Slow(Silent):
 
 
 def test_what_is_only_shown_is_told_apart_from_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, _ = compared(Steady(Slow(monkeypatch), RootOnly()), Warp())
+    run, _ = compared(SingleDrafter(Slow(monkeypatch), RootOnly()), Warp())
     assert all(HOUR <= step.time.aside < 2 * HOUR for step in run.steps)
     assert sum(step.time.total for step in run.steps) < HOUR, "the second drafter's hours are in no phase"
     alone = decode(tiny_target(), Composition(copying(), Match()), PROMPT, 60, Warp())

@@ -11,8 +11,8 @@ import torch
 from specviz.engine.interfaces import Context, Draft, Round
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.howl.hybrid import Either
-from specviz.methods.howl.threshold import TREE, Weighing, expected, followed
+from specviz.methods.howl.hybrid import HybridController
+from specviz.methods.howl.threshold import TREE, AdaptiveThreshold, expected, followed
 from specviz.trace.schema import Note
 from specviz.trees.retrieved import Retrieved
 
@@ -41,12 +41,12 @@ def test_committed_tokens_are_followed_down_the_branch_they_took(emitted: tuple[
 
 
 def test_before_anything_was_seen_a_score_is_taken_at_its_word() -> None:
-    assert Weighing().bar() == pytest.approx(TREE)
+    assert AdaptiveThreshold().bar() == pytest.approx(TREE)
 
 
 def test_the_bar_rises_where_guesses_fail_and_falls_where_trees_do() -> None:
     sure = guess([1, 2, 3], [0, 1, 2], [1.0, 1.0, 1.0])
-    bad, good, poor = Weighing(), Weighing(), Weighing()
+    bad, good, poor = AdaptiveThreshold(), AdaptiveThreshold(), AdaptiveThreshold()
     for _ in range(30):
         bad.learn(finished(7, 8), sure, False)  # the network drafted; the memory would have been wrong at once
         good.learn(finished(1, 2, 3, 4), sure, True)
@@ -55,7 +55,7 @@ def test_the_bar_rises_where_guesses_fail_and_falls_where_trees_do() -> None:
 
 
 def test_a_guess_that_was_right_as_far_as_anyone_saw_is_not_held_against_the_memory() -> None:
-    long, short = guess([1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5], [1.0] * 6), Weighing()
+    long, short = guess([1, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 5], [1.0] * 6), AdaptiveThreshold()
     for _ in range(30):
         short.learn(finished(1, 2), long, False)
     right = short.bar()
@@ -65,7 +65,7 @@ def test_a_guess_that_was_right_as_far_as_anyone_saw_is_not_held_against_the_mem
 
 
 def test_an_estimate_follows_the_text() -> None:
-    weighing = Weighing()
+    weighing = AdaptiveThreshold()
     sure = guess([1, 2, 3], [0, 1, 2], [1.0, 1.0, 1.0])
     for _ in range(60):
         weighing.learn(finished(7), sure, False)
@@ -76,7 +76,7 @@ def test_an_estimate_follows_the_text() -> None:
 
 
 def test_a_long_run_of_failures_leaves_a_bar_that_can_be_drawn() -> None:
-    weighing, sure = Weighing(), guess([1, 2, 3], [0, 1, 2], [1.0, 1.0, 1.0])
+    weighing, sure = AdaptiveThreshold(), guess([1, 2, 3], [0, 1, 2], [1.0, 1.0, 1.0])
     for _ in range(30_000):
         weighing.learn(finished(7, 8), sure, False)
     assert 5 < weighing.bar() < 60
@@ -93,6 +93,6 @@ def test_the_score_that_is_told_is_the_one_that_was_weighed(room: int, half: str
     nobody: Any = None
     network: Any = SimpleNamespace(grow=lambda drafter, context: guess([], [], []))
     context = Context([9], 1, 0, Warp(), Noise(0), torch.device("cpu"), room)
-    told = Either(nobody, network, memory, Retrieved()).draft(context).notes[0]
+    told = HybridController(nobody, network, memory, Retrieved()).draft(context).notes[0]
     assert (told.data["half"], told.data["score"]) == (half, score)
     assert (half == "suffix") == (told.data["score"] >= told.data["threshold"])

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from specviz.acceptance.match import Match
 from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet, load, save
-from specviz.engine.controller import Steady
+from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Draft, Round
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -114,7 +114,7 @@ def test_each_round_reads_the_target_at_the_token_before_the_root(tier: str, dra
     target, net = tiny_target(tier), network(draft_ids=draft_ids)
     drafter = Watching(net)
     paths = [(0,), (1,), (2,), (3,), (0, 0), (0, 1), (1, 0), (0, 0, 0)]
-    composition = Composition(Steady(drafter, Noted(paths)), Match(), (TAP,))
+    composition = Composition(SingleDrafter(drafter, Noted(paths)), Match(), (TAP,))
     run = Decoding(target, composition, [3, 1, 4, 1, 5], Warp(), Noise(0), 40, Recorder(Letters()))
     steps = list(run.steps())
     assert not run.outcome.message
@@ -133,7 +133,7 @@ def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
     assert drafter.depths(4) == []
     assert drafter.calls() == 0
     assert drafter.story([]) == ()
-    composition = Composition(Steady(drafter, Product([(0,), (0, 0)])), Match(), (TAP,))
+    composition = Composition(SingleDrafter(drafter, Product([(0,), (0, 0)])), Match(), (TAP,))
     run = Decoding(tiny_target(), composition, [5], Warp(), Noise(0), 12, Recorder(Letters()))
     steps = list(run.steps())
     assert [len(step.nodes) for step in steps[:2]] == [1, 3]

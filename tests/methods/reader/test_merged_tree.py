@@ -18,7 +18,7 @@ from specviz.engine.interfaces import Context, Draft
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.reader.merged_tree import Merged
-from specviz.trees.dynamic import Paying
+from specviz.trees.dynamic import SpeedupMaximising
 from specviz.trees.estimates import WEIGHT, Estimates
 
 
@@ -191,9 +191,9 @@ def test_what_is_not_kept_is_shown_as_pruned_below_its_parent() -> None:
 
 def test_as_many_nodes_as_pay_and_none_where_none_does() -> None:
     sure = Memories({(): [Held(list(range(20)), list(range(20)), 64)]})
-    cheap = Paying.on(CostCurve((1, 30), (10.0, 11.0)))
+    cheap = SpeedupMaximising.on(CostCurve((1, 30), (10.0, 11.0)))
     assert len(Merged(None, sure, Estimates(), pays=cheap).draft(context([9, 0])).tree) > 15
-    dear = Paying.on(CostCurve((1, 30), (10.0, 600.0)))
+    dear = SpeedupMaximising.on(CostCurve((1, 30), (10.0, 600.0)))
     draft = Merged(None, sure, Estimates(), pays=dear).draft(context([9, 0]))
     assert (len(draft.tree), draft.calls) == (1, 0)
 

@@ -9,7 +9,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.traversal.residual import Distributions, Owed
+from specviz.methods.traversal.residual import NodeProbabilities, NodeResidual
 from specviz.methods.traversal.verification import Traversal
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 
@@ -182,7 +182,10 @@ def test_a_wide_support_gives_the_numbers_of_the_whole_vocabulary() -> None:
     few = torch.softmax(2 * torch.randn(200, generator=generator, dtype=torch.float64), -1)
     whole = torch.zeros(900, dtype=torch.float64).index_copy(0, ids, few)
     outside = float(p.index_fill(0, ids, 0).sum())
-    sparse, dense = Owed(0.7, Distributions(p[ids], outside, few, ids)), Owed(0.7, Distributions(p, 0.0, whole, None))
+    sparse, dense = (
+        NodeResidual(0.7, NodeProbabilities(p[ids], outside, few, ids)),
+        NodeResidual(0.7, NodeProbabilities(p, 0.0, whole, None)),
+    )
     for token in ids[few.argsort(descending=True)[:5]].tolist():
         assert sparse.weight_of(token) == pytest.approx(dense.weight_of(token), abs=1e-12)
         sparse.fail(token)

@@ -38,8 +38,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kept() -> Iterator[load.Shelf[load.LoadedText]]:
-    shelf: load.Shelf[load.LoadedText] = load.Shelf(3)
+def kept() -> Iterator[load.ModelCache[load.LoadedText]]:
+    shelf: load.ModelCache[load.LoadedText] = load.ModelCache(3)
     yield shelf
     shelf.release()
 
@@ -52,7 +52,7 @@ def shelf(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.fixture
-def loaded(filled: Path, kept: load.Shelf[load.LoadedText], monkeypatch: pytest.MonkeyPatch) -> None:
+def loaded(filled: Path, kept: load.ModelCache[load.LoadedText], monkeypatch: pytest.MonkeyPatch) -> None:
     """A project that nobody changes, whose models stay loaded from test to test."""
     stock(filled, monkeypatch)
     monkeypatch.setattr(load, "_SHELF", kept)

@@ -11,11 +11,11 @@ import pytest
 from specviz.request import Request
 from specviz.trace import store
 from specviz.trace.store import TraceStore
-from specviz.ui.session import Visit
+from specviz.ui.session import PageSession
 from specviz.ui.stream import live, presence
 from specviz.ui.stream.live import Frame, Live
 from specviz.ui.stream.presence import Reader
-from specviz.ui.stream.run_queue import Line, LineFull
+from specviz.ui.stream.run_queue import LineFull, RunQueue
 from specviz.ui.stream.sse import Tails
 from tests.ui.fakes import FakeEngine, Refused
 
@@ -30,7 +30,7 @@ class Room:
     waiting: int = 2
 
     def __post_init__(self) -> None:
-        self.line = Line(self.waiting)
+        self.line = RunQueue(self.waiting)
         self.store = TraceStore()
         self.tails = Tails(self.store)
         self.live = Live(self.engine, self.line, self.tails)
@@ -46,7 +46,7 @@ class Room:
 
 def test_a_run_streams_and_its_file_is_kept() -> None:
     room = Room(FakeEngine(steps=8))
-    frames = list(room.live.run(Visit(), REQUEST))
+    frames = list(room.live.run(PageSession(), REQUEST))
     last = frames[-1]
     assert last.trace is not None and last.trace.end is not None and last.trace.end.baseline is not None
     kept = store.read(room.store.text(last.key).encode())
@@ -56,13 +56,13 @@ def test_a_run_streams_and_its_file_is_kept() -> None:
 
 
 def test_what_the_stage_holds_only_grows() -> None:
-    frames = [frame.feed or "" for frame in Room(FakeEngine(steps=30, pace=0.01)).live.run(Visit(), REQUEST)]
+    frames = [frame.feed or "" for frame in Room(FakeEngine(steps=30, pace=0.01)).live.run(PageSession(), REQUEST)]
     assert len(frames) > 2
     assert all(after.startswith(before) for before, after in zip(frames, frames[1:], strict=False))
 
 
 def test_a_run_whose_lines_reach_the_page_by_the_tail_is_seldom_told_again_and_ends_whole() -> None:
-    room, visit = Room(FakeEngine(steps=40, pace=0.01)), Visit()
+    room, visit = Room(FakeEngine(steps=40, pace=0.01)), PageSession()
 
     def frames(watched: bool) -> list[Frame]:
         found = []
@@ -79,7 +79,7 @@ def test_a_run_whose_lines_reach_the_page_by_the_tail_is_seldom_told_again_and_e
 
 
 def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_stopped() -> None:
-    room, visit = Room(FakeEngine(steps=3, before_baseline=0.4)), Visit()
+    room, visit = Room(FakeEngine(steps=3, before_baseline=0.4)), PageSession()
     frames = list(room.live.run(visit, REQUEST))
     assert [frame.timing for frame in frames if frame.trace and frame.trace.end] == [True, False]
     stopped = []
@@ -92,12 +92,12 @@ def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_sto
 
 
 def test_loading_is_told_before_the_first_step() -> None:
-    first = next(Room(FakeEngine()).live.run(Visit(), REQUEST))
+    first = next(Room(FakeEngine()).live.run(PageSession(), REQUEST))
     assert first.feed is not None and "Loading 50%" in first.feed
 
 
 def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:
-    room, visit = Room(FakeEngine(steps=400, pace=0.02)), Visit()
+    room, visit = Room(FakeEngine(steps=400, pace=0.02)), PageSession()
     last: Frame | None = None
     for frame in room.live.run(visit, REQUEST):
         last = frame
@@ -110,7 +110,7 @@ def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:
 
 def test_a_page_that_closes_cancels_its_run() -> None:
     room = Room(FakeEngine(steps=600, pace=0.02))
-    frames = room.live.run(Visit(), REQUEST)
+    frames = room.live.run(PageSession(), REQUEST)
     next(frames)
     frames.close()
     assert room.free()
@@ -118,7 +118,7 @@ def test_a_page_that_closes_cancels_its_run() -> None:
 
 
 def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
-    room, visit = Room(FakeEngine()), Visit()
+    room, visit = Room(FakeEngine()), PageSession()
     other = room.line.join()
     frames = room.live.run(visit, REQUEST)
     assert "1 run is ahead of yours" in (next(frames).feed or "")
@@ -132,7 +132,7 @@ def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
 def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "COMING_SECONDS", 0.2)
     room = Room(FakeEngine())
-    frames = list(room.live.run(Visit(), REQUEST, Reader(lambda: False)))
+    frames = list(room.live.run(PageSession(), REQUEST, Reader(lambda: False)))
     assert len(frames) == 1 and "Nobody listened" in frames[0].failure
     assert room.engine.begun == 0 and len(room.store) == 0 and room.free()
 
@@ -141,7 +141,7 @@ def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytes
     monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
     room, there = Room(FakeEngine()), [True]
     room.line.join()
-    frames = room.live.run(Visit(), REQUEST, Reader(lambda: there[0]))
+    frames = room.live.run(PageSession(), REQUEST, Reader(lambda: there[0]))
     next(frames)
     assert room.line.behind == 1
     there[0] = False
@@ -152,21 +152,21 @@ def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytes
 def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
     room, there = Room(FakeEngine(steps=2, pace=60.0)), [True]
-    for frame in room.live.run(Visit(), REQUEST, Reader(lambda: there[0])):
+    for frame in room.live.run(PageSession(), REQUEST, Reader(lambda: there[0])):
         there[0] = there[0] and not frame.lines
     assert room.free() and room.engine.cancelled == 1
 
 
 def test_a_run_starts_once_its_reader_is_there() -> None:
     room, looks = Room(FakeEngine(steps=3)), iter([False, False, False])
-    frames = list(room.live.run(Visit(), REQUEST, Reader(lambda: next(looks, True))))
+    frames = list(room.live.run(PageSession(), REQUEST, Reader(lambda: next(looks, True))))
     assert frames[-1].trace is not None and len(frames[-1].trace.steps) == 3
 
 
 def test_a_run_over_its_time_ends_with_what_it_has_and_says_why() -> None:
     room = Room(FakeEngine(steps=400, pace=0.02))
     room.live.seconds = 1
-    last = list(room.live.run(Visit(), REQUEST))[-1]
+    last = list(room.live.run(PageSession(), REQUEST))[-1]
     assert last.trace is not None and last.trace.end is not None
     assert (last.trace.end.reason, last.trace.end.message) == ("time_limit", "A run has 1 s here.")
     assert len(last.trace.steps) < 400 and room.free()
@@ -176,7 +176,7 @@ def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(live, "TELL_SECONDS", 0.0)
     room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
     first = room.line.join()
-    frames = room.live.run(Visit(), replace(REQUEST, max_new_tokens=96))
+    frames = room.live.run(PageSession(), replace(REQUEST, max_new_tokens=96))
     assert "While so many wait" not in (next(frames).feed or "")
     for _ in range(live.CROWD):
         room.line.join()
@@ -190,7 +190,7 @@ def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPa
 def test_a_run_that_asks_for_little_is_given_it_however_many_wait() -> None:
     room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
     first = room.line.join()
-    frames = room.live.run(Visit(), replace(REQUEST, max_new_tokens=20))
+    frames = room.live.run(PageSession(), replace(REQUEST, max_new_tokens=20))
     next(frames)
     for _ in range(live.CROWD):
         room.line.join()
@@ -215,7 +215,7 @@ def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(live, "WAIT_SECONDS", 0.01)
     room = Room(FakeEngine(steps=2))
     other = room.line.join()
-    frames = room.live.run(Visit(), REQUEST)
+    frames = room.live.run(PageSession(), REQUEST)
     assert "1 run is ahead of yours" in (next(frames).feed or "")
     threading.Timer(0.5, other.leave).start()
     after = next(frames)
@@ -224,7 +224,7 @@ def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_full_line_changes_nothing() -> None:
-    room, visit = Room(FakeEngine(), waiting=0), Visit()
+    room, visit = Room(FakeEngine(), waiting=0), PageSession()
     room.line.join()
     with pytest.raises(LineFull):
         next(room.live.run(visit, REQUEST))
@@ -233,21 +233,21 @@ def test_a_full_line_changes_nothing() -> None:
 
 def test_a_run_that_never_began_leaves_nothing_behind() -> None:
     room = Room(FakeEngine(breaks=Refused("The model cannot be fetched; check the network.")))
-    last = list(room.live.run(Visit(), REQUEST))[-1]
+    last = list(room.live.run(PageSession(), REQUEST))[-1]
     assert last.failure == "The model cannot be fetched; check the network." and last.lines == 0
     assert len(room.store) == 0 and room.free()
 
 
 def test_a_run_that_breaks_off_keeps_its_steps() -> None:
     room = Room(FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=5))
-    last = list(room.live.run(Visit(), REQUEST))[-1]
+    last = list(room.live.run(PageSession(), REQUEST))[-1]
     assert last.failure == "The disk is full; make room."
     assert last.trace is not None and len(last.trace.steps) == 5 and last.trace.end is None
     assert last.feed is not None and "The disk is full" in last.feed
 
 
 def test_a_second_run_of_a_page_ends_the_first() -> None:
-    room, visit = Room(FakeEngine(steps=600, pace=0.01)), Visit()
+    room, visit = Room(FakeEngine(steps=600, pace=0.01)), PageSession()
     first = room.live.run(visit, REQUEST)
     begun = next(first)
     room.engine.steps = 3

@@ -16,7 +16,7 @@ import pytest
 
 from specviz.bench.kit.visitor import Form, Visitor
 from specviz.trace import store
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.stream import presence
 from specviz.ui.stream.presence import MOST_CLOSED, Departures, Presence, Reader, refresh, stream
 from tests.ui.fakes import FakeEngine, app
@@ -27,7 +27,7 @@ from tests.ui.test_page import served
 class Site:
     """A running app, and requests to it as programs send them."""
 
-    shared: Shared
+    shared: AppState
     engine: FakeEngine
     built: gr.Blocks
     url: str

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from specviz.ui.stream.run_queue import Line, LineFull
+from specviz.ui.stream.run_queue import LineFull, RunQueue
 
 
 def test_first_come_first_served() -> None:
-    line = Line(waiting=2)
+    line = RunQueue(waiting=2)
     first, second, third = line.join(), line.join(), line.join()
     assert (first.ahead, second.ahead, third.ahead) == (0, 1, 2)
     assert first.wait(0) and not second.wait(0)
@@ -19,7 +19,7 @@ def test_first_come_first_served() -> None:
 
 
 def test_a_full_line_says_how_many_wait_and_what_to_do() -> None:
-    line = Line(waiting=1)
+    line = RunQueue(waiting=1)
     line.join()
     waiting = line.join()
     with pytest.raises(LineFull, match="1 more run waiting .* Try again .* recorded runs"):
@@ -29,7 +29,7 @@ def test_a_full_line_says_how_many_wait_and_what_to_do() -> None:
 
 
 def test_whoever_gives_up_lets_the_next_one_through() -> None:
-    line = Line(waiting=4)
+    line = RunQueue(waiting=4)
     first, second, third = line.join(), line.join(), line.join()
     second.leave()
     second.leave()
@@ -38,7 +38,7 @@ def test_whoever_gives_up_lets_the_next_one_through() -> None:
 
 
 def test_a_waiting_thread_wakes_when_its_turn_comes() -> None:
-    line = Line(waiting=1)
+    line = RunQueue(waiting=1)
     first, second = line.join(), line.join()
     woken = threading.Event()
     waiter = threading.Thread(target=lambda: second.wait(30) and woken.set())
@@ -58,7 +58,7 @@ class Clock:
 
 def test_the_wait_is_told_by_how_long_recent_runs_took() -> None:
     clock = Clock()
-    line = Line(waiting=4, clock=clock)
+    line = RunQueue(waiting=4, clock=clock)
     first, second, third = line.join(), line.join(), line.join()
     assert (first.seconds, second.seconds) == (0.0, None), "nothing is known before the first run"
     for took in (4.0, 6.0, 60.0):
@@ -76,14 +76,14 @@ def test_the_wait_is_told_by_how_long_recent_runs_took() -> None:
 
 
 def test_a_place_that_was_given_up_while_waiting_says_nothing_about_durations() -> None:
-    line = Line(waiting=4)
+    line = RunQueue(waiting=4)
     line.join().leave()
     line.join()
     assert line.join().seconds is None
 
 
 def test_how_many_wait_behind_the_one_whose_turn_it_is() -> None:
-    line = Line(waiting=4)
+    line = RunQueue(waiting=4)
     assert line.behind == 0
     tickets = [line.join() for _ in range(3)]
     assert line.behind == 2

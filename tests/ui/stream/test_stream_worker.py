@@ -7,11 +7,11 @@ import threading
 import pytest
 
 from specviz.errors import BadInput
-from specviz.ui.stream.stream_worker import Outlet, Stopped, pump
+from specviz.ui.stream.stream_worker import Stopped, StreamSink, pump
 
 
 def test_every_line_arrives_in_order() -> None:
-    def work(outlet: Outlet) -> None:
+    def work(outlet: StreamSink) -> None:
         for number in range(500):
             outlet.line(str(number), ended=number == 499)
 
@@ -22,7 +22,7 @@ def test_every_line_arrives_in_order() -> None:
 
 
 def test_between_two_updates_lines_are_gathered() -> None:
-    def work(outlet: Outlet) -> None:
+    def work(outlet: StreamSink) -> None:
         pause = threading.Event()
         for number in range(30):
             outlet.line(str(number))
@@ -36,7 +36,7 @@ def test_between_two_updates_lines_are_gathered() -> None:
 def test_a_screen_that_is_slow_holds_the_engine_back_but_loses_nothing() -> None:
     handed = []
 
-    def work(outlet: Outlet) -> None:
+    def work(outlet: StreamSink) -> None:
         for number in range(40):
             outlet.line(str(number))
             handed.append(number)
@@ -50,7 +50,7 @@ def test_a_screen_that_is_slow_holds_the_engine_back_but_loses_nothing() -> None
 def test_closing_cancels_and_the_place_is_given_back_when_the_work_is_over() -> None:
     cancel, over, noticed = threading.Event(), threading.Event(), threading.Event()
 
-    def work(outlet: Outlet) -> None:
+    def work(outlet: StreamSink) -> None:
         outlet.line("one")
         assert cancel.wait(20)
         noticed.set()
@@ -65,7 +65,7 @@ def test_closing_cancels_and_the_place_is_given_back_when_the_work_is_over() -> 
 def test_an_engine_whose_screen_is_gone_does_not_wait_for_room() -> None:
     cancel, over = threading.Event(), threading.Event()
 
-    def work(outlet: Outlet) -> None:
+    def work(outlet: StreamSink) -> None:
         for _ in range(50):
             outlet.line("more")
 
@@ -76,7 +76,7 @@ def test_an_engine_whose_screen_is_gone_does_not_wait_for_room() -> None:
 
 
 def test_an_error_for_the_user_is_told_as_it_is() -> None:
-    def work(outlet: Outlet) -> None:
+    def work(outlet: StreamSink) -> None:
         outlet.line("kept")
         raise BadInput("The prompt is too long; shorten it.")
 
@@ -86,7 +86,7 @@ def test_an_error_for_the_user_is_told_as_it_is() -> None:
 
 
 def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    def work(outlet: Outlet) -> None:
+    def work(outlet: StreamSink) -> None:
         raise ZeroDivisionError("/secret/path")
 
     failure = list(pump(work, threading.Event()))[-1].failure
@@ -96,7 +96,7 @@ def test_a_fault_of_ours_is_told_without_its_text_and_logged_with_it(caplog: pyt
 
 def test_a_long_download_ends_when_the_run_is_stopped() -> None:
     cancel = threading.Event()
-    outlet = Outlet(cancel, 8)
+    outlet = StreamSink(cancel, 8)
     outlet.status("Fetching", 0.25)
     cancel.set()
     with pytest.raises(Stopped):
@@ -104,7 +104,7 @@ def test_a_long_download_ends_when_the_run_is_stopped() -> None:
 
 
 def test_progress_is_a_sentence_with_a_share() -> None:
-    def work(outlet: Outlet) -> None:
+    def work(outlet: StreamSink) -> None:
         outlet.status("Fetching", 0.25)
 
     assert next(pump(work, threading.Event())).status == "Fetching 25%"

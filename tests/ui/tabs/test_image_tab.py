@@ -18,31 +18,35 @@ from specviz.requests import image
 from specviz.trace import validate
 from specviz.training.image import emoji, image_codes
 from specviz.ui import settings, shared
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import image_form as image_asking
 from specviz.ui.tabs import image_tab, text_run
-from specviz.ui.tabs.image_form import Asked
+from specviz.ui.tabs.image_form import ImageFormState
 from specviz.ui.widgets import controls
 from tests.image_runs import GRID, tiny_models
 
 SESSION = "somebody"
 
 
-def asked(prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, Any] | None = None, **basics: Any) -> Asked:
+def asked(
+    prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, Any] | None = None, **basics: Any
+) -> ImageFormState:
     form = json.loads(image_asking.basics())
     form["values"] |= basics
     advanced = json.loads(image_asking.advanced())
     advanced["values"]["baseline"] = False
-    return Asked(method, "emoji-64", prompt, json.dumps(form), json.dumps(advanced), controls.method_answer(method, own or {}))
+    return ImageFormState(
+        method, "emoji-64", prompt, json.dumps(form), json.dumps(advanced), controls.method_answer(method, own or {})
+    )
 
 
 @pytest.fixture
-def page() -> Shared:
+def page() -> AppState:
     return shared.make(replace(settings.Settings(), any_model=False))
 
 
-def made(wanted: Asked) -> Any:
+def made(wanted: ImageFormState) -> Any:
     return image_asking.request(wanted, settings.Settings(any_model=False))
 
 
@@ -59,7 +63,7 @@ def made(wanted: Asked) -> Any:
         (replace(asked(), method="no_such"), "no method"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_with_the_control_that_is_wrong(wanted: Asked, said: str) -> None:
+def test_what_cannot_be_drawn_is_refused_with_the_control_that_is_wrong(wanted: ImageFormState, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         made(wanted)
     assert said.lower() in str(caught.value).lower()
@@ -77,7 +81,7 @@ def test_only_methods_that_draw_are_offered() -> None:
     assert {"lantern", "lantern_pp", "mulo_sd", "speculative_jacobi", "eagle", "eagle2", "autoregressive"} <= offered
 
 
-def run(page: Shared, wanted: Asked, stop_after: int | None = None) -> list[text_run.Change]:
+def run(page: AppState, wanted: ImageFormState, stop_after: int | None = None) -> list[text_run.Change]:
     changes = []
     for change in text_run.running(page, Caller(SESSION), "", lambda: made(wanted)):
         changes.append(change)
@@ -86,7 +90,7 @@ def run(page: Shared, wanted: Asked, stop_after: int | None = None) -> list[text
     return changes
 
 
-def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: Shared) -> None:
+def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: AppState) -> None:
     with tiny_models():
         changes = run(page, asked())
     trace = [change.trace for change in changes if change.trace is not None][-1]
@@ -97,7 +101,7 @@ def test_a_live_run_brings_the_picture_step_by_step_and_whole_at_the_end(page: S
     assert not any(change.banner for change in changes)
 
 
-def test_a_large_picture_is_decoded_only_when_it_is_done(page: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_picture_is_decoded_only_when_it_is_done(page: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decoding one of many pixels every row would take longer than drawing it."""
     monkeypatch.setattr(image, "LIVE_SIDE", GRID - 1)
     with tiny_models():
@@ -107,7 +111,7 @@ def test_a_large_picture_is_decoded_only_when_it_is_done(page: Shared, monkeypat
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
 
 
-def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: Shared) -> None:
+def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: AppState) -> None:
     with tiny_models():
         changes = run(page, asked(method="autoregressive"), stop_after=4)
     trace = [change.trace for change in changes if change.trace is not None][-1]
@@ -116,14 +120,14 @@ def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: Shared) -> None
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
 
 
-def test_a_prompt_too_long_for_the_model_is_said_and_what_was_not_read_is_shown(page: Shared) -> None:
+def test_a_prompt_too_long_for_the_model_is_said_and_what_was_not_read_is_shown(page: AppState) -> None:
     with tiny_models():
         changes = run(page, asked(prompt="a very long wish for a very red apple on a tree"))
     trace = [change.trace for change in changes if change.trace is not None][-1]
     assert any("did not read" in word for word in trace.run.warnings)
 
 
-def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     from pathlib import Path
 
     from specviz.models.image import image
@@ -136,7 +140,7 @@ def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page: Share
 @pytest.mark.parametrize(("broken_at", "decided"), [(2 * GRID, 2 * GRID), (GRID * GRID, GRID * GRID), (1, GRID)])
 @pytest.mark.parametrize(("fault", "reason"), [(RuntimeError("the decoder broke"), "error"), (MemoryError(), "out_of_memory")])
 def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
-    page: Shared, monkeypatch: pytest.MonkeyPatch, broken_at: int, decided: int, fault: Exception, reason: str
+    page: AppState, monkeypatch: pytest.MonkeyPatch, broken_at: int, decided: int, fault: Exception, reason: str
 ) -> None:
     """In the middle of a run, at the last row only, or from the first finished row on."""
     decode = LoadedImage.picture
@@ -207,7 +211,7 @@ def test_a_seed_is_said_to_give_the_plain_runs_picture_only_where_it_does() -> N
     ],
 )
 def test_words_that_no_learned_picture_was_asked_for_by_are_named(
-    page: Shared, prompt: str, named: list[str] | None, left_out: list[str]
+    page: AppState, prompt: str, named: list[str] | None, left_out: list[str]
 ) -> None:
     with tiny_models(4):
         changes = run(page, asked(prompt=prompt, method="autoregressive"))

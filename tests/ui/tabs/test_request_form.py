@@ -9,7 +9,7 @@ import pytest
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 from specviz.ui.settings import Settings
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form as asking
 from specviz.ui.widgets import controls
 from tests.samples import sample_trace
@@ -17,17 +17,17 @@ from tests.ui.fakes import app, asked, changed
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Shared:
+def shared(tmp_path: Path) -> AppState:
     return app(tmp_path)
 
 
-def test_the_defaults_of_every_method_are_a_good_request(shared: Shared) -> None:
+def test_the_defaults_of_every_method_are_a_good_request(shared: AppState) -> None:
     for method in all_methods():
         request = asking.request(asked(shared, method), shared.settings)
         assert (request.method, request.baseline, request.draft) == (method, True, None)
 
 
-def test_every_control_reaches_the_request(shared: Shared) -> None:
+def test_every_control_reaches_the_request(shared: AppState) -> None:
     given = asked(
         shared,
         "stand",
@@ -93,7 +93,7 @@ def test_a_bad_value_is_named_with_its_bounds(tmp_path: Path, form: str, name: s
         ({"own": "[1]"}, "Reload the page"),
     ],
 )
-def test_bad_input_is_one_clear_sentence(shared: Shared, changes: dict[str, str], said: str) -> None:
+def test_bad_input_is_one_clear_sentence(shared: AppState, changes: dict[str, str], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         asking.request(asked(shared, **changes), shared.settings)
 
@@ -112,12 +112,12 @@ def test_the_app_s_own_target_is_on_its_list() -> None:
     assert [name for _, name in asking.models("target")].count("smollm2-135m-instruct") == 1
 
 
-def test_another_method_s_form_is_not_mistaken_for_this_one_s(shared: Shared) -> None:
+def test_another_method_s_form_is_not_mistaken_for_this_one_s(shared: AppState) -> None:
     late = asked(shared, "stand", own=controls.method_answer("prompt_lookup"))
     assert asking.request(late, shared.settings).parameters == {}
 
 
-def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: Shared) -> None:
+def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: AppState) -> None:
     run = sample_trace(method="stand", seed=5).run
     given = asked(
         shared,

@@ -11,7 +11,7 @@ import gradio as gr
 import pytest
 
 from specviz.trace import store
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form as asking
@@ -21,31 +21,31 @@ from tests.ui.fakes import FakeEngine, Refused, app, asked
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Shared:
+def shared(tmp_path: Path) -> AppState:
     return app(tmp_path)
 
 
-def live(shared: Shared, session: str = "a", shown: str = "", **changes: str) -> Generator[Change, None, None]:
+def live(shared: AppState, session: str = "a", shown: str = "", **changes: str) -> Generator[Change, None, None]:
     wanted = asked(shared, **changes)
     return text_run.running(shared, Caller(session), shown, lambda: asking.request(wanted, shared.settings))
 
 
-def run(shared: Shared, session: str = "a", shown: str = "token_recycling", **changes: str) -> list[Change]:
+def run(shared: AppState, session: str = "a", shown: str = "token_recycling", **changes: str) -> list[Change]:
     return list(live(shared, session, shown, **changes))
 
 
-def test_a_recorded_run_plays_and_sets_the_controls(shared: Shared) -> None:
+def test_a_recorded_run_plays_and_sets_the_controls(shared: AppState) -> None:
     change = text_run.recording(shared, "a", "stand")
     assert change.feed is not None and '"mode":"recorded"' in change.feed and change.shown == "stand"
     assert change.asked is not None and change.asked.method == "stand"
 
 
-def test_a_name_that_is_no_recording_is_told_and_nothing_changes(shared: Shared) -> None:
+def test_a_name_that_is_no_recording_is_told_and_nothing_changes(shared: AppState) -> None:
     change = text_run.recording(shared, "a", "../../etc/passwd")
     assert change == Change(banner=change.banner) and "There is no recorded run" in (change.banner or "")
 
 
-def test_a_live_run_streams_is_kept_and_explained(shared: Shared) -> None:
+def test_a_live_run_streams_is_kept_and_explained(shared: AppState) -> None:
     changes = run(shared)
     assert changes[0].running is True and changes[-1].running is False
     name = next(change.shown for change in changes if change.kept)
@@ -55,13 +55,13 @@ def test_a_live_run_streams_is_kept_and_explained(shared: Shared) -> None:
     assert shared.archive.trace(name) == traces[-1]
 
 
-def test_while_the_one_by_one_run_is_still_to_come_that_is_said(shared: Shared) -> None:
+def test_while_the_one_by_one_run_is_still_to_come_that_is_said(shared: AppState) -> None:
     shared.live.stream.before_baseline = 0.4  # type: ignore[attr-defined]
     ended = [change for change in run(shared) if change.trace is not None and change.trace.end is not None]
     assert ended[0].timing and not ended[-1].timing
 
 
-def test_bad_input_leaves_the_stage_alone(shared: Shared) -> None:
+def test_bad_input_leaves_the_stage_alone(shared: AppState) -> None:
     changes = run(shared, prompt="")
     assert "The prompt is empty" in "".join(change.banner or "" for change in changes)
     assert all(change.feed is None and change.shown is None for change in changes) and changes[-1].running is False

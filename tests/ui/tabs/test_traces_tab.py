@@ -12,7 +12,7 @@ import pytest
 from specviz.errors import BadTrace
 from specviz.trace.schema import Trace
 from specviz.trace.store import outlined
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.stream.opening import Opened
 from specviz.ui.tabs import traces_tab
 from tests.samples import dump, lines, sample_trace
@@ -20,22 +20,22 @@ from tests.ui.fakes import app
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Shared:
+def shared(tmp_path: Path) -> AppState:
     return app(tmp_path)
 
 
-def opened(shared: Shared, file: Path) -> Opened:
+def opened(shared: AppState, file: Path) -> Opened:
     return asyncio.run(shared.opening.open(str(file)))
 
 
-def test_a_good_file_is_kept(shared: Shared, tmp_path: Path) -> None:
+def test_a_good_file_is_kept(shared: AppState, tmp_path: Path) -> None:
     trace = sample_trace(6, method="stand")
     file = dump(tmp_path / "good.spectrace.jsonl", trace)
     found = opened(shared, file)
     assert shared.archive.trace(found.name) == trace and "STAND" in found.title
 
 
-def test_a_file_that_others_are_opening_too_stays_where_it_is(shared: Shared, tmp_path: Path) -> None:
+def test_a_file_that_others_are_opening_too_stays_where_it_is(shared: AppState, tmp_path: Path) -> None:
     file = dump(tmp_path / "lesson.spectrace.jsonl", sample_trace(6))
 
     async def thirty() -> list[Opened]:
@@ -64,7 +64,7 @@ def broken(line: int, **fields: object) -> str:
         ("[" * 5000, 1),
     ],
 )
-def test_a_bad_file_is_refused_with_its_line(shared: Shared, tmp_path: Path, text: str, line: int) -> None:
+def test_a_bad_file_is_refused_with_its_line(shared: AppState, tmp_path: Path, text: str, line: int) -> None:
     file = tmp_path / "bad.spectrace.jsonl"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BadTrace, match=f"line {line}"):
@@ -73,7 +73,7 @@ def test_a_bad_file_is_refused_with_its_line(shared: Shared, tmp_path: Path, tex
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\xfe", b"\n\n"])
-def test_what_is_no_text_is_refused(shared: Shared, tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_text_is_refused(shared: AppState, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "odd.spectrace.jsonl"
     file.write_bytes(content)
     with pytest.raises(BadTrace):
@@ -93,6 +93,6 @@ def test_a_file_that_stops_in_the_middle_says_so() -> None:
     assert traces_tab.facts(outlined(Trace(trace.run, ())))
 
 
-def test_a_run_that_is_gone_leaves_a_sentence(shared: Shared) -> None:
+def test_a_run_that_is_gone_leaves_a_sentence(shared: AppState) -> None:
     *_, banner = traces_tab.chosen(shared, [], "mine:gone")
     assert "no longer kept" in banner.value

@@ -17,7 +17,7 @@ from specviz.ui import page
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import request_form as asking
 from specviz.ui.tabs import vision_tab
-from specviz.ui.tabs.request_form import Asked
+from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import controls, panels
 from specviz.ui.widgets import example_scenes as scene_shelf
@@ -83,7 +83,7 @@ def test_what_is_no_picture_leaves_the_one_that_was_there(tab: VisionTab, tmp_pa
     assert list(tab.bring(None)) == [tab.banner]
 
 
-def ask(settings: Settings, picture: bytes | None, target: str = "scenes-vlm", method: str = "hivis") -> Asked:
+def ask(settings: Settings, picture: bytes | None, target: str = "scenes-vlm", method: str = "hivis") -> FormState:
     own = controls.method_answer(method)
     return VisionTab.ask(method, target, "What is there?", asking.basics(settings), asking.advanced(settings), own, picture)
 

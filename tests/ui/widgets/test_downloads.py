@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from specviz.trace import store
-from specviz.ui.shared import Shared
+from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
 from specviz.ui.widgets import downloads
 from tests.samples import sample_trace
@@ -17,23 +17,23 @@ from tests.ui.fakes import app
 
 
 @pytest.fixture
-def shared(tmp_path: Path) -> Shared:
+def shared(tmp_path: Path) -> AppState:
     return app(tmp_path)
 
 
-def test_the_trace_file_comes_back_as_it_was(shared: Shared) -> None:
+def test_the_trace_file_comes_back_as_it_was(shared: AppState) -> None:
     made = downloads.make(shared.archive, ["stand", "trace", 1])
     assert made["text"] == shared.archive.text("stand")
     assert made["name"] == "stand-smollm2-135m-instruct.spectrace.jsonl"
 
 
 @pytest.mark.parametrize("kind", ["summary", "perfetto", "nodelink"])
-def test_json_formats_are_json(shared: Shared, kind: str) -> None:
+def test_json_formats_are_json(shared: AppState, kind: str) -> None:
     made = downloads.make(shared.archive, ["stand", kind, 3])
     assert json.loads(made["text"]) and made["type"] == "application/json" and made["name"].endswith(".json")
 
 
-def test_a_tree_is_that_of_the_step_on_the_screen(shared: Shared) -> None:
+def test_a_tree_is_that_of_the_step_on_the_screen(shared: AppState) -> None:
     made = downloads.make(shared.archive, ["stand", "graphml", 3])
     nodes = ElementTree.fromstring(made["text"]).findall(".//{*}node")
     drawn = shared.archive.trace("stand").steps[2].nodes
@@ -41,13 +41,13 @@ def test_a_tree_is_that_of_the_step_on_the_screen(shared: Shared) -> None:
     assert made["name"].endswith("-step-3.graphml")
 
 
-def test_the_replay_page_plays_offline(shared: Shared) -> None:
+def test_the_replay_page_plays_offline(shared: AppState) -> None:
     made = downloads.make(shared.archive, ["stand", "html", 1])
     assert made["text"].startswith("<!doctype html>") and "default-src 'none'" in made["text"]
     assert made["type"] == "text/html" and len(made["text"]) < 1_000_000
 
 
-def test_a_run_of_this_session_can_be_saved_too(shared: Shared) -> None:
+def test_a_run_of_this_session_can_be_saved_too(shared: AppState) -> None:
     trace = sample_trace(5, method="prompt_lookup")
     made = downloads.make(shared.archive, [MINE + shared.archive.store.add(trace), "trace", 1])
     assert store.read(made["text"].encode()) == trace
@@ -61,11 +61,11 @@ def test_a_run_of_this_session_can_be_saved_too(shared: Shared) -> None:
         ["", "trace", 1], [None, None, None],
     ],
 )  # fmt: skip
-def test_what_cannot_be_saved_is_explained(shared: Shared, asked: list[object]) -> None:
+def test_what_cannot_be_saved_is_explained(shared: AppState, asked: list[object]) -> None:
     made = downloads.make(shared.archive, asked)
     assert set(made) == {"error"} and made["error"].endswith(".")
 
 
-def test_every_button_has_a_format(shared: Shared) -> None:
+def test_every_button_has_a_format(shared: AppState) -> None:
     for kind, _, _ in downloads.FORMATS:
         assert "error" not in downloads.make(shared.archive, ["stand", kind, 1])
