@@ -12,8 +12,7 @@ from specviz.bench.kit.measure import Bencher, paired, spread
 from specviz.bench.kit.prompts import GROUNDED, SUMMARY
 from specviz.bench.kit.report import Report, Row
 from specviz.engine.batch_cache import shared
-from specviz.engine.batch_loop import BatchDecoding
-from specviz.engine.batch_loop import BatchRow
+from specviz.engine.batch_loop import BatchDecoding, BatchRow
 from specviz.engine.interfaces import Composition
 from specviz.errors import BadInput
 from specviz.request import Memory
