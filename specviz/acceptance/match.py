@@ -1,4 +1,4 @@
-"""Greedy and sample-and-match: the target chooses first, then the tree is searched for that choice.
+"""Greedy verification and sample-and-match: the target draws its own token first, then the tree is searched for it.
 
 Exact for any draft fixed before the draw; equal in distribution and acceptance to rejecting point-mass drafts one by one, and
 with noise keyed by position equal token for token to the autoregressive run. At temperature 0 the choice is the argmax.

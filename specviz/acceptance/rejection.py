@@ -1,4 +1,4 @@
-"""Rejection of sampled drafts: the ratio test on a chain, and without replacement among the siblings of a tree.
+"""Speculative rejection sampling: the ratio test on a chain, and without replacement among the siblings of a tree.
 
 Leviathan et al. (arXiv 2211.17192) algorithm 1 and Chen et al. (arXiv 2302.01318) for the chain; for siblings the
 recursive form of SpecInfer and EAGLE. Each child is accepted with min(1, r/q), r being what is left of the target.

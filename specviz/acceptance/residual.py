@@ -1,4 +1,4 @@
-"""What is left of the target's distribution at one node while its children are tried and rejected one after the other.
+"""Residual distribution of the target at one node, as its children are tried and rejected one after the other.
 
 A rejected child's distribution is subtracted from the target's and the child is struck from the drafter's, which is
 renormalised: r becomes norm((r - q)+), q becomes q without the child. A child chosen deterministically counts as a

@@ -1,4 +1,4 @@
-"""What every command needs to talk: words for people on the error stream, exactly one JSON object on the output."""
+"""Console output of every command: words for people on the error stream, exactly one JSON object on the output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run on the terminal: its text as it is accepted, coloured by how each token came to be, then its numbers."""
+"""Live run on the terminal: accepted text coloured by how each token came to be, then the numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C during a run: the first asks the engine to stop after this step, so that what there is stays whole."""
+"""Ctrl-C handling: the first asks the engine to stop after this step, so that what there is stays whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafts whole blocks: one forward of a semi-autoregressive network gives the distributions of the next k levels of a tree.
+"""Block drafter: one forward of a semi-autoregressive network gives the distributions of a tree's next k levels.
 
 The committed text lives as keys, values and one recurrent state, made from the target's true features alone; whatever was
 drafted from the network's own features is thrown away with the round. A *seed* is a node whose depth is a multiple of k

@@ -1,4 +1,4 @@
-"""Whole rows of a picture, drafted by a model of half the grid and brought up to the target's: MuLo-SD (arXiv 2601.05149).
+"""Coarse-grid drafter of image rows, upsampled to the target's grid: MuLo-SD (arXiv 2601.05149).
 
 A low-resolution partner draws rows of its own picture one code after the other; an up-sampler makes two fine rows of each
 coarse one. Once the target has settled those rows, a down-sampler turns them back, and the partner goes on from that.

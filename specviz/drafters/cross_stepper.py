@@ -1,4 +1,4 @@
-"""The drafter that looks across, as it runs while drafting: three caches with one numbering of columns.
+"""Decoding-time form of the cross-attention drafter: three caches with one numbering of columns.
 
 A column belongs to a row. It holds the row's keys and values in both self-attentions, and in the cross-attention those of
 the thought that the row came with: the target's own where the text is committed, the drafter's output for its parent where

@@ -1,4 +1,4 @@
-"""Draft with a network that goes on from the target's hidden states, level by level of a tree.
+"""Feature drafter (EAGLE): continues from the target's hidden states, level by level of a tree.
 
 What was committed enters the cache from the target's own features; what is drafted enters it from the network's own, and
 is thrown away after the round: Li et al., EAGLE (arXiv 2401.15077). With the root at position P, the input that gives the

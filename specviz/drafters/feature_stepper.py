@@ -1,4 +1,4 @@
-"""A feature drafter's network as it runs while drafting: one sequence, a cache, and as few operations as it takes.
+"""Decoding-time form of a feature drafter's network: one sequence, one cache, as few operations as possible.
 
 On a processor a pass over a few rows costs operations and the reading of weights, not arithmetic. So norms' weights move
 into the matrices behind them, matrices with a common input become one, and the caller may lay them out for its machine.

@@ -1,4 +1,4 @@
-"""A feature drafter for guided pictures: both rows of the target go through the network side by side, in one cache.
+"""Feature drafter under classifier-free guidance: conditional and unconditional rows side by side in one cache.
 
 Each input stands twice, in two neighbouring columns, once on the features of the row that read the prompt and once on
 those of the row that read an empty one, and sees only its own kind; logits are mixed as the target mixes its own. So one

@@ -1,4 +1,4 @@
-"""Models for the middle of a chain: each drafts for the model above it and verifies what the drafter below proposes."""
+"""Intermediate models of a cascade: each drafts for the model above it and verifies the drafter below."""
 
 from __future__ import annotations
 

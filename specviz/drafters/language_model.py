@@ -1,4 +1,4 @@
-"""A smaller language model as drafter, one token at a time: the draft of speculative sampling.
+"""Autoregressive draft model: a smaller language model, one token at a time (speculative sampling).
 
 Its cache follows the committed text: what was drafted and rejected is rewound, what was committed but never run through
 it (the bonus token, and after full acceptance the last drafted token too) is fed before the next draft.

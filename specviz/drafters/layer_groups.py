@@ -1,4 +1,4 @@
-"""Chains drafted by a small model whose middle layers attend side by side: fuzzy drafting, repaired once a round.
+"""Layer-parallel draft model (EasySpec): middle layers attend side by side, and the cache is corrected once a round.
 
 EasySpec (Wu et al., arXiv 2502.02493). A layer that reads what the layer before the group wrote, instead of its neighbour's
 output, gives slightly wrong keys and values. Each round therefore begins with one exact pass over what was committed since

@@ -1,4 +1,4 @@
-"""Which layers of a small model run their attention side by side: the first and the last never do."""
+"""Spans of layers whose attention runs in parallel: the first and the last layer never do."""
 
 from __future__ import annotations
 

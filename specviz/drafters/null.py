@@ -1,4 +1,4 @@
-"""A drafter that proposes nothing: autoregressive decoding through the same loop."""
+"""Null drafter: proposes nothing, which is autoregressive decoding through the same loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small draft model with several layers' attention computed from one input, in one call: fewer steps one after another.
+"""Layer-parallel form of the small draft model: several layers' attention from one input, in one call.
 
 Its norms have no weights, so layers with one input share the normalised input too: queries, keys and values of the whole
 group are one product, their attention one call over a batch of layers, their outputs one batched product. Feed-forward stays

@@ -1,4 +1,4 @@
-"""What a drafter is shown of the picture in a prompt: nothing, all of it, or nothing but what the target made of it.
+"""Visual context of a drafter: none, every image token, or only what the target made of them.
 
 *Text alone*: every visual place leaves the drafter's prompt, places are counted anew, and what it reads of the target at
 text places has seen the picture already (HiViS, arXiv 2509.23928). *All rows*: visual places stay, each with the picture's

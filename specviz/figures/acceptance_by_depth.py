@@ -1,4 +1,4 @@
-"""How likely the target is to accept at each depth of the draft, given that the walk came that far."""
+"""Conditional acceptance rate by depth of the draft, given that verification came that far."""
 
 from __future__ import annotations
 

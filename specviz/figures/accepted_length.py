@@ -1,4 +1,4 @@
-"""How many drafted tokens each step got accepted, as a histogram: the run's rhythm in one glance."""
+"""Histogram of accepted length per step."""
 
 from __future__ import annotations
 

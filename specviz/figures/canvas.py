@@ -1,4 +1,4 @@
-"""A drawing measured in pixels, for a figure made of token pills, edges and hairline bars instead of axes.
+"""Pixel canvas for figures made of token pills, edges and hairline bars instead of axes.
 
 A canvas collects marks; ``drawn`` makes a Plotly figure of them: one shape a verdict for all its edges or pills, one trace
 for its labels.

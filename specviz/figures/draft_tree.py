@@ -1,4 +1,4 @@
-"""One step as a tree: every drafted token with q, p and verdict, left to right by depth, bonus where the walk ended."""
+"""Draft tree of one step: every drafted token with q, p and verdict, left to right by depth, and the bonus token."""
 
 from __future__ import annotations
 

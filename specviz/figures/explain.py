@@ -1,4 +1,4 @@
-"""Why a run was faster than one token at a time, or not: every term of the speed-up with its sentence, as plain data.
+"""Terms of the speed-up, each with its sentence, as plain data: why a run was faster than its baseline, or not.
 
 The identity: speed-up = tau x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host), the times means over the steps
 that were not cut short.

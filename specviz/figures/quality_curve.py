@@ -1,4 +1,4 @@
-"""Quality against speed: what each setting of each image method costs and brings, one point a setting."""
+"""Quality against speed, one point for each setting of each image method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the drafter know what it knows? Its confidence in a guess against how often such guesses are accepted."""
+"""Reliability diagram: the drafter's confidence against the acceptance rate at that confidence."""
 
 from __future__ import annotations
 

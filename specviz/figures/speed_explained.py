@@ -1,4 +1,4 @@
-"""Why (not) faster, as two lengths: what one step of this run costs, against what its tokens cost one by one."""
+"""Speed-up as two lengths: the cost of one step of this run against that of its tokens in the baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why (not) faster, as a table of terms with their sentences: HTML that carries no script and no untrusted markup."""
+"""Speed-up as a table of terms with their sentences: HTML without script or untrusted markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one look of every figure: its frame, axes and numbers, and how untrusted token text is made safe to draw."""
+"""Common look of all figures: frame, axes, numbers, and safe drawing of untrusted token text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the nodes of a tree go: left to right by depth, parents centred on children, packed without crossing.
+"""Tidy-tree layout: left to right by depth, parents centred on children, packed without crossing.
 
 The idea is Reingold and Tilford's (1981): subtrees are slid together until their outlines touch, depth by depth.
 """

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: draft, verify, judge, commit and host, as mean milliseconds and as shares."""
+"""Time of a step by phase: draft, verify, judge, commit and host, in mean milliseconds and fractions."""
 
 from __future__ import annotations
 

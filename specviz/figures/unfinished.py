@@ -1,4 +1,4 @@
-"""The picture of a run that was broken off, put together from what its steps brought: finished rows, then plain squares."""
+"""Image of a run that was broken off: its finished rows, then plain squares."""
 
 from __future__ import annotations
 

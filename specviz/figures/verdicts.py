@@ -1,4 +1,4 @@
-"""How each verdict looks and reads: colour, symbol and line dash together, so that no meaning hangs on colour alone."""
+"""Look and wording of every verdict: colour, symbol and line dash together, so that no meaning hangs on colour alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keep the last few loaded things, each made once however many threads ask for it."""
+"""LRU cache of loaded models, each built once however many threads ask for it."""
 
 from __future__ import annotations
 

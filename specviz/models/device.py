@@ -1,4 +1,4 @@
-"""Choose device and number format by what the machine can do, or take the user's word for it."""
+"""Choice of device and number format: the user's word, or what the machine can do."""
 
 from __future__ import annotations
 

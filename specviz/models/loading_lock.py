@@ -1,4 +1,6 @@
-"""Let transformers load one thing at a time, without the progress bars that stand beside our own."""
+"""Serialised loading: a context manager, since transformers sets process-wide defaults while it loads, that hides its
+progress bars.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Linear layers whose weights are laid out once for the CPU's kernels, instead of anew in every pass.
+"""Linear layers whose weights are packed once for the CPU's kernels instead of anew in every pass.
 
 On a CPU without bfloat16 a float32 product with a few rows spends more time re-ordering the weights than multiplying, so a
 tree of eight costs twice a single token. With oneDNN's blocked layout, made once at loading, it costs about a fifth more

@@ -1,1 +1,1 @@
-"""A request made ready to run: one file for each kind of target, text, image, and whatever else there comes to be."""
+"""Preparation of requests: one file for each modality."""

@@ -1,4 +1,4 @@
-"""Images: a model that draws code by code, its prompt as one row that says something and one that does not."""
+"""Image requests: a model that draws code by code, with a conditional and an unconditional prompt row."""
 
 from __future__ import annotations
 

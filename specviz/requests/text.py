@@ -1,4 +1,4 @@
-"""Text: a causal language model, its tokenizer, and the prompt as a chat turn or as it stands."""
+"""Text requests: a causal language model, its tokenizer, and the prompt as a chat turn or as it stands."""
 
 from __future__ import annotations
 

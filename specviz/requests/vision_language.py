@@ -1,4 +1,4 @@
-"""Pictures and text: a vision-language model, one picture, opened with care and encoded once, and a question about it."""
+"""Vision-language requests: a model, one picture encoded once, and a question about it."""
 
 from __future__ import annotations
 

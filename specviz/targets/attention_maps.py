@@ -1,4 +1,4 @@
-"""Where a decoder layer looks, worked out from its input: no other attention kernel and no second model needed.
+"""Attention weights of a decoder layer, recomputed from its input: no other kernel and no second model needed.
 
 For layers of Llama's kind: normalise, project, rotate, mask, softmax. Axis names: ``head``, ``row``, ``column``, ``layer``.
 """

@@ -1,4 +1,4 @@
-"""A model with Mamba-2 layers, alone or among attention layers, as a target: trees in one pass, states by replay.
+"""Target with Mamba-2 layers, alone or among attention layers: trees in one pass, states by replay (STree).
 
 A recurrence cannot be masked like attention, but Mamba-2's decay is a number, so a whole tree is one masked product
 (``engine.state_space``). What is kept of a pass are its activations; after the verdict the accepted path is replayed from

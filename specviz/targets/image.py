@@ -1,4 +1,4 @@
-"""An autoregressive image model as a target: transformers' Janus, with guidance as two rows that share one draft tree.
+"""Autoregressive image target: transformers' Janus, with classifier-free guidance as two rows that share one draft tree.
 
 Token ids of a run: picture codes come first, 0 to ``codes`` - 1, then the prompt's tokens. So logits are over codes alone,
 [node, code], and a prompt token can never be drawn. With guidance s every pass has two rows, one that read the prompt and

@@ -1,4 +1,5 @@
-"""What one run shows a vision-language model: prompt ids with places for the picture, and the picture, encoded once.
+"""Encoded prompt of a vision-language run: token ids with positions for the picture, and the picture's features, encoded
+once.
 
 An encoded picture depends on the model and the pixels alone, so it is kept with the model under the pixels' digest, and
 the next method on the same picture finds it.

@@ -1,4 +1,4 @@
-"""What a pass over a tree by decays has to tell: computed only when somebody looks."""
+"""Notes of a state-space pass over a tree, computed only when notes are recorded."""
 
 from __future__ import annotations
 

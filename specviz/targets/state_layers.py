@@ -1,4 +1,4 @@
-"""The parts of a transformers model with Mamba-2 layers, by what they do: the one place that knows the classes' own names."""
+"""Mamba-2 layers of a transformers model by role: the one place that knows the classes' own names."""
 
 from __future__ import annotations
 

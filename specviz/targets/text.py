@@ -1,4 +1,4 @@
-"""A causal language model as a target: any transformers decoder whose layers attend (fully, or in a sliding window)."""
+"""Causal language model as a target: any transformers decoder with full or sliding-window attention."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several rows on one causal language model: one pass scores the trees of all of them."""
+"""Batch target: several rows on one causal language model, their trees scored in one pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A vision-language model as a target: the picture enters with the prompt, after that it decodes text like any other.
+"""Vision-language target: the picture enters with the prompt, after that it decodes text like any other.
 
 The picture is encoded once (see ``sights``) and handed over ready at every prefill. What differs between the families is
 told in one table: where a token stands (one axis, three, or counted from 1) and whether a prompt looks both ways. The

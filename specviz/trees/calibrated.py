@@ -1,4 +1,4 @@
-"""Trees found by measurement: which rank paths were accepted how often, and the best n of them for a budget.
+"""Static trees fitted by measurement: the rank paths accepted most often, and the best n of them for a budget.
 
 Both STAND (arXiv 2506.04708) and Token Recycling (arXiv 2408.08696) use a fixed tree found this way offline.
 """

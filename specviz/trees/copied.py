@@ -1,4 +1,4 @@
-"""A chain copied from somewhere: the drafter names a continuation, and it is proposed as it stands."""
+"""Chain builder for drafters that name a whole continuation, proposed as it stands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a tree is deep enough: once the drafter's probability on the whole beam falls below a threshold.
+"""Early stop of tree expansion: deep enough once the drafter's probability on the whole beam falls below a threshold.
 
 Dynamic Depth Decoding (Brown et al., arXiv 2409.00142): with H = log of the summed path probabilities of the beam, a
 tree that may be 11 levels deep stops at level 5, 7 or 9 if H < -0.3. The published value suits the published drafters;

@@ -1,5 +1,5 @@
-"""How deep a tree that follows confidence should go on a machine: what each depth brought in a calibration run, over what
-it costs here. Chosen once before a run; a rule that stops a round early is :mod:`specviz.trees.depth`.
+"""Depth choice for dynamic trees: the acceptance each depth brought in a calibration run over what it costs on this machine.
+Chosen once before a run; a rule that stops a round early is :mod:`specviz.trees.depth`.
 """
 
 from __future__ import annotations

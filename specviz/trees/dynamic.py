@@ -1,4 +1,4 @@
-"""Trees that follow the drafter's confidence: expand the best beam level by level, then keep the best nodes of all.
+"""Dynamic draft trees (EAGLE-2): expand the best beam level by level by the drafter's confidence, then rerank all nodes.
 
 EAGLE-2 (Li et al., arXiv 2406.16858). A node's value is the product of the drafter's probabilities along its path, here
 as a sum of logarithms. *Expand*: at each level the ``width`` best nodes are the beam, and each offers its ``width`` best

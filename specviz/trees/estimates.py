@@ -1,4 +1,4 @@
-"""How often a kind of drafted token was accepted so far: a prior guess that gives way to what is seen."""
+"""Running estimates of acceptance by kind of drafted token: a prior that gives way to what is observed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree that was looked up: what a memory expects next, taken as it stands."""
+"""Tree builder for retrieval: a memory's expected continuations, taken as they stand."""
 
 from __future__ import annotations
 

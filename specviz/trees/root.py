@@ -1,4 +1,4 @@
-"""No draft at all: the root alone, which makes a step an ordinary autoregressive one."""
+"""Empty draft: the root alone, which makes a step an ordinary autoregressive one."""
 
 from __future__ import annotations
 

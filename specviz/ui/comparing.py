@@ -1,4 +1,4 @@
-"""Two runs beside each other: where their texts part, which numbers differ, in which step of one the other stands."""
+"""Comparison of two runs: first divergence of their texts, differing metrics, and steps aligned by token or time."""
 
 from __future__ import annotations
 

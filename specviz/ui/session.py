@@ -1,4 +1,4 @@
-"""One visitor's hold on the server: what may be stopped and what earlier runs left. Forgotten on leaving."""
+"""State of one page's session: what may be stopped and what earlier runs left. Forgotten on leaving."""
 
 from __future__ import annotations
 

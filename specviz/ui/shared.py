@@ -1,4 +1,4 @@
-"""What every tab of one running app shares."""
+"""State shared by every tab of one running app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which run a stage shows, by name: a recorded one of the app, or one of this session's in the store."""
+"""Lookup of the run that a stage shows, by name: a recorded one of the app, or one of this session's in the store."""
 
 from __future__ import annotations
 

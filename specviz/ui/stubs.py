@@ -1,4 +1,4 @@
-"""Import Gradio without its editor stubs: on every start it writes one for each component class, half of its import time."""
+"""Import of Gradio without its editor stubs: on every start it writes one per component class, half of its import time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The look of the page around the stage: one Gradio theme made of the stage's own colours, and the page's style sheet."""
+"""Theme of the page around the stage: one Gradio theme made of the stage's own colours, and the page's style sheet."""
 
 from __future__ import annotations
 

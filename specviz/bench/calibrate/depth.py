@@ -1,4 +1,4 @@
-"""What each depth and size of a tree that follows confidence brings, for choosing the depth that pays on a machine.
+"""Calibration of dynamic trees: the acceptance that each depth and size brings.
 
 The target writes its answers one token at a time, and at every place a tree is grown to the full depth. A shallower or
 smaller one is part of it: the beams are the same, and the best nodes of fewer levels are among those of more. So one text

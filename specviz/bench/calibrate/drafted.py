@@ -1,5 +1,5 @@
-"""What trained drafters need measured: which nodes of EAGLE's fixed tree and of Medusa's are accepted how often, and how
-much probability a beam holds level by level, for the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
+"""Calibration of trained drafters: how often each node of EAGLE's and Medusa's trees is accepted, and how much probability a
+beam holds level by level, for the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds the trees of STAND and Token Recycling: replay the target's own texts, count which rank paths would have been right.
+"""Calibration of STAND's and Token Recycling's trees: replay of the target's own texts, counting which rank paths were right.
 
 STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 that were accepted most; Token Recycling
 (arXiv 2408.08696) searches likewise. Here the target writes one token at a time, its rows are kept, and at every position

@@ -1,4 +1,4 @@
-"""How far a drawn picture's codes lie from what the target itself would have chosen in their places.
+"""Distance of a drawn picture's codes from the target's own choice in their places, under coupled noise.
 
 The finished codes are read by the target once more, in one pass: that gives its distribution at every place, behind the very
 codes that were drawn before it, and with the place's own noise the code that one-by-one decoding would have chosen there. So a

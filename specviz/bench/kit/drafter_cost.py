@@ -1,4 +1,4 @@
-"""What a drafter's one layer costs of what a target pass does: the target must be deep enough for speculation to pay."""
+"""Relative cost of a drafter's layer: a target must be deep enough for speculation to pay."""
 
 from __future__ import annotations
 

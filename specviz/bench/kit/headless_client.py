@@ -1,4 +1,4 @@
-"""A page without a screen: presses Run live as the page does, reads what the page would get, counts it, keeps nothing.
+"""Headless client: presses Run live as the page does, reads what the page would get, counts it, keeps nothing.
 
 Run as a process of its own, so that what it costs is not part of what it measures: ``python -m specviz.bench.kit.headless_client
 ADDRESS``. Each line on its input is a JSON object of values for the page's controls by ``elem_id``; each line of its output

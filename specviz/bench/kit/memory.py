@@ -1,4 +1,4 @@
-"""How much memory a method holds beside its target: weights, caches, stores, whatever its parts refer to."""
+"""Memory a method holds beside its target: weights, caches, stores, and whatever its resources refer to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many methods on many prompts, each against the target's own run beside it: the samples that a suite makes rows of."""
+"""Paired runs: many methods on many prompts, each beside the target's own run; the samples that a suite makes rows of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark says: rows with a number, a goal and whether it was reached, as a table or as JSON."""
+"""Benchmark report: rows with a number, a goal and whether it was reached, as a table or as JSON."""
 
 from __future__ import annotations
 

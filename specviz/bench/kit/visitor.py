@@ -1,4 +1,4 @@
-"""A visitor of the app for load measurements: presses Run live as a page does, notes when things came, may leave midway."""
+"""Simulated visitor for load measurements: presses Run live as a page does, times what comes, may leave midway."""
 
 from __future__ import annotations
 

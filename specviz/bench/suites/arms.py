@@ -1,4 +1,4 @@
-"""The arms suite: a stream of prompts that changes its subject, and what each way to choose among drafters makes of it.
+"""The arms suite: a stream of prompts that changes its subject, and each way to select among drafters on it.
 
 At temperature 0 every method writes the same text, so passes can be compared one by one; regret is in target passes for 100
 tokens, against the arm that would have been best for the whole stream, and against the best one for each subject.

@@ -1,4 +1,4 @@
-"""Several prompts in step on one target: from requests to traces, and what that gains over one run after another."""
+"""The batch suite: several prompts decoded in one batch, against one run after another."""
 
 from __future__ import annotations
 

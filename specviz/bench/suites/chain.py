@@ -1,4 +1,4 @@
-"""The chain suite: does a model between target and drafter pay, as its condition says; what do layers side by side cost.
+"""The chain suite: whether a cascade's intermediate model pays, as its condition says, and what parallel layers cost.
 
 Each candidate for the middle is measured twice: its passes and what it keeps give the forecast of the insertion condition, and
 a timed run beside the chain of two gives the gain; the two should have the same sign. Times and lengths are of this machine.

@@ -1,4 +1,4 @@
-"""What a busy machine does to a run: tokens a second idle and beside other programs, by how OpenMP's threads wait.
+"""The contention suite: tokens a second idle and beside other programs, by how OpenMP's threads wait.
 
 Run as a program, this file is one decoder: ``python -m specviz.bench.suites.contention TARGET follow|fixed`` prints a line
 when its model is loaded, then for each number of seconds on its input the tokens a second it decoded in them.

@@ -1,4 +1,4 @@
-"""The diffusion suite: blocks filled at once, drawn or searched, and what each of their parts is worth.
+"""The diffusion suite: masked-diffusion drafters, sampled or searched, and an ablation of their parts.
 
 Acceptance by depth is over all steps of all prompts; a gain is the target's own seconds a token over the method's.
 """

@@ -1,4 +1,4 @@
-"""Falcon's proof: what a drafter forward is worth beside one of EAGLE's, and what glancing did in training.
+"""Falcon's ablations: a drafter forward beside one of EAGLE's, and training with and without glancing.
 
 Trees of one depth and size throughout: EAGLE takes a forward a level, Falcon one for every two. The control was trained
 like Falcon's drafter but never shown anything.

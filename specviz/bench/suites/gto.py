@@ -1,4 +1,4 @@
-"""GTO's proof: its drafter against the one it started from and against as many updates by cross-entropy alone.
+"""GTO's ablations: its drafter against the one it started from and against as many updates by cross-entropy alone.
 
 The drafter that ships and its control learned on dialogues that their start had read, so what this finds of them is no verdict
 on the method. All three grow trees of one size. A tree's reward is compared at the same places: those where GTO's own run drafts.

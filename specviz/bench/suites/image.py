@@ -1,4 +1,4 @@
-"""The image suite: codes a target pass, passes a picture, speed against our own guided autoregressive run, and what it costs.
+"""The image suite: τ, passes a picture, speed-up over our own guided baseline, and quality.
 
 Every method draws the same held-out prompts with the same seeds, all of them one prompt before any goes on to the next: a
 machine that grows slower meanwhile is slower for all alike. Beside each speed stand three measures of quality: the

@@ -1,4 +1,4 @@
-"""The settings of the image suites: exact ones and relaxed ones, what else can be turned, and the few of a short run."""
+"""Settings of the image suites: exact and relaxed ones, sweeps, and the few of a short run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What the image suite's settings prove beside each other: who is ahead of whom, what a looser bound brings, what is quick
-enough. A row stands only where both its sides were run."""
+"""Comparisons within the image suite: who is ahead of whom, what a looser bound brings, what is quick enough. A row stands
+only where both its sides were run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The length suite: what is left of a drafter when the text gets long. OWL's proof, and HOWL's on texts that repeat themselves.
+"""The length suite: acceptance by text length, for OWL, and for HOWL on texts that repeat themselves.
 
 Every text is a diary of as many days as fill the length and then a question: each day different, but for copies, where
 the same week comes again and again. Trees of one depth and size throughout, so that only the drafter differs; τ counts the

@@ -1,4 +1,4 @@
-"""What watching costs: the same decoding in this process, watched through the app by another process and not watched."""
+"""The live suite: the cost of watching, the same decoding watched through the app by another process and not watched."""
 
 from __future__ import annotations
 

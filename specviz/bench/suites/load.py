@@ -1,4 +1,4 @@
-"""What a class does to the app: thirty visitors at once on one engine, half of them leaving midway, and what waiting costs.
+"""The load suite: thirty visitors at once on one engine, half of them leaving midway, and the cost of waiting.
 
 The app runs in a process of its own with its own folder for files; the visitors run in this one and cost it processor time
 as well, which browsers on other machines would not.

@@ -1,4 +1,4 @@
-"""Trees on a state-space target: against chains of as many nodes, against a state per node, and against decoding alone."""
+"""The state-space suite: trees against chains of as many nodes, against a state per node, and against the baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DEER's claim where a small drafter can know the text: does acceptance fall less with depth than along a chain of EAGLE's?
+"""DEER on synthetic code that a small drafter can know: acceptance by depth beside a chain of EAGLE's.
 
 DEER (arXiv 2512.15176) holds that a block filled at once has no left-to-right error build-up. A masked language model of a
 hundred thousand weights cannot know natural text, so the claim is tried on synthetic code, whose text follows from the question.

@@ -1,4 +1,4 @@
-"""One row for every method: speed-up, τ, drafter forwards and memory, each as a visitor gets it on prompts nobody learned from.
+"""One row for every method: speed-up, τ, drafter forwards and memory, each with its default settings on held-out prompts.
 
 Methods stand beside those that draft for the same target: text on SmolLM2, a state-space target, pictures in, pictures out.
 """

@@ -1,4 +1,4 @@
-"""Traversal against the rule from the root downwards, on the very same sampled trees, on real prompts.
+"""The traversal suite: Traversal Verification against top-down rejection on the very same sampled trees.
 
 For every tree of a run both rules' expected accepted lengths are computed over their uniform draws, for the tree as it is and cut
 to each smaller depth (a sampled tree cut at a depth is a sampled tree). So the two differ by the rules alone.

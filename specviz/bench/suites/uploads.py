@@ -1,4 +1,4 @@
-"""What a class that opens trace files does to the app: thirty uploads at once, one file for all and then a file each.
+"""The uploads suite: a class that opens thirty trace files at once, one file for all and then a file each.
 
 The app runs in a process of its own, on this machine's loopback address alone; so does every request.
 """

@@ -1,4 +1,4 @@
-"""Pictures in, words out: what each drafter is worth on held-out scenes, what its parts bring, and the speed-up in all.
+"""The vision suite: each drafter and an ablation of its parts on held-out scenes, and the speed-up in all.
 
 Feature drafters grow trees of one depth and size here, so that τ compares drafters and not trees; the speed-up takes every
 method as a visitor gets it, prefill included. The picture is encoded once for all runs, so no run is charged for it.

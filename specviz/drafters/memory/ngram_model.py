@@ -1,4 +1,4 @@
-"""A small n-gram language model: how well three tokens go together, counted in the training text.
+"""Trigram language model: log-probabilities of token triples, counted in the training text.
 
 Interpolated absolute discounting: a known triple has its share of its context less a discount, and what was discounted
 goes to the pair, and from there to the single token. Rare triples and pairs are left out of the file; their share goes

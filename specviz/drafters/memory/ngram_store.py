@@ -1,4 +1,4 @@
-"""STAND's memory: for recent n-grams the target's ten likeliest next tokens with their averaged probabilities.
+"""N-gram store of STAND: for recent n-grams the target's ten likeliest next tokens with averaged probabilities.
 
 Song et al., "Accelerated Test-Time Scaling with Model-Free Speculative Sampling" (arXiv 2506.04708). Rows are learned
 from committed positions only and at temperature 1; the run's temperature is applied when a row is read, so trajectories

@@ -1,4 +1,4 @@
-"""What a target wrote in earlier runs, as one suffix tree; the oldest outputs leave when it is full."""
+"""Store of earlier outputs as one suffix tree; the oldest outputs leave when it is full."""
 
 from __future__ import annotations
 

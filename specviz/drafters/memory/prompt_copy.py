@@ -1,4 +1,4 @@
-"""Prompt lookup: find the current suffix earlier in the text and propose what followed it there.
+"""Prompt lookup: the latest earlier occurrence of the current suffix, and what followed it there.
 
 After Saxena's prompt lookup decoding (2023) as the reference implementations run it: longest suffix first, and by
 default the earliest occurrence that has a full continuation.

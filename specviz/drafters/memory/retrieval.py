@@ -1,4 +1,4 @@
-"""Drafts by looking up: suffix trees of this run's own text and of what the target wrote in earlier runs.
+"""Retrieval drafter: suffix trees of this run's text and of what the target wrote in earlier runs.
 
 Local and global tree of SuffixDecoding (Oliaro et al., arXiv 2411.04975); the short-term and the long-term memory of
 READER (arXiv 2508.09072).

@@ -1,4 +1,4 @@
-"""What a suffix tree expects next: the longer the match, the longer the guess, as long as its counts stay convincing.
+"""Draft from a suffix tree: the longer the match the longer the draft, while its counts stay convincing (SuffixDecoding).
 
 The length rule and the score of SuffixDecoding (Oliaro et al., arXiv 2411.04975) as its authors' implementation has them.
 """

@@ -1,4 +1,4 @@
-"""A suffix tree whose nodes count occurrences: how often any run of up to 64 tokens was seen, and what followed it.
+"""Suffix tree with occurrence counts: how often any run of up to 64 tokens was seen, and what followed it.
 
 The data structure of SuffixDecoding (Oliaro et al., arXiv 2411.04975), built online in our own way. A node's label is a
 piece of some text that was put in; every text ends at a node, so a count holds for the whole of an edge. A suffix that

@@ -1,4 +1,4 @@
-"""The semi-autoregressive network: a recurrence over features, then one decoder layer that sees whole blocks of k positions.
+"""Semi-autoregressive network (Falcon): a recurrence over features, then one decoder layer over whole blocks of k positions.
 
 Falcon (Gao et al., arXiv 2412.12639). Axis names: ``batch``, ``token`` (an input), ``hidden`` (of the target), ``width``
 (of the recurrence), ``head``, ``size`` (of a head), ``draft`` (its vocabulary).

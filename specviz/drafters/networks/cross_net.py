@@ -1,5 +1,5 @@
-"""A drafter that reads words with its own attention and the target's thoughts through a second, gated one: DREAM
-(arXiv 2505.19201).
+"""Cross-attention drafter network: own self-attention and gated cross-attention to the target's features, DREAM (arXiv
+2505.19201).
 
 Three layers: a decoder layer over the target's input embeddings (pictures in place), a cross-attention into the target's
 last hidden states, and a decoder layer again. The row of token i reads thoughts up to token i - 1 and its output stands for

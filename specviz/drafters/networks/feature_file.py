@@ -1,4 +1,4 @@
-"""Feature drafters at rest: the learned weights as row-wise int8; embedding and head are the target's and left out."""
+"""File format of feature drafters: learned weights as row-wise int8; embedding and head are the target's and left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A one-layer drafter that goes on from the target's own hidden states: Li et al., EAGLE (arXiv 2401.15077, 2503.01840).
+"""One-layer feature drafter network on the target's hidden states: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840).
 
 Input i pairs what the target thought at token i with the embedding of token i + 1, which removes the doubt about what was
 sampled; the output stands for the target's thought at token i + 1, so it can be fed back with token i + 2.

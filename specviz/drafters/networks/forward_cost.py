@@ -1,4 +1,4 @@
-"""What one forward of a drafter's network costs on this machine, measured as a target's passes are."""
+"""Measured cost of one drafter forward on this machine, timed as target passes are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A decoder of the usual build (Llama, Qwen) with as few operations a pass as it takes: a cheaper stand-in for a model.
+"""Fused decoder (Llama and Qwen architectures): a cheaper stand-in with as few operations a pass as possible.
 
 Its matrices may be laid out in few bits, some layers left out, and the attention of several layers computed side by side
 from one input. Norms keep their weights apart from the matrices behind them, which even out what a matrix in few bits reads.

@@ -1,4 +1,4 @@
-"""A run's hold on a lean decoder: like a target's session, so that it can verify drafts as well as write them."""
+"""Decoding session of a fused decoder: like a target's session, so that it can verify drafts as well as write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a coarse grid of picture codes to one twice as fine and back, row by row: what is below is never looked at.
+"""Up- and down-samplers between a coarse grid of image codes and one twice as fine, causal from row to row.
 
 Masked convolutions over the codes' vectors; after Peruzzo et al. 2026 (arXiv 2601.05149). Row r of the coarse grid stands
 for rows 2 r and 2 r + 1 of the fine one, and neither direction reads a row further down: rows once made stay as they are.

@@ -1,4 +1,4 @@
-"""A small change to a trained network: for each of some matrices the product of a tall and a wide one, added at load."""
+"""Merge of a LoRA delta (B·A) into a network's matrices at load time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small masked-diffusion language model: the small draft model's narrow layers, looking both ways at text and masks.
+"""Small masked-diffusion language model: the small draft model's narrow layers with bidirectional attention.
 
 One denoising step reads the text with a block of masks behind it and gives every masked place a distribution at once. As in Dream
 (arXiv 2508.15487), which also began as an autoregressive model, the row before a place predicts it.

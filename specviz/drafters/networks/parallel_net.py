@@ -1,4 +1,4 @@
-"""Several heads on the target's last hidden state, each for a token further ahead and none knowing what the others say.
+"""Parallel heads (Medusa) on the target's last hidden state, each for one token further ahead.
 
 Medusa (Cai et al., arXiv 2401.10774): head k reads h + SiLU(W1 h), once or several times over, through W2. Published heads
 have W1 and a whole W2 each. Ours share the target's own head, restricted to the draft vocabulary, and put a square matrix

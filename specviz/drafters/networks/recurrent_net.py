@@ -1,4 +1,4 @@
-"""A recurrence that drafts from the target's last token alone: Lee et al., OWL (arXiv 2510.07535).
+"""Recurrent drafter network that reads the target's last token alone: OWL (arXiv 2510.07535).
 
 It reads the target's final hidden state at the last token (and that of a probe behind it) once, and then only the tokens
 it drafts itself. There is no attention, so nothing in it depends on how long the text is. The cell is the paper's, an LSTM

@@ -1,4 +1,4 @@
-"""The small autoregressive draft model: narrow layers between two projections onto the target's frozen embedding.
+"""Small autoregressive draft model: narrow layers between two projections onto the target's frozen embedding.
 
 Axis names: ``batch``, ``token``, ``width`` (of the draft), ``hidden`` (of the target), ``draft`` (its vocabulary).
 """

@@ -1,4 +1,4 @@
-"""Small weights at rest: safetensors with matrices as row-wise int8 and a scale a row, the rest as float16."""
+"""Weight file format: safetensors with matrices as row-wise int8 and a scale a row, the rest as float16."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draft models for one domain each: the small one that ships, with a small change."""
+"""Domain draft models: the small one that ships, each with a LoRA delta of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The block drafter taught without glancing: a control that is measured on the machine it was trained on, not shipped."""
+"""Falcon ablation: the block drafter trained without glancing, measured where it was trained and not shipped."""
 
 from __future__ import annotations
 

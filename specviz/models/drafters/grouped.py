@@ -1,4 +1,4 @@
-"""Draft models whose layers attend side by side: the small one that ships, a copy of the target, or one named by the user.
+"""Loader of layer-parallel draft models: the small one that ships, a copy of the target, or one named by the user.
 
 Over several GPUs the layers of a named draft model are dealt out in turn (see ``placement``), so that the attention of a group
 runs on all of them at a time; kernels are queued on each GPU without waiting for the others.

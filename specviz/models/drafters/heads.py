@@ -1,4 +1,4 @@
-"""Drafting networks that were trained for one target: the ones that ship, checked against the target and kept with it."""
+"""Loader of drafter networks trained for one target: the shipped ones, checked against the target and kept with it."""
 
 from __future__ import annotations
 

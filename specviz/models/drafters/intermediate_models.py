@@ -1,4 +1,4 @@
-"""Models for the middle of a chain, made from the target itself, from the small draft model, or loaded under a name."""
+"""Loader of a cascade's intermediate models: made from the target, from the small draft model, or loaded by name."""
 
 from __future__ import annotations
 

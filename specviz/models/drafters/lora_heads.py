@@ -1,4 +1,4 @@
-"""Drafters that ship as a small change to another one: that one is copied, the target's share of it aside, and changed."""
+"""Drafters that ship as LoRA deltas to another drafter: a copy of that one, without the target's part, with the delta merged."""
 
 from __future__ import annotations
 

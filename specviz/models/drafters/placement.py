@@ -1,4 +1,4 @@
-"""Where each layer of a draft model lies: one device, or several in the words of accelerate's device maps.
+"""Device placement of a draft model's layers: one device, or several in accelerate's device-map notation.
 
 Layers that attend side by side should lie on different devices, so a map made here deals them out in turn. A model that
 accelerate has dispatched (``device_map`` of transformers' ``from_pretrained``) keeps the places it was given.

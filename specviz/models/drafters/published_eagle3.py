@@ -1,4 +1,4 @@
-"""EAGLE-3 heads as their authors publish them, mapped onto our network: Li et al. 2025 (arXiv 2503.01840).
+"""Reader of published EAGLE-3 heads onto our network: Li et al. 2025 (arXiv 2503.01840).
 
 The layout: ``midlayer.*`` (one decoder layer twice as wide on its input), ``fc``, ``norm``, ``lm_head`` over a draft
 vocabulary, ``d2t`` (how far each of its rows lies from the token it stands for) and ``t2d`` (which tokens it has).

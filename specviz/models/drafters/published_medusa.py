@@ -1,4 +1,4 @@
-"""Medusa heads as their authors publish them, mapped onto our network: Cai et al. 2024 (arXiv 2401.10774).
+"""Reader of published Medusa heads onto our network: Cai et al. 2024 (arXiv 2401.10774).
 
 The layout: ``0.0.linear.weight`` and ``.bias`` (head 0, residual block 0), …, ``0.1.weight`` (its output, last in each head),
 also behind ``medusa_head.`` or ``medusa_heads.`` beside a whole model's weights.

@@ -1,4 +1,4 @@
-"""Matrices in few bits: how a frozen matrix is stored so that a pass over a few rows reads a half or a quarter of it.
+"""Low-bit matrices: storage of a frozen matrix of which a pass over a few rows reads a half or a quarter.
 
 A pass over one to eight tokens costs what reading the weights costs. Every row is treated by itself (its own scale in the
 eight-bit product, no scale at all in the four-bit one), so what a row gives does not depend on the rows beside it: the

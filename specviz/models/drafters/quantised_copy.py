@@ -1,4 +1,4 @@
-"""Cheaper copies of a loaded model: its matrices in few bits, some of its layers left out, or both, checked before use."""
+"""Cheaper copies of a loaded model: low-bit matrices, skipped layers, or both, checked before use."""
 
 from __future__ import annotations
 

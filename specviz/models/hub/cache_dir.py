@@ -1,4 +1,4 @@
-"""Where downloaded models live on this machine, and how a file gets there whole or not at all."""
+"""Cache folder of downloaded models, with files that arrive whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models there are, where each comes from, and whether anyone has run it. No torch here, and no connection."""
+"""Catalogue of models: what exists, where it comes from, whether anyone has run it. No torch and no connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn a GGUF file into a folder of safetensors once, so that every later load takes seconds."""
+"""Conversion of a GGUF file into a folder of safetensors, once, so that every later load takes seconds."""
 
 from __future__ import annotations
 

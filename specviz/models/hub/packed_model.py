@@ -1,4 +1,4 @@
-"""A whole small model in one file: int8 weights, configuration and tokenizer together, and a folder that transformers loads."""
+"""Single-file models: int8 weights, configuration and tokenizer together, unpacked to a folder that transformers loads."""
 
 from __future__ import annotations
 

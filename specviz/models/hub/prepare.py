@@ -1,4 +1,4 @@
-"""Make a model's name into a folder of safetensors on this machine, whatever kind of place the name stands for."""
+"""Resolution of a model's name to a folder of safetensors on this machine, whatever kind of place it names."""
 
 from __future__ import annotations
 

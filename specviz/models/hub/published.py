@@ -1,4 +1,4 @@
-"""Drafting heads that others published: a folder or hub repository opened safely, its tensors checked one by one.
+"""Safe reader of drafting heads that others published: a folder or hub repository, its tensors checked one by one.
 
 Only safetensors are opened. Every shape is checked against the config and the target; a tensor that our networks have no
 place for is refused, since leaving it out would change what is computed.

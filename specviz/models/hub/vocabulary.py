@@ -1,4 +1,4 @@
-"""Tell whether two models speak in the same tokens."""
+"""Comparison of two models' vocabularies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codes of an image model as a map for the eye: where each lies in two dimensions, and what colour it paints."""
+"""Codebook map for the eye: each code's place in two dimensions, and the colour it paints."""
 
 from __future__ import annotations
 

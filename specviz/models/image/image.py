@@ -1,4 +1,4 @@
-"""Make a name into a loaded autoregressive image model: transformers' Janus, ours from ``assets/weights`` or another's.
+"""Loader of autoregressive image models: transformers' Janus, ours from ``assets/weights`` or another's.
 
 What a caller may rely on:
 

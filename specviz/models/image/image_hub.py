@@ -1,4 +1,4 @@
-"""Janus models from the hub or a folder, such as deepseek-community/Janus-Pro-1B: the same class as the ones that ship.
+"""Janus models from the hub or a folder, such as deepseek-community/Janus-Pro-1B: the same class as the shipped ones.
 
 The unconditional row is Janus' own: the prompt with everything but its first token and the begin-of-image token padded out.
 """

@@ -1,4 +1,5 @@
-"""The small networks trained for a shipped image model: its drafter, its up- and down-samplers, a score of its pictures.
+"""Loader of the networks trained for a shipped image model: its drafter, its up- and down-samplers, the score of its
+pictures.
 
 The drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
 embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code, so

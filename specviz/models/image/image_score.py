@@ -1,4 +1,4 @@
-"""How well a picture fits a prompt: two small encoders that were trained to find each other's, for quality beside speed.
+"""Image-text score: two small encoders trained to find each other's pictures and prompts.
 
 A proxy: it knows emoji and their names and nothing else. Its own accuracy stands in its card. Axis names: ``picture``,
 ``prompt``, ``word``.

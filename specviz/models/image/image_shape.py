@@ -1,4 +1,4 @@
-"""The shape of an image model of ours, in the terms of transformers' Janus: one place for training, loading and tests."""
+"""Architecture of our image model in the terms of transformers' Janus: one place for training, loading and tests."""
 
 from __future__ import annotations
 

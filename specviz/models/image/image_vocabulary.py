@@ -1,4 +1,4 @@
-"""The words that the image models which ship have learned pictures by: what a prompt says beyond them is told, not guessed at.
+"""Vocabulary of the shipped image models: prompt words beyond it are reported, not silently dropped.
 
 Their prompt tokenizer spells any word in pieces, so it cannot tell: "owl" was learned and is three pieces, "blorp" is too.
 """

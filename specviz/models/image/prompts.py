@@ -1,4 +1,4 @@
-"""A picture's prompt as token rows: one that says what to draw, and one that says nothing, for guidance without a classifier.
+"""Image prompt as token rows: a conditional and an unconditional one, for classifier-free guidance.
 
 The shipped image models read a fixed number of prompt tokens: [begin, words …, pad …, picture]. Padding is read like any
 other token, so no attention mask is needed, and the first picture code always stands at the same position.

@@ -1,4 +1,4 @@
-"""What the loop and the drafters need to know about a language model, read from its configuration and tokenizer."""
+"""Architecture facts the loop and the drafters need, read from a language model's configuration and tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a model's name into a loaded causal language model: safetensors only, never code from a repository."""
+"""Loader of causal language models by name: safetensors only, never code from a repository."""
 
 from __future__ import annotations
 

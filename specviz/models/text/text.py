@@ -1,4 +1,4 @@
-"""Text to token ids and back, for people: prompts, single tokens, and text that grows token by token."""
+"""Tokenizer for people: prompts, single tokens, and text that grows token by token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes each token stands for, for the two ways in which language models' tokenizers spell them."""
+"""Bytes of each token, for the two spellings that language models' tokenizers use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture and a question made ready for a vision-language model: token ids, pixels, and where the picture's tokens are.
+"""Prompt of a vision-language model: token ids, pixels, and the positions of the picture's tokens.
 
 Two readers: our own small model's (a square of fixed size), and one for any model with a processor of its own.
 """

@@ -1,4 +1,4 @@
-"""Pictures that people bring: opened with care, bounded before a pixel is decoded, turned upright, made plain RGB.
+"""Decoder of uploaded pictures: bounded before a pixel is decoded, turned upright, made plain RGB.
 
 A file's header says how large its picture is; only then is it decoded, large ones one after another. Formats are few and
 named, so that no seldom used decoder ever sees a stranger's bytes. Whatever cannot be shown as it is comes with a warning, or

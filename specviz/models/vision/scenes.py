@@ -1,4 +1,4 @@
-"""Our own small vision-language model at rest: one file with configuration, tokenizer and weights (row-wise int8)."""
+"""File format of our small vision-language model: configuration, tokenizer and weights (row-wise int8) in one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drafting networks for vision-language models: the ones that ship, checked against the target and kept with its model."""
+"""Loader of drafter networks for vision-language models, checked against the target and kept with its model."""
 
 from __future__ import annotations
 

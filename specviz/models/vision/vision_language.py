@@ -1,4 +1,4 @@
-"""Make a model's name into a loaded vision-language model and a reader of pictures: safetensors only, no foreign code."""
+"""Loader of vision-language models and their picture processors: safetensors only, no foreign code."""
 
 from __future__ import annotations
 

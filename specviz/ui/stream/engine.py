@@ -1,4 +1,4 @@
-"""How the page reaches the engine: torch is loaded with the first run, and on a ZeroGPU Space the run borrows a GPU."""
+"""Access to the engine: torch is loaded with the first run, and on a ZeroGPU Space the run borrows a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text the stage reads: a control line, then lines of a trace file; it grows at its end, in segments when long."""
+"""Feed of the stage: a control line, then lines of a trace file; it grows at its end, in segments when long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live run as the page sees it: wait in line, start the engine, pass on what it does, keep what it wrote."""
+"""Life of a live run on the page: wait in the queue, start the engine, pass on its lines, keep the trace."""
 
 from __future__ import annotations
 

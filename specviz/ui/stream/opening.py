@@ -1,4 +1,4 @@
-"""A pool of its own for reading the trace files that visitors bring, bounded in number, size and processor time.
+"""Pool for reading uploaded trace files, bounded in number, size and processor time.
 
 Gradio has forty threads for all that visitors do. Whoever brings a file waits here without holding one of them.
 """

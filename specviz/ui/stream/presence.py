@@ -1,4 +1,4 @@
-"""Who is connected: open pages and readers of events, seen where their requests come in, and kept from being forgotten.
+"""Presence of connected pages and event readers, seen where their requests come in.
 
 Gradio runs an event whether or not anybody reads what it says, and forgets the oldest session when many new ones come. So the
 streams that a page holds open are counted here: a run whose reader never came or went gives its place back, and a page that

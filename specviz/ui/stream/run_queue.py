@@ -1,4 +1,4 @@
-"""The line in front of the engine: one run at a time, a bounded number waiting, everybody told how many are ahead."""
+"""Queue in front of the engine: one run at a time, a bounded number waiting, each told how many are ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines of a live run as they are written, straight to the pages that watch it.
+"""Server-sent events: the lines of a live run, straight to the pages that watch it.
 
 An answer that goes through Gradio's queue costs the server several milliseconds, and the engine waits for them on the same
 cores. A line that goes this way costs a small part of that. Nothing depends on it: a page whose way here is blocked gets

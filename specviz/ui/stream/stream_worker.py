@@ -1,4 +1,4 @@
-"""From the engine's thread to the screen: lines go into a bounded queue and come out in batches a browser can follow."""
+"""Bridge from the engine's thread to the page: a bounded queue of lines that come out in batches a browser can follow."""
 
 from __future__ import annotations
 

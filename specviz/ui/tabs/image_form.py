@@ -1,4 +1,4 @@
-"""From the Image tab's controls to a request and back: its forms, its examples, and what it refuses."""
+"""Form of the Image tab: from its controls to a request and back, its examples, and what it refuses."""
 
 from __future__ import annotations
 

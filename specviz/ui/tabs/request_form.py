@@ -1,4 +1,4 @@
-"""From what stands in the controls to a checked request, and from a recorded run back to the controls."""
+"""Form of a run: from the controls to a checked request, and from a recorded run back to the controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tab of a run: controls at the left, the stage at the right, and what they do. Each modality adds controls of its own."""
+"""Common layout of a run's tab: controls at the left, the stage at the right. Each modality adds controls of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tab of a run does when something is clicked, as plain functions: recorded runs, live runs, stopping."""
+"""Event handlers of a run's tab as plain functions: recorded runs, live runs, stopping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A drop-down with headings, for lists too long to read through: the browser's own, so that keys and phones know it."""
+"""Drop-down with headings, for lists too long to read through: the browser's own, so that keys and phones know it."""
 
 from __future__ import annotations
 

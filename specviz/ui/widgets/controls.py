@@ -1,4 +1,4 @@
-"""Controls made from a parameter dataclass: what a form shows, and how its answer becomes checked values again."""
+"""Form generated from a parameter dataclass, and its answers as checked values again."""
 
 from __future__ import annotations
 

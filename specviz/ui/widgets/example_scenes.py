@@ -1,4 +1,4 @@
-"""The example scenes beside the upload: small pictures to click, each with a question; and the chosen picture's preview."""
+"""Example scenes beside the upload: small pictures to click, each with a question, and the chosen picture's preview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fold under the stage: why it was (not) faster term by term, and summary figures, made when somebody opens it."""
+"""Summary figures under the stage: the speed-up term by term, made when the fold is opened."""
 
 from __future__ import annotations
 

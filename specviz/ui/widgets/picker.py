@@ -1,4 +1,4 @@
-"""The list of example prompts under the prompt: grouped, one click each."""
+"""Example prompts under the prompt: grouped, one click each."""
 
 from __future__ import annotations
 
