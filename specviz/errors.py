@@ -1,4 +1,4 @@
-"""One small family of errors, each a sentence that names the cause and the way out."""
+"""Errors for users, each a sentence that names the cause and the way out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names to objects to a trace: the only place that joins models, methods and the engine."""
+"""Execution of a request, from names to objects to a trace: the only place that joins models, methods and the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values of a batch whose rows advance at their own pace: each row writes at its own offset, holes are masked.
+"""Batch KV cache with rows of unequal length: each row writes at its own offset, holes are masked.
 
 What READER (arXiv 2508.09072) says of its batch layout is little: rows accept different numbers of tokens, and the cache
 is rearranged now and then instead of in every round. Here a kept node stays in the slot it was computed in, rejected

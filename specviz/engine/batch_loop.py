@@ -1,4 +1,4 @@
-"""Several runs in step: each round every row drafts, one pass scores all trees, then every row judges and commits its own.
+"""Batched decoding loop: each round every row drafts, one pass scores all trees, then every row judges and commits.
 
 A row is the one loop's :class:`Decoding` with the pass taken out of its hands, so a row's text is what that run alone
 would have written: what it draws depends on its own seed and positions, and no row sees another's keys.

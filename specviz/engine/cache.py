@@ -1,4 +1,4 @@
-"""The target's keys and values: score a tree behind the committed path, keep one path of it, roll back.
+"""KV cache of the target: score a tree behind the committed path, keep one path of it, roll back.
 
 Two stores with one behaviour: :class:`GrowingCache` (views into preallocated buffers, any width of pass; the eager
 tier) and :class:`FixedCache` (transformers' StaticCache at one address, padded passes; the graph tier). Kept entries

@@ -1,4 +1,4 @@
-"""Where a step's time goes: host clock on a CPU, CUDA events on a GPU (read one step later, never waited for)."""
+"""Step timing: host clock on a CPU, CUDA events on a GPU (read one step later, never waited for)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain controller: one drafter, one growth, every round."""
+"""Single-drafter controller: one drafter and one tree builder in every round."""
 
 from __future__ import annotations
 

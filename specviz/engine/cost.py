@@ -1,4 +1,4 @@
-"""What a target pass costs on this machine as a function of its width, measured, so that trees can be sized by it."""
+"""Cost curve of a target pass by its width, measured on this machine, so that trees can be sized by it."""
 
 from __future__ import annotations
 

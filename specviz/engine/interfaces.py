@@ -1,4 +1,4 @@
-"""The small contracts between the loop and the rooms around it. The loop knows these and nothing else.
+"""Contracts between the loop and the rooms around it. The loop knows these and nothing else.
 
 Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens with drafter's mass).
 """

@@ -1,4 +1,4 @@
-"""The only loop: prefill, then draft, verify, judge, commit until the text ends, the budget is spent, or it stops."""
+"""Decoding loop: prefill, then draft, verify, judge, commit until the text ends, the budget is spent, or it stops."""
 
 from __future__ import annotations
 

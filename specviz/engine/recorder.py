@@ -1,4 +1,4 @@
-"""Turns a judged round into a trace step: the only maker of ``trace.Step``, the only part that copies for the screen.
+"""Recorder of judged rounds as trace steps: the only maker of ``trace.Step``, the only part that copies for the screen.
 
 On CUDA the numbers for the screen are gathered on the device, copied once into pinned memory without waiting, and made
 into a step while the next pass runs; on a CPU the step is made at once.

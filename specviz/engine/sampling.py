@@ -1,4 +1,4 @@
-"""Warping, position-keyed noise, draws: every random number of a run is a pure function of seed, stream, place, token.
+"""Warping and position-keyed noise: every random number of a run is a pure function of seed, stream, position and token.
 
 Noise is a counter-based hash, not a generator with state, so that a token drawn at absolute position t by a speculative
 run is the very token the autoregressive run with the same seed draws there (a coupling: both take the argmax of p over

@@ -1,4 +1,4 @@
-"""Mamba-2's recurrence along the paths of a tree, in one pass and with no state per node (Wu et al., arXiv 2505.14969).
+"""Mamba-2 recurrence along the paths of a tree, in one pass and with no state per node (Wu et al., arXiv 2505.14969).
 
 Per head the state follows ``h[t] = a[t] h[parent(t)] + dt[t] x[t] B[t]`` with a scalar ``a[t] = exp(dt[t] A)``, A < 0, so a
 path's decay is the exponential of a sum along the path. With L[t, s] = 1 where s is t or an ancestor of t and ``fade = L (dt

@@ -1,4 +1,4 @@
-"""What ends a run from outside: whoever asked for it, or the clock."""
+"""Stop conditions from outside a run: whoever asked for it, or the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a target pass is launched: eagerly at its own width, or padded to a fixed width so that it can be a CUDA graph.
+"""Launch tiers of a target pass: eager at its own width, or padded to a fixed width so that it can be a CUDA graph.
 
 One code path: the graph tier runs the same model call over static buffers; on CUDA the call is captured once per width
 and replayed, elsewhere it is simply made, so its arithmetic is tested on any machine.

@@ -1,6 +1,4 @@
-"""Host numbers to the device without waiting for it: on CUDA through pinned memory, since a plain copy would stop the
-stream.
-"""
+"""Non-blocking host-to-device copy through pinned memory."""
 
 from __future__ import annotations
 

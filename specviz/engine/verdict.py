@@ -1,4 +1,4 @@
-"""What every accept rule that walks from the root downwards shares: statuses from a path, choices per node."""
+"""Shared parts of top-down accept rules: statuses from a path, and the target's own token per node."""
 
 from __future__ import annotations
 

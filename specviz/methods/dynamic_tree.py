@@ -1,4 +1,4 @@
-"""Trees of feature drafters that follow their confidence: as deep and as large as pays on this machine, or as was asked."""
+"""Dynamic trees of feature drafters from parameters: as deep and as large as pays on this machine, or as was asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Language-only drafting (Gagrani et al. 2404.08856): a small text model drafts for a model that sees; it sees nothing."""
+"""Language-only drafting (Gagrani et al. 2404.08856): a small text model drafts for a vision-language model and sees no
+picture.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A method's parameters: frozen dataclasses whose fields carry units, bounds and help, from which every control is made."""
+"""Method parameters: frozen dataclasses whose fields carry units, bounds and help, from which every control is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One decorator, one dict: every method this app knows, listed without importing torch."""
+"""Registry of methods: one decorator, one dict, listed without importing torch."""
 
 from __future__ import annotations
 

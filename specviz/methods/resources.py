@@ -1,4 +1,4 @@
-"""What ``run`` hands a method to build itself from: the target, and ways to get what is costly or shared."""
+"""Resources a method may ask for: the target, and ways to get what is costly or shared."""
 
 from __future__ import annotations
 

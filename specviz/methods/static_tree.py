@@ -1,4 +1,4 @@
-"""LANTERN++'s trees, whose shape does not follow the drafter's confidence, and which of them pays on a machine."""
+"""LANTERN++'s static trees, and which of them pays on a machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run in other tools' formats: Perfetto, GraphML, node-link JSON, a summary in vLLM's words, an HTML replay."""
+"""Export of a run to other tools' formats: Perfetto, GraphML, node-link JSON, a summary in vLLM's words, an HTML replay."""
 
 from __future__ import annotations
 

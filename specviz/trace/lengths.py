@@ -1,4 +1,4 @@
-"""Tokens a pass by length of the text: what the length suite measured and kept in ``assets/lengths``, for whoever draws it.
+"""Curves of τ by text length, as the length suite measured them and ``assets/lengths`` keeps them.
 
 A file holds one target: {"target", "source", "date", "lengths": [64, ...], "curves": [{"method", "kind", "tau": [...]}]}.
 ``kind`` is "answers", what the target writes by itself behind a text of that length, or "copies", what it writes out of it.

@@ -1,4 +1,4 @@
-"""What a schema cannot say about a step or an end: parents before children, one connected path, tokens that add up."""
+"""Semantic checks beyond the schema: parents before children, one connected path, tokens that add up."""
 
 from __future__ import annotations
 

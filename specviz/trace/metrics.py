@@ -1,4 +1,4 @@
-"""Numbers about a run, from its steps alone: tau, acceptance by depth, efficiency, time shares, speed-ups.
+"""Metrics of a run from its steps alone: τ, acceptance by depth, efficiency, time by phase, speed-ups.
 
 Public tools disagree about what these words mean, so ``FORMULAS`` says in one sentence which definition is used here.
 A number that has no meaning for a run (no steps, no time, no baseline) is None, never 0 and never an exception.

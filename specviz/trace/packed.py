@@ -1,4 +1,4 @@
-"""Large notes of a trace that was read, kept as the JSON they came as: as Python objects they take twenty times the memory."""
+"""Packed notes of a trace that was read, kept as the JSON they came as: Python objects take twenty times the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as Chrome trace JSON for the Perfetto UI: one track per phase, and the autoregressive run on the same clock.
+"""Chrome trace JSON of a run for the Perfetto UI: one track per phase, and the autoregressive run on the same clock.
 
 Perfetto does not draw overlapping events of one track, so every lane has a track of its own number in the file.
 """

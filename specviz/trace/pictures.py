@@ -1,4 +1,4 @@
-"""What only image runs say in their run line: the grid, the guidance, the map of the codes."""
+"""Image fields of the run line: the grid, the guidance, the map of the codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as one HTML page that plays without a network: the viewer, its style and the trace's lines, safely embedded.
+"""HTML page of a run that plays without a network: the viewer, its style and the trace's lines, safely embedded.
 
 Nothing of the trace is ever markup: its lines stand in a data block in which no "<" occurs, and the page's own policy
 lets no script run but the viewer's and no request leave.

@@ -1,4 +1,4 @@
-"""What happened in a run, as frozen plain data: the one contract between the engine and everything that shows it.
+"""Schema of a run as frozen plain data: the one contract between the engine and everything that shows it.
 
 A trace file holds one ``run`` line, then ``step`` lines, then an ``end`` line. Nothing here knows torch, plotly or gradio.
 """

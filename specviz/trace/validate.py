@@ -1,4 +1,4 @@
-"""Lines of a trace file checked before anyone trusts them: strict JSON, the shipped schema, then what they mean."""
+"""Validation of trace files: strict JSON, the shipped schema, then semantic checks."""
 
 from __future__ import annotations
 

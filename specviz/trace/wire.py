@@ -1,4 +1,4 @@
-"""Records to lines of a trace file and back: short arrays, five significant digits, one JSON object a line."""
+"""Wire format: records to lines of a trace file and back, in short arrays with five significant digits."""
 
 from __future__ import annotations
 

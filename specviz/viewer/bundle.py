@@ -1,4 +1,4 @@
-"""The viewer's script and stylesheet as two strings, put together from the small files beside this one."""
+"""Bundle of the viewer's script and stylesheet, put together from the small files beside this one."""
 
 from __future__ import annotations
 

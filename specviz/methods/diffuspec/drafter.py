@@ -1,4 +1,5 @@
-"""A masked language model as drafter: masks behind the text, one denoising step, and every place has its distribution at once.
+"""Masked-diffusion drafter: masks behind the text and one denoising step, which gives every position its distribution at
+once.
 
 The distributions are marginal ones: each place sees the text and the other masks, and none knows what the others will hold. A
 distribution therefore depends on the text alone, which is what the ratio test needs of one that was sampled from.

@@ -1,4 +1,4 @@
-"""A path searched through a lattice of marginal distributions, and how long the next lattice is.
+"""Beam search through a lattice of marginal distributions, and the length of the next lattice.
 
 DiffuSpec (arXiv 2510.02358). A denoising step gives every place a list of tokens that do not know of each other. *Lattice*:
 of each place the likeliest tokens, up to a share of its distribution. *Causal-consistency search*: a beam from left to right by a

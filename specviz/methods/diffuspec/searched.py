@@ -1,4 +1,4 @@
-"""The controller that drafts a searched path: lattice, beam, and a gauge that learns how long the next one should be."""
+"""DiffuSpec's controller: lattice, causal-consistency search, and an adaptive draft length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a drafter and the screen are told about where the target looks in a prompt: one view of ``attention_maps``."""
+"""Attention entropy and image-token importance of a target, for DREAM's drafter and its note."""
 
 from __future__ import annotations
 

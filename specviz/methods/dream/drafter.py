@@ -1,4 +1,4 @@
-"""Draft with a network that looks across into the target's thoughts, shown only the part of a picture that matters.
+"""DREAM's drafter: cross-attention to the target's features, shown only the image tokens that matter.
 
 DREAM (arXiv 2505.19201): of the visual tokens those stay that the target's last layer looks at most; a row of the prompt
 leaves the embeddings and the thoughts together, and what stays keeps its place. What the rows look at is told to the screen.

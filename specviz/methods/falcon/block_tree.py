@@ -1,4 +1,5 @@
-"""Trees out of a drafter that fills several levels a forward: a fixed shape filled by rank, and the story of the blocks.
+"""Falcon's decoding tree: a fixed shape filled by rank from a drafter of several levels a forward, and the note of its
+blocks.
 
 Falcon's decoding tree (Gao et al., arXiv 2412.12639). The drafter's distributions inside a block are marginal ones, so the nodes
 of a level inside it that stand below the same seed are all offered the same list. Each node that ends a block and has

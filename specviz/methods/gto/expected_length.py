@@ -1,4 +1,4 @@
-"""How long the target may be expected to follow each branch of a tree, and one number for the whole tree.
+"""GTO's draft-tree reward: the expected accepted length of each branch, and one number for the whole tree.
 
 With p the target's probabilities, a branch of l tokens has ``L = sum_{j<=l} prod_{k<=j} p(token k | what is before it)``,
 and the tree ``r = log(sum_i exp(η L_i)) / η`` over its branches: the draft tree reward of Hu et al.

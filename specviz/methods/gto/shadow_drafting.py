@@ -1,4 +1,4 @@
-"""A controller that drafts with one drafter and, where somebody looks, lets the target score another one's tree as well.
+"""Controller that also has a second drafter's tree scored for comparison (untimed, never emitted).
 
 The second tree never reaches the output. It is scored in a session of its own, which costs about one more round: time
 aside, which is not the step's.

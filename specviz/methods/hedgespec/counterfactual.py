@@ -1,4 +1,4 @@
-"""What every drafter would have got, from the one text that was verified: probabilities of acceptance and expected lengths.
+"""Full-information losses: the acceptance every drafter would have had on the verified text.
 
 HedgeSpec (arXiv 2510.20064) with a correction. Of a chain drafted from ``start`` by some drafter, let g be the mass its
 distribution shares with the target's (one minus their total variation distance) and a the ratio min(1, q/p) of the token that was

@@ -1,4 +1,4 @@
-"""Drafters that can be asked in hindsight: what would their chain from some place on have shared with the target's distributions?
+"""Evaluable drafters: the overlap that their chain from any position would have had with the target's distributions.
 
 The quantities of HedgeSpec (arXiv 2510.20064), for a language model whose distribution at a place is the same whatever chain it
 stands in, and for prompt lookup, whose chain from a start is one point mass after the other.

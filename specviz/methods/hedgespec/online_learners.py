@@ -1,4 +1,4 @@
-"""Who should draft next, learned from losses: all drafters' losses at once, or only that of the one which drafted.
+"""Online learners that select a drafter from losses: full information (all drafters' losses) or bandit (the played one's).
 
 *Full information*: NormalHedge (Chaudhuri, Freund, Hsu 2009), the choice of HedgeSpec (arXiv 2510.20064). *Bandits*, for
 comparison: UCB1 and EXP3 (Auer et al. 2002) as BanditSpec (arXiv 2505.15141) uses them, with the count of each arm's own

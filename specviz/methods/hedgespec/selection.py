@@ -1,4 +1,4 @@
-"""Several drafters, one of which is chosen in each round by how all of them would have done so far.
+"""Controller of several drafters, one of which is selected in each round by how all of them would have done so far.
 
 HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064): the target's distributions along the verified text judge every drafter, also those
 that did not draft, so the choice has full information. A chooser that is not informed hears of the one that drafted alone.

@@ -1,4 +1,4 @@
-"""A feature drafter with a learned vector for every step of feeding on itself, and what those vectors bring.
+"""Step embeddings: a learned vector for every step in which a feature drafter feeds on itself, and what they bring.
 
 Its own outputs drift away from what the target would have thought; the vector of a step tells the network how far it has
 gone by itself (HiViS, arXiv 2509.23928, trained on its own outputs as HASS does).

@@ -1,4 +1,4 @@
-"""Two halves of a method, one of which drafts in each round: a memory while it is sure, else a network's tree.
+"""HOWL's controller: the suffix-tree draft where its score passes a threshold, otherwise the network's tree.
 
 The hybrid of OWL and suffix decoding, HOWL (arXiv 2510.07535): the memory's score, the tokens it expects to be right, is
 held against a threshold, a given one or one that the run sets. Without a memory the network drafts always.

@@ -1,4 +1,4 @@
-"""A bar for a memory's score that the run itself sets: draft from memory where that brings more than a tree of the network.
+"""Adaptive threshold on a memory's score: draft from memory where that brings more than a tree of the network.
 
 A score is the number of tokens that would be right if counts were probabilities. On some texts they nearly are, on others the
 target goes its own way; so the score is held against what such scores were worth in this run, and against what the

@@ -1,4 +1,4 @@
-"""A tree of fixed rank paths over lists that know nothing of each other: the product of what each depth offers, thinned.
+"""Cartesian product tree of independent heads: fixed rank paths over what each depth offers, pruned.
 
 Medusa (Cai et al., arXiv 2401.10774). Path (0, 2) is the best token of depth 1 followed by the third best of depth 2,
 whatever the first one was: every node of a depth has the same list of children, of which it gets a few.

@@ -1,4 +1,4 @@
-"""Drafts several tokens ahead at once: each head ranks its own depth, without knowing what the depths above become.
+"""Medusa's drafter: each head ranks the tokens of its own depth, independently of the depths above.
 
 Alignment: the heads read the target's hidden state at the last token whose pass has been made, the one before the root.
 The target's own head said the root there; head 1 says the root's child, head k the token k + 1 after that state.

@@ -1,4 +1,4 @@
-"""Typical acceptance: a drafted token stays where the target finds it likely enough for how unsure the target is there.
+"""Typical acceptance: a drafted token stays where its probability exceeds a threshold set by the target's entropy.
 
 Medusa (Cai et al., arXiv 2401.10774): token x is kept where p(x) > min(epsilon, delta * exp(-H(p))), H being the entropy
 of the warped distribution p in nats. Of all paths whose every token is kept the longest is taken, and of equally long ones the

@@ -1,4 +1,4 @@
-"""Whole rows of a picture as one chain of certain codes, in reading order, with no room kept for a bonus token."""
+"""Tree builder of whole image rows: one chain of deterministic codes in reading order, without a bonus token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Verification of a block of picture codes all at once, with repair of what fails: MuLo-SD (Peruzzo et al., arXiv 2601.05149).
+"""MuLo-SD's local verification (Peruzzo et al., arXiv 2601.05149): a block of image codes at once, then resampling around
+rejections.
 
 A code fails where its nearest latent codes and itself together have less than tau of the target's mass. Failed codes take their
 neighbours on the grid with them, as far as ``radius`` cells and never back before the first failure; what hangs together

@@ -1,4 +1,4 @@
-"""Draft with a recurrence that looks at the last token's state and nothing else, level by level of a tree.
+"""OWL's drafter: a recurrence on the last token's state alone, level by level of a tree.
 
 Lee et al., OWL (arXiv 2510.07535). With the root at position P, the network starts from the target's states at token P - 1
 (its own and that of the probe behind it) and the root's embedding; a node starts where its parent stopped.

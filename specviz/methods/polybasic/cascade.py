@@ -1,4 +1,5 @@
-"""A chain of three models: the drafter's tokens are filtered by a model in the middle, and what gathers goes to the target.
+"""Polybasic's cascade: an intermediate model verifies the drafter until μ tokens are buffered; the target verifies the
+buffer.
 
 After Wang et al. (arXiv 2510.26527) in a lossless form. The middle model decodes with the drafter below it, by an accept
 rule that is exact for it: what it writes has its own distribution, whatever the drafter said. It goes on until the buffer holds

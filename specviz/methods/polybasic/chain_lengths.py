@@ -1,4 +1,4 @@
-"""What the levels of a chain of models accepted in a calibration run, and whether a model for the middle pays by that."""
+"""Calibrated accepted lengths of a cascade's levels, and whether an intermediate model pays by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a model between a target and its drafter pays: the time model of a chain that verifies at every level.
+"""Time model of a cascade that verifies at every level, and its condition for an intermediate model to pay.
 
 Polybasic speculative decoding (Wang et al., arXiv 2510.26527) counts N tokens as the sum over levels of N / L passes of
 time T each, L being the mean number of tokens a pass gives. Its condition for inserting a model drops the drafter's own

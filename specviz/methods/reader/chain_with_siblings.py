@@ -1,4 +1,4 @@
-"""A chain with runners-up: for drafters that extend one text, the likeliest token goes on and the next best stay leaves."""
+"""Chain with siblings: the likeliest token goes on and the next best stay leaves."""
 
 from __future__ import annotations
 

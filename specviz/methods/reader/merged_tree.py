@@ -1,4 +1,4 @@
-"""One tree of two sources: what a drafter proposes and what memories hold, merged by shared prefix and cut to what pays.
+"""Merged tree of two sources, a drafter and memories: joined by shared prefix and cut to the size that pays.
 
 Retrieved branches grafted on a drafter's tree are READER's idea (arXiv 2508.09072). As the paper leaves open how a node
 is valued, every kind of node has an estimate of its acceptance that is learned while decoding, and a node is worth the

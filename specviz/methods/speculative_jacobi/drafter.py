@@ -1,4 +1,4 @@
-"""A window of guesses that the target itself keeps renewing: speculative Jacobi decoding (arXiv 2410.01699).
+"""Jacobi drafter: a window of tokens that the target itself keeps renewing (arXiv 2410.01699).
 
 Every pass over the window gives the target's distribution at each of its places. Places behind the accepted ones are drawn afresh
 from the distribution that the last pass gave there, and that distribution is what the next pass's ratio test divides by. As each

@@ -1,4 +1,4 @@
-"""A chain of guesses, each drawn from a distribution of its own or certain, none of which waits for the one before it."""
+"""Jacobi window as a tree: a chain of tokens, each from a distribution of its own and independent of the one before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A language model that can score trees, as the drafter of one: every level of the tree is one more pass of it.
+"""Tree drafter from a language model that can score trees: every level is one more pass of it.
 
 Its session follows the committed text like a target's own. What the last drafting pass held of the accepted path is kept
 (for a state-space model: replayed) at no cost; only what lies beyond it is read again, together with the next root.

@@ -1,4 +1,4 @@
-"""A tree of fixed shape filled with ranked successors: the r-th child of a node carries the r-th guess after it."""
+"""Static tree filled with ranked successors: the r-th child of a node carries its r-th likeliest successor."""
 
 from __future__ import annotations
 

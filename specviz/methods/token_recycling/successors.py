@@ -1,5 +1,4 @@
-"""Token Recycling's matrix: for every token the eight likeliest successors seen in any logits, rejected nodes'
-included.
+"""Successor matrix: for every token the eight likeliest next tokens seen in any logits, rejected nodes' included.
 
 Luo et al., "Turning Trash into Treasure" (arXiv 2408.08696).
 """

@@ -1,4 +1,4 @@
-"""What a node owes while its children fail one after the other: weight times the target's distribution, less what they used up.
+"""Residual mass of a node in Traversal Verification after k rejected children.
 
 Everything is kept in float64 on the host and on the drafter's support alone: outside it a failed child changes nothing
 but one common factor, so that 8 000 drafted tokens against a vocabulary of 50 000 cost a sixth of it.

@@ -1,4 +1,4 @@
-"""Traversal: a drafted tree is judged from its leaves upwards, so that a good descendant can rescue a weak parent.
+"""Traversal Verification: a draft tree judged from its leaves upwards, so that a good descendant can rescue a weak parent.
 
 Traversal Verification (Weng et al., arXiv 2505.12398); on a chain it is Block Verification (Sun et al., arXiv
 2403.10444). A node enters with the weight min(1, w p/q), w and p being what its parent still owes. A leaf is accepted
