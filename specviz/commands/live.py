@@ -87,6 +87,6 @@ def _compared(trace: Trace) -> list[tuple[str, str]]:
     same = "the same text, token for token" if apart is None else f"other text from token {apart.position + 1} on"
     gap = "" if apart is None or apart.gap is None else f", its two best logits {apart.gap:.2g} apart there"
     return [
-        ("one by one", f"{plain}, {same}{gap}"),
+        ("baseline", f"{plain}, {same}{gap}"),
         ("speed-up", f"{number(found['speedup'])}× measured, {number(found['predicted_speedup'])}× predicted"),
     ]

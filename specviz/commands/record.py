@@ -127,4 +127,4 @@ def _told(trace: Trace) -> str:
     same = trace.end.baseline is not None and trace.end.baseline.equal
     gain = found.get("speedup")
     speed = f"{number(gain)}× measured, {number(found.get('predicted_speedup'))}× predicted" if gain else "in step with others"
-    return f"τ {number(found['tau'])} over {found['steps']} passes, {speed}{', the same text one by one' if same else ''}"
+    return f"τ {number(found['tau'])} over {found['steps']} passes, {speed}{', the same text as the baseline' if same else ''}"

@@ -14,7 +14,7 @@ _PHASES = ("draft", "verify", "judge", "commit")
 
 
 class Untimed:
-    """Time that a run spends only because somebody looks: on what another drafter would have said, say.
+    """Time that a run spends only for notes: on what another drafter would have said, say.
 
     It is no part of the method, and so not of the steps; they tell it apart. On a GPU the work inside is waited for. What is
     aside within aside counts once.

@@ -15,7 +15,7 @@ from specviz.trace.schema import ACCEPTED, RELAXED, Step, Trace
 
 BINS = 10
 FEW = 5
-"""A bin of fewer guesses than this is drawn hollow: it says little."""
+"""A bin of fewer drafted tokens than this is drawn hollow: it says little."""
 _WIDTH, _HEIGHT = 720, 520
 
 
@@ -47,17 +47,17 @@ def reliability(trace: Trace, theme: str = "light") -> go.Figure:
     tenths = [0, 0.25, 0.5, 0.75, 1]
     shares = {"tickvals": tenths, "tickformat": ".0%"}
     made.update_layout(
-        xaxis=axis(look, "the drafter's probability of its guess, q", range=[-0.02, 1.02], anchor="y2", **shares),
+        xaxis=axis(look, "the drafter's probability of its token, q", range=[-0.02, 1.02], anchor="y2", **shares),
         yaxis=axis(look, "accepted, its parent being accepted", range=[-0.03, 1.1], domain=[0.34, 1], **shares),
-        yaxis2=axis(look, "guesses", rangemode="tozero", domain=[0, 0.2], nticks=3, tickformat="d"),
+        yaxis2=axis(look, "drafted tokens", rangemode="tozero", domain=[0, 0.2], nticks=3, tickformat="d"),
     )
     return made
 
 
 def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
-    """Judged guesses whose parent was accepted, by the drafter's confidence; bins without any are left out.
+    """Verified tokens whose parent was accepted, by the drafter's confidence; bins without any are left out.
 
-    A guess that was never judged, since a sibling was taken before its turn, says nothing and is not counted.
+    A token that was never verified, since a sibling was taken before its turn, says nothing and is not counted.
     """
     found: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
     for step in steps:
@@ -80,13 +80,13 @@ def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
 
 
 def calibration_error(bins: Sequence[Bin]) -> float | None:
-    """Mean distance of acceptance from confidence, each bin weighing as many guesses as it has."""
+    """Mean distance of acceptance from confidence, each bin weighing as many tokens as it has."""
     judged = sum(one.judged for one in bins)
     return sum(one.judged * abs(one.share - one.confidence) for one in bins) / judged if judged else None
 
 
 def interval(accepted: int, judged: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval for a share: it stays inside 0 and 1, and is honest for few guesses."""
+    """Wilson's interval for a fraction: it stays inside 0 and 1, and is honest for few tokens."""
     share, wide = accepted / judged, z * z / judged
     middle = (share + wide / 2) / (1 + wide)
     half = z * math.sqrt(share * (1 - share) / judged + wide / (4 * judged)) / (1 + wide)
@@ -96,11 +96,11 @@ def interval(accepted: int, judged: int, z: float = 1.96) -> tuple[float, float]
 def _subtitle(bins: Sequence[Bin]) -> str:
     error = calibration_error(bins)
     if error is None:
-        return "no judged guess of this run has a confidence: its drafter proposes without probabilities"
+        return "no verified token of this run has a confidence: its drafter proposes without probabilities"
     confidence = sum(one.confidence * one.judged for one in bins) / sum(one.judged for one in bins)
     share = sum(one.accepted for one in bins) / sum(one.judged for one in bins)
     side = "too sure" if confidence > share + 0.02 else "too modest" if confidence < share - 0.02 else "about right"
-    judged = count(sum(one.judged for one in bins), "judged guess").replace("guesss", "guesses")
+    judged = count(sum(one.judged for one in bins), "verified token")
     return f"{judged}; on the diagonal it would be right as often as it thinks; {side} by {percent(error)} on average"
 
 

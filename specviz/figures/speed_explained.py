@@ -82,7 +82,7 @@ def _step(made: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> No
 
 def _passes(made: go.Figure, look: Theme, length: float, pass_ns: float) -> None:
     """One block for each pass that the step saves or replaces, the last one a part of a pass."""
-    row = f"its {length:.2f} tokens one by one"
+    row = f"its {length:.2f} tokens in the baseline"
     whole = min(int(length), 200)
     blocks = [1.0] * whole + ([length - whole] if length - whole > 1e-6 else [])
     for place, block in enumerate(blocks):

@@ -171,7 +171,7 @@ class Dynamic:
         cooled: float = 0.0, chosen: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         if not nodes and pays is None:
-            raise ValueError("a tree of no given size needs somebody who says what pays")
+            raise ValueError("a tree without a given size needs a size policy")
         self.depth = depth
         self.width = width
         self.nodes = nodes

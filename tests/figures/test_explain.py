@@ -145,7 +145,7 @@ def test_the_figure_draws_the_step_against_its_tokens_one_by_one() -> None:
     rows: dict[str, float] = {}
     for bar in figure.data:
         rows[bar.y[0]] = rows.get(bar.y[0], 0) + bar.x[0]
-    assert rows == pytest.approx({"one step of this run": 60.0, "its 3.00 tokens one by one": 120.0})
+    assert rows == pytest.approx({"one step of this run": 60.0, "its 3.00 tokens in the baseline": 120.0})
     assert figure.layout.title.text == "Why (not) faster · 2.00× measured · 2.00× predicted"
 
 

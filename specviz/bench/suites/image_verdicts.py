@@ -23,7 +23,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True)
 class Result:
-    """What one setting measured: how many times fewer passes in all, and in the median less wall time, than one by one; and of
+    """What one setting measured: how many times fewer passes in all, and in the median less wall time, than the baseline; and of
     each picture, in the order of the prompts, codes a pass and ``seconds``."""
 
     setting: Setting
@@ -110,8 +110,8 @@ def _rising(results: Sequence[Result], method: str, bound: str) -> Iterator[Row]
 
 
 def _quick_enough(alone: Result, results: Sequence[Result]) -> Iterator[Row]:
-    """The slowest picture, one by one and of all settings. Loading and the prompt's pass are not counted."""
+    """The slowest picture, of the baseline and of all settings. Loading and the prompt's pass are not counted."""
     slowest = max([alone, *results], key=lambda one: max(one.seconds))
-    for name, one in (("one by one", alone), ("slowest setting", slowest)):
+    for name, one in (("baseline", alone), ("slowest setting", slowest)):
         detail = f"slowest of {len(one.seconds)}, mean {statistics.mean(one.seconds):.2f} s, {one.setting.label}"
         yield Row(f"seconds a picture, {name}", max(one.seconds), "s", MINUTE, True, detail)

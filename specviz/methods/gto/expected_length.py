@@ -56,7 +56,7 @@ def probabilities(tree: DraftTree, target: TargetPass, context: Context) -> list
 
 
 class Rewarded:
-    """Judges by ``rule`` and, where somebody looks, notes what the drafted tree was worth.
+    """Judges by ``rule`` and, where notes are recorded, notes what the drafted tree was worth.
 
     ``other`` gives another scored draft from the same root to compare with, or None.
     """

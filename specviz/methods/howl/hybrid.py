@@ -24,7 +24,7 @@ class HybridController:
         threshold: float | None = None, probed: bool = False,
     ) -> None:  # fmt: skip
         if (memory is None) != (looked is None):
-            raise ValueError("a memory needs somebody who makes a tree of what it proposes")
+            raise ValueError("a memory needs a tree builder for what it proposes")
         self.network = network
         self.growth = growth
         self.memory = memory

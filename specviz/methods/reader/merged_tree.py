@@ -185,7 +185,7 @@ class Merged:
         pays: SizePolicy | None = None,
     ) -> None:
         if not nodes and pays is None:
-            raise ValueError("a tree of no given size needs somebody who says what pays")
+            raise ValueError("a tree without a given size needs a size policy")
         self.inner = inner
         self.memories = memories
         self.estimates = estimates

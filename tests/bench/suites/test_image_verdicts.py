@@ -86,6 +86,6 @@ def test_factor_is_swept_too() -> None:
 
 def test_the_slowest_picture_is_told_one_by_one_and_of_all() -> None:
     rows = _rows(_result(LANTERN, seconds=(10.0, 61.0)), _result(DYNAMIC, seconds=(40.0, 40.0)))
-    plain, slow = rows["seconds a picture, one by one"], rows["seconds a picture, slowest setting"]
+    plain, slow = rows["seconds a picture, baseline"], rows["seconds a picture, slowest setting"]
     assert (plain.value, plain.reached) == (5.0, True)
     assert (slow.value, slow.reached) == (61.0, False) and LANTERN.label in slow.detail
