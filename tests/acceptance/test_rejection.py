@@ -86,7 +86,7 @@ def test_a_token_the_target_rules_out_is_never_accepted() -> None:
         assert verdict.bonus in {2, 3}
 
 
-@pytest.mark.parametrize("law", [Proposal(P), Proposal(P, torch.arange(4)), None], ids=["dense", "listed", "certain"])
+@pytest.mark.parametrize("distribution", [Proposal(P), Proposal(P, torch.arange(4)), None], ids=["dense", "listed", "certain"])
 def test_nothing_left_falls_back_to_the_target(distribution: Proposal | None) -> None:
     left = remaining(P, distribution, [0, 1, 2, 3])
     for token in range(4):

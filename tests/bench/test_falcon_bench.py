@@ -56,7 +56,7 @@ def reported(bench: TinyBench, temperature: float = 0.0) -> dict[str, Any]:
     return {row.name: row for row in report.rows}
 
 
-@pytest.mark.parametrize("heat", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_control_that_is_the_same_network_compares_as_equal(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(falcon, "load_plain", lambda target: block_net(target))
     rows = reported(TinyBench(), temperature)

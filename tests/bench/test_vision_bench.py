@@ -92,7 +92,7 @@ def test_the_drafters_layer_is_measured_against_a_target_pass() -> None:
     assert lacking.value is None and "train hivis" in lacking.detail
 
 
-@pytest.mark.parametrize("heat", vision.HEATS)
+@pytest.mark.parametrize("temperature", vision.TEMPERATURES)
 def test_every_drafter_stands_beside_every_other(temperature: float) -> None:
     report, found = arms(TinyBench(), temperature=temperature)
     assert list(found) == list(vision.ARMS) and len(report.rows) == len(vision.ARMS)

@@ -65,7 +65,7 @@ def test_draws_follow_their_distribution() -> None:
     assert float(((counts - 8000 * distribution) ** 2 / (8000 * distribution)).sum()) < 16.3
 
 
-@pytest.mark.parametrize(("heat", "top_k", "top_p"), [(0.7, 0, 1.0), (1.3, 5, 1.0), (1.0, 0, 0.8), (0.6, 12, 0.9)])
+@pytest.mark.parametrize(("temperature", "top_k", "top_p"), [(0.7, 0, 1.0), (1.3, 5, 1.0), (1.0, 0, 0.8), (0.6, 12, 0.9)])
 def test_warping_is_what_transformers_does(temperature: float, top_k: int, top_p: float) -> None:
     torch.manual_seed(0)
     logits = 3 * torch.randn(4, 40)
@@ -151,7 +151,7 @@ def test_calibrated_trees_survive_a_file_and_keep_parents_first(tmp_path: object
     tree.save(file, {4: deep})
     assert load_all(file) == {0: tree, 4: deep}
     assert tree.paths[:3] == ((0,), (0, 0), (0, 0, 0))
-    assert tree.generator[0] == 0.9
+    assert tree.probability[0] == 0.9
     file.write_text("[]")
     with pytest.raises(BadInput, match="calibrate"):
         CalibratedTree.load(file)
@@ -161,7 +161,7 @@ def test_calibrated_trees_survive_a_file_and_keep_parents_first(tmp_path: object
 def test_every_prefix_of_a_shipped_tree_is_a_tree(name: str) -> None:
     tree = CalibratedTree.load(TREES / f"{name}.json")
     assert len(tree.paths) == 80
-    assert list(tree.generator) == sorted(tree.generator, reverse=True)
+    assert list(tree.probability) == sorted(tree.probability, reverse=True)
     for nodes in range(81):
         assert len(tree.best(nodes)) == nodes + 1
 

@@ -136,7 +136,7 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
     assert silent.ids == text[:20] and not any(step.path for step in silent.steps)
 
 
-@pytest.mark.parametrize("chances", [(0.5, 0.3, 0.2), (0.0, 1.0, 0.0)])
+@pytest.mark.parametrize("probabilities", [(0.5, 0.3, 0.2), (0.0, 1.0, 0.0)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_whatever_arm_is_chosen_with_whatever_probability_the_distribution_stays(
     probabilities: tuple[float, ...], seed: int, monkeypatch: pytest.MonkeyPatch

@@ -44,7 +44,7 @@ def gap(tokens: tuple[int, ...]) -> float:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize(("heat", "rule"), [(0.0, "typical"), (1.0, "match")])
+@pytest.mark.parametrize(("temperature", "rule"), [(0.0, "typical"), (1.0, "match")])
 def test_the_text_is_the_targets_own_and_comes_in_fewer_passes(temperature: float, rule: str) -> None:
     trace = decoded("medusa", temperature, rule=rule)
     assert same_text(trace)
@@ -69,7 +69,7 @@ def test_leaves_first_is_true_to_the_target_at_temperature_zero() -> None:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("heat", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_two_levels_a_forward_write_the_targets_own_text_in_fewer_passes(temperature: float) -> None:
     trace = decoded("falcon", temperature, nodes=24)  # by itself it grows what pays here, which is little on a busy machine
     assert same_text(trace)

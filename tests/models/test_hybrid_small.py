@@ -20,7 +20,7 @@ def test_both_files_speak_in_the_same_tokens_and_stay_small() -> None:
     assert load_causal_lm("hybrid-small").architecture.parameters == 2_849_306
 
 
-@pytest.mark.parametrize("heat", [0.0, 0.8])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("tree", ["beam", "drawn"])
 def test_trees_write_what_it_writes_alone(tree: str, temperature: float) -> None:
     asked = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 96, "temperature": temperature, "baseline": True}

@@ -199,6 +199,6 @@ def test_sure_rounds_get_larger_trees_than_doubtful_ones(seed: int) -> None:
     assert max(sure.tree.shape.depths) > max(doubtful.tree.shape.depths)
 
 
-def test_a_tree_without_a_size_needs_a_judge_of_sizes() -> None:
-    with pytest.raises(ValueError, match="what pays"):
+def test_a_tree_without_a_size_needs_a_size_policy() -> None:
+    with pytest.raises(ValueError, match="needs a size policy"):
         Dynamic(3, 3)

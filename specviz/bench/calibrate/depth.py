@@ -28,7 +28,7 @@ from specviz.trees.root import RootOnly
 
 DEEPEST, WIDTH, EVERY = 8, 6, 10_000
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-HEATS = (0.0, 1.0)
+TEMPERATURES = (0.0, 1.0)
 DRAFTERS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
 
 
@@ -101,7 +101,7 @@ def table(texts: Sequence[Sequence[Place]], deepest: int, sizes: Sequence[int]) 
 def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] = print) -> Path:
     """Measure the trees of method ``name`` on ``target``; writes ``assets/trees/NAME.json``."""
     found, count = {}, 0
-    for temperature in HEATS:
+    for temperature in TEMPERATURES:
         texts = []
         for number, places in enumerate(_written(name, target, tokens, temperature), start=1):
             texts.append(places)

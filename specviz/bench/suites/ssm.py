@@ -18,7 +18,7 @@ from specviz.runner import Prepared
 
 TARGET = "hybrid-small"
 BUDGETS = (4, 8, 12)
-HEATS = (0.0, 0.8)
+TEMPERATURES = (0.0, 0.8)
 MODEL_FREE = ("prompt_lookup", "token_recycling", "suffix_decoding")
 REPEATS = 9
 CONTEXT = 128
@@ -55,14 +55,14 @@ def _both(bench: Bencher, prompt: str, nodes: int, temperature: float) -> tuple[
 def against_chains(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     """The same drafter, as many nodes and drafter passes: once as a tree and once as a chain."""
     for nodes in BUDGETS:
-        for temperature in HEATS:
+        for temperature in TEMPERATURES:
             pairs = [_both(bench, prompt, nodes, temperature) for prompt in prompts]
             _compared(report, bench, f"tree over chain of {nodes} nodes, T = {temperature:g}", pairs)
 
 
 def default_against_chains(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     """The tree that a user gets unless he asks for another one, against chains of several lengths."""
-    for temperature in HEATS:
+    for temperature in TEMPERATURES:
         trees = [bench.prepared("stree", prompt, temperature) for prompt in prompts]
         for nodes in BUDGETS:
             chains = [bench.prepared("stree", prompt, temperature, parameters=dict(_chain(nodes))) for prompt in prompts]
@@ -89,7 +89,7 @@ def _faster(bench: Bencher, slow: Prepared, fast: Prepared, pairs: int = 3) -> f
 def exact(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     """How many runs write what the target writes alone, with the same seed."""
     equal, tried = 0, 0
-    for temperature in HEATS:
+    for temperature in TEMPERATURES:
         for prompt in prompts:
             alone = bench.once(bench.prepared("autoregressive", prompt, temperature)).ids
             for tree in ("beam", "fixed", "drawn"):

@@ -33,7 +33,7 @@ FOLDER = Path(__file__).resolve().parents[3] / "assets" / "images" / "scenes"
 TREE: dict[str, Any] = {"depth": 5, "width": 6, "nodes": 24}
 DEPTHS = 5
 TOKENS = 160
-HEATS = (0.0, 1.0)
+TEMPERATURES = (0.0, 1.0)
 PAIRS = 5
 QUICK = 4
 """Scenes of a short run."""
@@ -81,7 +81,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     report.where["target"] = target
     asked = held_out()[:: len(held_out()) // QUICK] if quick else held_out()
     bench = Bencher(target, TOKENS)
-    for temperature in HEATS:
+    for temperature in TEMPERATURES:
         found = dict(arms(report, bench, asked, methods, temperature))
         for row in [*compared(found, temperature), *by_depth(found, temperature)]:
             report.add(row)

@@ -148,7 +148,7 @@ def test_a_drafter_that_never_gets_deep_is_not_called_flat() -> None:
     assert row.value == pytest.approx((27 / 36) / (42 / 43))
 
 
-@pytest.mark.parametrize("heat", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_dynamic_depth_must_save_forwards_without_losing_tokens(temperature: float) -> None:
     fixed = [sample(lengths=[3, 3, 3], forwards=24)]
     saving, losing = [sample(lengths=[3, 3, 3], forwards=15)], [sample(lengths=[2, 2, 3], forwards=15)]

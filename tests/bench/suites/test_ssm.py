@@ -67,7 +67,7 @@ def test_ratios_have_the_tree_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_tree_that_users_get_is_set_against_chains_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssm, "HEATS", (0.0,))
+    monkeypatch.setattr(ssm, "TEMPERATURES", (0.0,))
     monkeypatch.setattr(ssm, "_faster", lambda bench, slow, fast: slow.values.nodes / fast.values.nodes)
     tree = TinyBench().prepared("stree", "hello").values
     assert ssm.BUDGETS == (4, 8, 12) and (tree.depth, tree.width, tree.nodes) == (4, 3, 12)

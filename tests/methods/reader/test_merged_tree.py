@@ -198,8 +198,8 @@ def test_as_many_nodes_as_pay_and_none_where_none_does() -> None:
     assert (len(draft.tree), draft.calls) == (1, 0)
 
 
-def test_a_tree_of_no_size_needs_somebody_who_says_what_pays() -> None:
-    with pytest.raises(ValueError, match="no given size"):
+def test_a_tree_of_no_size_needs_a_size_policy() -> None:
+    with pytest.raises(ValueError, match="needs a size policy"):
         Merged(None, Memories({}), Estimates())
 
 
