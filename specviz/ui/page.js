@@ -160,7 +160,7 @@
     go: (id, { step, panel }) => {
       const found = stage(id);
       if (!found) return;
-      found.set({ tab: panel ? "method" : "verdict", told: typeof panel === "string" ? panel : null });
+      found.set({ tab: panel ? "method" : "verdict", selectedNote: typeof panel === "string" ? panel : null });
       if (step >= 0) setTimeout(() => found.go(step), 30);
     },
     stage,

@@ -1,4 +1,4 @@
-"""Bundle of the viewer's script and stylesheet, put together from the small files beside this one."""
+"""Bundle of the viewer's script and stylesheet, put together from the files beside this one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,12 @@ from specviz import palette
 from specviz.palette import Theme
 from specviz.trace.lengths import LengthCurves, measured
 from specviz.trace.replay import embedded
+from specviz.viewer import modules
 
 HERE = Path(__file__).parent
-ORDER = (
-    "words", "dom", "study", "codes", "labels", "chain", "layout", "reasons", "rules", "feed",
-    "player", "keys", "tip", "header", "strip", "picture", "distortion", "draw", "roving", "table", "tree",
-    "notebook", "sketch", "curves", "sight", "reel", "inspector", "lanes", "overview", "transport", "stage", "mount",
-)  # fmt: skip
 # Later ones win where two rules are equally particular.
 STYLES = (
-    "base", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "sketches", "sight", "lookup",
+    "base", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "svgKit", "promptImage", "lookup",
     "diffusion", "state", "choice", "chains", "run", "phone", "picture",
 )  # fmt: skip
 # What the style sheets call the colours of the palette, and its tints.
@@ -50,10 +46,8 @@ def _slim(text: str) -> str:
 
 
 def _sources() -> list[Path]:
-    """The script's files: those named in ORDER, then every note's drawing, then the way in."""
-    parts = [HERE / "js" / f"{name}.js" for name in ORDER]
-    notes = sorted((HERE / "js" / "notes").glob("*.js"))
-    return [*parts[:-1], *notes, parts[-1]]
+    """The script's files: every note's drawing, and the way in with all that it imports."""
+    return sorted((HERE / "js").rglob("*.js"))
 
 
 @cache
@@ -83,12 +77,20 @@ def script() -> str:
 
 def written(lengths: Sequence[LengthCurves]) -> str:
     """The same with these curves of tokens a pass by length inside."""
-    body = "".join(_slim(path.read_text(encoding="utf-8")) for path in _sources())
-    css = json.dumps(style(), ensure_ascii=False)
-    known = embedded(_compact([asdict(one) for one in lengths]))
-    called = _compact({"LABELS": palette.LABELS, "LEGEND": palette.LEGEND})
-    given = f"const measured = {known};\nconst called = {called};\n"
-    return f'(() => {{\n"use strict";\n{given}{body}SpecvizViewer.css = {css};\n}})();\n'
+    sources = {path.relative_to(HERE / "js").with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in _sources()}
+    body = _slim(modules.classic(modules.ordered({"generated": _generated(lengths)} | sources)))
+    return f'(() => {{\n"use strict";\n{body}SpecvizViewer.modules = modules;\n}})();\n'
+
+
+def _generated(lengths: Sequence[LengthCurves]) -> str:
+    """The one module that is no file, ``generated.js``: what the script is told by Python."""
+    known = {
+        "MEASURED": embedded(_compact([asdict(one) for one in lengths])),
+        "LABELS": _compact(palette.LABELS),
+        "LEGEND": _compact(palette.LEGEND),
+        "CSS": json.dumps(style(), ensure_ascii=False),
+    }
+    return "".join(f"export const {name} = {value};\n" for name, value in known.items())
 
 
 def _compact(value: Any) -> str:

@@ -27,7 +27,7 @@ PAINTED = """(() => { const canvas = document.querySelector('.sv-pixels');
 SIGNS = """(kind) => [...document.querySelectorAll('.sv-spots .sv-spot' + kind)]
   .reduce((sum, one) => sum + one.getAttribute('d').split('M').length - 1, 0)"""
 MAP = """() => {
-  const { codes } = SpecvizViewer.parts, canvas = document.querySelector('.sv-codemap canvas');
+  const codes = SpecvizViewer.modules["kit/codes"], canvas = document.querySelector('.sv-codemap canvas');
   const book = codes.of(stage.stage.trace.run), scale = devicePixelRatio || 1, last = book.size - 1;
   const drawn = document.querySelector('.sv-codemap svg'), own = drawn.querySelector('.sv-self');
   const [x, y] = codes.places(book, Number(drawn.getAttribute('width')), Number(drawn.getAttribute('height')));

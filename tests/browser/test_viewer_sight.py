@@ -24,7 +24,7 @@ HIDDEN = """(at) => [...document.querySelectorAll('.sv-note .sv-cells')[at].chil
 
 def opened(show: Open, trace: Trace, note: str, size: dict[str, int] | None = None) -> StagePage:
     tab = show("".join(line + "\n" for line in store.lines(trace)), size=size)
-    tab.run("(told) => { stage.stage.set({ tab: 'method', told }); stage.flush(); }", note)
+    tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", note)
     return tab
 
 
@@ -110,7 +110,7 @@ def test_arcs_follow_the_word_that_is_chosen_in_the_tree(show: Open) -> None:
     said = []
     for node in step.path[:2]:
         tab.page.locator(f'.sv-tree [data-id="{node}"]').click()
-        tab.run("(told) => { stage.stage.set({ tab: 'method', told }); stage.flush(); }", "entropy_map")
+        tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", "entropy_map")
         said.append(note.locator(".sv-why").first.inner_text())
     assert "40 %" in said[0] and "50 %" in said[1]
     expect(note.locator(".sv-arc")).to_have_count(3)

@@ -32,7 +32,7 @@ def text(method: str, **more: Any) -> str:
 
 def told(tab: StagePage, note: str) -> None:
     """Show one story."""
-    tab.run("(told) => { stage.stage.set({ tab: 'method', told }); stage.flush(); }", note)
+    tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", note)
 
 
 @pytest.mark.parametrize("method", TELLERS)
@@ -174,7 +174,7 @@ def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -
     path = tab.run("(() => { const p = [12]; while (stage.stage.step.nodes[p[0]].parent >= 0)"
                    " p.unshift(stage.stage.step.nodes[p[0]].parent); return p; })()")  # fmt: skip
     expect(note).to_contain_text(f"The decays of {len(path)} nodes")
-    rings = tab.page.locator(".sv-tree .sv-lens .sv-tapring, .sv-tree .sv-lens .sv-pathring")
+    rings = tab.page.locator(".sv-tree .sv-treeoverlay .sv-tapring, .sv-tree .sv-treeoverlay .sv-pathring")
     expect(rings).to_have_count(len(path))
     tab.page.locator('.sv-decays [data-id="0"]').hover()
     expect(note).to_contain_text("reads the node itself and 3 inputs from before the root")

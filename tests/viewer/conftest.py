@@ -17,7 +17,12 @@ Evaluate = Callable[..., Any]
 
 WRAP = """
 require({script});
-const {{ words, study, layout, chain, rules, labels, Feed, Player, notebook }} = SpecvizViewer.parts;
+const {{ modules }} = SpecvizViewer;
+const [format, noteRegistry, labels] = ["format", "noteRegistry", "labels"].map((name) => modules[`kit/${{name}}`]);
+const [layout, chain, rules] = ["layout", "chain", "rules"].map((name) => modules[`tree/${{name}}`]);
+const {{ parseStep, findNode, sentChildren }} = modules["run/parseStep"];
+const {{ Feed }} = modules["run/feed"];
+const {{ Player }} = modules["run/player"];
 const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const room = (more) => ({{ width: 900, height: 360, measure: (text, size) => text.length * size * 0.6, ...more }});
 const feed = (options) => new Feed({{ onReset() {{}}, onChange() {{}}, ...options }});

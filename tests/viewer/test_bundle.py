@@ -79,7 +79,7 @@ def test_stage_page_and_figures_have_the_same_colours(mode: str) -> None:
 
 
 def test_stage_and_figures_call_a_verdict_the_same(node: Evaluate) -> None:
-    long, short = node("return [given.map(labels.of), labels.LEGEND];", list(palette.LABELS))
+    long, short = node("return [given.map(labels.of), modules.generated.LEGEND];", list(palette.LABELS))
     assert dict(zip(palette.LABELS, long, strict=True)) == palette.LABELS
     for status in ORDER:
         assert look(status, palette.LIGHT).label == short.get(status, palette.LABELS[status])

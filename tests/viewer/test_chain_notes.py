@@ -12,7 +12,7 @@ from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 
 MOMENT = """
 stage.moments[given.step.notes[0].type] = given.moment;
-notebook.draw(pane, stage);
+noteRegistry.draw(pane, stage);
 return [said(pane), all(pane).map((one) => one.attributes.class || "")];
 """
 
@@ -67,7 +67,7 @@ def test_layers_stand_in_a_stack_then_in_rows_then_the_cells_are_repaired(node: 
     assert classes.count("sv-sidecell") == 4 + 1
     tints = "return all(pane).filter((one) => one.attributes.class === 'sv-fuzzycell')"
     tints += ".map((one) => one.attributes['fill-opacity']);"
-    body = PAGE + "stage.moments.layers = given.moment; notebook.draw(pane, stage);" + tints
+    body = PAGE + "stage.moments.layers = given.moment; noteRegistry.draw(pane, stage);" + tints
     given = {"step": step("layers", CHAINS["layers"])}
     fuzzy, fixed = (node(body, {**given, "moment": moment}) for moment in ("rows", "repaired"))
     assert fuzzy[:-1] == ["0.00", "0.00", "0.02", "0.04", "0.20", "0.30", "0.40", "0.60", "0.50", "0.60", "0.60", "0.70"]
@@ -86,8 +86,8 @@ def test_damaged_notes_never_break_the_pane(node: Evaluate, kind: str) -> None:
     steps = [step(kind, copy.deepcopy(CHAINS[kind]) | {field: junk}) for field in CHAINS[kind] for junk in JUNK]
     body = """
     return given.steps.every((one) => {
-      const stage = stageOf(study.step(one));
-      notebook.draw(pane, stage);
+      const stage = stageOf(parseStep(one));
+      noteRegistry.draw(pane, stage);
       return all(pane).every((el) => !/NaN|undefined|Infinity/.test(JSON.stringify(el.attributes)));
     });
     """
@@ -95,5 +95,5 @@ def test_damaged_notes_never_break_the_pane(node: Evaluate, kind: str) -> None:
 
 
 def test_both_panels_have_names(node: Evaluate) -> None:
-    assert "Three belts" in drawn(node, "belts", CHAINS["belts"], "notebook.title(step.notes[0])")
-    assert "Layers side by side" in drawn(node, "layers", CHAINS["layers"], "notebook.title(step.notes[0])")
+    assert "Three belts" in drawn(node, "belts", CHAINS["belts"], "noteRegistry.title(step.notes[0])")
+    assert "Layers side by side" in drawn(node, "layers", CHAINS["layers"], "noteRegistry.title(step.notes[0])")

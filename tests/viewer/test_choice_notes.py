@@ -40,7 +40,7 @@ def test_the_river_has_a_band_an_arm_over_all_steps(node: Evaluate) -> None:
     stage.trace = { steps: [0, 1, 2].map(() => step) };
     stage.cursor = 1;
     stage.column = 400;
-    notebook.draw(pane, stage);
+    noteRegistry.draw(pane, stage);
     const bands = all(pane).filter((one) => one.tag === "path" && /^sv-arm sv-arm-/.test(one.attributes.class || ""));
     return bands.map((one) => [one.attributes.class, (one.attributes.d.match(/H/g) || []).length]);
     """
@@ -70,10 +70,10 @@ def test_every_step_has_the_badge_of_the_half_that_drafted_it(node: Evaluate) ->
     halves = ["tree", "suffix", "suffix", "tree"]
     notes = [CHOICE["last_state"] | {"half": half, "length": 13 + at} for at, half in enumerate(halves)]
     body = """
-    const steps = given.steps.map((one) => study.step(one));
+    const steps = given.steps.map((one) => parseStep(one));
     return steps.map((one, at) => {
       const there = { ...stageOf(one), trace: { steps }, cursor: at };
-      notebook.draw(pane, there);
+      noteRegistry.draw(pane, there);
       const marks = all(pane).filter((part) => part.attributes["data-step"] !== undefined);
       const badges = all(pane).filter((part) => /sv-badge/.test(part.attributes.class || ""));
       return [badges.map((part) => [part.attributes.class, said(part)]), marks.map((part) => part.attributes.class)];
@@ -90,12 +90,12 @@ def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate
     body = """
     const there = (target) => ({ ...stageOf(step), trace: { steps: [step], run: { target } }, cursor: 0 });
     const drawn = (target) => {
-      notebook.draw(pane, there(target));
+      noteRegistry.draw(pane, there(target));
       const paths = all(pane).filter((one) => one.tag === "path" && /^M.*L/.test(one.attributes.d || ""));
       return [said(pane), paths.filter((one) => /sv-curve/.test(one.attributes.class)).map((one) => one.attributes)];
     };
     const before = drawn("tiny")[0];
-    SpecvizViewer.parts.measured.splice(0, Infinity, given.curves);
+    modules.generated.MEASURED.splice(0, Infinity, given.curves);
     return [before, drawn("tiny"), drawn("another")[0]];
     """
     given = {"curves": asdict(MADE_UP)}
@@ -115,14 +115,14 @@ def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate
 def test_measured_curves_travel_with_the_script_and_are_safe_there() -> None:
     script = bundle.written([MADE_UP])
     assert '"target":"tiny"' in script and "a \\u003ccopy>" in script
-    assert "const measured = [];" in bundle.written([])
+    assert "const MEASURED = [];" in bundle.written([])
 
 
 def test_a_click_on_a_mark_goes_to_its_step(node: Evaluate) -> None:
     body = """
     stage.trace = { steps: [0, 1, 2].map(() => step) };
     stage.cursor = 2;
-    notebook.draw(pane, stage);
+    noteRegistry.draw(pane, stage);
     const marks = all(pane).filter((one) => one.attributes["data-step"] !== undefined);
     return marks.map((one) => one.attributes["data-step"]);
     """
@@ -134,10 +134,10 @@ def test_damaged_notes_never_break_the_pane(node: Evaluate, kind: str) -> None:
     steps = [step(kind, copy.deepcopy(CHOICE[kind]) | {field: junk}) for field in CHOICE[kind] for junk in JUNK]
     body = """
     return given.steps.map((one) => {
-      const stage = stageOf(study.step(one));
+      const stage = stageOf(parseStep(one));
       stage.trace = { steps: [stage.step] };
       stage.cursor = 0;
-      notebook.draw(pane, stage);
+      noteRegistry.draw(pane, stage);
       return all(pane).every((el) => !/NaN|undefined|Infinity/.test(JSON.stringify(el.attributes)));
     });
     """

@@ -34,7 +34,7 @@ def drawn(node: Evaluate, kind: str, moment: str | None = None, veiled: bool = F
     const on = stageOf(step);
     on.moments = { [given.kind]: given.moment };
     on.trace = { steps: [step, { ...step, counts: { ...step.counts, kept: 2 } }, step] };
-    notebook.draw(pane, on);
+    noteRegistry.draw(pane, on);
     const of = (name) => all(pane).map((one) => one.attributes[name] || "");
     return [said(pane), of("class"), of("aria-label").join(" ")];
     """
@@ -99,10 +99,10 @@ def test_damaged_notes_never_break_the_pane(node: Evaluate, kind: str) -> None:
         + """
     const found = [];
     for (const one of given.steps) {
-      const on = stageOf(study.step(one));
+      const on = stageOf(parseStep(one));
       on.trace = { steps: [on.step] };
-      notebook.draw(pane, on);
-      notebook.lens(on);
+      noteRegistry.draw(pane, on);
+      noteRegistry.overlay(on);
       found.push(all(pane).every((el) => !/NaN|undefined/.test(JSON.stringify(el.attributes))));
     }
     return found;

@@ -14,7 +14,7 @@ from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
 
 READ = """
-const { codes, distortion, islands, Picture, relaxed } = SpecvizViewer.parts;
+const [codes, distortion, relaxed] = ["kit/codes", "run/distortion", "notes/relaxed"].map((name) => modules[name]);
 const taken = feed({});
 taken.accept(given.text);
 const trace = taken.trace;
@@ -42,7 +42,7 @@ def test_the_codebook_comes_out_of_the_run_line_as_it_went_in(node: Evaluate) ->
 
 
 def test_a_damaged_codebook_draws_grey_and_breaks_nothing(node: Evaluate) -> None:
-    body = "const { codes } = SpecvizViewer.parts; return codes.of({ codebook: { size: 9, places: '***', colours: 'x' } });"
+    body = "return modules['kit/codes'].of({ codebook: { size: 9, places: '***', colours: 'x' } });"
     assert node(body) is None
 
 
@@ -191,7 +191,7 @@ def test_the_map_shades_as_many_look_alikes_as_the_bar_counts_and_knows_all_that
 
 
 def test_an_older_note_with_ten_ids_says_how_many_of_the_region_it_can_shade(node: Evaluate) -> None:
-    body = "const { relaxed } = SpecvizViewer.parts; return relaxed.shading({ count: 37 }, 10);"
+    body = "return modules['notes/relaxed'].shading({ count: 37 }, 10);"
     assert node(body) == "10 of 37 nearest latent codes shaded"
 
 
@@ -203,8 +203,8 @@ def test_a_walk_that_needs_a_sibling_nobody_judged_is_unsure(node: Evaluate) -> 
     """Under a stricter limit the accepted child fails, and the next one was never asked about."""
     step = cases.step(0, [[*one, None, None][:7] + [0.5] for one in SIBLINGS], [1], [1, 9, "d", 0.4, "target"], notes=[NOTE])
     body = """
-    const { study, relaxed } = SpecvizViewer.parts;
-    const step = study.step(given);
+    const relaxed = modules["notes/relaxed"];
+    const step = parseStep(given);
     return [0.4, 0].map((limit) => [
       relaxed.again(step.notes[0], step, "δ", limit),
       relaxed.turned(step.notes[0], step, "δ", limit),
@@ -217,7 +217,7 @@ def test_a_walk_that_needs_a_sibling_nobody_judged_is_unsure(node: Evaluate) -> 
 
 def test_a_limit_tried_on_one_run_is_forgotten_on_the_next_and_on_another_parameter(node: Evaluate) -> None:
     body = """
-    const { relaxed } = SpecvizViewer.parts;
+    const relaxed = modules["notes/relaxed"];
     const [first, second] = [{}, {}];
     const at = (run) => ({ trace: { run }, moments: { limit: { run: first, name: "λ", value: 8 } } });
     return [relaxed.tried(at(first), "λ"), relaxed.tried(at(first), "δ"), relaxed.tried(at(second), "λ")];
@@ -233,15 +233,15 @@ def test_a_bonus_in_the_place_of_rejected_guesses_is_a_cell_drawn_again_whatever
         cases.step(1, tried[:2], [1], [1, 9, "d", 0.4, "target"], rule=rule),
     ]
     body = """
-    const { study, Picture } = SpecvizViewer.parts;
-    return given.map((raw) => { const step = study.step(raw); return step.origins.map((one) => Picture.kind(step, one)); });
+    const { Picture } = modules["stage/picture"];
+    return given.map((raw) => { const step = parseStep(raw); return step.origins.map((one) => Picture.kind(step, one)); });
     """
     assert node(body, steps) == [["accepted", "resampled"], ["accepted", "bonus"]]
 
 
 def test_only_cells_behind_the_first_change_have_a_stale_entry(node: Evaluate) -> None:
     body = """
-    const { islands } = SpecvizViewer.parts;
+    const islands = modules["notes/islands"];
     const cells = [0, 0, 1, 0, 2, 0].map((wave, at) => ({ id: at + 1, wave }));
     return [{ rewritten: false, stale: [6] }, { rewritten: false }, { rewritten: true, stale: [] }]
       .map((note) => [...islands.stale(note, cells)]);

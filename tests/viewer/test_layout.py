@@ -10,7 +10,7 @@ from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
 
 DRAWN = """
-const step = study.step(given.step);
+const step = parseStep(given.step);
 const made = layout.tree(step, room(given.room));
 return { form: made.form, width: made.width, height: made.height,
   edges: made.edges.map((edge) => [edge.from, edge.to, edge.path]),
@@ -114,7 +114,7 @@ def test_a_huge_tree_is_collapsed_with_counts_that_add_up(node: Evaluate) -> Non
 
 def test_opening_a_count_shows_what_it_hid(node: Evaluate) -> None:
     body = """
-    const step = study.step(given);
+    const step = parseStep(given);
     const chosen = (opened) => [...layout.choose(step, 400, new Set(opened)).items.values()];
     const count = (opened) => chosen(opened).filter((item) => item.parent === 2).length;
     return [count([]), count([2])];

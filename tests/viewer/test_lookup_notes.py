@@ -26,14 +26,14 @@ globalThis.document = { createElement: made, createElementNS: (_, tag) => made(t
 const said = (one) => (typeof one === "string" ? one : (one.children || []).map(said).join(" "));
 const all = (one) => (typeof one === "string" ? [] : [one, ...(one.children || []).flatMap(all)]);
 const tip = { over() {} };
-const still = { moments: {}, told: null, tab: "method", tip, pick() {}, touch() {} };
+const still = { moments: {}, selectedNote: null, tab: "method", tip, pick() {}, touch() {} };
 const stageOf = (step) => ({ step, column: 400, tall: 400, u: 1, ...still });
-const step = study.step(given.step);
+const step = parseStep(given.step);
 const stage = stageOf(step);
 const pane = made("div");
 pane.clientWidth = 426;
 pane.clientHeight = 420;
-notebook.draw(pane, stage);
+noteRegistry.draw(pane, stage);
 const classes = all(pane).map((one) => one.attributes.class || "");
 """
 
@@ -76,7 +76,7 @@ def test_merged_counts_what_every_source_brought_and_colours_the_tree(node: Eval
     assert "Expected 2.75 tokens, got 3." in text
     assert "2, 1 kept" in text and "both agree" in text
     assert {"sv-src-drafter", "sv-src-context", "sv-src-outputs", "sv-src-both"} <= set(classes)
-    ask = """notebook.lens(stage).under({ items: new Map(step.nodes.map((node, id) =>
+    ask = """noteRegistry.overlay(stage).under({ items: new Map(step.nodes.map((node, id) =>
       [id, { id, kind: "node", x: 10 * id, y: 5, w: 40 }])) }).map((one) => one && one.attributes.class)"""
     grounds = drawn(node, "merged", RETRIEVAL["merged"], ask)
     assert grounds[0] is None, "the root has no source"
@@ -117,10 +117,10 @@ def test_damaged_notes_never_break_the_pane(node: Evaluate, kind: str) -> None:
     body = """
     const found = [];
     for (const one of given.steps) {
-      const stage = stageOf(study.step(one));
-      notebook.draw(pane, stage);
-      const lens = notebook.lens(stage);
-      if (lens) lens.under({ items: new Map() });
+      const stage = stageOf(parseStep(one));
+      noteRegistry.draw(pane, stage);
+      const overlay = noteRegistry.overlay(stage);
+      if (overlay) overlay.under({ items: new Map() });
       found.push(all(pane).every((el) => !/NaN|undefined/.test(JSON.stringify(el.attributes))));
     }
     return found;

@@ -103,7 +103,7 @@ def test_odd_values_in_a_step_do_no_harm(node: Evaluate) -> None:
     nodes = '[[-1, 1, null, "x", {}, 7], [0, null, 5, 1e400, "p", "invented", null, [], "grid"]]'
     line = f'{{"nodes": {nodes}, "path": ["a", 9, 1], "emitted": [1, 2], "pieces": [null], "time": ["x", -5, null]}}'
     body = """
-    const step = study.step(JSON.parse(given));
+    const step = parseStep(JSON.parse(given));
     const nodes = step.nodes.map((node) => [node.text, node.status, node.q, node.p]);
     return [nodes, step.path, step.total, step.origins.map((one) => one.kind)];
     """
@@ -111,7 +111,7 @@ def test_odd_values_in_a_step_do_no_harm(node: Evaluate) -> None:
 
 
 def test_each_token_of_the_output_knows_how_it_came_to_be(node: Evaluate) -> None:
-    body = "const step = study.step(given); return [step.origins, step.counts.kept, step.overruled];"
+    body = "const step = parseStep(given); return [step.origins, step.counts.kept, step.overruled];"
     origins, kept, overruled = node(body, cases.chain(0, 5, 2))
     assert [one["kind"] for one in origins] == ["accepted", "accepted", "bonus"]
     assert kept == 2 and overruled is True
@@ -123,7 +123,7 @@ def test_each_token_of_the_output_knows_how_it_came_to_be(node: Evaluate) -> Non
 
 
 def test_words_show_whitespace_and_disarm_what_hides(node: Evaluate) -> None:
-    body = "return given.map((text) => [words.visible(text), words.token(text, 6)]);"
+    body = "return given.map((text) => [format.visible(text), format.token(text, 6)]);"
     found = node(body, [" the", "\n\n", "a\u202eb", "", "long enough", "🌅🌅🌅🌅🌅🌅🌅🌅"])
     assert [one[0] for one in found][:4] == ["·the", "⏎⏎", "a\\u202eb", "∅"]
     assert found[4][1] == "long·…"
@@ -131,7 +131,7 @@ def test_words_show_whitespace_and_disarm_what_hides(node: Evaluate) -> None:
 
 
 def test_numbers_never_round_to_a_certainty(node: Evaluate) -> None:
-    body = "return given.map(words.chance);"
+    body = "return given.map(format.probability);"
     given = [0, 1, 0.5, 0.00004, 0.9997, 0.99999, None, 0.012]
     assert node(body, given) == ["0", "1", "0.50", "4.0e-5", "0.9997", ">0.9999", "–", "0.012"]
 

@@ -9,7 +9,7 @@ from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
 
 EXPLAIN = """
-const step = study.step(given.step);
+const step = parseStep(given.step);
 const nodes = step.nodes.map((node) => rules.explain(step, node));
 return [...nodes, step.bonus ? rules.explain(step, step.bonus) : "", rules.ending(step), rules.of(step).title];
 """
@@ -126,7 +126,7 @@ def test_a_verdict_that_is_kept_back_is_not_given_away(node: Evaluate) -> None:
     nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "skipped", 0.5, None)]
     step = {**cases.step(0, nodes, [], None), "emitted": [], "pieces": []}
     body = """
-    const step = study.step(given);
+    const step = parseStep(given);
     return [rules.explain(step, step.nodes[1]), labels.tally(step), rules.ending(step)];
     """
     assert node(body, step) == ["Not judged yet: what do you expect?", "1 drafted, not judged yet", ""]

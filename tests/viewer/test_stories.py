@@ -37,7 +37,7 @@ def test_a_few_pruned_nodes_stay_in_their_places(node: Evaluate) -> None:
 
 def test_asking_for_the_pruned_shows_them_all(node: Evaluate) -> None:
     body = """
-    const step = study.step(given);
+    const step = parseStep(given);
     const opened = new Set(["pruned"]);
     const made = layout.tree(step, room({ opened }));
     return [...made.items.values()].filter((item) => item.kind === "node").length;
@@ -49,7 +49,7 @@ def test_asking_for_the_pruned_shows_them_all(node: Evaluate) -> None:
 def test_a_real_tree_of_sixty_keeps_to_its_frame(node: Evaluate) -> None:
     step = store.lines(story_trace("eagle2", steps=2))[2]
     body = """
-    const made = layout.tree(study.step(JSON.parse(given)), room({ width: 940, height: 330 }));
+    const made = layout.tree(parseStep(JSON.parse(given)), room({ width: 940, height: 330 }));
     return [made.width, made.height, [...made.items.values()].filter((item) => item.kind === "chip").length];
     """
     width, height, chips = node(body, step)
@@ -68,8 +68,9 @@ def test_a_path_that_ends_above_pruned_nodes_ends_the_draft(node: Evaluate) -> N
 
 def test_the_method_s_own_story_comes_before_that_of_the_growth(node: Evaluate) -> None:
     body = """
-    const told = (notes, told) => notebook.chosen({ step: { notes: notes.map((type) => ({ type })) }, told });
-    return [told(["growth", "mass"], null), told(["growth", "mass"], "growth"), told(["growth"], "mass"), told([], null)];
+    const shown = (types, selectedNote) =>
+      noteRegistry.chosen({ step: { notes: types.map((type) => ({ type })) }, selectedNote });
+    return [shown(["growth", "mass"], null), shown(["growth", "mass"], "growth"), shown(["growth"], "mass"), shown([], null)];
     """
     found = node(body)
     assert [one and one["type"] for one in found] == ["mass", "growth", "growth", None]

@@ -17,14 +17,14 @@ SHOW = (
     PAGE.split("const step =")[0]
     + """
 const lines = given.lines.map((line) => JSON.parse(line));
-const steps = lines.filter((line) => line.kind === "step").map((line) => study.step(line));
+const steps = lines.filter((line) => line.kind === "step").map((line) => parseStep(line));
 const trace = { steps, run: lines[0] };
 const selected = given.node === null ? null : steps[given.index].nodes[given.node];
-const stage = { ...stageOf(steps[given.index]), trace, told: given.kind, selected };
+const stage = { ...stageOf(steps[given.index]), trace, selectedNote: given.kind, selected };
 const pane = made("div");
 pane.clientWidth = 426;
 pane.clientHeight = 420;
-notebook.draw(pane, stage);
+noteRegistry.draw(pane, stage);
 const classes = all(pane).map((one) => one.attributes.class || "");
 """
 )

@@ -1,155 +1,157 @@
 // Several drafters, one chosen: the river of their chances, the ghosts of those that did not draft, and the delay queue.
-const arms = (() => {
-  const MOST_ARMS = 8,
-    MOST_TOKENS = 12,
-    MOST_STEPS = 400;
-  const { text, line, box, disc } = sketch;
-  const share = (value) => Math.min(1, Math.max(0, study.number(value) || 0));
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, disc, line, text } from "../kit/svgKit.js";
 
-  function read(note) {
-    const names = study.list(note.names).slice(0, MOST_ARMS).map(study.text);
-    const of = (list) => study.list(list).slice(0, MOST_ARMS);
-    return {
-      names,
-      drafted: study.number(note.drafted) || 0,
-      chances: names.map((_, arm) => share(study.list(note.chances)[arm])),
-      ghosts: of(note.ghosts).map((row) => study.list(row).slice(0, MOST_TOKENS).map(share)),
-      expected: of(note.expected).map((one) => study.number(one) || 0),
-      tokens: study.list(note.texts).slice(0, MOST_TOKENS).map(study.text),
-      waiting: study.list(note.waiting).filter(Boolean).slice(0, 24),
-      ahead: Math.min(MOST_TOKENS, Math.max(1, Math.round(study.number(note.ahead) || 1))),
-      informed: note.informed === true,
-    };
-  }
+const MOST_ARMS = 8,
+  MOST_TOKENS = 12,
+  MOST_STEPS = 400;
+const share = (value) => Math.min(1, Math.max(0, coerce.number(value) || 0));
 
-  function sentence(told, step) {
-    const chance = words.chance(told.chances[told.drafted]);
-    const said = `${told.names[told.drafted]} drafts this round; its chance was ${chance}.`;
-    if (!told.expected.length)
-      return `${said} This chooser learns from the arm that drafted alone, so nobody asks what the others would have got.`;
-    if (step.veiled) return said;
-    const best = told.expected.indexOf(Math.max(...told.expected));
-    const other =
-      best === told.drafted ? "No other would have brought more" : `${told.names[best]} would have brought the most`;
-    const why = told.informed ? "" : " This chooser does not get to know that.";
-    return `${said} ${other}: ${words.chance(told.expected[best])} tokens along the text that was written.${why}`;
-  }
+function read(note) {
+  const names = coerce.list(note.names).slice(0, MOST_ARMS).map(coerce.text);
+  const of = (list) => coerce.list(list).slice(0, MOST_ARMS);
+  return {
+    names,
+    drafted: coerce.number(note.drafted) || 0,
+    chances: names.map((_, arm) => share(coerce.list(note.chances)[arm])),
+    ghosts: of(note.ghosts).map((row) => coerce.list(row).slice(0, MOST_TOKENS).map(share)),
+    expected: of(note.expected).map((one) => coerce.number(one) || 0),
+    tokens: coerce.list(note.texts).slice(0, MOST_TOKENS).map(coerce.text),
+    waiting: coerce.list(note.waiting).filter(Boolean).slice(0, 24),
+    ahead: Math.min(MOST_TOKENS, Math.max(1, Math.round(coerce.number(note.ahead) || 1))),
+    informed: note.informed === true,
+  };
+}
 
-  /** The chances by step, stacked. A click goes to the step. */
-  function river(told, stage) {
-    const { u } = stage;
-    const all = study.list(stage.trace && stage.trace.steps);
-    const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, all.length - MOST_STEPS)) || 0;
-    const rows = all.slice(from, from + MOST_STEPS).map((one) => {
-      const found = study.list(one.notes).find((note) => note.type === "arms");
-      return found ? study.list(found.chances).slice(0, told.names.length).map(share) : null;
-    });
-    const shown = rows.length ? rows : [told.chances];
-    const here = rows.length ? stage.cursor - from : 0;
-    const left = 4,
-      top = 16 * u,
-      high = 74 * u,
-      wide = stage.column - 92 * u;
-    const pitch = wide / shown.length;
-    const edge = (at) => left + at * pitch;
-    const bands = told.names.map((name, arm) => {
-      let over = "",
-        under = "";
-      shown.forEach((chances, at) => {
-        const row = chances || told.names.map(() => 0);
-        const below = row.slice(0, arm).reduce((sum, one) => sum + one, 0);
-        const y0 = top + high * below,
-          y1 = y0 + high * (row[arm] || 0);
-        over += `${at ? "L" : "M"}${sketch.round(edge(at))} ${sketch.round(y0)}H${sketch.round(edge(at + 1))}`;
-        under = `L${sketch.round(edge(at + 1))} ${sketch.round(y1)}H${sketch.round(edge(at))}${under}`;
-      });
-      return dom.s("path", { d: `${over}${under}Z`, class: `sv-arm sv-arm-${arm}` });
-    });
-    let below = 0;
-    const names = told.names.map((name, arm) => {
-      const middle = top + high * (below + told.chances[arm] / 2);
-      below += told.chances[arm];
-      const bold = arm === told.drafted;
-      return told.chances[arm] * high > 11
-        ? text(stage, left + wide + 6, middle + 4, name, { bold, kind: bold ? "" : "sv-mute" })
-        : null;
-    });
-    const now = box(edge(here), top - 2, Math.max(2, pitch), high + 4, "sv-pulse", 1);
-    const spoken = told.names.map((name, arm) => `${name} ${words.chance(told.chances[arm])}`).join(", ");
-    const label = text(stage, left, 11 * u, "chance of drafting, step by step", { kind: "sv-mute" });
-    const made = sketch.frame(stage.column, top + high + 6, `Chances in this step: ${spoken}`, label, bands, now, names);
-    made.addEventListener("click", (event) => {
-      const at = Math.floor((event.clientX - made.getBoundingClientRect().left - left) / pitch);
-      if (rows[at] && stage.go) stage.go(from + at);
-    });
-    return made;
-  }
+function sentence(told, step) {
+  const chance = format.probability(told.chances[told.drafted]);
+  const said = `${told.names[told.drafted]} drafts this round; its chance was ${chance}.`;
+  if (!told.expected.length)
+    return `${said} This chooser learns from the arm that drafted alone, so nobody asks what the others would have got.`;
+  if (step.veiled) return said;
+  const best = told.expected.indexOf(Math.max(...told.expected));
+  const other =
+    best === told.drafted ? "No other would have brought more" : `${told.names[best]} would have brought the most`;
+  const why = told.informed ? "" : " This chooser does not get to know that.";
+  return `${said} ${other}: ${format.probability(told.expected[best])} tokens along the text that was written.${why}`;
+}
 
-  /** A row an arm: how likely each written token was to be accepted from its chain. Filled: the arm that really drafted. */
-  function ghosts(told, stage) {
-    const { u } = stage;
-    const left = 84 * u,
-      pitch = 22 * u,
-      top = 34 * u;
-    const cell = Math.min(46 * u, (stage.column - left - 46 * u) / Math.max(1, told.ahead));
-    const heads = told.tokens.slice(0, told.ahead).map((word, place) => {
-      const how = { anchor: "middle", kind: "sv-mute" };
-      return text(stage, left + (place + 0.5) * cell, 26 * u, words.token(word, Math.max(3, Math.floor(cell / 8))), how);
+/** The chances by step, stacked. A click goes to the step. */
+function river(told, stage) {
+  const { u } = stage;
+  const all = coerce.list(stage.trace && stage.trace.steps);
+  const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, all.length - MOST_STEPS)) || 0;
+  const rows = all.slice(from, from + MOST_STEPS).map((one) => {
+    const found = coerce.list(one.notes).find((note) => note.type === "arms");
+    return found ? coerce.list(found.chances).slice(0, told.names.length).map(share) : null;
+  });
+  const shown = rows.length ? rows : [told.chances];
+  const here = rows.length ? stage.cursor - from : 0;
+  const left = 4,
+    top = 16 * u,
+    high = 74 * u,
+    wide = stage.column - 92 * u;
+  const pitch = wide / shown.length;
+  const edge = (at) => left + at * pitch;
+  const bands = told.names.map((name, arm) => {
+    let over = "",
+      under = "";
+    shown.forEach((chances, at) => {
+      const row = chances || told.names.map(() => 0);
+      const below = row.slice(0, arm).reduce((sum, one) => sum + one, 0);
+      const y0 = top + high * below,
+        y1 = y0 + high * (row[arm] || 0);
+      over += `${at ? "L" : "M"}${svgKit.round(edge(at))} ${svgKit.round(y0)}H${svgKit.round(edge(at + 1))}`;
+      under = `L${svgKit.round(edge(at + 1))} ${svgKit.round(y1)}H${svgKit.round(edge(at))}${under}`;
     });
-    const rows = told.names.map((name, arm) => {
-      const y = top + (arm + 0.5) * pitch;
-      const own = arm === told.drafted;
-      const marks = study.list(told.ghosts[arm]).map((one, place) => {
-        const x = left + (place + 0.5) * cell;
-        return one < 0.02 ? sketch.cross(x, y, 3, "sv-drop") : disc(x, y, 2 + 6 * u * Math.sqrt(one), own ? "sv-keptmark" : "sv-ghost");
-      });
-      const length = told.expected[arm] === undefined ? "" : words.chance(told.expected[arm]);
-      return [
-        box(0, y - 6 * u, 10 * u, 12 * u, `sv-arm sv-arm-${arm}`),
-        text(stage, 15 * u, y + 4 * u, name, { bold: own }),
-        line(left, y, left + told.ahead * cell, y, "sv-grid"),
-        marks,
-        text(stage, stage.column - 2, y + 4 * u, length, { anchor: "end", bold: own }),
-      ];
-    });
-    const spoken = told.names.map((name, arm) => `${name} ${words.chance(told.expected[arm])} tokens`).join(", ");
-    const label = text(stage, 0, 11 * u, "what each chain would have got, tokens a round", { kind: "sv-mute" });
-    return sketch.frame(stage.column, top + told.names.length * pitch + 4, `In hindsight: ${spoken}`, label, heads, rows);
-  }
+    return dom.s("path", { d: `${over}${under}Z`, class: `sv-arm sv-arm-${arm}` });
+  });
+  let below = 0;
+  const names = told.names.map((name, arm) => {
+    const middle = top + high * (below + told.chances[arm] / 2);
+    below += told.chances[arm];
+    const bold = arm === told.drafted;
+    return told.chances[arm] * high > 11
+      ? text(stage, left + wide + 6, middle + 4, name, { bold, kind: bold ? "" : "sv-mute" })
+      : null;
+  });
+  const now = box(edge(here), top - 2, Math.max(2, pitch), high + 4, "sv-pulse", 1);
+  const spoken = told.names.map((name, arm) => `${name} ${format.probability(told.chances[arm])}`).join(", ");
+  const label = text(stage, left, 11 * u, "chance of drafting, step by step", { kind: "sv-mute" });
+  const made = svgKit.frame(stage.column, top + high + 6, `Chances in this step: ${spoken}`, label, bands, now, names);
+  made.addEventListener("click", (event) => {
+    const at = Math.floor((event.clientX - made.getBoundingClientRect().left - left) / pitch);
+    if (rows[at] && stage.go) stage.go(from + at);
+  });
+  return made;
+}
 
-  /** Starts of chains that later tokens still have to judge. */
-  function queue(told, stage) {
-    const { u } = stage;
-    const wide = Math.min(64 * u, (stage.column - 4) / Math.max(1, told.waiting.length));
-    const parts = told.waiting.map((one, at) => {
-      const known = study.number(one.known) || 0;
-      const size = (wide - 8) / told.ahead;
-      const cells = Array.from({ length: told.ahead }, (_, place) =>
-        box(at * wide + place * size, 18 * u, size - 1, 12 * u, place < known ? "sv-keptmark" : "sv-never"),
-      );
-      return [cells, text(stage, at * wide, 44 * u, `from ${study.number(one.place) ?? "?"}`, { kind: "sv-mute" })];
+/** A row an arm: how likely each written token was to be accepted from its chain. Filled: the arm that really drafted. */
+function ghosts(told, stage) {
+  const { u } = stage;
+  const left = 84 * u,
+    pitch = 22 * u,
+    top = 34 * u;
+  const cell = Math.min(46 * u, (stage.column - left - 46 * u) / Math.max(1, told.ahead));
+  const heads = told.tokens.slice(0, told.ahead).map((word, place) => {
+    const how = { anchor: "middle", kind: "sv-mute" };
+    return text(stage, left + (place + 0.5) * cell, 26 * u, format.token(word, Math.max(3, Math.floor(cell / 8))), how);
+  });
+  const rows = told.names.map((name, arm) => {
+    const y = top + (arm + 0.5) * pitch;
+    const own = arm === told.drafted;
+    const marks = coerce.list(told.ghosts[arm]).map((one, place) => {
+      const x = left + (place + 0.5) * cell;
+      return one < 0.02 ? svgKit.cross(x, y, 3, "sv-drop") : disc(x, y, 2 + 6 * u * Math.sqrt(one), own ? "sv-keptmark" : "sv-ghost");
     });
-    const said = told.waiting.length
-      ? `delay queue: ${words.count(told.waiting.length, "chain")} still to be judged`
-      : "delay queue: empty";
-    const label = text(stage, 0, 11 * u, said, { kind: "sv-mute" });
-    return sketch.frame(stage.column, (told.waiting.length ? 50 : 16) * u, said, label, parts);
-  }
+    const length = told.expected[arm] === undefined ? "" : format.probability(told.expected[arm]);
+    return [
+      box(0, y - 6 * u, 10 * u, 12 * u, `sv-arm sv-arm-${arm}`),
+      text(stage, 15 * u, y + 4 * u, name, { bold: own }),
+      line(left, y, left + told.ahead * cell, y, "sv-grid"),
+      marks,
+      text(stage, stage.column - 2, y + 4 * u, length, { anchor: "end", bold: own }),
+    ];
+  });
+  const spoken = told.names.map((name, arm) => `${name} ${format.probability(told.expected[arm])} tokens`).join(", ");
+  const label = text(stage, 0, 11 * u, "what each chain would have got, tokens a round", { kind: "sv-mute" });
+  return svgKit.frame(stage.column, top + told.names.length * pitch + 4, `In hindsight: ${spoken}`, label, heads, rows);
+}
 
-  function draw(note, step, stage) {
-    const told = read(note);
-    if (!told.names.length) return sketch.caption("There was no arm to choose.");
-    const judged = told.expected.length && !step.veiled;
-    const key = sketch.key(
-      [disc(0, 0, 6, "sv-keptmark"), "drafted"],
-      [disc(0, 0, 6, "sv-ghost"), "would have been accepted"],
-      [sketch.cross(0, 0, 3, "sv-drop"), "would not"],
+/** Starts of chains that later tokens still have to judge. */
+function queue(told, stage) {
+  const { u } = stage;
+  const wide = Math.min(64 * u, (stage.column - 4) / Math.max(1, told.waiting.length));
+  const parts = told.waiting.map((one, at) => {
+    const known = coerce.number(one.known) || 0;
+    const size = (wide - 8) / told.ahead;
+    const cells = Array.from({ length: told.ahead }, (_, place) =>
+      box(at * wide + place * size, 18 * u, size - 1, 12 * u, place < known ? "sv-keptmark" : "sv-never"),
     );
-    const parts = judged ? [ghosts(told, stage), key, queue(told, stage)] : [];
-    return dom.h("div", {}, sketch.caption(sentence(told, step)), river(told, stage), parts);
-  }
+    return [cells, text(stage, at * wide, 44 * u, `from ${coerce.number(one.place) ?? "?"}`, { kind: "sv-mute" })];
+  });
+  const said = told.waiting.length
+    ? `delay queue: ${format.count(told.waiting.length, "chain")} still to be judged`
+    : "delay queue: empty";
+  const label = text(stage, 0, 11 * u, said, { kind: "sv-mute" });
+  return svgKit.frame(stage.column, (told.waiting.length ? 50 : 16) * u, said, label, parts);
+}
 
-  return { draw };
-})();
+function draw(note, step, stage) {
+  const told = read(note);
+  if (!told.names.length) return svgKit.caption("There was no arm to choose.");
+  const judged = told.expected.length && !step.veiled;
+  const key = svgKit.key(
+    [disc(0, 0, 6, "sv-keptmark"), "drafted"],
+    [disc(0, 0, 6, "sv-ghost"), "would have been accepted"],
+    [svgKit.cross(0, 0, 3, "sv-drop"), "would not"],
+  );
+  const parts = judged ? [ghosts(told, stage), key, queue(told, stage)] : [];
+  return dom.h("div", {}, svgKit.caption(sentence(told, step)), river(told, stage), parts);
+}
 
-notebook.register("arms", { title: "Arms", roomy: true, draw: arms.draw });
+noteRegistry.register("arms", { title: "Arms", roomy: true, draw });

@@ -1,213 +1,216 @@
 // A chain of three models: the drafter feeds the model in the middle, whose buffer fills to μ before the target moves once.
-const belts = (() => {
-  const MOST = 64;
-  const { text, box, line, disc } = sketch;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as scrubber from "../kit/scrubber.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, disc, line, text } from "../kit/svgKit.js";
 
-  const positive = (value) => Math.max(0, study.number(value) || 0);
+const MOST = 64;
 
-  function read(note) {
-    const passes = study
-      .list(note.passes)
-      .slice(0, MOST)
-      .map((raw) => {
-        const one = raw || {};
-        const tokens = study.list(one.tokens).slice(0, MOST);
-        return {
-          tokens: tokens.map((token, at) => study.text(study.list(one.texts)[at]) || `#${token}`),
-          drafted: Math.min(MOST, Math.round(positive(one.drafted))),
-          kept: Math.min(tokens.length, Math.round(positive(one.kept))),
-          spent: positive(one.drafting) + positive(one.verifying),
-        };
-      });
-    const wanted = Math.min(MOST, Math.round(positive(note.gathered))) || 1;
-    const length = Math.min(MOST, Math.round(positive(note.length)));
-    const before = (place) => passes.slice(0, place).reduce((sum, one) => sum + one.tokens.length, 0);
-    return { passes, wanted, length, before, slots: Math.max(wanted, length, 1) };
-  }
+const positive = (value) => Math.max(0, coerce.number(value) || 0);
 
-  /**
-   * Tokens a target pass without and with the model, those that stay of a pass of it, its cost in target passes, and the gain
-   * by the exact form, all times counted; or null.
-   */
-  function balances(note) {
-    const told = note.forecast,
-      seen = note.so_far;
-    if (!told || !(told.without > 0) || !(told.with > 0) || !(told.below > 0)) return null;
-    const forecast = { name: "forecast", at: told.with, below: told.below, ratio: positive(told.ratio), gain: positive(told.gain) };
-    const rounds = seen ? positive(seen.rounds) - 1 : 0;
-    const judged = seen ? positive(seen.passes) - study.list(note.passes).length : 0;
-    if (!(rounds >= 1) || !(judged > 0) || !(told.target > 0) || !(told.before > 0))
-      return { without: told.without, points: [forecast] };
-    const stayed = rounds + positive(seen.kept);
-    const belowTarget = (positive(seen.verifying) + positive(seen.drafting)) / seen.passes;
-    const after = (positive(told.target_block) * rounds + belowTarget * judged) / stayed;
-    const measured = {
-      name: "measured",
-      at: stayed / rounds,
-      below: stayed / judged,
-      ratio: positive(seen.verifying) / seen.passes / told.target,
-      gain: after > 0 ? told.before / after : 0,
-    };
-    return { without: told.without, points: [forecast, measured] };
-  }
-
-  const bound = (without, point, at) => point.below * (1 / without - 1 / at);
-
-  function sentence(told, step, moment) {
-    if (!moment.pass) {
-      const tail = step.veiled ? "" : ` It kept ${step.path.length} and added its own.`;
-      return `The target judges ${words.count(told.length, "token")} in one pass, by the middle model's probabilities.${tail}`;
-    }
-    const { pass, place } = moment;
-    const held = told.before(place + 1);
-    const drafted = pass.drafted
-      ? `Of ${words.count(pass.drafted, "drafted node")} the middle model took ${pass.kept} and added its own token`
-      : "The drafter had nothing; the middle model wrote a token itself";
-    const full = held >= told.wanted ? "full: now the target looks" : `${held} of μ = ${told.wanted}`;
-    return `${drafted}. Buffer: ${full}.`;
-  }
-
-  function belt(stage, y, name, high, moving) {
-    return [
-      text(stage, 0, y + high * 0.65, name, { bold: moving }),
-      box(76 * stage.u, y, stage.column - 78 * stage.u, high, `sv-belt ${moving ? "sv-moving" : ""}`, high / 2),
-    ];
-  }
-
-  /** The buffer's slots; what the pass on show put in is told apart: the drafter's tokens and the model's own. */
-  function slots(told, step, stage, moment, y, high) {
-    const left = 82 * stage.u,
-      wide = (stage.column - 90 * stage.u) / told.slots,
-      made = [];
-    const now = moment.pass ? moment.place : told.passes.length;
-    let at = 0;
-    told.passes.forEach((pass, place) => {
-      pass.tokens.forEach((word, inside) => {
-        if (at >= told.slots || (!moment.pass && at >= told.length)) return;
-        const source = inside < pass.kept ? "sv-bydrafter" : "sv-bymiddle";
-        const kind = place > now ? "sv-unfilled" : place === now ? `${source} sv-fresh` : source;
-        made.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, kind, 3));
-        if (place <= now && wide > 40 * stage.u) {
-          const most = Math.max(2, Math.floor(wide / (7.4 * stage.u)));
-          made.push(
-            text(stage, left + (at + 0.5) * wide, y + high * 0.64, words.token(word, most), {
-              anchor: "middle",
-              kind: "sv-word",
-            }),
-          );
-        }
-        at += 1;
-      });
+function read(note) {
+  const passes = coerce
+    .list(note.passes)
+    .slice(0, MOST)
+    .map((raw) => {
+      const one = raw || {};
+      const tokens = coerce.list(one.tokens).slice(0, MOST);
+      return {
+        tokens: tokens.map((token, at) => coerce.text(coerce.list(one.texts)[at]) || `#${token}`),
+        drafted: Math.min(MOST, Math.round(positive(one.drafted))),
+        kept: Math.min(tokens.length, Math.round(positive(one.kept))),
+        spent: positive(one.drafting) + positive(one.verifying),
+      };
     });
-    for (; at < told.slots; at += 1)
-      made.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, "sv-unfilled", 3));
-    const mark = left + told.wanted * wide;
-    made.push(line(mark, y - 4, mark, y + high + 4, "sv-cutline"));
-    made.push(text(stage, mark - 3, y - 6, "μ", { anchor: "end", bold: true }));
-    return made;
-  }
+  const wanted = Math.min(MOST, Math.round(positive(note.gathered))) || 1;
+  const length = Math.min(MOST, Math.round(positive(note.length)));
+  const before = (place) => passes.slice(0, place).reduce((sum, one) => sum + one.tokens.length, 0);
+  return { passes, wanted, length, before, slots: Math.max(wanted, length, 1) };
+}
 
-  function verdicts(told, step, stage, y, high) {
-    if (step.veiled) return [];
-    const left = 82 * stage.u,
-      wide = (stage.column - 90 * stage.u) / told.slots;
-    return step.nodes
-      .slice(1, 1 + told.length)
-      .map((node, at) => box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, `sv-verdict sv-is-${node.status}`, 3));
-  }
+/**
+ * Tokens a target pass without and with the model, those that stay of a pass of it, its cost in target passes, and the gain
+ * by the exact form, all times counted; or null.
+ */
+function balances(note) {
+  const told = note.forecast,
+    seen = note.so_far;
+  if (!told || !(told.without > 0) || !(told.with > 0) || !(told.below > 0)) return null;
+  const forecast = { name: "forecast", at: told.with, below: told.below, ratio: positive(told.ratio), gain: positive(told.gain) };
+  const rounds = seen ? positive(seen.rounds) - 1 : 0;
+  const judged = seen ? positive(seen.passes) - coerce.list(note.passes).length : 0;
+  if (!(rounds >= 1) || !(judged > 0) || !(told.target > 0) || !(told.before > 0))
+    return { without: told.without, points: [forecast] };
+  const stayed = rounds + positive(seen.kept);
+  const belowTarget = (positive(seen.verifying) + positive(seen.drafting)) / seen.passes;
+  const after = (positive(told.target_block) * rounds + belowTarget * judged) / stayed;
+  const measured = {
+    name: "measured",
+    at: stayed / rounds,
+    below: stayed / judged,
+    ratio: positive(seen.verifying) / seen.passes / told.target,
+    gain: after > 0 ? told.before / after : 0,
+  };
+  return { without: told.without, points: [forecast, measured] };
+}
 
-  function drafted(stage, pass, y, high) {
-    const left = 82 * stage.u;
-    const wide = Math.min(22 * stage.u, (stage.column - 90 * stage.u) / Math.max(1, pass.drafted));
-    return Array.from({ length: pass.drafted }, (_, at) =>
-      box(left + at * wide + 1, y + 4, wide - 3, high - 8, at < pass.kept ? "sv-bydrafter" : "sv-refused", 3),
-    );
-  }
+const bound = (without, point, at) => point.below * (1 / without - 1 / at);
 
-  function picture(told, step, stage, moment) {
-    const { u } = stage;
-    const high = 30 * u,
-      pitch = 46 * u,
-      top = 14 * u;
-    const parts = [
-      belt(stage, top, "target", high, !moment.pass),
-      belt(stage, top + pitch, "middle", high, Boolean(moment.pass)),
-      belt(stage, top + 2 * pitch, "drafter", high, Boolean(moment.pass)),
-      slots(told, step, stage, moment, top + pitch, high),
-      moment.pass ? drafted(stage, moment.pass, top + 2 * pitch, high) : verdicts(told, step, stage, top, high),
-    ];
-    return sketch.frame(stage.column, top + 3 * pitch, sentence(told, step, moment), parts);
+function sentence(told, step, moment) {
+  if (!moment.pass) {
+    const tail = step.veiled ? "" : ` It kept ${step.path.length} and added its own.`;
+    return `The target judges ${format.count(told.length, "token")} in one pass, by the middle model's probabilities.${tail}`;
   }
+  const { pass, place } = moment;
+  const held = told.before(place + 1);
+  const drafted = pass.drafted
+    ? `Of ${format.count(pass.drafted, "drafted node")} the middle model took ${pass.kept} and added its own token`
+    : "The drafter had nothing; the middle model wrote a token itself";
+  const full = held >= told.wanted ? "full: now the target looks" : `${held} of μ = ${told.wanted}`;
+  return `${drafted}. Buffer: ${full}.`;
+}
 
-  function axes(stage, at, balance) {
-    const { left, right, top, floor } = at;
-    return [
-      line(left, floor, right, floor, "sv-rail"),
-      line(left, top, left, floor, "sv-rail"),
-      text(stage, right, floor + 15 * stage.u, "tokens a target pass", { anchor: "end", kind: "sv-mute" }),
-      text(stage, left, floor + 15 * stage.u, words.chance(balance.without), { anchor: "middle", kind: "sv-mute" }),
-      text(stage, left - 6, top + 10 * stage.u, "cost", { anchor: "end", kind: "sv-mute" }),
-    ];
-  }
+function belt(stage, y, name, high, moving) {
+  return [
+    text(stage, 0, y + high * 0.65, name, { bold: moving }),
+    box(76 * stage.u, y, stage.column - 78 * stage.u, high, `sv-belt ${moving ? "sv-moving" : ""}`, high / 2),
+  ];
+}
 
-  /**
-   * What a pass of the model may cost by the published condition, by how many tokens the target keeps with it. It leaves out
-   * the drafter's time and the target's wider pass; the verdict and a point's color follow the exact form.
-   */
-  function curve(balance, stage) {
-    const { u } = stage;
-    const now = balance.points[balance.points.length - 1];
-    const most = 1.15 * Math.max(2 * balance.without, ...balance.points.map((one) => one.at));
-    const tallest = Math.max(1.05, ...balance.points.map((one) => one.ratio * 1.15));
-    const at = { left: 44 * u, right: stage.column - 8, top: 6 * u, floor: 116 * u };
-    const x = (value) => at.left + ((value - balance.without) / (most - balance.without)) * (at.right - at.left);
-    const y = (value) => at.floor - (Math.min(tallest, Math.max(0, value)) / tallest) * (at.floor - at.top);
-    const places = Array.from({ length: 33 }, (_, step) => balance.without + ((most - balance.without) * step) / 32);
-    const path = places.map((one) => `${sketch.round(x(one))} ${sketch.round(y(bound(balance.without, now, one)))}`);
-    const area = `M${sketch.round(x(balance.without))} ${at.floor}L${path.join("L")}L${sketch.round(x(most))} ${at.floor}Z`;
-    const points = balance.points.map((one) => {
-      const pays = one.gain > 1;
-      const place = [x(Math.max(balance.without, one.at)), y(one.ratio)];
-      return [
-        disc(place[0], place[1], 5.5 * u, `sv-balance ${pays ? "sv-pays" : "sv-costs"} sv-${one.name}`),
-        text(stage, place[0] - 9 * u, place[1] - 7 * u, one.name, { anchor: "end", kind: "sv-halo" }),
-      ];
+/** The buffer's slots; what the pass on show put in is told apart: the drafter's tokens and the model's own. */
+function slots(told, step, stage, moment, y, high) {
+  const left = 82 * stage.u,
+    wide = (stage.column - 90 * stage.u) / told.slots,
+    made = [];
+  const now = moment.pass ? moment.place : told.passes.length;
+  let at = 0;
+  told.passes.forEach((pass, place) => {
+    pass.tokens.forEach((word, inside) => {
+      if (at >= told.slots || (!moment.pass && at >= told.length)) return;
+      const source = inside < pass.kept ? "sv-bydrafter" : "sv-bymiddle";
+      const kind = place > now ? "sv-unfilled" : place === now ? `${source} sv-fresh` : source;
+      made.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, kind, 3));
+      if (place <= now && wide > 40 * stage.u) {
+        const most = Math.max(2, Math.floor(wide / (7.4 * stage.u)));
+        made.push(
+          text(stage, left + (at + 0.5) * wide, y + high * 0.64, format.token(word, most), {
+            anchor: "middle",
+            kind: "sv-word",
+          }),
+        );
+      }
+      at += 1;
     });
-    const margin = bound(balance.without, now, now.at) - now.ratio;
-    const told =
-      `A pass of the middle model costs ${words.chance(now.ratio)} of a target pass and may cost ` +
-      `${words.chance(Math.max(0, now.ratio + margin))} by the published condition, the curve. With all times counted the chain ` +
-      `runs at ${now.gain.toFixed(2)} times the one without it: it ${now.gain > 1 ? "pays" : "does not pay"} here.`;
-    const drawn = [
-      dom.s("path", { d: area, class: "sv-region" }),
-      dom.s("path", { d: `M${path.join("L")}`, class: "sv-breakeven" }),
-      axes(stage, at, balance),
-      points,
+  });
+  for (; at < told.slots; at += 1)
+    made.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, "sv-unfilled", 3));
+  const mark = left + told.wanted * wide;
+  made.push(line(mark, y - 4, mark, y + high + 4, "sv-cutline"));
+  made.push(text(stage, mark - 3, y - 6, "μ", { anchor: "end", bold: true }));
+  return made;
+}
+
+function verdicts(told, step, stage, y, high) {
+  if (step.veiled) return [];
+  const left = 82 * stage.u,
+    wide = (stage.column - 90 * stage.u) / told.slots;
+  return step.nodes
+    .slice(1, 1 + told.length)
+    .map((node, at) => box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, `sv-verdict sv-is-${node.status}`, 3));
+}
+
+function drafted(stage, pass, y, high) {
+  const left = 82 * stage.u;
+  const wide = Math.min(22 * stage.u, (stage.column - 90 * stage.u) / Math.max(1, pass.drafted));
+  return Array.from({ length: pass.drafted }, (_, at) =>
+    box(left + at * wide + 1, y + 4, wide - 3, high - 8, at < pass.kept ? "sv-bydrafter" : "sv-refused", 3),
+  );
+}
+
+function picture(told, step, stage, moment) {
+  const { u } = stage;
+  const high = 30 * u,
+    pitch = 46 * u,
+    top = 14 * u;
+  const parts = [
+    belt(stage, top, "target", high, !moment.pass),
+    belt(stage, top + pitch, "middle", high, Boolean(moment.pass)),
+    belt(stage, top + 2 * pitch, "drafter", high, Boolean(moment.pass)),
+    slots(told, step, stage, moment, top + pitch, high),
+    moment.pass ? drafted(stage, moment.pass, top + 2 * pitch, high) : verdicts(told, step, stage, top, high),
+  ];
+  return svgKit.frame(stage.column, top + 3 * pitch, sentence(told, step, moment), parts);
+}
+
+function axes(stage, at, balance) {
+  const { left, right, top, floor } = at;
+  return [
+    line(left, floor, right, floor, "sv-rail"),
+    line(left, top, left, floor, "sv-rail"),
+    text(stage, right, floor + 15 * stage.u, "tokens a target pass", { anchor: "end", kind: "sv-mute" }),
+    text(stage, left, floor + 15 * stage.u, format.probability(balance.without), { anchor: "middle", kind: "sv-mute" }),
+    text(stage, left - 6, top + 10 * stage.u, "cost", { anchor: "end", kind: "sv-mute" }),
+  ];
+}
+
+/**
+ * What a pass of the model may cost by the published condition, by how many tokens the target keeps with it. It leaves out
+ * the drafter's time and the target's wider pass; the verdict and a point's color follow the exact form.
+ */
+function curve(balance, stage) {
+  const { u } = stage;
+  const now = balance.points[balance.points.length - 1];
+  const most = 1.15 * Math.max(2 * balance.without, ...balance.points.map((one) => one.at));
+  const tallest = Math.max(1.05, ...balance.points.map((one) => one.ratio * 1.15));
+  const at = { left: 44 * u, right: stage.column - 8, top: 6 * u, floor: 116 * u };
+  const x = (value) => at.left + ((value - balance.without) / (most - balance.without)) * (at.right - at.left);
+  const y = (value) => at.floor - (Math.min(tallest, Math.max(0, value)) / tallest) * (at.floor - at.top);
+  const places = Array.from({ length: 33 }, (_, step) => balance.without + ((most - balance.without) * step) / 32);
+  const path = places.map((one) => `${svgKit.round(x(one))} ${svgKit.round(y(bound(balance.without, now, one)))}`);
+  const area = `M${svgKit.round(x(balance.without))} ${at.floor}L${path.join("L")}L${svgKit.round(x(most))} ${at.floor}Z`;
+  const points = balance.points.map((one) => {
+    const pays = one.gain > 1;
+    const place = [x(Math.max(balance.without, one.at)), y(one.ratio)];
+    return [
+      disc(place[0], place[1], 5.5 * u, `sv-balance ${pays ? "sv-pays" : "sv-costs"} sv-${one.name}`),
+      text(stage, place[0] - 9 * u, place[1] - 7 * u, one.name, { anchor: "end", kind: "sv-halo" }),
     ];
-    return dom.h("div", {}, sketch.frame(stage.column, 136 * u, told, drawn), sketch.caption(told));
-  }
+  });
+  const margin = bound(balance.without, now, now.at) - now.ratio;
+  const told =
+    `A pass of the middle model costs ${format.probability(now.ratio)} of a target pass and may cost ` +
+    `${format.probability(Math.max(0, now.ratio + margin))} by the published condition, the curve. With all times counted the chain ` +
+    `runs at ${now.gain.toFixed(2)} times the one without it: it ${now.gain > 1 ? "pays" : "does not pay"} here.`;
+  const drawn = [
+    dom.s("path", { d: area, class: "sv-region" }),
+    dom.s("path", { d: `M${path.join("L")}`, class: "sv-breakeven" }),
+    axes(stage, at, balance),
+    points,
+  ];
+  return dom.h("div", {}, svgKit.frame(stage.column, 136 * u, told, drawn), svgKit.caption(told));
+}
 
-  function draw(note, step, stage) {
-    const told = read(note);
-    if (!told.passes.length) return sketch.caption("There was no room left for a draft in this step.");
-    const moments = told.passes.map((pass, place) => ({ key: `pass ${place}`, label: `Middle pass ${place + 1}`, pass, place }));
-    moments.push({ key: "target", label: "Target", pass: null, place: told.passes.length });
-    const made = (moment) =>
-      dom.h("div", {}, sketch.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
-    const square = (kind) => box(-6, -6, 12, 12, kind);
-    const key = sketch.key(
-      [square("sv-bydrafter"), "the drafter's, taken"],
-      [square("sv-bymiddle"), "the middle model's own"],
-      [square("sv-refused"), "not taken"],
-    );
-    const balance = balances(note);
-    const chart = balance
-      ? curve(balance, stage)
-      : dom.h("p", { class: "sv-mute" }, "What the target alone would do here was not measured: there is no break-even curve.");
-    return dom.h("div", {}, reel.make(stage, "belts", moments, made), key, chart);
-  }
+function draw(note, step, stage) {
+  const told = read(note);
+  if (!told.passes.length) return svgKit.caption("There was no room left for a draft in this step.");
+  const moments = told.passes.map((pass, place) => ({ key: `pass ${place}`, label: `Middle pass ${place + 1}`, pass, place }));
+  moments.push({ key: "target", label: "Target", pass: null, place: told.passes.length });
+  const made = (moment) =>
+    dom.h("div", {}, svgKit.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
+  const square = (kind) => box(-6, -6, 12, 12, kind);
+  const key = svgKit.key(
+    [square("sv-bydrafter"), "the drafter's, taken"],
+    [square("sv-bymiddle"), "the middle model's own"],
+    [square("sv-refused"), "not taken"],
+  );
+  const balance = balances(note);
+  const chart = balance
+    ? curve(balance, stage)
+    : dom.h("p", { class: "sv-mute" }, "What the target alone would do here was not measured: there is no break-even curve.");
+  return dom.h("div", {}, scrubber.make(stage, "belts", moments, made), key, chart);
+}
 
-  return { draw };
-})();
-
-notebook.register("belts", { title: "Three belts", roomy: true, draw: belts.draw });
+noteRegistry.register("belts", { title: "Three belts", roomy: true, draw });

@@ -1,38 +1,40 @@
 // Rows drafted at half the resolution: the coarse cells, and the fine ones the up-sampler made of them, in one frame.
-const coarse = (() => {
-  const { box } = sketch;
+import * as codes from "../kit/codes.js";
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box } from "../kit/svgKit.js";
 
-  function grid(list, columns, size, book, stage, spoken) {
-    const parts = list.map((code, place) => {
-      const tile = box((place % columns) * size, Math.floor(place / columns) * size, size, size, "sv-heatcell", 0);
-      tile.style.fill = codes.colour(book, code) || "var(--sv-track)";
-      return tile;
-    });
-    const rows = Math.ceil(list.length / columns);
-    return sketch.frame(columns * size + 2, rows * size + 2, spoken, parts);
-  }
+function grid(list, columns, size, book, stage, spoken) {
+  const parts = list.map((code, place) => {
+    const tile = box((place % columns) * size, Math.floor(place / columns) * size, size, size, "sv-heatcell", 0);
+    tile.style.fill = codes.colour(book, code) || "var(--sv-track)";
+    return tile;
+  });
+  const rows = Math.ceil(list.length / columns);
+  return svgKit.frame(columns * size + 2, rows * size + 2, spoken, parts);
+}
 
-  function draw(note, step, stage) {
-    const small = study.list(note.codes),
-      fine = study.list(note.fine);
-    const run = stage.trace.run;
-    const columns = run && Array.isArray(run.grid) ? run.grid[1] : Math.ceil(Math.sqrt(fine.length || 1));
-    const half = Math.max(1, Math.floor(columns / 2));
-    const book = codes.of(run);
-    const size = Math.max(6, Math.min(22 * stage.u, Math.floor((stage.column - 6) / columns)));
-    const rows = words.count(Math.ceil(small.length / half), "coarse row");
-    const said = `${rows} drawn by the low-resolution model, one pass a code; the up-sampler makes ${fine.length} codes of them.`;
-    return dom.h(
-      "div",
-      {},
-      sketch.caption(said),
-      grid(small, half, 2 * size, book, stage, `${small.length} coarse codes`),
-      dom.h("p", { class: "sv-mute" }, "↓ up-sampled"),
-      grid(fine, columns, size, book, stage, `${fine.length} fine codes`),
-    );
-  }
+function draw(note, step, stage) {
+  const small = coerce.list(note.codes),
+    fine = coerce.list(note.fine);
+  const run = stage.trace.run;
+  const columns = run && Array.isArray(run.grid) ? run.grid[1] : Math.ceil(Math.sqrt(fine.length || 1));
+  const half = Math.max(1, Math.floor(columns / 2));
+  const book = codes.of(run);
+  const size = Math.max(6, Math.min(22 * stage.u, Math.floor((stage.column - 6) / columns)));
+  const rows = format.count(Math.ceil(small.length / half), "coarse row");
+  const said = `${rows} drawn by the low-resolution model, one pass a code; the up-sampler makes ${fine.length} codes of them.`;
+  return dom.h(
+    "div",
+    {},
+    svgKit.caption(said),
+    grid(small, half, 2 * size, book, stage, `${small.length} coarse codes`),
+    dom.h("p", { class: "sv-mute" }, "↓ up-sampled"),
+    grid(fine, columns, size, book, stage, `${fine.length} fine codes`),
+  );
+}
 
-  return { draw };
-})();
-
-notebook.register("coarse", { title: "Coarse rows", roomy: true, draw: coarse.draw });
+noteRegistry.register("coarse", { title: "Coarse rows", roomy: true, draw });

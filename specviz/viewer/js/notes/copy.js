@@ -1,5 +1,9 @@
 // Prompt lookup: where the last tokens were seen before, and what was copied from there.
-notebook.register("copy", {
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+
+noteRegistry.register("copy", {
   title: "Copied from",
   draw(note, step, stage) {
     const { suffix_start: start, suffix_length: length, source, length: copied } = note;
@@ -26,8 +30,8 @@ notebook.register("copy", {
     const earlier = excerpt(context, found - 8, source + copied + 4, marks, "Earlier in the text");
     const now = excerpt(context, start - 8, start + length, ending, "Where the text is now");
     const told =
-      `The last ${words.count(length, "token")}, ${words.quote(context.slice(start, start + length).join(""))}, ` +
-      `stood in the text before. What followed there, ${words.count(copied, "token")}, became the draft` +
+      `The last ${format.count(length, "token")}, ${format.quote(context.slice(start, start + length).join(""))}, ` +
+      `stood in the text before. What followed there, ${format.count(copied, "token")}, became the draft` +
       (step.veiled ? "." : `; the target kept ${step.counts.kept}.`);
     return dom.h("div", {}, dom.h("p", { class: "sv-why" }, told), arrows(earlier, now));
   },
@@ -48,7 +52,7 @@ function excerpt(context, from, to, mark, name) {
     last = Math.min(context.length, to);
   const tokens = context
     .slice(first, last)
-    .map((piece, index) => dom.h("span", { class: `sv-tok ${mark(first + index)}` }, words.plain(piece)));
+    .map((piece, index) => dom.h("span", { class: `sv-tok ${mark(first + index)}` }, format.plain(piece)));
   return dom.h(
     "figure",
     { class: "sv-excerpt" },

@@ -1,142 +1,146 @@
 // A masked-diffusion drafter: a block of masks behind the text, resolved at once; and how long accepted blocks have been.
-const denoised = (() => {
-  const MOST = 64,
-    SHOWN = 3;
-  const { text, line, box } = sketch;
-  const MOMENTS = [
-    { key: "masks", label: "Masks" },
-    { key: "resolved", label: "One forward" },
-    { key: "verdict", label: "Verdict" },
-  ];
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as scrubber from "../kit/scrubber.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, line, text } from "../kit/svgKit.js";
+import { Tip } from "../kit/tip.js";
 
-  function read(note, step) {
-    return study
-      .list(note.places)
-      .slice(0, MOST)
-      .map((place, at) => ({
-        node: step.nodes[at + 1] || null,
-        texts: study.list(place.texts).map(study.text),
-        tokens: study.list(place.tokens),
-        probability: study.list(place.probability).map((one) => Math.min(1, Math.max(0, study.number(one) || 0))),
-      }));
-  }
+const MOST = 64,
+  SHOWN = 3;
+const MOMENTS = [
+  { key: "masks", label: "Masks" },
+  { key: "resolved", label: "One forward" },
+  { key: "verdict", label: "Verdict" },
+];
 
-  function sentence(told, step, moment) {
-    const masks = words.count(told.length, "mask");
-    if (moment.key === "masks") return `${masks} stand behind the text: nothing is drafted yet.`;
-    if (moment.key === "resolved") {
-      return (
-        `One forward of the drafter resolves all ${masks} at once. Every place sees the text, and none knows what its ` +
-        "neighbours become."
-      );
-    }
-    if (step.veiled) return "The target has not looked at the block yet.";
-    const kept = step.path.length;
-    const all = kept === told.length ? " The whole block was right." : "";
-    return `The target kept ${words.count(kept, "token")} of ${told.length}: the first one that it rejects ends the block.${all}`;
-  }
+function read(note, step) {
+  return coerce
+    .list(note.places)
+    .slice(0, MOST)
+    .map((place, at) => ({
+      node: step.nodes[at + 1] || null,
+      texts: coerce.list(place.texts).map(coerce.text),
+      tokens: coerce.list(place.tokens),
+      probability: coerce.list(place.probability).map((one) => Math.min(1, Math.max(0, coerce.number(one) || 0))),
+    }));
+}
 
-  function place(stage, told, moment) {
-    const { u } = stage;
-    const wide = 92 * u;
-    const across = Math.max(1, Math.min(told.length, Math.floor(stage.column / wide)));
-    const rows = moment.key === "masks" ? 0 : SHOWN;
-    return { u, across, wide: stage.column / across, high: (34 + SHOWN * 17 + 12) * u, rows };
-  }
-
-  const verdict = (step, node, moment) =>
-    !node || step.veiled || moment.key !== "verdict" ? "skipped" : node.status === "root" ? "skipped" : node.status;
-
-  function cell(step, stage, told, at, moment, number) {
-    const { u } = stage;
-    const one = told[number];
-    const left = (number % at.across) * at.wide + 4 * u;
-    const top = Math.floor(number / at.across) * at.high;
-    const width = at.wide - 8 * u;
-    const most = Math.max(3, Math.floor((width - 8 * u) / (7.2 * u)));
-    if (moment.key === "masks" || !one.node) {
-      const blank = box(left, top, width, 24 * u, "sv-mask", 4);
-      return dom.s("g", { class: "sv-cell" }, blank, text(stage, left + 6 * u, top + 16 * u, `mask ${number + 1}`, { kind: "sv-mute" }));
-    }
-    const shown = box(left, top, width, 24 * u, "sv-cellbox", 4);
-    const word = text(stage, left + 5 * u, top + 16 * u, words.token(one.node.text, most), { kind: "sv-word" });
-    const fresh = moment.key === "resolved" ? "sv-resolved" : "";
-    const look = `sv-cell ${fresh} sv-is-${verdict(step, one.node, moment)}`;
-    return dom.s("g", {}, dom.s("g", { class: look, "data-id": one.node.id }, shown, word), guesses(stage, one, left, top, width, most));
-  }
-
-  /** The place's own likeliest tokens, with bars. */
-  const guesses = (stage, one, left, top, width, most) =>
-    one.texts.slice(0, SHOWN).map((word, rank) => {
-      const { u } = stage;
-      const high = top + (38 + rank * 17) * u;
-      return [
-        text(stage, left + 2 * u, high, words.token(word || `#${one.tokens[rank]}`, most), { kind: "sv-word sv-mute" }),
-        box(left, high + 3 * u, Math.max(1, width * one.probability[rank]), 2.2 * u, "sv-q", 1),
-      ];
-    });
-
-  function picture(told, step, stage, moment) {
-    const at = place(stage, told, moment);
-    const parts = told.map((_, number) => cell(step, stage, told, at, moment, number));
-    const height = Math.ceil(told.length / at.across) * at.high;
-    const made = sketch.frame(stage.column, height, sentence(told, step, moment), parts);
-    return sketch.picks(made, stage, (id) => Tip.about(step, step.nodes[id]));
-  }
-
-  /** How many steps so far accepted how many tokens: blocks of a diffusion drafter have a long tail. */
-  function lengths(stage, step) {
-    const steps = study.list(stage.trace && stage.trace.steps);
-    const counts = [];
-    for (const one of steps.length ? steps : [step]) counts[one.counts.kept] = (counts[one.counts.kept] || 0) + 1;
-    const found = Array.from(counts, (one) => one || 0);
-    const { u } = stage;
-    const most = Math.max(1, ...found);
-    const pitch = Math.min(34 * u, (stage.column - 8 * u) / Math.max(1, found.length));
-    const floor = 62 * u;
-    const bars = found.map((many, length) => {
-      const own = !step.veiled && length === step.counts.kept;
-      const high = (44 * u * many) / most;
-      const middle = (length + 0.5) * pitch;
-      return [
-        box(middle - pitch * 0.36, floor - high, pitch * 0.72, Math.max(many ? 1.5 : 0, high), own ? "sv-lengthnow" : "sv-length", 1),
-        text(stage, middle, floor + 14 * u, String(length), { anchor: "middle", kind: own ? "" : "sv-mute", bold: own }),
-        many && pitch > 16 * u
-          ? text(stage, middle, floor - high - 4 * u, String(many), { anchor: "middle", kind: "sv-mute" })
-          : null,
-      ];
-    });
-    const spoken = `Accepted lengths over the run: ${found.map((many, length) => `${length}: ${words.count(many, "step")}`).join(", ")}`;
-    const rule = line(0, floor, found.length * pitch, floor, "sv-grid");
-    return dom.h(
-      "div",
-      { class: "sv-lengths" },
-      dom.h("b", {}, "Accepted in a step, over the run"),
-      sketch.frame(stage.column, floor + 20 * u, spoken, rule, bars),
+function sentence(told, step, moment) {
+  const masks = format.count(told.length, "mask");
+  if (moment.key === "masks") return `${masks} stand behind the text: nothing is drafted yet.`;
+  if (moment.key === "resolved") {
+    return (
+      `One forward of the drafter resolves all ${masks} at once. Every place sees the text, and none knows what its ` +
+      "neighbours become."
     );
   }
+  if (step.veiled) return "The target has not looked at the block yet.";
+  const kept = step.path.length;
+  const all = kept === told.length ? " The whole block was right." : "";
+  return `The target kept ${format.count(kept, "token")} of ${told.length}: the first one that it rejects ends the block.${all}`;
+}
 
-  function draw(note, step, stage) {
-    const told = read(note, step);
-    if (!told.length) return sketch.caption("There was no room for a block in this step.");
-    const made = (moment) =>
-      dom.h("div", {}, sketch.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
-    const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
-    const legend = sketch.key(
-      [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
-      [box(-6, -6, 12, 12, "sv-lengthnow", 1), "this step"],
-    );
-    return dom.h("div", {}, reel.make(stage, "denoised", moments, made), lengths(stage, step), legend);
+function place(stage, told, moment) {
+  const { u } = stage;
+  const wide = 92 * u;
+  const across = Math.max(1, Math.min(told.length, Math.floor(stage.column / wide)));
+  const rows = moment.key === "masks" ? 0 : SHOWN;
+  return { u, across, wide: stage.column / across, high: (34 + SHOWN * 17 + 12) * u, rows };
+}
+
+const verdict = (step, node, moment) =>
+  !node || step.veiled || moment.key !== "verdict" ? "skipped" : node.status === "root" ? "skipped" : node.status;
+
+function cell(step, stage, told, at, moment, number) {
+  const { u } = stage;
+  const one = told[number];
+  const left = (number % at.across) * at.wide + 4 * u;
+  const top = Math.floor(number / at.across) * at.high;
+  const width = at.wide - 8 * u;
+  const most = Math.max(3, Math.floor((width - 8 * u) / (7.2 * u)));
+  if (moment.key === "masks" || !one.node) {
+    const blank = box(left, top, width, 24 * u, "sv-mask", 4);
+    return dom.s("g", { class: "sv-cell" }, blank, text(stage, left + 6 * u, top + 16 * u, `mask ${number + 1}`, { kind: "sv-mute" }));
   }
+  const shown = box(left, top, width, 24 * u, "sv-cellbox", 4);
+  const word = text(stage, left + 5 * u, top + 16 * u, format.token(one.node.text, most), { kind: "sv-word" });
+  const fresh = moment.key === "resolved" ? "sv-resolved" : "";
+  const look = `sv-cell ${fresh} sv-is-${verdict(step, one.node, moment)}`;
+  return dom.s("g", {}, dom.s("g", { class: look, "data-id": one.node.id }, shown, word), guesses(stage, one, left, top, width, most));
+}
 
-  /** In the main tree: while the masks stand there, nothing is drafted. */
-  function lens(note, step, stage) {
-    const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
-    const now = reel.place(stage, "denoised", moments, moments.length - 1);
-    return { dim: (item) => item.kind === "node" && item.depth > 0 && moments[now].key === "masks" };
-  }
+/** The place's own likeliest tokens, with bars. */
+const guesses = (stage, one, left, top, width, most) =>
+  one.texts.slice(0, SHOWN).map((word, rank) => {
+    const { u } = stage;
+    const high = top + (38 + rank * 17) * u;
+    return [
+      text(stage, left + 2 * u, high, format.token(word || `#${one.tokens[rank]}`, most), { kind: "sv-word sv-mute" }),
+      box(left, high + 3 * u, Math.max(1, width * one.probability[rank]), 2.2 * u, "sv-q", 1),
+    ];
+  });
 
-  return { draw, lens };
-})();
+function picture(told, step, stage, moment) {
+  const at = place(stage, told, moment);
+  const parts = told.map((_, number) => cell(step, stage, told, at, moment, number));
+  const height = Math.ceil(told.length / at.across) * at.high;
+  const made = svgKit.frame(stage.column, height, sentence(told, step, moment), parts);
+  return svgKit.picks(made, stage, (id) => Tip.about(step, step.nodes[id]));
+}
 
-notebook.register("denoised", { title: "Masks resolved", roomy: true, draw: denoised.draw, lens: denoised.lens });
+/** How many steps so far accepted how many tokens: blocks of a diffusion drafter have a long tail. */
+function lengths(stage, step) {
+  const steps = coerce.list(stage.trace && stage.trace.steps);
+  const counts = [];
+  for (const one of steps.length ? steps : [step]) counts[one.counts.kept] = (counts[one.counts.kept] || 0) + 1;
+  const found = Array.from(counts, (one) => one || 0);
+  const { u } = stage;
+  const most = Math.max(1, ...found);
+  const pitch = Math.min(34 * u, (stage.column - 8 * u) / Math.max(1, found.length));
+  const floor = 62 * u;
+  const bars = found.map((many, length) => {
+    const own = !step.veiled && length === step.counts.kept;
+    const high = (44 * u * many) / most;
+    const middle = (length + 0.5) * pitch;
+    return [
+      box(middle - pitch * 0.36, floor - high, pitch * 0.72, Math.max(many ? 1.5 : 0, high), own ? "sv-lengthnow" : "sv-length", 1),
+      text(stage, middle, floor + 14 * u, String(length), { anchor: "middle", kind: own ? "" : "sv-mute", bold: own }),
+      many && pitch > 16 * u
+        ? text(stage, middle, floor - high - 4 * u, String(many), { anchor: "middle", kind: "sv-mute" })
+        : null,
+    ];
+  });
+  const spoken = `Accepted lengths over the run: ${found.map((many, length) => `${length}: ${format.count(many, "step")}`).join(", ")}`;
+  const rule = line(0, floor, found.length * pitch, floor, "sv-grid");
+  return dom.h(
+    "div",
+    { class: "sv-lengths" },
+    dom.h("b", {}, "Accepted in a step, over the run"),
+    svgKit.frame(stage.column, floor + 20 * u, spoken, rule, bars),
+  );
+}
+
+function draw(note, step, stage) {
+  const told = read(note, step);
+  if (!told.length) return svgKit.caption("There was no room for a block in this step.");
+  const made = (moment) =>
+    dom.h("div", {}, svgKit.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
+  const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
+  const legend = svgKit.key(
+    [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
+    [box(-6, -6, 12, 12, "sv-lengthnow", 1), "this step"],
+  );
+  return dom.h("div", {}, scrubber.make(stage, "denoised", moments, made), lengths(stage, step), legend);
+}
+
+/** In the main tree: while the masks stand there, nothing is drafted. */
+function overlay(note, step, stage) {
+  const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
+  const now = scrubber.place(stage, "denoised", moments, moments.length - 1);
+  return { dim: (item) => item.kind === "node" && item.depth > 0 && moments[now].key === "masks" };
+}
+
+noteRegistry.register("denoised", { title: "Masks resolved", roomy: true, draw, overlay });

@@ -1,137 +1,140 @@
 // Where the target looks least scattered, layer by layer, and which patches a drafted word was guessed from.
-const entropyMap = (() => {
-  const SHADES = 6;
-  const { text, box } = sketch;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as promptImage from "../kit/promptImage.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, text } from "../kit/svgKit.js";
 
-  function read(note) {
-    const layer = (row) =>
-      study
-        .list(row)
-        .slice(0, 2000)
-        .map((one) => study.number(one) || 0);
-    const rows = study
-      .list(note && note.entropy)
-      .slice(0, 128)
-      .map(layer);
-    const chosen = study.list(note && note.chosen).map(study.number);
-    const middle = study.list(note && note.middle).map(study.number);
-    return { rows, chosen, middle, columns: Math.max(0, ...rows.map((row) => row.length)) };
-  }
+const SHADES = 6;
 
-  /** The tokens from the root's child down to this node. */
-  function path(step, id) {
-    const found = [];
-    for (let at = id; at > 0; at = step.nodes[at].parent) found.unshift(step.nodes[at].token);
-    return found;
-  }
+function read(note) {
+  const layer = (row) =>
+    coerce
+      .list(row)
+      .slice(0, 2000)
+      .map((one) => coerce.number(one) || 0);
+  const rows = coerce
+    .list(note && note.entropy)
+    .slice(0, 128)
+    .map(layer);
+  const chosen = coerce.list(note && note.chosen).map(coerce.number);
+  const middle = coerce.list(note && note.middle).map(coerce.number);
+  return { rows, chosen, middle, columns: Math.max(0, ...rows.map((row) => row.length)) };
+}
 
-  /** The look from which the chosen node was guessed: that of its parent's row. */
-  function looked(note, step, stage) {
-    const node = stage.selected;
-    const parent = node && node.id !== 0 ? node.parent : 0;
-    const wanted = path(step, parent).join(" ");
-    const rows = study.list(note.looks);
-    const own = rows.find((one) => study.list(one && one.tokens).join(" ") === wanted);
-    return { found: own || rows[0] || null, word: own && node && node.id !== 0 ? node.text : "" };
-  }
+/** The tokens from the root's child down to this node. */
+function path(step, id) {
+  const found = [];
+  for (let at = id; at > 0; at = step.nodes[at].parent) found.unshift(step.nodes[at].token);
+  return found;
+}
 
-  /** One path for every shade: a rectangle for every cell would be thousands. */
-  function heat(told, left, top, wide, high) {
-    const most = Math.max(1e-9, ...told.rows.map((row) => Math.max(0, ...row)));
-    const shades = Array.from({ length: SHADES }, () => "");
-    told.rows.forEach((row, layer) =>
-      row.forEach((value, column) => {
-        const shade = Math.min(SHADES - 1, Math.floor((SHADES * value) / most));
-        const [x, y] = [left + column * wide, top + (told.rows.length - 1 - layer) * high].map(sketch.round);
-        const [w, h] = [wide, high].map(sketch.round);
-        shades[shade] += `M${x} ${y}h${w}v${h}h${-w}z`;
-      }),
-    );
-    const dark = (shade) => `opacity:${(0.06 + (0.94 * shade) / (SHADES - 1)).toFixed(2)}`;
-    return shades.map((d, at) => (d ? dom.s("path", { d, class: "sv-heatcell", style: dark(at) }) : null));
-  }
+/** The look from which the chosen node was guessed: that of its parent's row. */
+function looked(note, step, stage) {
+  const node = stage.selected;
+  const parent = node && node.id !== 0 ? node.parent : 0;
+  const wanted = path(step, parent).join(" ");
+  const rows = coerce.list(note.looks);
+  const own = rows.find((one) => coerce.list(one && one.tokens).join(" ") === wanted);
+  return { found: own || rows[0] || null, word: own && node && node.id !== 0 ? node.text : "" };
+}
 
-  function map(told, stage) {
-    const { u } = stage;
-    const [left, top] = [62 * u, 4];
-    const wide = (stage.column - left - 4) / told.columns;
-    const many = told.rows.length;
-    const high = Math.min(14 * u, Math.max(5, (0.3 * stage.tall) / many));
-    const low = top + many * high;
-    const quiet = { anchor: "end", kind: "sv-mute" };
-    const name = (layer) => text(stage, left - 6 * u, top + (many - layer - 0.5) * high + 4, `layer ${layer}`, quiet);
-    const cell = (layer, column) => [left + column * wide, top + (many - 1 - layer) * high, wide, high];
-    const marks = told.chosen.map((layer, column) =>
-      layer === null || layer >= many ? null : box(...cell(layer, column), "sv-chosencell", 0),
-    );
-    const below = text(stage, left, low + 15 * u, "places of the prompt", { kind: "sv-mute" });
-    const of = `of layers ${told.middle.join(", ")} the least scattered is outlined`;
-    const spoken = `Entropy of attention in ${many} layers at ${told.columns} places; ${of}.`;
-    const parts = [heat(told, left, top, wide, high), marks, name(0), name(many - 1), below];
-    return sketch.frame(stage.column, low + 20 * u, spoken, parts);
-  }
+/** One path for every shade: a rectangle for every cell would be thousands. */
+function heat(told, left, top, wide, high) {
+  const most = Math.max(1e-9, ...told.rows.map((row) => Math.max(0, ...row)));
+  const shades = Array.from({ length: SHADES }, () => "");
+  told.rows.forEach((row, layer) =>
+    row.forEach((value, column) => {
+      const shade = Math.min(SHADES - 1, Math.floor((SHADES * value) / most));
+      const [x, y] = [left + column * wide, top + (told.rows.length - 1 - layer) * high].map(svgKit.round);
+      const [w, h] = [wide, high].map(svgKit.round);
+      shades[shade] += `M${x} ${y}h${w}v${h}h${-w}z`;
+    }),
+  );
+  const dark = (shade) => `opacity:${(0.06 + (0.94 * shade) / (SHADES - 1)).toFixed(2)}`;
+  return shades.map((d, at) => (d ? dom.s("path", { d, class: "sv-heatcell", style: dark(at) }) : null));
+}
 
-  /** A bow from the word to the middle of a patch. */
-  function bow(from, at, weight) {
-    const [x, y] = [(from[0] + at[0]) / 2, Math.min(from[1], at[1]) - 12];
-    const points = [...from, x, y, ...at].map(sketch.round);
-    const d = `M${points[0]} ${points[1]}Q${points[2]} ${points[3]} ${points[4]} ${points[5]}`;
-    return dom.s("path", { d, class: "sv-arc", "stroke-width": sketch.round(1 + 4 * weight) });
-  }
+function map(told, stage) {
+  const { u } = stage;
+  const [left, top] = [62 * u, 4];
+  const wide = (stage.column - left - 4) / told.columns;
+  const many = told.rows.length;
+  const high = Math.min(14 * u, Math.max(5, (0.3 * stage.tall) / many));
+  const low = top + many * high;
+  const quiet = { anchor: "end", kind: "sv-mute" };
+  const name = (layer) => text(stage, left - 6 * u, top + (many - layer - 0.5) * high + 4, `layer ${layer}`, quiet);
+  const cell = (layer, column) => [left + column * wide, top + (many - 1 - layer) * high, wide, high];
+  const marks = told.chosen.map((layer, column) =>
+    layer === null || layer >= many ? null : box(...cell(layer, column), "sv-chosencell", 0),
+  );
+  const below = text(stage, left, low + 15 * u, "places of the prompt", { kind: "sv-mute" });
+  const of = `of layers ${told.middle.join(", ")} the least scattered is outlined`;
+  const spoken = `Entropy of attention in ${many} layers at ${told.columns} places; ${of}.`;
+  const parts = [heat(told, left, top, wide, high), marks, name(0), name(many - 1), below];
+  return svgKit.frame(stage.column, low + 20 * u, spoken, parts);
+}
 
-  function arcs(picture, look, stage, kept) {
-    const { u } = stage;
-    const side = Math.min(stage.column * 0.6, Math.max(112, stage.tall * 0.42));
-    const [wide, high] = sight.fit(picture, side);
-    const [x, y] = [stage.column - wide - 2, 2];
-    const from = [stage.column - wide - 26 * u, high / 2];
-    const rows = study
-      .list(look.found && look.found.at)
-      .map((one) => study.list(one).map(study.number))
-      .filter((one) => one[0] !== null && one[1] !== null && one.length === 2);
-    const most = Math.max(1e-9, ...rows.map((one) => one[1]));
-    const bows = rows.map(([place, weight]) => {
-      const at = sight.middle(picture, place, x, y, side);
-      return at && bow(from, at, Math.max(0, weight) / most);
-    });
-    const at = new Set(rows.map((one) => one[0]));
-    const kind = (place) =>
-      `sv-patch ${kept.has(place) ? "" : "sv-greyed"} ${at.has(place) ? "sv-lookedat" : ""}`.trimEnd();
-    const said = words.token(look.word, 12);
-    const word = text(stage, from[0] - 6 * u, from[1] + 4, look.word ? said : "next", {
-      anchor: "end",
-      bold: true,
-      kind: "sv-word",
-    });
-    const parts = [sight.draw(picture, x, y, side, kind), bows, sketch.disc(...from, 3, "sv-rootmark"), word];
-    return sketch.frame(stage.column, high + 4, sentence(look), parts);
-  }
+/** A bow from the word to the middle of a patch. */
+function bow(from, at, weight) {
+  const [x, y] = [(from[0] + at[0]) / 2, Math.min(from[1], at[1]) - 12];
+  const points = [...from, x, y, ...at].map(svgKit.round);
+  const d = `M${points[0]} ${points[1]}Q${points[2]} ${points[3]} ${points[4]} ${points[5]}`;
+  return dom.s("path", { d, class: "sv-arc", "stroke-width": svgKit.round(1 + 4 * weight) });
+}
 
-  function sentence(look) {
-    if (!look.found) return "Nothing was drafted in this step.";
-    const share = Math.round(100 * (study.number(look.found.picture) || 0));
-    const what = look.word ? `When the drafter guessed ${words.quote(look.word)}` : "At the first word of this step";
-    return `${what}, ${share} % of its look across went to the picture. Greyed patches it never got.`;
-  }
+function arcs(picture, look, stage, kept) {
+  const { u } = stage;
+  const side = Math.min(stage.column * 0.6, Math.max(112, stage.tall * 0.42));
+  const [wide, high] = promptImage.fit(picture, side);
+  const [x, y] = [stage.column - wide - 2, 2];
+  const from = [stage.column - wide - 26 * u, high / 2];
+  const rows = coerce
+    .list(look.found && look.found.at)
+    .map((one) => coerce.list(one).map(coerce.number))
+    .filter((one) => one[0] !== null && one[1] !== null && one.length === 2);
+  const most = Math.max(1e-9, ...rows.map((one) => one[1]));
+  const bows = rows.map(([place, weight]) => {
+    const at = promptImage.middle(picture, place, x, y, side);
+    return at && bow(from, at, Math.max(0, weight) / most);
+  });
+  const at = new Set(rows.map((one) => one[0]));
+  const kind = (place) =>
+    `sv-patch ${kept.has(place) ? "" : "sv-greyed"} ${at.has(place) ? "sv-lookedat" : ""}`.trimEnd();
+  const said = format.token(look.word, 12);
+  const word = text(stage, from[0] - 6 * u, from[1] + 4, look.word ? said : "next", {
+    anchor: "end",
+    bold: true,
+    kind: "sv-word",
+  });
+  const parts = [promptImage.draw(picture, x, y, side, kind), bows, svgKit.disc(...from, 3, "sv-rootmark"), word];
+  return svgKit.frame(stage.column, high + 4, sentence(look), parts);
+}
 
-  function draw(note, step, stage) {
-    const told = read(sight.first(stage, "entropy_map"));
-    const picture = sight.of(stage);
-    const look = looked(note, step, stage);
-    const seen = step.notes.find((one) => one.type === "visual_tokens");
-    const kept = new Set(sight.places(seen && seen.kept));
-    const layers = told.middle.join(", ");
-    const said = `Target: dark is scattered. Outlined is the most focused of layers ${layers}; it taught the drafter.`;
-    return dom.h(
-      "div",
-      {},
-      sketch.caption(sentence(look)),
-      picture ? arcs(picture, look, stage, kept) : null,
-      told.columns ? [map(told, stage), sketch.caption(said)] : null,
-    );
-  }
+function sentence(look) {
+  if (!look.found) return "Nothing was drafted in this step.";
+  const share = Math.round(100 * (coerce.number(look.found.picture) || 0));
+  const what = look.word ? `When the drafter guessed ${format.quote(look.word)}` : "At the first word of this step";
+  return `${what}, ${share} % of its look across went to the picture. Greyed patches it never got.`;
+}
 
-  return { draw };
-})();
+function draw(note, step, stage) {
+  const told = read(promptImage.first(stage, "entropy_map"));
+  const picture = promptImage.of(stage);
+  const look = looked(note, step, stage);
+  const seen = step.notes.find((one) => one.type === "visual_tokens");
+  const kept = new Set(promptImage.places(seen && seen.kept));
+  const layers = told.middle.join(", ");
+  const said = `Target: dark is scattered. Outlined is the most focused of layers ${layers}; it taught the drafter.`;
+  return dom.h(
+    "div",
+    {},
+    svgKit.caption(sentence(look)),
+    picture ? arcs(picture, look, stage, kept) : null,
+    told.columns ? [map(told, stage), svgKit.caption(said)] : null,
+  );
+}
 
-notebook.register("entropy_map", { title: "Where it looks", roomy: true, draw: entropyMap.draw });
+noteRegistry.register("entropy_map", { title: "Where it looks", roomy: true, draw });

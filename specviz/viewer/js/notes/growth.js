@@ -1,214 +1,219 @@
 // A tree grown by confidence: every drafted token at its path's probability, the beam ringed, and the line of the rerank.
-const growth = (() => {
-  const MOST = 600;
-  const { text, disc, rhombus, cross, line } = sketch;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as labels from "../kit/labels.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as scrubber from "../kit/scrubber.js";
+import * as svgKit from "../kit/svgKit.js";
+import { cross, disc, line, rhombus, text } from "../kit/svgKit.js";
+import { FAILED } from "../run/parseStep.js";
 
-  /** The note as numbers: a mark per shown node with level and log value, the beams, and where the rerank cuts. */
-  function read(note, step) {
-    const value = study.list(note.value).map(study.number);
-    const beams = study.list(note.beams).map((beam) => new Set(study.list(beam)));
-    const marks = step.nodes.slice(0, MOST).filter((node) => node.id === 0 || value[node.id] !== null);
-    const kept = marks.filter((node) => node.id && node.status !== "pruned");
-    const cut = kept.length ? Math.min(...kept.map((node) => value[node.id])) : 0;
-    const levels = Math.max(1, ...marks.map((node) => node.depth));
-    const lowest = Math.min(-1, ...marks.map((node) => value[node.id] || 0));
-    const considered = study.number(note.considered) || marks.length - 1;
-    return { value, beams, marks, kept, cut, levels, lowest, considered, chosen: chosen(note.depth) };
+const MOST = 600;
+
+/** The note as numbers: a mark per shown node with level and log value, the beams, and where the rerank cuts. */
+function read(note, step) {
+  const value = coerce.list(note.value).map(coerce.number);
+  const beams = coerce.list(note.beams).map((beam) => new Set(coerce.list(beam)));
+  const marks = step.nodes.slice(0, MOST).filter((node) => node.id === 0 || value[node.id] !== null);
+  const kept = marks.filter((node) => node.id && node.status !== "pruned");
+  const cut = kept.length ? Math.min(...kept.map((node) => value[node.id])) : 0;
+  const levels = Math.max(1, ...marks.map((node) => node.depth));
+  const lowest = Math.min(-1, ...marks.map((node) => value[node.id] || 0));
+  const considered = coerce.number(note.considered) || marks.length - 1;
+  return { value, beams, marks, kept, cut, levels, lowest, considered, chosen: chosen(note.depth) };
+}
+
+/** Why trees are as deep as they are, where nobody stated a depth. */
+function chosen(depth) {
+  const levels = depth && coerce.number(depth.levels);
+  if (!levels) return "";
+  const gain = coerce.number(depth.gain);
+  const most = format.count(levels, "level");
+  return gain === null
+    ? ` Trees have at most ${most}, the usual depth: nobody measured what others bring with this drafter and beam.`
+    : ` Trees have at most ${most}: by the calibration and by what forwards and passes cost here that pays most; ` +
+        `foretold are ${gain.toFixed(2)} times the target alone.`;
+}
+
+function moments(told, step) {
+  const found = [];
+  for (let level = 1; level <= told.levels; level += 1) {
+    found.push({ key: `level ${level}`, label: `Expand, level ${level}`, level });
   }
+  found.push({ key: "rerank", label: "Rerank" });
+  if (!step.veiled) found.push({ key: "verdict", label: "Verdict" });
+  return found;
+}
 
-  /** Why trees are as deep as they are, where nobody stated a depth. */
-  function chosen(depth) {
-    const levels = depth && study.number(depth.levels);
-    if (!levels) return "";
-    const gain = study.number(depth.gain);
-    const most = words.count(levels, "level");
-    return gain === null
-      ? ` Trees have at most ${most}, the usual depth: nobody measured what others bring with this drafter and beam.`
-      : ` Trees have at most ${most}: by the calibration and by what forwards and passes cost here that pays most; ` +
-          `foretold are ${gain.toFixed(2)} times the target alone.`;
+function sentence(told, step, moment) {
+  const { beams, marks, kept, considered, levels } = told;
+  const dropped = considered - kept.length;
+  if (moment.key === "rerank") {
+    return (
+      `All ${considered} candidates compete by the probability of their whole path. The best ${kept.length} lie above ` +
+      `the line and go to the target; ${format.count(dropped, "candidate")} ${dropped === 1 ? "is" : "are"} pruned.${told.chosen}`
+    );
   }
-
-  function moments(told, step) {
-    const found = [];
-    for (let level = 1; level <= told.levels; level += 1) {
-      found.push({ key: `level ${level}`, label: `Expand, level ${level}`, level });
-    }
-    found.push({ key: "rerank", label: "Rerank" });
-    if (!step.veiled) found.push({ key: "verdict", label: "Verdict" });
-    return found;
+  if (moment.key === "verdict") {
+    return `The target judged ${format.count(kept.length, "token")} in one pass and kept ${step.counts.kept}, the thick line.`;
   }
+  const grown = beams[moment.level - 1] ? beams[moment.level - 1].size : 0;
+  const born = marks.filter((node) => node.depth === moment.level).length;
+  const from =
+    moment.level === 1
+      ? "the last committed token"
+      : `the ${format.count(grown, "ringed token")} of level ${moment.level - 1}`;
+  const next = beams[moment.level] ? beams[moment.level].size : 0;
+  const deeper = next && moment.level < levels;
+  const on = deeper ? `The best ${next} are ringed: they alone are grown further.` : "Here the growing ends.";
+  return `The drafter continues ${from}: ${format.count(born, "candidate")} shown. ${on}`;
+}
 
-  function sentence(told, step, moment) {
-    const { beams, marks, kept, considered, levels } = told;
-    const dropped = considered - kept.length;
-    if (moment.key === "rerank") {
-      return (
-        `All ${considered} candidates compete by the probability of their whole path. The best ${kept.length} lie above ` +
-        `the line and go to the target; ${words.count(dropped, "candidate")} ${dropped === 1 ? "is" : "are"} pruned.${told.chosen}`
-      );
-    }
-    if (moment.key === "verdict") {
-      return `The target judged ${words.count(kept.length, "token")} in one pass and kept ${step.counts.kept}, the thick line.`;
-    }
-    const grown = beams[moment.level - 1] ? beams[moment.level - 1].size : 0;
-    const born = marks.filter((node) => node.depth === moment.level).length;
-    const from =
-      moment.level === 1
-        ? "the last committed token"
-        : `the ${words.count(grown, "ringed token")} of level ${moment.level - 1}`;
-    const next = beams[moment.level] ? beams[moment.level].size : 0;
-    const deeper = next && moment.level < levels;
-    const on = deeper ? `The best ${next} are ringed: they alone are grown further.` : "Here the growing ends.";
-    return `The drafter continues ${from}: ${words.count(born, "candidate")} shown. ${on}`;
-  }
-
-  /** Side by side where several lie at one height: each mark's distance from the middle of its level. */
-  function spread(told, y, r, half) {
-    const offset = new Map();
-    for (let level = 0; level <= told.levels; level += 1) {
-      const placed = [];
-      const here = told.marks.filter((node) => node.depth === level);
-      for (const node of here.sort((a, b) => told.value[b.id] - told.value[a.id])) {
-        const high = y(told.value[node.id] || 0);
-        const near = placed.filter((one) => Math.abs(one.high - high) < 2 * r + 1);
-        let at = 0;
-        for (let turn = 0; turn < 60 && near.some((one) => Math.abs(one.at - at) < 2 * r + 1); turn += 1) {
-          at = (turn % 2 ? -1 : 1) * Math.ceil((turn + 1) / 2) * (r + 0.6);
-        }
-        at = Math.max(-half, Math.min(half, at));
-        placed.push({ high, at });
-        offset.set(node.id, at);
+/** Side by side where several lie at one height: each mark's distance from the middle of its level. */
+function spread(told, y, r, half) {
+  const offset = new Map();
+  for (let level = 0; level <= told.levels; level += 1) {
+    const placed = [];
+    const here = told.marks.filter((node) => node.depth === level);
+    for (const node of here.sort((a, b) => told.value[b.id] - told.value[a.id])) {
+      const high = y(told.value[node.id] || 0);
+      const near = placed.filter((one) => Math.abs(one.high - high) < 2 * r + 1);
+      let at = 0;
+      for (let turn = 0; turn < 60 && near.some((one) => Math.abs(one.at - at) < 2 * r + 1); turn += 1) {
+        at = (turn % 2 ? -1 : 1) * Math.ceil((turn + 1) / 2) * (r + 0.6);
       }
+      at = Math.max(-half, Math.min(half, at));
+      placed.push({ high, at });
+      offset.set(node.id, at);
     }
-    return offset;
   }
+  return offset;
+}
 
-  function place(told, stage) {
-    const { u } = stage;
-    const width = stage.column;
-    const left = 44 * u,
-      top = 24 * u,
-      height = Math.round(Math.min(width * 0.62, Math.max(170 * u, stage.tall - 128 * u)));
-    const floor = height - 22 * u;
-    const pitch = (width - left) / told.levels;
-    const y = (value) => top + (floor - top) * Math.min(1, value / told.lowest);
-    const r = (told.marks.length > 90 ? 3 : 4) * u;
-    const offset = spread(told, y, r, pitch / 2 - 2 * r);
-    const x = (node) => (node.depth ? left + (node.depth - 0.5) * pitch + offset.get(node.id) : left - 8 * u);
-    return { width, height, left, floor, pitch, y, x, r };
+function place(told, stage) {
+  const { u } = stage;
+  const width = stage.column;
+  const left = 44 * u,
+    top = 24 * u,
+    height = Math.round(Math.min(width * 0.62, Math.max(170 * u, stage.tall - 128 * u)));
+  const floor = height - 22 * u;
+  const pitch = (width - left) / told.levels;
+  const y = (value) => top + (floor - top) * Math.min(1, value / told.lowest);
+  const r = (told.marks.length > 90 ? 3 : 4) * u;
+  const offset = spread(told, y, r, pitch / 2 - 2 * r);
+  const x = (node) => (node.depth ? left + (node.depth - 0.5) * pitch + offset.get(node.id) : left - 8 * u);
+  return { width, height, left, floor, pitch, y, x, r };
+}
+
+/** Powers of ten of the path's probability, with as many lines as have room. */
+function scale(told, at, stage) {
+  const made = [];
+  const most = Math.floor(-told.lowest / Math.LN10);
+  const every = Math.max(1, Math.ceil(most / 6));
+  for (let power = 0; power <= most; power += every) {
+    const high = at.y(-power * Math.LN10);
+    const said = power < 4 ? String(1 / 10 ** power) : `1e-${power}`;
+    made.push(line(at.left - 2, high, at.width, high, "sv-grid"));
+    made.push(text(stage, at.left - 14 * stage.u, high + 4, said, { anchor: "end", kind: "sv-mute" }));
   }
-
-  /** Powers of ten of the path's probability, with as many lines as have room. */
-  function scale(told, at, stage) {
-    const made = [];
-    const most = Math.floor(-told.lowest / Math.LN10);
-    const every = Math.max(1, Math.ceil(most / 6));
-    for (let power = 0; power <= most; power += every) {
-      const high = at.y(-power * Math.LN10);
-      const said = power < 4 ? String(1 / 10 ** power) : `1e-${power}`;
-      made.push(line(at.left - 2, high, at.width, high, "sv-grid"));
-      made.push(text(stage, at.left - 14 * stage.u, high + 4, said, { anchor: "end", kind: "sv-mute" }));
-    }
-    made.push(text(stage, 0, 11 * stage.u, "probability of the path", { kind: "sv-mute" }));
-    made.push(text(stage, 0, at.height - 4, "level", { kind: "sv-mute" }));
-    for (let level = 1; level <= told.levels; level += 1) {
-      const x = at.left + (level - 0.5) * at.pitch;
-      made.push(text(stage, x, at.height - 4, String(level), { anchor: "middle", kind: "sv-mute" }));
-    }
-    return made;
+  made.push(text(stage, 0, 11 * stage.u, "probability of the path", { kind: "sv-mute" }));
+  made.push(text(stage, 0, at.height - 4, "level", { kind: "sv-mute" }));
+  for (let level = 1; level <= told.levels; level += 1) {
+    const x = at.left + (level - 0.5) * at.pitch;
+    made.push(text(stage, x, at.height - 4, String(level), { anchor: "middle", kind: "sv-mute" }));
   }
+  return made;
+}
 
-  /** How a mark looks at a moment: hidden, fresh (just drafted), old, kept or out; and whether it stands in the beam. */
-  function state(told, node, moment) {
-    if (moment.level) return node.depth > moment.level ? null : node.depth === moment.level ? "fresh" : "old";
-    return node.status === "pruned" ? "out" : "in";
+/** How a mark looks at a moment: hidden, fresh (just drafted), old, kept or out; and whether it stands in the beam. */
+function state(told, node, moment) {
+  if (moment.level) return node.depth > moment.level ? null : node.depth === moment.level ? "fresh" : "old";
+  return node.status === "pruned" ? "out" : "in";
+}
+
+function mark(told, at, node, moment) {
+  const how = state(told, node, moment);
+  if (!how) return null;
+  const { r } = at;
+  const x = at.x(node),
+    y = at.y(told.value[node.id] || 0);
+  const heat = (0.25 + 0.75 * (1 - Math.min(1, (told.value[node.id] || 0) / told.lowest))).toFixed(2);
+  const beam = told.beams[node.depth] && told.beams[node.depth].has(node.id) && node.id;
+  const parts = [];
+  if (moment.key === "verdict" && how === "in") parts.push(verdict(node, x, y, r));
+  else if (how === "out") parts.push(rhombus(x, y, r, "sv-outmark"));
+  else parts.push(disc(x, y, r, node.id ? "sv-heat" : "sv-rootmark"));
+  parts[0].setAttribute("fill-opacity", how === "out" || moment.key === "verdict" ? "1" : node.id ? heat : "1");
+  if (beam && moment.key !== "verdict") parts.push(disc(x, y, r + 2, "sv-beamring"));
+  return dom.s("g", { class: `sv-grown sv-${how}`, "data-id": node.id }, parts);
+}
+
+function verdict(node, x, y, r) {
+  if (FAILED.has(node.status)) return cross(x, y, r);
+  if (node.status === "accepted" || node.status === "relaxed") return disc(x, y, r + 1.5, "sv-keptmark");
+  return disc(x, y, r - 0.6, node.id ? "sv-quietmark" : "sv-rootmark");
+}
+
+function link(told, at, step, node, moment) {
+  const how = state(told, node, moment);
+  const up = step.nodes[node.parent];
+  if (!how || !up) return null;
+  const kept = moment.key === "verdict" && (node.status === "accepted" || node.status === "relaxed");
+  const ends = [at.x(up), at.y(told.value[up.id] || 0), at.x(node), at.y(told.value[node.id] || 0)];
+  return line(...ends, `sv-growth sv-${how} ${kept ? "sv-keptline" : ""}`);
+}
+
+function picture(told, step, stage, moment) {
+  const at = place(told, stage);
+  const drafted = told.marks.filter((node) => node.id);
+  const parts = [scale(told, at, stage), drafted.map((node) => link(told, at, step, node, moment))];
+  parts.push(told.marks.map((node) => mark(told, at, node, moment)));
+  if (moment.key === "rerank" && told.marks.length > told.kept.length + 1) {
+    const high = at.y(told.cut) + at.r + 2;
+    parts.push(line(at.left - 8, high, at.width, high, "sv-cutline"));
+    parts.push(
+      text(stage, at.width, high + 13 * stage.u, `the best ${told.kept.length} lie above`, {
+        anchor: "end",
+        bold: true,
+        kind: "sv-halo",
+      }),
+    );
   }
+  const spoken = `${drafted.length} drafted tokens by level and by the probability of their path. ${moment.label}.`;
+  const drawn = svgKit.frame(at.width, at.height, spoken, parts);
+  return svgKit.picks(drawn, stage, (id) => about(told, step.nodes[id]));
+}
 
-  function mark(told, at, node, moment) {
-    const how = state(told, node, moment);
-    if (!how) return null;
-    const { r } = at;
-    const x = at.x(node),
-      y = at.y(told.value[node.id] || 0);
-    const heat = (0.25 + 0.75 * (1 - Math.min(1, (told.value[node.id] || 0) / told.lowest))).toFixed(2);
-    const beam = told.beams[node.depth] && told.beams[node.depth].has(node.id) && node.id;
-    const parts = [];
-    if (moment.key === "verdict" && how === "in") parts.push(verdict(node, x, y, r));
-    else if (how === "out") parts.push(rhombus(x, y, r, "sv-outmark"));
-    else parts.push(disc(x, y, r, node.id ? "sv-heat" : "sv-rootmark"));
-    parts[0].setAttribute("fill-opacity", how === "out" || moment.key === "verdict" ? "1" : node.id ? heat : "1");
-    if (beam && moment.key !== "verdict") parts.push(disc(x, y, r + 2, "sv-beamring"));
-    return dom.s("g", { class: `sv-grown sv-${how}`, "data-id": node.id }, parts);
+const about = (told, node) => [
+  format.token(node.text, 40),
+  `level ${node.depth}, ${labels.of(node.status)}`,
+  `q ${format.probability(node.q)} · path ${format.probability(Math.exp(told.value[node.id] || 0))}`,
+];
+
+function legend(moment) {
+  if (moment.key === "verdict") {
+    const quiet = [disc(0, 0, 3, "sv-quietmark"), "never judged"];
+    return svgKit.key([disc(0, 0, 5, "sv-keptmark"), "accepted"], [cross(0, 0, 3.5), "rejected"], quiet);
   }
+  const beam = [[disc(0, 0, 3.5, "sv-heat"), disc(0, 0, 5.5, "sv-beamring")], "beam: grown further"];
+  const all = [disc(0, 0, 4, "sv-heat"), "candidate"];
+  return moment.level ? svgKit.key(all, beam) : svgKit.key(all, beam, [rhombus(0, 0, 4, "sv-outmark"), "pruned"]);
+}
 
-  function verdict(node, x, y, r) {
-    if (study.FAILED.has(node.status)) return cross(x, y, r);
-    if (node.status === "accepted" || node.status === "relaxed") return disc(x, y, r + 1.5, "sv-keptmark");
-    return disc(x, y, r - 0.6, node.id ? "sv-quietmark" : "sv-rootmark");
-  }
+function draw(note, step, stage) {
+  const told = read(note, step);
+  if (told.marks.length < 2) return svgKit.caption("Nothing was drafted in this step, so there is no tree to grow.");
+  const shown = moments(told, step);
+  const made = (moment) =>
+    dom.h(
+      "div",
+      {},
+      svgKit.caption(sentence(told, step, moment)),
+      picture(told, step, stage, moment),
+      legend(moment),
+    );
+  return scrubber.make(stage, "growth", shown, made, told.levels);
+}
 
-  function link(told, at, step, node, moment) {
-    const how = state(told, node, moment);
-    const up = step.nodes[node.parent];
-    if (!how || !up) return null;
-    const kept = moment.key === "verdict" && (node.status === "accepted" || node.status === "relaxed");
-    const ends = [at.x(up), at.y(told.value[up.id] || 0), at.x(node), at.y(told.value[node.id] || 0)];
-    return line(...ends, `sv-growth sv-${how} ${kept ? "sv-keptline" : ""}`);
-  }
-
-  function picture(told, step, stage, moment) {
-    const at = place(told, stage);
-    const drafted = told.marks.filter((node) => node.id);
-    const parts = [scale(told, at, stage), drafted.map((node) => link(told, at, step, node, moment))];
-    parts.push(told.marks.map((node) => mark(told, at, node, moment)));
-    if (moment.key === "rerank" && told.marks.length > told.kept.length + 1) {
-      const high = at.y(told.cut) + at.r + 2;
-      parts.push(line(at.left - 8, high, at.width, high, "sv-cutline"));
-      parts.push(
-        text(stage, at.width, high + 13 * stage.u, `the best ${told.kept.length} lie above`, {
-          anchor: "end",
-          bold: true,
-          kind: "sv-halo",
-        }),
-      );
-    }
-    const spoken = `${drafted.length} drafted tokens by level and by the probability of their path. ${moment.label}.`;
-    const drawn = sketch.frame(at.width, at.height, spoken, parts);
-    return sketch.picks(drawn, stage, (id) => about(told, step.nodes[id]));
-  }
-
-  const about = (told, node) => [
-    words.token(node.text, 40),
-    `level ${node.depth}, ${labels.of(node.status)}`,
-    `q ${words.chance(node.q)} · path ${words.chance(Math.exp(told.value[node.id] || 0))}`,
-  ];
-
-  function legend(moment) {
-    if (moment.key === "verdict") {
-      const quiet = [disc(0, 0, 3, "sv-quietmark"), "never judged"];
-      return sketch.key([disc(0, 0, 5, "sv-keptmark"), "accepted"], [cross(0, 0, 3.5), "rejected"], quiet);
-    }
-    const beam = [[disc(0, 0, 3.5, "sv-heat"), disc(0, 0, 5.5, "sv-beamring")], "beam: grown further"];
-    const all = [disc(0, 0, 4, "sv-heat"), "candidate"];
-    return moment.level ? sketch.key(all, beam) : sketch.key(all, beam, [rhombus(0, 0, 4, "sv-outmark"), "pruned"]);
-  }
-
-  function draw(note, step, stage) {
-    const told = read(note, step);
-    if (told.marks.length < 2) return sketch.caption("Nothing was drafted in this step, so there is no tree to grow.");
-    const shown = moments(told, step);
-    const made = (moment) =>
-      dom.h(
-        "div",
-        {},
-        sketch.caption(sentence(told, step, moment)),
-        picture(told, step, stage, moment),
-        legend(moment),
-      );
-    return reel.make(stage, "growth", shown, made, told.levels);
-  }
-
-  return { draw };
-})();
-
-notebook.register("growth", { title: "Expand and rerank", roomy: true, draw: growth.draw });
+noteRegistry.register("growth", { title: "Expand and rerank", roomy: true, draw });

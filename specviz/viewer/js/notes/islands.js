@@ -1,121 +1,125 @@
 // Local verification: pooled mass of every drafted cell as heat, the failures, the islands they grew to, and the waves.
-const islands = (() => {
-  const { text, box } = sketch;
-  const number = study.number;
+import * as codes from "../kit/codes.js";
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as scrubber from "../kit/scrubber.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, text } from "../kit/svgKit.js";
 
-  function read(note, step) {
-    const mass = study.list(note.mass).map((one) => number(one) || 0);
-    const wave = study.list(note.waves).map((one) => number(one) || 0);
-    // A wave draws at least one cell again, so there are no more waves than cells; each becomes a moment of the story.
-    if (wave.some((one) => !Number.isInteger(one) || one < 0 || one >= step.nodes.length)) throw new Error("no such wave");
-    const failed = new Set(study.list(note.failed));
-    const owner = new Map();
-    study.list(note.islands).forEach((island, at) => study.list(island).forEach((node) => owner.set(node, at)));
-    const cells = step.nodes
-      .slice(1)
-      .filter((node) => node.grid)
-      .map((node) => ({
-        id: node.id,
-        row: node.grid[0],
-        column: node.grid[1],
-        mass: mass[node.id - 1] || 0,
-        wave: wave[node.id - 1] || 0,
-        failed: failed.has(node.id),
-        island: owner.has(node.id) ? owner.get(node.id) : -1,
-        code: node.token,
-      }));
-    return cells;
-  }
+const number = coerce.number;
 
-  /** Nodes whose cache entries were left as they were although something in front of them changed. */
-  function stale(note, cells) {
-    if (note.rewritten !== false) return new Set();
-    if (Array.isArray(note.stale)) return new Set(note.stale);
-    // An older trace does not list them: what was kept behind the first code drawn again.
-    const first = Math.min(...cells.filter((cell) => cell.wave).map((cell) => cell.id));
-    return new Set(cells.filter((cell) => !cell.wave && cell.id > first).map((cell) => cell.id));
-  }
+function read(note, step) {
+  const mass = coerce.list(note.mass).map((one) => number(one) || 0);
+  const wave = coerce.list(note.waves).map((one) => number(one) || 0);
+  // A wave draws at least one cell again, so there are no more waves than cells; each becomes a moment of the story.
+  if (wave.some((one) => !Number.isInteger(one) || one < 0 || one >= step.nodes.length)) throw new Error("no such wave");
+  const failed = new Set(coerce.list(note.failed));
+  const owner = new Map();
+  coerce.list(note.islands).forEach((island, at) => coerce.list(island).forEach((node) => owner.set(node, at)));
+  const cells = step.nodes
+    .slice(1)
+    .filter((node) => node.grid)
+    .map((node) => ({
+      id: node.id,
+      row: node.grid[0],
+      column: node.grid[1],
+      mass: mass[node.id - 1] || 0,
+      wave: wave[node.id - 1] || 0,
+      failed: failed.has(node.id),
+      island: owner.has(node.id) ? owner.get(node.id) : -1,
+      code: node.token,
+    }));
+  return cells;
+}
 
-  /** A cell's share of the bar, darker for less: what stands above the bar is white. */
-  const heat = (mass, tau) => Math.max(0, Math.min(1, 1 - mass / Math.max(tau, 1e-9)));
+/** Nodes whose cache entries were left as they were although something in front of them changed. */
+export function stale(note, cells) {
+  if (note.rewritten !== false) return new Set();
+  if (Array.isArray(note.stale)) return new Set(note.stale);
+  // An older trace does not list them: what was kept behind the first code drawn again.
+  const first = Math.min(...cells.filter((cell) => cell.wave).map((cell) => cell.id));
+  return new Set(cells.filter((cell) => !cell.wave && cell.id > first).map((cell) => cell.id));
+}
 
-  function edges(cell, cells, at) {
-    const same = (row, column) => cells.some((one) => one.row === row && one.column === column && one.island === cell.island);
-    const { x, y, size } = at(cell);
-    const lines = [];
-    if (!same(cell.row - 1, cell.column)) lines.push(`M${x} ${y}h${size}`);
-    if (!same(cell.row + 1, cell.column)) lines.push(`M${x} ${y + size}h${size}`);
-    if (!same(cell.row, cell.column - 1)) lines.push(`M${x} ${y}v${size}`);
-    if (!same(cell.row, cell.column + 1)) lines.push(`M${x + size} ${y}v${size}`);
-    return dom.s("path", { d: lines.join(""), class: "sv-isle" });
-  }
+/** A cell's share of the bar, darker for less: what stands above the bar is white. */
+const heat = (mass, tau) => Math.max(0, Math.min(1, 1 - mass / Math.max(tau, 1e-9)));
 
-  function board(cells, note, stage, moment) {
-    const top = Math.min(...cells.map((cell) => cell.row));
-    const rows = Math.max(...cells.map((cell) => cell.row)) - top + 1;
-    const columns = Math.max(...cells.map((cell) => cell.column)) + 1;
-    const size = Math.max(11, Math.min(34 * stage.u, Math.floor((stage.column - 4) / columns)));
-    const at = (cell) => ({ x: cell.column * size, y: (cell.row - top) * size, size });
-    const book = codes.of(stage.trace.run);
-    const parts = [];
-    const last = Math.max(0, ...cells.map((one) => one.wave));
-    const old = stale(note, cells);
-    for (const cell of cells) {
-      const { x, y } = at(cell);
-      const done = cell.wave && cell.wave <= moment;
-      const tile = box(x, y, size, size, "sv-heatcell", 0);
-      tile.dataset.id = cell.id;
-      const colour = codes.colour(book, cell.code);
-      const settled = !cell.wave || done;
-      tile.style.fill = moment >= 0 && settled && colour ? colour : `color-mix(in srgb, var(--sv-rej) ${Math.round(heat(cell.mass, note.tau) * 85)}%, var(--sv-card))`;
-      parts.push(tile);
-      if (cell.failed && !done) parts.push(sketch.cross(x + size / 2, y + size / 2, size / 5));
-      if (done && size > 15) {
-        const word = text(stage, x + size / 2, y + size / 2 + 4, String(cell.wave), { anchor: "middle", kind: "sv-halo", size: 10 });
-        parts.push(word);
-      }
-      if (moment === last && old.has(cell.id)) {
-        parts.push(dom.s("path", { d: `M${x} ${y + size}L${x + size} ${y}`, class: "sv-staleness" }));
-      }
+function edges(cell, cells, at) {
+  const same = (row, column) => cells.some((one) => one.row === row && one.column === column && one.island === cell.island);
+  const { x, y, size } = at(cell);
+  const lines = [];
+  if (!same(cell.row - 1, cell.column)) lines.push(`M${x} ${y}h${size}`);
+  if (!same(cell.row + 1, cell.column)) lines.push(`M${x} ${y + size}h${size}`);
+  if (!same(cell.row, cell.column - 1)) lines.push(`M${x} ${y}v${size}`);
+  if (!same(cell.row, cell.column + 1)) lines.push(`M${x + size} ${y}v${size}`);
+  return dom.s("path", { d: lines.join(""), class: "sv-isle" });
+}
+
+function board(cells, note, stage, moment) {
+  const top = Math.min(...cells.map((cell) => cell.row));
+  const rows = Math.max(...cells.map((cell) => cell.row)) - top + 1;
+  const columns = Math.max(...cells.map((cell) => cell.column)) + 1;
+  const size = Math.max(11, Math.min(34 * stage.u, Math.floor((stage.column - 4) / columns)));
+  const at = (cell) => ({ x: cell.column * size, y: (cell.row - top) * size, size });
+  const book = codes.of(stage.trace.run);
+  const parts = [];
+  const last = Math.max(0, ...cells.map((one) => one.wave));
+  const old = stale(note, cells);
+  for (const cell of cells) {
+    const { x, y } = at(cell);
+    const done = cell.wave && cell.wave <= moment;
+    const tile = box(x, y, size, size, "sv-heatcell", 0);
+    tile.dataset.id = cell.id;
+    const colour = codes.colour(book, cell.code);
+    const settled = !cell.wave || done;
+    tile.style.fill = moment >= 0 && settled && colour ? colour : `color-mix(in srgb, var(--sv-rej) ${Math.round(heat(cell.mass, note.tau) * 85)}%, var(--sv-card))`;
+    parts.push(tile);
+    if (cell.failed && !done) parts.push(svgKit.cross(x + size / 2, y + size / 2, size / 5));
+    if (done && size > 15) {
+      const word = text(stage, x + size / 2, y + size / 2 + 4, String(cell.wave), { anchor: "middle", kind: "sv-halo", size: 10 });
+      parts.push(word);
     }
-    for (const cell of cells) if (cell.island >= 0) parts.push(edges(cell, cells, at));
-    const spoken = `${cells.length} drafted cells in ${rows} rows; ${cells.filter((cell) => cell.failed).length} failed.`;
-    return sketch.picks(sketch.frame(columns * size + 2, rows * size + 2, spoken, parts), stage, (id) => {
-      const cell = cells.find((one) => one.id === id);
-      const said = [`row ${cell.row + 1}, column ${cell.column + 1}`, `pooled mass ${words.chance(cell.mass)}, bar ${words.chance(note.tau)}`];
-      if (cell.wave) said.push(cell.failed ? `failed; drawn again in wave ${cell.wave}` : `taken along; drawn again in wave ${cell.wave}`);
-      return said;
-    });
+    if (moment === last && old.has(cell.id)) {
+      parts.push(dom.s("path", { d: `M${x} ${y + size}L${x + size} ${y}`, class: "sv-staleness" }));
+    }
   }
+  for (const cell of cells) if (cell.island >= 0) parts.push(edges(cell, cells, at));
+  const spoken = `${cells.length} drafted cells in ${rows} rows; ${cells.filter((cell) => cell.failed).length} failed.`;
+  return svgKit.picks(svgKit.frame(columns * size + 2, rows * size + 2, spoken, parts), stage, (id) => {
+    const cell = cells.find((one) => one.id === id);
+    const said = [`row ${cell.row + 1}, column ${cell.column + 1}`, `pooled mass ${format.probability(cell.mass)}, bar ${format.probability(note.tau)}`];
+    if (cell.wave) said.push(cell.failed ? `failed; drawn again in wave ${cell.wave}` : `taken along; drawn again in wave ${cell.wave}`);
+    return said;
+  });
+}
 
-  function sentence(cells, note) {
-    const failed = cells.filter((cell) => cell.failed).length;
-    const again = cells.filter((cell) => cell.wave).length;
-    const parts = new Set(cells.map((cell) => cell.island));
-    parts.delete(-1);
-    const passes = number(note.passes) || 1;
-    if (!failed) return `All ${cells.length} cells pass τ = ${words.chance(note.tau)}: one pass of the target for all of them.`;
-    const waves = Math.max(0, ...cells.map((cell) => cell.wave));
-    const wait = waves > 1 && note.rewritten !== false ? " Between waves kept cells' cache entries wait: an approximation." : "";
-    return (
-      `${words.count(failed, "cell")} of ${cells.length} failed; with neighbours ${again} were drawn again, in ` +
-      `${words.count(parts.size, "island")}. ${words.count(passes, "target pass", "target passes")} in all.${wait}`
-    );
-  }
+function sentence(cells, note) {
+  const failed = cells.filter((cell) => cell.failed).length;
+  const again = cells.filter((cell) => cell.wave).length;
+  const parts = new Set(cells.map((cell) => cell.island));
+  parts.delete(-1);
+  const passes = number(note.passes) || 1;
+  if (!failed) return `All ${cells.length} cells pass τ = ${format.probability(note.tau)}: one pass of the target for all of them.`;
+  const waves = Math.max(0, ...cells.map((cell) => cell.wave));
+  const wait = waves > 1 && note.rewritten !== false ? " Between waves kept cells' cache entries wait: an approximation." : "";
+  return (
+    `${format.count(failed, "cell")} of ${cells.length} failed; with neighbours ${again} were drawn again, in ` +
+    `${format.count(parts.size, "island")}. ${format.count(passes, "target pass", "target passes")} in all.${wait}`
+  );
+}
 
-  function draw(note, step, stage) {
-    const cells = read(note, step);
-    if (!cells.length) return sketch.caption("No row was drafted in this step.");
-    const last = Math.max(0, ...cells.map((cell) => cell.wave));
-    const moments = [{ key: -1, label: "pooled mass" }];
-    for (let wave = 0; wave <= last; wave += 1) moments.push({ key: wave, label: wave ? `wave ${wave} of ${last}` : "what stays" });
-    const marks = [[sketch.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-isle" }), "island"]];
-    if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-staleness" }), "cache entry not renewed"]);
-    const story = reel.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key));
-    return dom.h("div", {}, sketch.caption(sentence(cells, note)), story, sketch.key(...marks));
-  }
+function draw(note, step, stage) {
+  const cells = read(note, step);
+  if (!cells.length) return svgKit.caption("No row was drafted in this step.");
+  const last = Math.max(0, ...cells.map((cell) => cell.wave));
+  const moments = [{ key: -1, label: "pooled mass" }];
+  for (let wave = 0; wave <= last; wave += 1) moments.push({ key: wave, label: wave ? `wave ${wave} of ${last}` : "what stays" });
+  const marks = [[svgKit.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-isle" }), "island"]];
+  if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-staleness" }), "cache entry not renewed"]);
+  const story = scrubber.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key));
+  return dom.h("div", {}, svgKit.caption(sentence(cells, note)), story, svgKit.key(...marks));
+}
 
-  return { draw, read, stale };
-})();
-
-notebook.register("islands", { title: "Islands", roomy: true, draw: islands.draw });
+noteRegistry.register("islands", { title: "Islands", roomy: true, draw });

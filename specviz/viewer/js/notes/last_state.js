@@ -1,108 +1,111 @@
 // Drafts from the last token's state: tokens a pass against the length of the text, and which half drafted each step.
-const lastState = (() => {
-  const MOST = 600,
-    AROUND = 12;
-  const { text, line, disc, rhombus } = sketch;
-  const size = (value) => Math.min(1e9, Math.max(0, study.number(value) || 0));
-  const HALF = { tree: "the network's tree", suffix: "copied from memory" };
+import * as coerce from "../kit/coerce.js";
+import * as curves from "../kit/curves.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { disc, line, rhombus, text } from "../kit/svgKit.js";
 
-  function sentence(note, step) {
-    const length = words.count(size(note.length), "token");
-    const probe = note.probed === true ? " and the state of a [SPEC] token behind it, which nobody else reads" : "";
-    const seen = `Of ${length} of text the network sees the last one's state${probe}: nothing grows with the text.`;
-    const score = study.number(note.score),
-      threshold = study.number(note.threshold);
-    if (threshold === null) return seen;
-    if (score === null) return `${HALF[note.half] || "Nobody"} drafts. ${seen}`;
-    const bar = words.chance(threshold);
-    if (note.half === "suffix")
-      return `The memories expect ${words.chance(score)} right tokens, at least ${bar}, so they draft and the network rests.`;
-    if (score >= threshold) return `The memories know nothing to draft here, so the network drafts. ${seen}`;
-    return `The memories expect only ${words.chance(score)} right tokens, less than ${bar}, so the network drafts. ${seen}`;
-  }
+const MOST = 600,
+  AROUND = 12;
+const size = (value) => Math.min(1e9, Math.max(0, coerce.number(value) || 0));
+const HALF = { tree: "the network's tree", suffix: "copied from memory" };
 
-  /** (length, tokens, half) of every step that tells of them. */
-  function points(stage, note, step) {
-    const all = study.list(stage.trace && stage.trace.steps);
-    const from = Math.max(0, Math.min(stage.cursor - MOST / 2, all.length - MOST)) || 0;
-    const found = [];
-    all.slice(from, from + MOST).forEach((one, at) => {
-      const told = study.list(one.notes).find((other) => other.type === "last_state");
-      if (told && !one.cut)
-        found.push({ at: from + at, length: size(told.length), tokens: one.emitted.length, half: told.half });
-    });
-    return found.length ? found : [{ at: 0, length: size(note.length), tokens: step.emitted.length, half: note.half }];
-  }
+function sentence(note) {
+  const length = format.count(size(note.length), "token");
+  const probe = note.probed === true ? " and the state of a [SPEC] token behind it, which nobody else reads" : "";
+  const seen = `Of ${length} of text the network sees the last one's state${probe}: nothing grows with the text.`;
+  const score = coerce.number(note.score),
+    threshold = coerce.number(note.threshold);
+  if (threshold === null) return seen;
+  if (score === null) return `${HALF[note.half] || "Nobody"} drafts. ${seen}`;
+  const bar = format.probability(threshold);
+  if (note.half === "suffix")
+    return `The memories expect ${format.probability(score)} right tokens, at least ${bar}, so they draft and the network rests.`;
+  if (score >= threshold) return `The memories know nothing to draft here, so the network drafts. ${seen}`;
+  return `The memories expect only ${format.probability(score)} right tokens, less than ${bar}, so the network drafts. ${seen}`;
+}
 
-  function chart(note, step, stage) {
-    const { u } = stage;
-    const found = points(stage, note, step);
-    const first = found[0].length,
-      last = Math.max(first + 1, found[found.length - 1].length);
-    const most = Math.max(3, ...found.map((one) => one.tokens));
-    const left = 26 * u,
-      top = 20 * u,
-      high = Math.max(90 * u, Math.min(170 * u, stage.tall - 190 * u)),
-      wide = stage.column - left - 10 * u;
-    const x = (length) => left + (wide * (length - first)) / (last - first);
-    const y = (tokens) => top + high * (1 - tokens / most);
-    const mean = found.map((one, at) => {
-      const near = found.slice(Math.max(0, at - AROUND), at + AROUND + 1);
-      return [x(one.length), y(near.reduce((sum, other) => sum + other.tokens, 0) / near.length)];
-    });
-    const ticks = [1, Math.round(most / 2), most].filter((one, at, every) => every.indexOf(one) === at);
-    const grid = ticks.map((one) => [
-      line(left, y(one), left + wide, y(one), "sv-grid"),
-      text(stage, left - 6 * u, y(one) + 4 * u, String(one), { anchor: "end", kind: "sv-mute" }),
-    ]);
-    const marks = found.map((one) => {
-      const made = one.half === "suffix" ? rhombus(x(one.length), y(one.tokens), 4.5 * u, "sv-heat") : disc(x(one.length), y(one.tokens), 3.2 * u, "sv-keptmark");
-      made.setAttribute("data-step", one.at);
-      return made;
-    });
-    const path = mean.map(([a, b], at) => `${at ? "L" : "M"}${sketch.round(a)} ${sketch.round(b)}`).join("");
-    const here = found.find((one) => one.at === stage.cursor) || found[0];
-    const parts = [
-      text(stage, left, 11 * u, "tokens a pass, by length of the text", { kind: "sv-mute" }),
-      grid,
-      marks,
-      dom.s("path", { d: path, class: "sv-meanline" }),
-      disc(x(here.length), y(here.tokens), 8 * u, "sv-cursor"),
-      text(stage, left, top + high + 15 * u, `${first} tokens`, { kind: "sv-mute" }),
-      text(stage, left + wide, top + high + 15 * u, String(last), { anchor: "end", kind: "sv-mute" }),
-    ];
-    const spoken = `Tokens a pass from a text of ${first} to one of ${last} tokens; this step brought ${step.emitted.length}`;
-    const made = sketch.frame(stage.column, top + high + 22 * u, spoken, parts);
-    made.addEventListener("click", (event) => {
-      const mark = event.target.closest("[data-step]");
-      if (mark && stage.go) stage.go(Number(mark.dataset.step));
-    });
-    const at = Math.max(0, found.indexOf(here));
+/** (length, tokens, half) of every step that tells of them. */
+function points(stage, note, step) {
+  const all = coerce.list(stage.trace && stage.trace.steps);
+  const from = Math.max(0, Math.min(stage.cursor - MOST / 2, all.length - MOST)) || 0;
+  const found = [];
+  all.slice(from, from + MOST).forEach((one, at) => {
+    const told = coerce.list(one.notes).find((other) => other.type === "last_state");
+    if (told && !one.cut)
+      found.push({ at: from + at, length: size(told.length), tokens: one.emitted.length, half: told.half });
+  });
+  return found.length ? found : [{ at: 0, length: size(note.length), tokens: step.emitted.length, half: note.half }];
+}
+
+function chart(note, step, stage) {
+  const { u } = stage;
+  const found = points(stage, note, step);
+  const first = found[0].length,
+    last = Math.max(first + 1, found[found.length - 1].length);
+  const most = Math.max(3, ...found.map((one) => one.tokens));
+  const left = 26 * u,
+    top = 20 * u,
+    high = Math.max(90 * u, Math.min(170 * u, stage.tall - 190 * u)),
+    wide = stage.column - left - 10 * u;
+  const x = (length) => left + (wide * (length - first)) / (last - first);
+  const y = (tokens) => top + high * (1 - tokens / most);
+  const mean = found.map((one, at) => {
     const near = found.slice(Math.max(0, at - AROUND), at + AROUND + 1);
-    return { made, found, here: { length: here.length, tokens: near.reduce((sum, one) => sum + one.tokens, 0) / near.length } };
-  }
+    return [x(one.length), y(near.reduce((sum, other) => sum + other.tokens, 0) / near.length)];
+  });
+  const ticks = [1, Math.round(most / 2), most].filter((one, at, every) => every.indexOf(one) === at);
+  const grid = ticks.map((one) => [
+    line(left, y(one), left + wide, y(one), "sv-grid"),
+    text(stage, left - 6 * u, y(one) + 4 * u, String(one), { anchor: "end", kind: "sv-mute" }),
+  ]);
+  const marks = found.map((one) => {
+    const made = one.half === "suffix" ? rhombus(x(one.length), y(one.tokens), 4.5 * u, "sv-heat") : disc(x(one.length), y(one.tokens), 3.2 * u, "sv-keptmark");
+    made.setAttribute("data-step", one.at);
+    return made;
+  });
+  const path = mean.map(([a, b], at) => `${at ? "L" : "M"}${svgKit.round(a)} ${svgKit.round(b)}`).join("");
+  const here = found.find((one) => one.at === stage.cursor) || found[0];
+  const parts = [
+    text(stage, left, 11 * u, "tokens a pass, by length of the text", { kind: "sv-mute" }),
+    grid,
+    marks,
+    dom.s("path", { d: path, class: "sv-meanline" }),
+    disc(x(here.length), y(here.tokens), 8 * u, "sv-cursor"),
+    text(stage, left, top + high + 15 * u, `${first} tokens`, { kind: "sv-mute" }),
+    text(stage, left + wide, top + high + 15 * u, String(last), { anchor: "end", kind: "sv-mute" }),
+  ];
+  const spoken = `Tokens a pass from a text of ${first} to one of ${last} tokens; this step brought ${step.emitted.length}`;
+  const made = svgKit.frame(stage.column, top + high + 22 * u, spoken, parts);
+  made.addEventListener("click", (event) => {
+    const mark = event.target.closest("[data-step]");
+    if (mark && stage.go) stage.go(Number(mark.dataset.step));
+  });
+  const at = Math.max(0, found.indexOf(here));
+  const near = found.slice(Math.max(0, at - AROUND), at + AROUND + 1);
+  return { made, found, here: { length: here.length, tokens: near.reduce((sum, one) => sum + one.tokens, 0) / near.length } };
+}
 
-  function draw(note, step, stage) {
-    const { made, found, here } = chart(note, step, stage);
-    const badge = dom.h("b", { class: `sv-badge sv-half-${note.half === "suffix" ? "suffix" : "tree"}` }, HALF[note.half] || "?");
-    const counts = Object.keys(HALF)
-      .map((half) => [half, found.filter((one) => one.half === half)])
-      .filter(([, rows]) => rows.length);
-    const told = counts.map(([half, rows]) => {
-      const mean = rows.reduce((sum, one) => sum + one.tokens, 0) / rows.length;
-      return `${HALF[half]}: ${words.count(rows.length, "step")}, ${words.chance(mean)} tokens a pass`;
-    });
-    const key = sketch.key(
-      [disc(0, 0, 5, "sv-keptmark"), "network"],
-      ...(counts.some(([half]) => half === "suffix") ? [[rhombus(0, 0, 6, "sv-heat"), "memory"]] : []),
-      [line(-7, 0, 7, 0, "sv-meanline"), "running mean"],
-    );
-    const said = dom.h("p", { class: "sv-mute" }, told.join("; ") + ".");
-    const beside = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", here);
-    return dom.h("div", {}, badge, sketch.caption(sentence(note, step)), made, key, said, beside);
-  }
+function draw(note, step, stage) {
+  const { made, found, here } = chart(note, step, stage);
+  const badge = dom.h("b", { class: `sv-badge sv-half-${note.half === "suffix" ? "suffix" : "tree"}` }, HALF[note.half] || "?");
+  const counts = Object.keys(HALF)
+    .map((half) => [half, found.filter((one) => one.half === half)])
+    .filter(([, rows]) => rows.length);
+  const told = counts.map(([half, rows]) => {
+    const mean = rows.reduce((sum, one) => sum + one.tokens, 0) / rows.length;
+    return `${HALF[half]}: ${format.count(rows.length, "step")}, ${format.probability(mean)} tokens a pass`;
+  });
+  const key = svgKit.key(
+    [disc(0, 0, 5, "sv-keptmark"), "network"],
+    ...(counts.some(([half]) => half === "suffix") ? [[rhombus(0, 0, 6, "sv-heat"), "memory"]] : []),
+    [line(-7, 0, 7, 0, "sv-meanline"), "running mean"],
+  );
+  const said = dom.h("p", { class: "sv-mute" }, told.join("; ") + ".");
+  const beside = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", here);
+  return dom.h("div", {}, badge, svgKit.caption(sentence(note)), made, key, said, beside);
+}
 
-  return { draw };
-})();
-
-notebook.register("last_state", { title: "Length", roomy: true, draw: lastState.draw });
+noteRegistry.register("last_state", { title: "Length", roomy: true, draw });

@@ -1,178 +1,182 @@
 // A lattice of guesses that do not know each other, the beams that were led through it, and the gauge of the draft's length.
-const lattice = (() => {
-  const MOST = 32,
-    ROWS = 16;
-  const { text, line, box } = sketch;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as scrubber from "../kit/scrubber.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, line, text } from "../kit/svgKit.js";
+import { Tip } from "../kit/tip.js";
 
-  function column(raw) {
-    return {
-      texts: study.list(raw.texts).slice(0, ROWS).map(study.text),
-      tokens: study.list(raw.tokens).slice(0, ROWS),
-      probability: study.list(raw.probability).map((one) => Math.min(1, Math.max(0, study.number(one) || 0))),
-      size: study.number(raw.size) || 0,
-    };
+const MOST = 32,
+  ROWS = 16;
+
+function column(raw) {
+  return {
+    texts: coerce.list(raw.texts).slice(0, ROWS).map(coerce.text),
+    tokens: coerce.list(raw.tokens).slice(0, ROWS),
+    probability: coerce.list(raw.probability).map((one) => Math.min(1, Math.max(0, coerce.number(one) || 0))),
+    size: coerce.number(raw.size) || 0,
+  };
+}
+
+function read(note) {
+  const columns = coerce.list(note.columns).slice(0, MOST).map(column);
+  const beams = coerce
+    .list(note.beams)
+    .slice(0, columns.length)
+    .map((one) => ({ parents: coerce.list(one.parents), picks: coerce.list(one.picks) }));
+  const gauge = note.gauge && typeof note.gauge === "object" ? note.gauge : {};
+  const fence = coerce.number(note.fence);
+  const ended = note.ended === undefined ? fence !== null : note.ended === true;
+  return { columns, beams, path: best(beams), fence, ended, gauge, weight: coerce.number(note.weight) };
+}
+
+/** The rows that the best beam took, first place first. */
+function best(beams) {
+  const found = [];
+  let at = 0;
+  for (const one of beams.slice().reverse()) {
+    found.unshift(one.picks[at]);
+    at = one.parents[at] || 0;
   }
+  return found;
+}
 
-  function read(note) {
-    const columns = study.list(note.columns).slice(0, MOST).map(column);
-    const beams = study
-      .list(note.beams)
-      .slice(0, columns.length)
-      .map((one) => ({ parents: study.list(one.parents), picks: study.list(one.picks) }));
-    const gauge = note.gauge && typeof note.gauge === "object" ? note.gauge : {};
-    const fence = study.number(note.fence);
-    const ended = note.ended === undefined ? fence !== null : note.ended === true;
-    return { columns, beams, path: best(beams), fence, ended, gauge, weight: study.number(note.weight) };
+const moments = (told) => [
+  { key: "lattice", label: "Lattice", upTo: -1 },
+  ...told.beams.map((_, at) => ({ key: `place ${at}`, label: `Search, place ${at + 1}`, upTo: at })),
+  { key: "path", label: "Path", upTo: told.beams.length, done: true },
+];
+
+function sentence(told, step, moment) {
+  if (moment.upTo < 0) {
+    return "One forward gave every place a law. The likeliest tokens of each make a column; none knows the others.";
   }
-
-  /** The rows that the best beam took, first place first. */
-  function best(beams) {
-    const found = [];
-    let at = 0;
-    for (const one of beams.slice().reverse()) {
-      found.unshift(one.picks[at]);
-      at = one.parents[at] || 0;
-    }
-    return found;
+  if (!moment.done) {
+    const here = told.beams[moment.upTo];
+    const share = told.weight === null ? "" : ` Score: ${format.probability(told.weight)} of the drafter's law, the rest an n-gram model.`;
+    return `At place ${moment.upTo + 1} the ${format.count(here.picks.length, "best beam")} survive.${share}`;
   }
+  const swapped = told.path.filter((row, at) => row > 0 && at < told.path.length).length;
+  const other = swapped ? ` At ${format.count(swapped, "place")} it is not the likeliest token that was taken.` : "";
+  const kept = step.veiled ? "" : ` The target kept ${step.path.length} of ${told.path.length}.`;
+  const cut = " At the fence the text should be over: no place follows it.";
+  const end = (told.fence === null ? "" : cut) + (told.ended ? " The path takes the end of the text." : "");
+  return `The best beam is the draft.${other}${end}${kept}`;
+}
 
-  const moments = (told) => [
-    { key: "lattice", label: "Lattice", upTo: -1 },
-    ...told.beams.map((_, at) => ({ key: `place ${at}`, label: `Search, place ${at + 1}`, upTo: at })),
-    { key: "path", label: "Path", upTo: told.beams.length, done: true },
-  ];
+function place(told, stage) {
+  const { u } = stage;
+  const wide = Math.max(74 * u, Math.min(150 * u, stage.column / Math.max(1, told.columns.length)));
+  const rows = Math.max(1, ...told.columns.map((one) => one.texts.length));
+  return { u, wide, top: 22 * u, pitch: 24 * u, width: wide * told.columns.length, height: (22 + rows * 24 + 4) * u };
+}
 
-  function sentence(told, step, moment) {
-    if (moment.upTo < 0) {
-      return "One forward gave every place a law. The likeliest tokens of each make a column; none knows the others.";
-    }
-    if (!moment.done) {
-      const here = told.beams[moment.upTo];
-      const share = told.weight === null ? "" : ` Score: ${words.chance(told.weight)} of the drafter's law, the rest an n-gram model.`;
-      return `At place ${moment.upTo + 1} the ${words.count(here.picks.length, "best beam")} survive.${share}`;
-    }
-    const swapped = told.path.filter((row, at) => row > 0 && at < told.path.length).length;
-    const other = swapped ? ` At ${words.count(swapped, "place")} it is not the likeliest token that was taken.` : "";
-    const kept = step.veiled ? "" : ` The target kept ${step.path.length} of ${told.path.length}.`;
-    const cut = " At the fence the text should be over: no place follows it.";
-    const end = (told.fence === null ? "" : cut) + (told.ended ? " The path takes the end of the text." : "");
-    return `The best beam is the draft.${other}${end}${kept}`;
-  }
+const middle = (at, row) => at.top + (row + 0.5) * at.pitch - 2 * at.u;
 
-  function place(told, stage) {
-    const { u } = stage;
-    const wide = Math.max(74 * u, Math.min(150 * u, stage.column / Math.max(1, told.columns.length)));
-    const rows = Math.max(1, ...told.columns.map((one) => one.texts.length));
-    return { u, wide, top: 22 * u, pitch: 24 * u, width: wide * told.columns.length, height: (22 + rows * 24 + 4) * u };
-  }
+function cell(told, step, stage, at, moment, number, rank) {
+  const one = told.columns[number];
+  const { u } = at;
+  const left = number * at.wide + 3 * u,
+    width = at.wide - 20 * u;
+  const high = at.top + rank * at.pitch;
+  const drafted = moment.done && told.path[number] === rank ? step.nodes[number + 1] : null;
+  const beam = told.beams[number];
+  const held = number <= moment.upTo && beam && beam.picks.includes(rank);
+  const most = Math.max(3, Math.floor(width / (7.2 * u)));
+  const look = drafted ? `sv-is-${step.veiled ? "skipped" : drafted.status}` : held ? "sv-held" : "sv-unpicked";
+  return dom.s(
+    "g",
+    { class: `sv-cell ${look}`, "data-id": drafted ? drafted.id : null },
+    box(left - 2 * u, high, width + 6 * u, at.pitch - 4 * u, "sv-cellbox", 4),
+    text(stage, left + 2 * u, high + 13 * u, format.token(one.texts[rank] || `#${one.tokens[rank]}`, most), { kind: "sv-word" }),
+    box(left + 2 * u, high + 16 * u, Math.max(1, (width - 2 * u) * one.probability[rank]), 2.2 * u, "sv-q", 1),
+  );
+}
 
-  const middle = (at, row) => at.top + (row + 0.5) * at.pitch - 2 * at.u;
-
-  function cell(told, step, stage, at, moment, number, rank) {
-    const one = told.columns[number];
-    const { u } = at;
-    const left = number * at.wide + 3 * u,
-      width = at.wide - 20 * u;
-    const high = at.top + rank * at.pitch;
-    const drafted = moment.done && told.path[number] === rank ? step.nodes[number + 1] : null;
-    const beam = told.beams[number];
-    const held = number <= moment.upTo && beam && beam.picks.includes(rank);
-    const most = Math.max(3, Math.floor(width / (7.2 * u)));
-    const look = drafted ? `sv-is-${step.veiled ? "skipped" : drafted.status}` : held ? "sv-held" : "sv-unpicked";
-    return dom.s(
-      "g",
-      { class: `sv-cell ${look}`, "data-id": drafted ? drafted.id : null },
-      box(left - 2 * u, high, width + 6 * u, at.pitch - 4 * u, "sv-cellbox", 4),
-      text(stage, left + 2 * u, high + 13 * u, words.token(one.texts[rank] || `#${one.tokens[rank]}`, most), { kind: "sv-word" }),
-      box(left + 2 * u, high + 16 * u, Math.max(1, (width - 2 * u) * one.probability[rank]), 2.2 * u, "sv-q", 1),
-    );
-  }
-
-  function edges(told, at, moment) {
-    const made = [];
-    for (let number = 1; number <= Math.min(moment.upTo, told.beams.length - 1); number += 1) {
-      const { parents, picks } = told.beams[number];
-      picks.forEach((row, rank) => {
-        const from = told.beams[number - 1].picks[parents[rank]];
-        if (from === undefined) return;
-        const own = moment.done && told.path[number] === row && told.path[number - 1] === from;
-        const x = number * at.wide;
-        made.push(line(x - 13 * at.u, middle(at, from), x, middle(at, row), own ? "sv-beamline sv-pathline" : "sv-beamline"));
-      });
-    }
-    return made;
-  }
-
-  function picture(told, step, stage, moment) {
-    const at = place(told, stage);
-    const parts = [edges(told, at, moment)];
-    told.columns.forEach((one, number) => {
-      const bold = number === moment.upTo;
-      parts.push(text(stage, number * at.wide + 3 * at.u, 13 * at.u, `place ${number + 1}`, { kind: bold ? "" : "sv-mute", bold }));
-      one.texts.forEach((_, rank) => parts.push(cell(told, step, stage, at, moment, number, rank)));
+function edges(told, at, moment) {
+  const made = [];
+  for (let number = 1; number <= Math.min(moment.upTo, told.beams.length - 1); number += 1) {
+    const { parents, picks } = told.beams[number];
+    picks.forEach((row, rank) => {
+      const from = told.beams[number - 1].picks[parents[rank]];
+      if (from === undefined) return;
+      const own = moment.done && told.path[number] === row && told.path[number - 1] === from;
+      const x = number * at.wide;
+      made.push(line(x - 13 * at.u, middle(at, from), x, middle(at, row), own ? "sv-beamline sv-pathline" : "sv-beamline"));
     });
-    if (told.fence !== null && moment.upTo >= told.fence - 1) {
-      const x = told.fence * at.wide - 5 * at.u;
-      parts.push(line(x, 0, x, at.height, "sv-fence"));
-      parts.push(text(stage, x, at.height + 12 * at.u, "end of the text", { anchor: "end" }));
-    }
-    const spoken = `${words.count(told.columns.length, "column")} of guesses. ${sentence(told, step, moment)}`;
-    const made = sketch.frame(at.width, at.height + (told.fence === null ? 0 : 16 * at.u), spoken, parts);
-    sketch.picks(made, stage, (id) => Tip.about(step, step.nodes[id]));
-    return dom.h("div", { class: "sv-latticeview" }, made);
   }
+  return made;
+}
 
-  /** How long the draft may be: masks now, and the two running means that the next length comes from. */
-  function gauge(told, stage) {
-    const { u } = stage;
-    const of = (name) => Math.max(0, study.number(told.gauge[name]) || 0);
-    const longest = Math.max(1, of("longest"));
-    const left = 104 * u;
-    const unit = (stage.column - left - 44 * u) / longest;
-    const rows = [
-      ["masks now", of("length"), "sv-length"],
-      ["drafted, mean", of("drafted"), "sv-gaugemean"],
-      ["accepted, mean", of("accepted"), "sv-gaugekept"],
-    ];
-    const parts = rows.map(([name, value, kind], row) => [
-      text(stage, 0, (14 + row * 19) * u, name, { kind: "sv-mute" }),
-      box(left, (4 + row * 19) * u, longest * unit, 12 * u, "sv-gaugewall"),
-      box(left, (4 + row * 19) * u, Math.max(1, Math.min(longest, value) * unit), 12 * u, kind),
-      text(stage, left + longest * unit + 5 * u, (14 + row * 19) * u, String(Math.round(value * 10) / 10)),
-    ]);
-    const low = left + of("shortest") * unit;
-    const how = told.gauge.adaptive ? "the next length follows the means" : "the length is fixed";
-    const spoken = rows.map(([name, value]) => `${name}: ${Math.round(value * 10) / 10}`).join(", ");
-    return dom.h(
-      "div",
-      { class: "sv-lengths" },
-      dom.h("b", {}, `Length of the draft: ${how}`),
-      sketch.frame(stage.column, 62 * u, spoken, parts, told.gauge.adaptive ? line(low, 0, low, 58 * u, "sv-cutline") : null),
-    );
+function picture(told, step, stage, moment) {
+  const at = place(told, stage);
+  const parts = [edges(told, at, moment)];
+  told.columns.forEach((one, number) => {
+    const bold = number === moment.upTo;
+    parts.push(text(stage, number * at.wide + 3 * at.u, 13 * at.u, `place ${number + 1}`, { kind: bold ? "" : "sv-mute", bold }));
+    one.texts.forEach((_, rank) => parts.push(cell(told, step, stage, at, moment, number, rank)));
+  });
+  if (told.fence !== null && moment.upTo >= told.fence - 1) {
+    const x = told.fence * at.wide - 5 * at.u;
+    parts.push(line(x, 0, x, at.height, "sv-fence"));
+    parts.push(text(stage, x, at.height + 12 * at.u, "end of the text", { anchor: "end" }));
   }
+  const spoken = `${format.count(told.columns.length, "column")} of guesses. ${sentence(told, step, moment)}`;
+  const made = svgKit.frame(at.width, at.height + (told.fence === null ? 0 : 16 * at.u), spoken, parts);
+  svgKit.picks(made, stage, (id) => Tip.about(step, step.nodes[id]));
+  return dom.h("div", { class: "sv-latticeview" }, made);
+}
 
-  function draw(note, step, stage) {
-    const told = read(note);
-    if (!told.columns.length) return sketch.caption("There was no room for a block in this step.");
-    const made = (moment) =>
-      dom.h("div", {}, sketch.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
-    const legend = sketch.key(
-      [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
-      [line(-7, 0, 7, 0, "sv-beamline"), "beams that survive"],
-      [line(-7, 0, 7, 0, "sv-beamline sv-pathline"), "the draft"],
-      ...(told.gauge.adaptive ? [[line(0, -7, 0, 7, "sv-cutline"), "shortest draft"]] : []),
-    );
-    return dom.h("div", {}, reel.make(stage, "lattice", moments(told), made), gauge(told, stage), legend);
-  }
+/** How long the draft may be: masks now, and the two running means that the next length comes from. */
+function gauge(told, stage) {
+  const { u } = stage;
+  const of = (name) => Math.max(0, coerce.number(told.gauge[name]) || 0);
+  const longest = Math.max(1, of("longest"));
+  const left = 104 * u;
+  const unit = (stage.column - left - 44 * u) / longest;
+  const rows = [
+    ["masks now", of("length"), "sv-length"],
+    ["drafted, mean", of("drafted"), "sv-gaugemean"],
+    ["accepted, mean", of("accepted"), "sv-gaugekept"],
+  ];
+  const parts = rows.map(([name, value, kind], row) => [
+    text(stage, 0, (14 + row * 19) * u, name, { kind: "sv-mute" }),
+    box(left, (4 + row * 19) * u, longest * unit, 12 * u, "sv-gaugewall"),
+    box(left, (4 + row * 19) * u, Math.max(1, Math.min(longest, value) * unit), 12 * u, kind),
+    text(stage, left + longest * unit + 5 * u, (14 + row * 19) * u, String(Math.round(value * 10) / 10)),
+  ]);
+  const low = left + of("shortest") * unit;
+  const how = told.gauge.adaptive ? "the next length follows the means" : "the length is fixed";
+  const spoken = rows.map(([name, value]) => `${name}: ${Math.round(value * 10) / 10}`).join(", ");
+  return dom.h(
+    "div",
+    { class: "sv-lengths" },
+    dom.h("b", {}, `Length of the draft: ${how}`),
+    svgKit.frame(stage.column, 62 * u, spoken, parts, told.gauge.adaptive ? line(low, 0, low, 58 * u, "sv-cutline") : null),
+  );
+}
 
-  /** In the main tree: what the search has not reached is dim. */
-  function lens(note, step, stage) {
-    const shown = moments(read(note));
-    const now = shown[reel.place(stage, "lattice", shown, shown.length - 1)];
-    return { dim: (item) => item.kind === "node" && item.depth > now.upTo + 1 };
-  }
+function draw(note, step, stage) {
+  const told = read(note);
+  if (!told.columns.length) return svgKit.caption("There was no room for a block in this step.");
+  const made = (moment) =>
+    dom.h("div", {}, svgKit.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
+  const legend = svgKit.key(
+    [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
+    [line(-7, 0, 7, 0, "sv-beamline"), "beams that survive"],
+    [line(-7, 0, 7, 0, "sv-beamline sv-pathline"), "the draft"],
+    ...(told.gauge.adaptive ? [[line(0, -7, 0, 7, "sv-cutline"), "shortest draft"]] : []),
+  );
+  return dom.h("div", {}, scrubber.make(stage, "lattice", moments(told), made), gauge(told, stage), legend);
+}
 
-  return { draw, lens };
-})();
+/** In the main tree: what the search has not reached is dim. */
+function overlay(note, step, stage) {
+  const shown = moments(read(note));
+  const now = shown[scrubber.place(stage, "lattice", shown, shown.length - 1)];
+  return { dim: (item) => item.kind === "node" && item.depth > now.upTo + 1 };
+}
 
-notebook.register("lattice", { title: "Lattice search", roomy: true, draw: lattice.draw, lens: lattice.lens });
+noteRegistry.register("lattice", { title: "Lattice search", roomy: true, draw, overlay });

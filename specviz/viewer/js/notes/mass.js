@@ -1,131 +1,133 @@
 // Dynamic depth: how much probability the beam still holds at each level, and the level where growing was cut off.
-const mass = (() => {
-  const MOST = 64;
-  const { text, line, tank, box } = sketch;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, line, tank, text } from "../kit/svgKit.js";
 
-  function read(note) {
-    const held = study
-      .list(note.mass)
-      .slice(0, MOST)
-      .map((value) => Math.min(1, Math.exp(study.number(value) ?? -Infinity)));
-    const threshold = Math.min(1, Math.exp(study.number(note.threshold) ?? -Infinity));
-    const limit = Math.min(MOST, Math.max(held.length, study.number(note.limit) || 0));
-    const below = study.list(note.below).map(study.number);
-    const tested = new Set(study.list(note.tested));
-    return { held, threshold, limit, tested, below, stopped: study.number(note.stopped) };
+const MOST = 64;
+
+function read(note) {
+  const held = coerce
+    .list(note.mass)
+    .slice(0, MOST)
+    .map((value) => Math.min(1, Math.exp(coerce.number(value) ?? -Infinity)));
+  const threshold = Math.min(1, Math.exp(coerce.number(note.threshold) ?? -Infinity));
+  const limit = Math.min(MOST, Math.max(held.length, coerce.number(note.limit) || 0));
+  const below = coerce.list(note.below).map(coerce.number);
+  const tested = new Set(coerce.list(note.tested));
+  return { held, threshold, limit, tested, below, stopped: coerce.number(note.stopped) };
+}
+
+function sentence(told) {
+  const { held, threshold, stopped, limit, below } = told;
+  const bar = format.probability(threshold);
+  if (stopped === null) {
+    const why = told.tested.size ? `At every tested level the beam held at least ${bar}` : "No level was tested";
+    return `${why}, so the drafter grew all ${format.count(held.length, "level")}.`;
   }
+  const saved = limit - stopped;
+  const rare = below[stopped - 1] ?? null;
+  const quantile =
+    rare === null ? "" : ` In the calibration ${Math.round(100 * rare)} % of the beams at this level held less.`;
+  const spared = saved > 0 ? ` ${format.count(saved, "drafter forward")} of ${limit} saved.` : "";
+  return (
+    `After level ${stopped} the beam holds ${format.probability(held[stopped - 1])} of the drafter's probability, less than ` +
+    `${bar}: a deeper guess would hardly be right, so growing stops.${quantile}${spared}`
+  );
+}
 
-  function sentence(told) {
-    const { held, threshold, stopped, limit, below } = told;
-    const bar = words.chance(threshold);
-    if (stopped === null) {
-      const why = told.tested.size ? `At every tested level the beam held at least ${bar}` : "No level was tested";
-      return `${why}, so the drafter grew all ${words.count(held.length, "level")}.`;
-    }
-    const saved = limit - stopped;
-    const rare = below[stopped - 1] ?? null;
-    const quantile =
-      rare === null ? "" : ` In the calibration ${Math.round(100 * rare)} % of the beams at this level held less.`;
-    const spared = saved > 0 ? ` ${words.count(saved, "drafter forward")} of ${limit} saved.` : "";
-    return (
-      `After level ${stopped} the beam holds ${words.chance(held[stopped - 1])} of the drafter's probability, less than ` +
-      `${bar}: a deeper guess would hardly be right, so growing stops.${quantile}${spared}`
-    );
-  }
+/** The blade: it falls behind the last level that was grown. */
+function blade(stage, x, top, floor) {
+  const w = 9 * stage.u;
+  const edge = floor - (floor - top) * 0.35;
+  return dom.s(
+    "g",
+    { class: "sv-blade" },
+    line(x, top - 6, x, floor + 3, "sv-rail"),
+    dom.s("path", { d: `M${x - w} ${edge - 22}H${x + w}V${edge - 8}L${x - w} ${edge}Z`, class: "sv-steel" }),
+  );
+}
 
-  /** The blade: it falls behind the last level that was grown. */
-  function blade(stage, x, top, floor) {
-    const w = 9 * stage.u;
-    const edge = floor - (floor - top) * 0.35;
-    return dom.s(
-      "g",
-      { class: "sv-blade" },
-      line(x, top - 6, x, floor + 3, "sv-rail"),
-      dom.s("path", { d: `M${x - w} ${edge - 22}H${x + w}V${edge - 8}L${x - w} ${edge}Z`, class: "sv-steel" }),
-    );
-  }
+function level(told, at, stage, number) {
+  const { u } = stage;
+  const { pitch, wide, top, floor, left } = at;
+  const middle = left + (number - 0.5) * pitch;
+  const grown = number <= told.held.length;
+  const tested = told.tested.has(number);
+  const low = tested && told.held[number - 1] < told.threshold;
+  const label = grown && (low || pitch > 28 * u) ? format.probability(told.held[number - 1]) : "";
+  return [
+    grown
+      ? tank(middle - wide / 2, top, wide, floor - top, told.held[number - 1], low ? "sv-low" : "")
+      : box(middle - wide / 2, top, wide, floor - top, "sv-never"),
+    label ? text(stage, middle, top - 6, label, { anchor: "middle", bold: low }) : null,
+    text(stage, middle, floor + 15 * u, String(number), {
+      anchor: "middle",
+      bold: tested,
+      kind: tested ? "" : "sv-mute",
+    }),
+    tested
+      ? dom.s("path", { d: `M${middle} ${floor + 19 * u}l5 8h-10Z`, class: low ? "sv-testlow" : "sv-testpass" })
+      : null,
+  ];
+}
 
-  function level(told, at, stage, number) {
-    const { u } = stage;
-    const { pitch, wide, top, floor, left } = at;
-    const middle = left + (number - 0.5) * pitch;
-    const grown = number <= told.held.length;
-    const tested = told.tested.has(number);
-    const low = tested && told.held[number - 1] < told.threshold;
-    const label = grown && (low || pitch > 28 * u) ? words.chance(told.held[number - 1]) : "";
-    return [
-      grown
-        ? tank(middle - wide / 2, top, wide, floor - top, told.held[number - 1], low ? "sv-low" : "")
-        : box(middle - wide / 2, top, wide, floor - top, "sv-never"),
-      label ? text(stage, middle, top - 6, label, { anchor: "middle", bold: low }) : null,
-      text(stage, middle, floor + 15 * u, String(number), {
-        anchor: "middle",
-        bold: tested,
-        kind: tested ? "" : "sv-mute",
-      }),
-      tested
-        ? dom.s("path", { d: `M${middle} ${floor + 19 * u}l5 8h-10Z`, class: low ? "sv-testlow" : "sv-testpass" })
-        : null,
-    ];
-  }
+function picture(told, stage) {
+  const { u } = stage;
+  const width = stage.column,
+    height = Math.min(210 * u, Math.max(140 * u, stage.tall - 120 * u));
+  const left = 40 * u;
+  const pitch = (width - left) / Math.max(1, told.limit);
+  const at = { left, pitch, wide: Math.min(34 * u, pitch * 0.72), top: 22 * u, floor: height - 34 * u };
+  const bar = at.floor - (at.floor - at.top) * told.threshold;
+  const parts = [];
+  for (let number = 1; number <= told.limit; number += 1) parts.push(level(told, at, stage, number));
+  parts.push(line(left - 4, bar, width, bar, "sv-cutline"));
+  parts.push(text(stage, left - 8, bar + 4, format.probability(told.threshold), { anchor: "end", bold: true }));
+  parts.push(text(stage, 0, at.floor + 15 * u, "level", { kind: "sv-mute" }));
+  if (told.stopped !== null) parts.push(blade(stage, left + told.stopped * pitch, at.top, at.floor));
+  const list = told.held.map((value, place) => `level ${place + 1}: ${format.probability(value)}`).join(", ");
+  return svgKit.frame(
+    width,
+    height,
+    `Probability the beam holds. ${list}. Threshold ${format.probability(told.threshold)}.`,
+    parts,
+  );
+}
 
-  function picture(told, stage) {
-    const { u } = stage;
-    const width = stage.column,
-      height = Math.min(210 * u, Math.max(140 * u, stage.tall - 120 * u));
-    const left = 40 * u;
-    const pitch = (width - left) / Math.max(1, told.limit);
-    const at = { left, pitch, wide: Math.min(34 * u, pitch * 0.72), top: 22 * u, floor: height - 34 * u };
-    const bar = at.floor - (at.floor - at.top) * told.threshold;
-    const parts = [];
-    for (let number = 1; number <= told.limit; number += 1) parts.push(level(told, at, stage, number));
-    parts.push(line(left - 4, bar, width, bar, "sv-cutline"));
-    parts.push(text(stage, left - 8, bar + 4, words.chance(told.threshold), { anchor: "end", bold: true }));
-    parts.push(text(stage, 0, at.floor + 15 * u, "level", { kind: "sv-mute" }));
-    if (told.stopped !== null) parts.push(blade(stage, left + told.stopped * pitch, at.top, at.floor));
-    const list = told.held.map((value, place) => `level ${place + 1}: ${words.chance(value)}`).join(", ");
-    return sketch.frame(
-      width,
-      height,
-      `Probability the beam holds. ${list}. Threshold ${words.chance(told.threshold)}.`,
-      parts,
-    );
-  }
+function draw(note, step, stage) {
+  const told = read(note);
+  if (!told.held.length) return svgKit.caption("Nothing was drafted in this step, so there was no beam to weigh.");
+  const mark = (kind) => dom.s("path", { d: "M0 -5l5 9h-10Z", class: kind });
+  const vessel = (full, kind) => tank(-5, -6, 10, 12, full, kind);
+  const legend = [
+    [vessel(0.6, ""), "held by the beam"],
+    [line(-7, 0, 7, 0, "sv-cutline"), "threshold"],
+    [mark("sv-testpass"), "tested"],
+    told.limit > told.held.length ? [box(-5, -6, 10, 12, "sv-never"), "never grown"] : null,
+  ].filter(Boolean);
+  return dom.h("div", {}, svgKit.caption(sentence(told)), picture(told, stage), svgKit.key(...legend));
+}
 
-  function draw(note, step, stage) {
-    const told = read(note);
-    if (!told.held.length) return sketch.caption("Nothing was drafted in this step, so there was no beam to weigh.");
-    const mark = (kind) => dom.s("path", { d: "M0 -5l5 9h-10Z", class: kind });
-    const vessel = (full, kind) => tank(-5, -6, 10, 12, full, kind);
-    const legend = [
-      [vessel(0.6, ""), "held by the beam"],
-      [line(-7, 0, 7, 0, "sv-cutline"), "threshold"],
-      [mark("sv-testpass"), "tested"],
-      told.limit > told.held.length ? [box(-5, -6, 10, 12, "sv-never"), "never grown"] : null,
-    ].filter(Boolean);
-    return dom.h("div", {}, sketch.caption(sentence(told)), picture(told, stage), sketch.key(...legend));
-  }
+/** In the main tree: a line behind the deepest level that was grown. */
+function overlay(note) {
+  const { stopped } = read(note);
+  if (stopped === null) return null;
+  return {
+    over(made, u) {
+      const upTo = [...made.items.values()].filter((item) => item.kind === "node" && item.depth <= stopped);
+      const deepest = Math.max(...upTo.map((item) => item.depth));
+      const edge = Math.max(...upTo.filter((item) => item.depth === deepest).map((item) => item.x + item.w)) + 9 * u;
+      const size = Math.max(11, 11.5 * u);
+      const said = { x: edge - 6, y: made.height - 6, "font-size": size, "text-anchor": "end", class: "sv-halo" };
+      return [
+        line(edge, 2, edge, made.height - 2, "sv-rail"),
+        dom.s("text", said, `growing stopped at level ${stopped}`),
+      ];
+    },
+  };
+}
 
-  /** In the main tree: a line behind the deepest level that was grown. */
-  function lens(note, step) {
-    const { stopped } = read(note);
-    if (stopped === null) return null;
-    return {
-      over(made, u) {
-        const upTo = [...made.items.values()].filter((item) => item.kind === "node" && item.depth <= stopped);
-        const deepest = Math.max(...upTo.map((item) => item.depth));
-        const edge = Math.max(...upTo.filter((item) => item.depth === deepest).map((item) => item.x + item.w)) + 9 * u;
-        const size = Math.max(11, 11.5 * u);
-        const said = { x: edge - 6, y: made.height - 6, "font-size": size, "text-anchor": "end", class: "sv-halo" };
-        return [
-          line(edge, 2, edge, made.height - 2, "sv-rail"),
-          dom.s("text", said, `growing stopped at level ${stopped}`),
-        ];
-      },
-    };
-  }
-
-  return { draw, lens };
-})();
-
-notebook.register("mass", { title: "Beam mass", roomy: true, draw: mass.draw, lens: mass.lens });
+noteRegistry.register("mass", { title: "Beam mass", roomy: true, draw, overlay });

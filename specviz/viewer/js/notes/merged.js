@@ -1,75 +1,78 @@
 // A tree of several sources: the main tree takes their colours, and the pane counts what each of them brought.
-const merged = (() => {
-  const { box, text } = sketch;
-  const KINDS = { drafter: "drafter", context: "this text", outputs: "earlier outputs", both: "both agree" };
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, text } from "../kit/svgKit.js";
+import { JUDGED } from "../run/parseStep.js";
 
-  function kind(source) {
-    const found = study.text(source).split("+");
-    return found.length > 1 && found.includes("drafter") ? "both" : found[0];
+const KINDS = { drafter: "drafter", context: "this text", outputs: "earlier outputs", both: "both agree" };
+
+function kind(source) {
+  const found = coerce.text(source).split("+");
+  return found.length > 1 && found.includes("drafter") ? "both" : found[0];
+}
+
+const of = (note, id) => kind(coerce.list(note.sources)[id]);
+
+/** Nodes, judged and kept, by source. */
+function tally(note, step) {
+  const found = Object.keys(KINDS).map((key) => ({ key, sent: 0, judged: 0, kept: 0 }));
+  for (const node of step.nodes.slice(1)) {
+    const one = found.find((row) => row.key === of(note, node.id));
+    if (!one || node.status === "pruned") continue;
+    one.sent += 1;
+    one.judged += JUDGED.has(node.status) ? 1 : 0;
+    one.kept += step.path.includes(node.id) ? 1 : 0;
   }
+  return found.filter((row) => row.sent);
+}
 
-  const of = (note, id) => kind(study.list(note.sources)[id]);
+/** A bar a source: as long as its nodes, filled as far as they were kept. */
+function bars(rows, stage) {
+  const { u } = stage;
+  const left = 104 * u,
+    pitch = 24 * u;
+  const unit = (stage.column - left - 96 * u) / Math.max(1, ...rows.map((row) => row.sent));
+  const parts = rows.map((row, at) => {
+    const y = at * pitch + 4;
+    const said = `${row.sent}, ${row.kept} kept`;
+    return [
+      text(stage, 0, y + 11 * u, KINDS[row.key], { bold: row.kept > 0 }),
+      box(left, y, row.sent * unit, 14 * u, `sv-src-${row.key}`),
+      box(left, y + 5 * u, row.kept * unit, 4 * u, "sv-keptmark", 0),
+      text(stage, left + row.sent * unit + 6 * u, y + 11 * u, said, { kind: "sv-mute" }),
+    ];
+  });
+  const spoken = rows.map((row) => `${KINDS[row.key]}: ${row.sent} nodes, ${row.kept} kept`).join("; ");
+  return svgKit.frame(stage.column, rows.length * pitch + 6, spoken, parts);
+}
 
-  /** Nodes, judged and kept, by source. */
-  function tally(note, step) {
-    const found = Object.keys(KINDS).map((key) => ({ key, sent: 0, judged: 0, kept: 0 }));
-    for (const node of step.nodes.slice(1)) {
-      const one = found.find((row) => row.key === of(note, node.id));
-      if (!one || node.status === "pruned") continue;
-      one.sent += 1;
-      one.judged += study.JUDGED.has(node.status) ? 1 : 0;
-      one.kept += step.path.includes(node.id) ? 1 : 0;
-    }
-    return found.filter((row) => row.sent);
-  }
+function draw(note, step, stage) {
+  const rows = tally(note, step);
+  if (!rows.length) return svgKit.caption("Neither the drafter nor the memories had anything that paid in this step.");
+  const sent = (coerce.number(note.kept) || 1) - 1;
+  const longest = coerce.list(note.grafts).sort((a, b) => b.matched - a.matched)[0];
+  const told =
+    `${format.count(sent, "node")} of ${coerce.number(note.considered) || sent} went to the target: the best by the chance of ` +
+    `their whole path. Expected ${format.probability(coerce.number(note.expected))} tokens` +
+    (step.veiled ? "." : `, got ${step.emitted.length}.`);
+  const graft = longest
+    ? `The longest match was ${format.count(longest.matched, "token")}; ${format.count(longest.count, "token")} hung from it.`
+    : "The memories knew no continuation.";
+  const mark = (key) => [box(-7, -5, 14, 10, `sv-src-${key}`, 3), KINDS[key]];
+  const key = svgKit.key(...rows.map((row) => mark(row.key)));
+  return dom.h("div", {}, svgKit.caption(told), bars(rows, stage), key, dom.h("p", { class: "sv-mute" }, graft));
+}
 
-  /** A bar a source: as long as its nodes, filled as far as they were kept. */
-  function bars(rows, stage) {
-    const { u } = stage;
-    const left = 104 * u,
-      pitch = 24 * u;
-    const unit = (stage.column - left - 96 * u) / Math.max(1, ...rows.map((row) => row.sent));
-    const parts = rows.map((row, at) => {
-      const y = at * pitch + 4;
-      const said = `${row.sent}, ${row.kept} kept`;
-      return [
-        text(stage, 0, y + 11 * u, KINDS[row.key], { bold: row.kept > 0 }),
-        box(left, y, row.sent * unit, 14 * u, `sv-src-${row.key}`),
-        box(left, y + 5 * u, row.kept * unit, 4 * u, "sv-keptmark", 0),
-        text(stage, left + row.sent * unit + 6 * u, y + 11 * u, said, { kind: "sv-mute" }),
-      ];
-    });
-    const spoken = rows.map((row) => `${KINDS[row.key]}: ${row.sent} nodes, ${row.kept} kept`).join("; ");
-    return sketch.frame(stage.column, rows.length * pitch + 6, spoken, parts);
-  }
+/** In the main tree: a coloured ground under every node. */
+function overlay(note) {
+  const ground = (item) => {
+    const source = item.kind === "node" && item.id ? of(note, item.id) : null;
+    return KINDS[source] ? box(item.x - 4, item.y - 13, item.w + 8, 26, `sv-src-${source} sv-ground`, 7) : null;
+  };
+  return { under: (made) => [...made.items.values()].map(ground) };
+}
 
-  function draw(note, step, stage) {
-    const rows = tally(note, step);
-    if (!rows.length) return sketch.caption("Neither the drafter nor the memories had anything that paid in this step.");
-    const sent = (study.number(note.kept) || 1) - 1;
-    const longest = study.list(note.grafts).sort((a, b) => b.matched - a.matched)[0];
-    const told =
-      `${words.count(sent, "node")} of ${study.number(note.considered) || sent} went to the target: the best by the chance of ` +
-      `their whole path. Expected ${words.chance(study.number(note.expected))} tokens` +
-      (step.veiled ? "." : `, got ${step.emitted.length}.`);
-    const graft = longest
-      ? `The longest match was ${words.count(longest.matched, "token")}; ${words.count(longest.count, "token")} hung from it.`
-      : "The memories knew no continuation.";
-    const mark = (key) => [box(-7, -5, 14, 10, `sv-src-${key}`, 3), KINDS[key]];
-    const key = sketch.key(...rows.map((row) => mark(row.key)));
-    return dom.h("div", {}, sketch.caption(told), bars(rows, stage), key, dom.h("p", { class: "sv-mute" }, graft));
-  }
-
-  /** In the main tree: a coloured ground under every node. */
-  function lens(note) {
-    const ground = (item) => {
-      const source = item.kind === "node" && item.id ? of(note, item.id) : null;
-      return KINDS[source] ? box(item.x - 4, item.y - 13, item.w + 8, 26, `sv-src-${source} sv-ground`, 7) : null;
-    };
-    return { under: (made) => [...made.items.values()].map(ground) };
-  }
-
-  return { draw, lens };
-})();
-
-notebook.register("merged", { title: "Sources", roomy: true, draw: merged.draw, lens: merged.lens });
+noteRegistry.register("merged", { title: "Sources", roomy: true, draw, overlay });

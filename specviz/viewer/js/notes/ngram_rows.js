@@ -1,10 +1,15 @@
 // STAND: a stored n-gram row, shuffled by Gumbel noise; the tokens that came out on top became the children.
-notebook.register("ngram_rows", {
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+
+noteRegistry.register("ngram_rows", {
   title: "N-gram rows",
   draw(note, step, stage) {
-    const rows = study.list(note.rows);
+    const rows = coerce.list(note.rows);
     if (!rows.length) return dom.h("p", {}, "The store holds no n-gram that ends here yet, so nothing was drafted.");
-    const row = notebook.focus(rows, stage);
+    const row = noteRegistry.focus(rows, stage);
     const names = {
       4: "the last three tokens (a 4-gram)",
       3: "the last two tokens (a 3-gram)",
@@ -13,7 +18,7 @@ notebook.register("ngram_rows", {
     };
     const root = stage.step.nodes[row.node];
     const told =
-      `After ${words.quote(root ? root.text : "")} the store looked up ${names[row.order] || `a ${row.order}-gram`}. ` +
+      `After ${format.quote(root ? root.text : "")} the store looked up ${names[row.order] || `a ${row.order}-gram`}. ` +
       "Gumbel noise is added to each log probability; " +
       `the top ${row.picked} ${row.picked === 1 ? "becomes a child" : "become children"}: ` +
       "a draw without replacement in one sweep.";
@@ -23,7 +28,7 @@ notebook.register("ngram_rows", {
     return dom.h(
       "div",
       {},
-      notebook.chooser(rows, row, stage),
+      noteRegistry.chooser(rows, row, stage),
       dom.h("p", { class: "sv-why" }, told),
       slopes(row, step, stage.column),
       stored,
@@ -34,27 +39,27 @@ notebook.register("ngram_rows", {
 /** Left: the row as stored, likeliest first. Right: the order after the noise. Lines show who moved; picks are bold. */
 function slopes(row, step, w) {
   const { s } = dom;
-  const texts = study.list(row.texts);
+  const texts = coerce.list(row.texts);
   const order = (values) => texts.map((_, index) => index).sort((a, b) => (values[b] ?? 0) - (values[a] ?? 0));
-  const stored = study.list(row.probability);
+  const stored = coerce.list(row.probability);
   const drawn = {
     row,
     step,
     w,
     stored,
-    noisy: study.list(row.perturbed),
+    noisy: coerce.list(row.perturbed),
     top: 26,
     pitch: 19,
     from: w * 0.53,
     to: w * 0.63,
     most: Math.max(1e-9, ...stored.filter(Number.isFinite)),
     left: order(stored),
-    right: order(study.list(row.perturbed)),
+    right: order(coerce.list(row.perturbed)),
   };
   const { top, pitch, from, to, right } = drawn;
   const head = (x, anchor, text) => s("text", { x, y: 10, "text-anchor": anchor, class: "sv-mute" }, text);
   const cut = top + row.picked * pitch - pitch / 2;
-  const spoken = `Order after the noise: ${right.map((index) => words.token(texts[index], 12)).join(", ")}`;
+  const spoken = `Order after the noise: ${right.map((index) => format.token(texts[index], 12)).join(", ")}`;
   return s(
     "svg",
     { class: "sv-slopes", width: w, height: top + texts.length * pitch, role: "img", "aria-label": spoken },
@@ -72,17 +77,17 @@ function slope(drawn, text, index) {
   const y2 = top + right.indexOf(index) * pitch;
   const middle = (from + to) / 2;
   const picked = right.indexOf(index) < row.picked;
-  const status = picked ? notebook.verdict(drawn.step, row.node, row.tokens[index]) || "skipped" : "unused";
+  const status = picked ? noteRegistry.verdict(drawn.step, row.node, row.tokens[index]) || "skipped" : "unused";
   const width = Math.max(1, (w * 0.09 * (stored[index] || 0)) / drawn.most);
   const value = Number.isFinite(noisy[index]) ? noisy[index].toFixed(1) : "–";
   return s(
     "g",
     { class: `sv-slope sv-is-${status} ${picked ? "sv-picked" : ""}` },
-    s("text", { x: 0, y: y1 + 4 }, words.token(text, 8)),
+    s("text", { x: 0, y: y1 + 4 }, format.token(text, 8)),
     s("rect", { x: w * 0.27, y: y1 - 4, width, height: 8, class: "sv-q" }),
-    s("text", { x: from - 6, y: y1 + 4, "text-anchor": "end", class: "sv-mute" }, words.chance(stored[index])),
+    s("text", { x: from - 6, y: y1 + 4, "text-anchor": "end", class: "sv-mute" }, format.probability(stored[index])),
     s("path", { d: `M${from} ${y1}C${middle} ${y1} ${middle} ${y2} ${to} ${y2}` }),
-    s("text", { x: to + 6, y: y2 + 4 }, words.token(text, 8)),
+    s("text", { x: to + 6, y: y2 + 4 }, format.token(text, 8)),
     s("text", { x: w, y: y2 + 4, "text-anchor": "end", class: "sv-mute" }, value),
   );
 }

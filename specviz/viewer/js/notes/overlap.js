@@ -1,21 +1,26 @@
 // Speculative sampling: the target's and the drafter's law side by side; what they share is the chance of acceptance.
-notebook.register("overlap", {
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+
+noteRegistry.register("overlap", {
   title: "p against q",
   draw(note, step, stage) {
-    const positions = study.list(note.positions);
+    const positions = coerce.list(note.positions);
     if (!positions.length) return dom.h("p", {}, "No guess was judged in this step.");
-    const shown = notebook.focus(positions, stage);
+    const shown = noteRegistry.focus(positions, stage);
     const node = step.nodes[shown.node];
-    const share = words.chance(shown.overlap);
+    const share = format.probability(shown.overlap);
     const told =
-      `After ${words.quote(node ? node.text : "")} target and drafter share ${share} of their probability. ` +
+      `After ${format.quote(node ? node.text : "")} target and drafter share ${share} of their probability. ` +
       "That sum of min(p, q) is the chance that one guess drawn from q is kept here.";
     const width = `width:${(100 * Math.min(1, shown.overlap)).toFixed(1)}%`;
     const bar = dom.h("div", {}, dom.h("i", { style: width }));
     return dom.h(
       "div",
       { class: "sv-bars" },
-      notebook.chooser(positions, shown, stage),
+      noteRegistry.chooser(positions, shown, stage),
       dom.h("p", { class: "sv-why" }, told),
       dom.h("div", { class: "sv-shared" }, bar, dom.h("b", {}, share)),
       lawKey(),
@@ -40,16 +45,16 @@ function lawTable(shown, step) {
   const rows = shown.texts.map((text, index) => {
     const p = shown.p[index];
     const q = shown.q[index];
-    const status = notebook.verdict(step, shown.node, shown.tokens[index]);
+    const status = noteRegistry.verdict(step, shown.node, shown.tokens[index]);
     const larger = dom.h("i", { class: p > q ? "sv-more-p" : "sv-more-q", style: width(Math.max(p, q)) });
     const both = dom.h("i", { class: "sv-both", style: width(Math.min(p, q)) });
     return dom.h(
       "tr",
       { class: status ? `sv-chosen sv-is-${status}` : "" },
-      dom.h("th", { scope: "row" }, words.token(text, 12)),
+      dom.h("th", { scope: "row" }, format.token(text, 12)),
       dom.h("td", { class: "sv-law" }, larger, both),
-      dom.h("td", {}, words.chance(p)),
-      dom.h("td", {}, words.chance(q)),
+      dom.h("td", {}, format.probability(p)),
+      dom.h("td", {}, format.probability(q)),
     );
   });
   const heads = ["token", "", "p", "q"].map((name) => dom.h(name ? "th" : "td", name ? { scope: "col" } : {}, name));

@@ -1,276 +1,280 @@
 // Relaxed acceptance: the codebook as a map with a drafted code's look-alikes shaded, and the sum that decided about it.
-const relaxed = (() => {
-  const { text, box, line } = sketch;
-  const number = study.number;
+import * as codes from "../kit/codes.js";
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, line, text } from "../kit/svgKit.js";
+import { sentChildren } from "../run/parseStep.js";
 
-  const judged = new WeakMap();
+const number = coerce.number;
 
-  /** A note's judgements. Every step of a run is asked for them whenever another limit is tried, so they are read once. */
-  function read(note, step) {
-    if (!judged.has(note)) judged.set(note, unpack(note, step));
-    return judged.get(note);
-  }
+const judged = new WeakMap();
 
-  function unpack(note, step) {
-    const rows = study.list(note.nodes).filter((row) => step.nodes[row.node] && number(row.p) !== null);
-    return rows.map((row) => {
-      const node = step.nodes[row.node];
-      return {
-        node: row.node,
-        code: node.token,
-        status: node.status,
-        draw: node.draw,
-        p: row.p,
-        q: number(row.q) === null ? 1 : row.q,
-        limit: number(row.limit) || 0,
-        moved: number(row.moved) || 0,
-        count: number(row.count) || 0,
-        near: codes.list(row.near),
-        mass: study.list(row.mass),
-        sums: study.list(row.sums),
-      };
-    });
-  }
+/** A note's judgements. Every step of a run is asked for them whenever another limit is tried, so they are read once. */
+export function read(note, step) {
+  if (!judged.has(note)) judged.set(note, unpack(note, step));
+  return judged.get(note);
+}
 
-  const kept = (row) => row.status === "accepted" || row.status === "relaxed";
-  const setting = (note) => (typeof note.delta === "number" ? ["δ", note.delta] : ["λ", number(note.factor) || 1]);
-
-  /** How many look-alikes the map shades; an older trace knows the ids of ten at most, and says so. */
-  function shading(row, shaded) {
-    const all = words.count(row.count, "look-alike");
-    return shaded === row.count ? `${all} shaded` : `${shaded} of ${all} shaded`;
-  }
-
-  /** The codes a judged one may stand for, and the others that were considered, as far as the map has them. */
-  function region(row, book) {
-    const known = (list) => list.filter((code) => codes.has(book, code));
-    return { inside: new Set(known(row.near.slice(0, row.count))), beyond: new Set(known(row.near.slice(row.count))) };
-  }
-
-  /** The code's neighbourhood on the map: every code a dot in its own colour, those it stands for tied to it. */
-  function map(row, book, stage, width, height) {
-    const [x, y] = codes.places(book, width, height);
-    const { inside, beyond } = region(row, book);
-    const parts = [];
-    const own = codes.has(book, row.code) ? row.code : null;
-    if (own !== null && inside.size) {
-      const away = [...inside].map((code) => Math.hypot(x(code) - x(own), y(code) - y(own)));
-      const r = Math.min(Math.max(...away) + 7, Math.max(width, height) * 0.6);
-      parts.push(sketch.disc(x(own), y(own), r, "sv-zone"), sketch.disc(x(own), y(own), r, "sv-rim"));
-      for (const code of inside) parts.push(line(x(own), y(own), x(code), y(code), "sv-spoke"));
-    }
-    const near = [...beyond].filter((code) => code !== own && !inside.has(code));
-    for (const code of [...near, ...inside, ...(own === null ? [] : [own])]) {
-      const here = code === own || inside.has(code);
-      const size = here ? 9 : 7;
-      const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, here ? "sv-dot" : "sv-dot sv-near", 1.5);
-      dot.setAttribute("fill", codes.colour(book, code));
-      if (code === own) dot.classList.add("sv-self");
-      parts.push(dot);
-    }
-    const more = beyond.size ? `, ${beyond.size} more were considered` : "";
-    const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
-    const flat = "The two main directions of the codes' vectors: what is near here is not always alike. Spokes lead to the look-alikes.";
-    parts.push(dom.s("g", {}, dom.s("title", {}, flat), text(stage, width - 4, height - 3, "two directions of many", { anchor: "end", kind: "sv-mute", size: 9 })));
-    const drawn = dom.s("svg", { class: "sv-sketch", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
-    return dom.h("div", { class: "sv-codemap", style: `width:${width}px;height:${height}px` }, codes.ground(book, width, height), drawn);
-  }
-
-  /** p alone, P with the look-alikes, and q with the draw, on one scale. */
-  function bars(row, note, stage, width) {
-    const { u } = stage;
-    const total = row.p + row.moved;
-    const greedy = row.draw === null;
-    const widest = Math.max(total, row.p + row.limit, greedy ? 0 : row.q, 1e-9);
-    const scale = (value) => Math.max(1, (value / widest) * (width - 74 * u));
-    const parts = [];
-    const high = 9 * u,
-      gap = 38 * u;
-    const label = (at, words_) => parts.push(text(stage, 0, at * gap + 11 * u, words_, { kind: "sv-mute" }));
-    const amount = (at, wide, words_) => parts.push(text(stage, wide + 6, at * gap + 25 * u, words_, { bold: true }));
-    label(0, "Drafted code alone");
-    parts.push(box(0, 16 * u, scale(row.p), high, "sv-ownbar", 1));
-    amount(0, scale(row.p), `p = ${words.chance(row.p)}`);
-    label(1, `With ${words.count(row.count, "look-alike")}, together P`);
-    parts.push(box(0, gap + 16 * u, scale(row.p), high, "sv-ownbar", 1));
-    let from = scale(row.p);
-    const shown = row.mass.slice(0, row.count);
-    const rest = row.moved - shown.reduce((sum, one) => sum + (number(one) || 0), 0);
-    for (const mass of [...shown, Math.max(0, rest)]) {
-      const wide = ((number(mass) || 0) / widest) * (width - 74 * u);
-      if (wide < 0.4) continue;
-      parts.push(box(from + 0.6, gap + 16 * u, Math.max(0.5, wide - 0.6), high, "sv-likebar", 1));
-      from += wide;
-    }
-    const edge = scale(row.p + row.limit);
-    parts.push(line(edge, gap + 12 * u, edge, gap + 29 * u, "sv-limitmark"));
-    amount(1, Math.max(from, edge), `P = ${words.chance(total)}`);
-    if (!greedy) {
-      label(2, row.q === 1 ? "A certain candidate counts as q = 1" : "Drafter's q, and this step's draw");
-      parts.push(box(0, 2 * gap + 16 * u, scale(row.q), high, "sv-qbar", 1));
-      const mark = scale(row.q) * row.draw;
-      parts.push(line(mark, 2 * gap + 14 * u, mark, 2 * gap + 29 * u, "sv-drawmark"));
-      amount(2, scale(row.q), `q = ${words.chance(row.q)}`);
-    }
-    const height = (greedy ? 2 : 3) * gap + 2;
-    return sketch.frame(width, height, sentence(row, note), parts);
-  }
-
-  function sentence(row, note) {
-    const [name, value] = setting(note);
-    const total = row.p + row.moved;
-    if (row.draw === null) {
-      const said = kept(row) ? "it leads, so it is kept" : "it still does not lead, so it is dropped";
-      return `With ${words.count(row.count, "look-alike")} (${name} = ${value}) the code's share is ${words.chance(total)}: ${said}.`;
-    }
-    const bar = Math.min(1, total / row.q),
-      strict = Math.min(1, row.p / row.q);
-    const verdict = kept(row)
-      ? `Kept: draw ${words.chance(row.draw)} < P / q = ${words.chance(bar)}.`
-      : `Rejected: draw ${words.chance(row.draw)} ≥ P / q = ${words.chance(bar)}.`;
-    const exactly =
-      row.draw < strict
-        ? `Strictly too: p / q = ${words.chance(strict)}.`
-        : `Strictly, p / q = ${words.chance(strict)}: rejected.`;
-    return `${verdict} ${exactly}`;
-  }
-
-  /** The mass a code may take over under another limit, from the noted sums of its nearest look-alikes. */
-  function taken(row, name, value) {
-    const most = name === "δ" ? value : (value - 1) * row.p;
-    let mass = 0;
-    for (const [, sum] of row.sums) if (number(sum) !== null && sum <= most + 1e-12) mass = Math.max(mass, sum);
-    return mass;
-  }
-
-  const walked = new WeakMap();
-
-  /** Walk the recorded judgements again. `unsure`: the walk came to where not every child had been judged. */
-  function again(note, step, name, value) {
-    const key = name + value;
-    if (!walked.has(note) || walked.get(note).key !== key) walked.set(note, { key, found: walk(note, step, name, value) });
-    return walked.get(note).found;
-  }
-
-  function walk(note, step, name, value) {
-    const rows = new Map(read(note, step).map((row) => [row.node, row]));
-    const path = [];
-    let at = step.nodes[0];
-    for (;;) {
-      const asked = study.sent(step, at);
-      const judged = asked.map((id) => rows.get(id)).filter(Boolean);
-      const found = judged.find((row) => row.draw !== null && row.draw < (row.p + taken(row, name, value)) / row.q);
-      if (!found) return { path, count: path.length, unsure: judged.length < asked.length };
-      path.push(found.node);
-      at = step.nodes[found.node];
-    }
-  }
-
-  /** What another limit would change about the kept path of a step. */
-  function turned(note, step, name, value) {
-    const { path } = again(note, step, name, value);
-    return { kept: path.filter((id) => !step.path.includes(id)), lost: step.path.filter((id) => !path.includes(id)) };
-  }
-
-  /** The limit that the reader tries; it holds for this run and this parameter only. */
-  function tried(stage, name) {
-    const { limit } = stage.moments;
-    return limit && limit.run === stage.trace.run && limit.name === name ? limit.value : null;
-  }
-
-  /** What the whole run would have kept: [now, recorded, whether some step is unsure]. */
-  function overall(stage, name, value) {
-    let all = 0,
-      before = 0,
-      open = false;
-    for (const one of stage.trace.steps) {
-      const told = one.notes.find((found) => found.type === "relaxed");
-      if (!told) continue;
-      const found = again(told, one, name, value);
-      all += found.count;
-      before += one.path.length;
-      open = open || found.unsure;
-    }
-    return [all, before, open];
-  }
-
-  const WHY =
-    "Approximate: judged again from the recording, so later drafts would have differed, a sibling's p is what the region taken " +
-    "before it had left, and look-alikes are known in runs of 1–6, 8, 10, 12, 16 …: a looser limit may take a little more. “Or more”: the walk came to codes that were never judged. In the tree: + would be kept, × would be lost.";
-
-  function slider(note, step, stage) {
-    const rows = read(note, step);
-    if (!rows.some((row) => row.draw !== null)) {
-      const said = "No other limit can be tried at temperature 0: what else would lead is not in the recording.";
-      return rows.length ? dom.h("small", { class: "sv-mute" }, said) : null;
-    }
-    const [name, value] = setting(note);
-    const range = name === "δ" ? { min: 0, max: 1, step: 0.01 } : { min: 1, max: Math.max(10, 2 * value), step: 0.1 };
-    const chosen = tried(stage, name);
-    const input = dom.h("input", { type: "range", ...range, value: chosen === null ? value : chosen, "aria-label": `another ${name}` });
-    const said = dom.h("span", {});
-    const tell = () => {
-      const other = Number(input.value);
-      const here = again(note, step, name, other);
-      const [all, before, open] = overall(stage, name, other);
-      const mark = (count, unsure) => (unsure ? `${count} or more` : String(count));
-      dom.say(
-        said,
-        `${name} = ${other}: this step would keep ${mark(here.count, here.unsure)} (it kept ${step.path.length}); all steps ${mark(all, open)} (${before}).`,
-      );
-    };
-    input.addEventListener("input", () => {
-      stage.moments.limit = { run: stage.trace.run, name, value: Number(input.value) };
-      tell();
-      stage.touch("lens");
-    });
-    tell();
-    return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, said, dom.h("small", { class: "sv-mute" }, WHY));
-  }
-
-  /** In the main tree: which codes would be kept or lost under the limit that is tried. */
-  function lens(note, step, stage) {
-    const [name] = setting(note);
-    const value = tried(stage, name);
-    if (value === null) return null;
-    const { kept, lost } = turned(note, step, name, value);
-    const beside = (made, u, id, mark) => {
-      const item = made.items.get(id);
-      return item ? mark(item.x + item.w + 7 * u, item.y, 4 * u) : null;
-    };
+function unpack(note, step) {
+  const rows = coerce.list(note.nodes).filter((row) => step.nodes[row.node] && number(row.p) !== null);
+  return rows.map((row) => {
+    const node = step.nodes[row.node];
     return {
-      over: (made, u) => [
-        ...kept.map((id) => beside(made, u, id, (x, y, r) => line(x - r, y, x + r, y, "sv-wouldkeep"))),
-        ...kept.map((id) => beside(made, u, id, (x, y, r) => line(x, y - r, x, y + r, "sv-wouldkeep"))),
-        ...lost.map((id) => beside(made, u, id, (x, y, r) => sketch.cross(x, y, r, "sv-wouldlose"))),
-      ],
+      node: row.node,
+      code: node.token,
+      status: node.status,
+      draw: node.draw,
+      p: row.p,
+      q: number(row.q) === null ? 1 : row.q,
+      limit: number(row.limit) || 0,
+      moved: number(row.moved) || 0,
+      count: number(row.count) || 0,
+      near: codes.list(row.near),
+      mass: coerce.list(row.mass),
+      sums: coerce.list(row.sums),
     };
-  }
+  });
+}
 
-  function draw(note, step, stage) {
-    const rows = read(note, step);
-    if (!rows.length) return sketch.caption("No code was judged in this step.");
-    const shown = notebook.focus(rows, stage);
-    const book = codes.of(stage.trace.run);
-    const other = slider(note, step, stage);
-    const wide = book && stage.column > 430,
-      three = book && other && stage.column > 560;
-    const left = Math.floor(stage.column * (three ? 0.34 : wide ? 0.54 : 1));
-    const right = three ? left : wide ? stage.column - left - 20 : stage.column;
-    const height = Math.max(120, Math.min(left * 0.72, stage.tall - (three ? 44 : 74)));
-    const weighed = bars(shown, note, stage, right);
-    const pieces = dom.h(
-      "div",
-      { class: "sv-two" },
-      book ? map(shown, book, stage, left, height) : null,
-      three ? [weighed, other] : dom.h("div", { class: "sv-weighing" }, weighed, other),
+const kept = (row) => row.status === "accepted" || row.status === "relaxed";
+const setting = (note) => (typeof note.delta === "number" ? ["δ", note.delta] : ["λ", number(note.factor) || 1]);
+
+/** How many look-alikes the map shades; an older trace knows the ids of ten at most, and says so. */
+export function shading(row, shaded) {
+  const all = format.count(row.count, "look-alike");
+  return shaded === row.count ? `${all} shaded` : `${shaded} of ${all} shaded`;
+}
+
+/** The codes a judged one may stand for, and the others that were considered, as far as the map has them. */
+export function region(row, book) {
+  const known = (list) => list.filter((code) => codes.has(book, code));
+  return { inside: new Set(known(row.near.slice(0, row.count))), beyond: new Set(known(row.near.slice(row.count))) };
+}
+
+/** The code's neighbourhood on the map: every code a dot in its own colour, those it stands for tied to it. */
+function map(row, book, stage, width, height) {
+  const [x, y] = codes.places(book, width, height);
+  const { inside, beyond } = region(row, book);
+  const parts = [];
+  const own = codes.has(book, row.code) ? row.code : null;
+  if (own !== null && inside.size) {
+    const away = [...inside].map((code) => Math.hypot(x(code) - x(own), y(code) - y(own)));
+    const r = Math.min(Math.max(...away) + 7, Math.max(width, height) * 0.6);
+    parts.push(svgKit.disc(x(own), y(own), r, "sv-zone"), svgKit.disc(x(own), y(own), r, "sv-rim"));
+    for (const code of inside) parts.push(line(x(own), y(own), x(code), y(code), "sv-spoke"));
+  }
+  const near = [...beyond].filter((code) => code !== own && !inside.has(code));
+  for (const code of [...near, ...inside, ...(own === null ? [] : [own])]) {
+    const here = code === own || inside.has(code);
+    const size = here ? 9 : 7;
+    const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, here ? "sv-dot" : "sv-dot sv-near", 1.5);
+    dot.setAttribute("fill", codes.colour(book, code));
+    if (code === own) dot.classList.add("sv-self");
+    parts.push(dot);
+  }
+  const more = beyond.size ? `, ${beyond.size} more were considered` : "";
+  const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
+  const flat = "The two main directions of the codes' vectors: what is near here is not always alike. Spokes lead to the look-alikes.";
+  parts.push(dom.s("g", {}, dom.s("title", {}, flat), text(stage, width - 4, height - 3, "two directions of many", { anchor: "end", kind: "sv-mute", size: 9 })));
+  const drawn = dom.s("svg", { class: "sv-sketch", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
+  return dom.h("div", { class: "sv-codemap", style: `width:${width}px;height:${height}px` }, codes.ground(book, width, height), drawn);
+}
+
+/** p alone, P with the look-alikes, and q with the draw, on one scale. */
+function bars(row, note, stage, width) {
+  const { u } = stage;
+  const total = row.p + row.moved;
+  const greedy = row.draw === null;
+  const widest = Math.max(total, row.p + row.limit, greedy ? 0 : row.q, 1e-9);
+  const scale = (value) => Math.max(1, (value / widest) * (width - 74 * u));
+  const parts = [];
+  const high = 9 * u,
+    gap = 38 * u;
+  const label = (at, words_) => parts.push(text(stage, 0, at * gap + 11 * u, words_, { kind: "sv-mute" }));
+  const amount = (at, wide, words_) => parts.push(text(stage, wide + 6, at * gap + 25 * u, words_, { bold: true }));
+  label(0, "Drafted code alone");
+  parts.push(box(0, 16 * u, scale(row.p), high, "sv-ownbar", 1));
+  amount(0, scale(row.p), `p = ${format.probability(row.p)}`);
+  label(1, `With ${format.count(row.count, "look-alike")}, together P`);
+  parts.push(box(0, gap + 16 * u, scale(row.p), high, "sv-ownbar", 1));
+  let from = scale(row.p);
+  const shown = row.mass.slice(0, row.count);
+  const rest = row.moved - shown.reduce((sum, one) => sum + (number(one) || 0), 0);
+  for (const mass of [...shown, Math.max(0, rest)]) {
+    const wide = ((number(mass) || 0) / widest) * (width - 74 * u);
+    if (wide < 0.4) continue;
+    parts.push(box(from + 0.6, gap + 16 * u, Math.max(0.5, wide - 0.6), high, "sv-likebar", 1));
+    from += wide;
+  }
+  const edge = scale(row.p + row.limit);
+  parts.push(line(edge, gap + 12 * u, edge, gap + 29 * u, "sv-limitmark"));
+  amount(1, Math.max(from, edge), `P = ${format.probability(total)}`);
+  if (!greedy) {
+    label(2, row.q === 1 ? "A certain candidate counts as q = 1" : "Drafter's q, and this step's draw");
+    parts.push(box(0, 2 * gap + 16 * u, scale(row.q), high, "sv-qbar", 1));
+    const mark = scale(row.q) * row.draw;
+    parts.push(line(mark, 2 * gap + 14 * u, mark, 2 * gap + 29 * u, "sv-drawmark"));
+    amount(2, scale(row.q), `q = ${format.probability(row.q)}`);
+  }
+  const height = (greedy ? 2 : 3) * gap + 2;
+  return svgKit.frame(width, height, sentence(row, note), parts);
+}
+
+function sentence(row, note) {
+  const [name, value] = setting(note);
+  const total = row.p + row.moved;
+  if (row.draw === null) {
+    const said = kept(row) ? "it leads, so it is kept" : "it still does not lead, so it is dropped";
+    return `With ${format.count(row.count, "look-alike")} (${name} = ${value}) the code's share is ${format.probability(total)}: ${said}.`;
+  }
+  const bar = Math.min(1, total / row.q),
+    strict = Math.min(1, row.p / row.q);
+  const verdict = kept(row)
+    ? `Kept: draw ${format.probability(row.draw)} < P / q = ${format.probability(bar)}.`
+    : `Rejected: draw ${format.probability(row.draw)} ≥ P / q = ${format.probability(bar)}.`;
+  const exactly =
+    row.draw < strict
+      ? `Strictly too: p / q = ${format.probability(strict)}.`
+      : `Strictly, p / q = ${format.probability(strict)}: rejected.`;
+  return `${verdict} ${exactly}`;
+}
+
+/** The mass a code may take over under another limit, from the noted sums of its nearest look-alikes. */
+function taken(row, name, value) {
+  const most = name === "δ" ? value : (value - 1) * row.p;
+  let mass = 0;
+  for (const [, sum] of row.sums) if (number(sum) !== null && sum <= most + 1e-12) mass = Math.max(mass, sum);
+  return mass;
+}
+
+const walked = new WeakMap();
+
+/** Walk the recorded judgements again. `unsure`: the walk came to where not every child had been judged. */
+export function again(note, step, name, value) {
+  const key = name + value;
+  if (!walked.has(note) || walked.get(note).key !== key) walked.set(note, { key, found: walk(note, step, name, value) });
+  return walked.get(note).found;
+}
+
+function walk(note, step, name, value) {
+  const rows = new Map(read(note, step).map((row) => [row.node, row]));
+  const path = [];
+  let at = step.nodes[0];
+  for (;;) {
+    const asked = sentChildren(step, at);
+    const judged = asked.map((id) => rows.get(id)).filter(Boolean);
+    const found = judged.find((row) => row.draw !== null && row.draw < (row.p + taken(row, name, value)) / row.q);
+    if (!found) return { path, count: path.length, unsure: judged.length < asked.length };
+    path.push(found.node);
+    at = step.nodes[found.node];
+  }
+}
+
+/** What another limit would change about the kept path of a step. */
+export function turned(note, step, name, value) {
+  const { path } = again(note, step, name, value);
+  return { kept: path.filter((id) => !step.path.includes(id)), lost: step.path.filter((id) => !path.includes(id)) };
+}
+
+/** The limit that the reader tries; it holds for this run and this parameter only. */
+export function tried(stage, name) {
+  const { limit } = stage.moments;
+  return limit && limit.run === stage.trace.run && limit.name === name ? limit.value : null;
+}
+
+/** What the whole run would have kept: [now, recorded, whether some step is unsure]. */
+function overall(stage, name, value) {
+  let all = 0,
+    before = 0,
+    open = false;
+  for (const one of stage.trace.steps) {
+    const told = one.notes.find((found) => found.type === "relaxed");
+    if (!told) continue;
+    const found = again(told, one, name, value);
+    all += found.count;
+    before += one.path.length;
+    open = open || found.unsure;
+  }
+  return [all, before, open];
+}
+
+const WHY =
+  "Approximate: judged again from the recording, so later drafts would have differed, a sibling's p is what the region taken " +
+  "before it had left, and look-alikes are known in runs of 1–6, 8, 10, 12, 16 …: a looser limit may take a little more. “Or more”: the walk came to codes that were never judged. In the tree: + would be kept, × would be lost.";
+
+function slider(note, step, stage) {
+  const rows = read(note, step);
+  if (!rows.some((row) => row.draw !== null)) {
+    const said = "No other limit can be tried at temperature 0: what else would lead is not in the recording.";
+    return rows.length ? dom.h("small", { class: "sv-mute" }, said) : null;
+  }
+  const [name, value] = setting(note);
+  const range = name === "δ" ? { min: 0, max: 1, step: 0.01 } : { min: 1, max: Math.max(10, 2 * value), step: 0.1 };
+  const chosen = tried(stage, name);
+  const input = dom.h("input", { type: "range", ...range, value: chosen === null ? value : chosen, "aria-label": `another ${name}` });
+  const said = dom.h("span", {});
+  const tell = () => {
+    const other = Number(input.value);
+    const here = again(note, step, name, other);
+    const [all, before, open] = overall(stage, name, other);
+    const mark = (count, unsure) => (unsure ? `${count} or more` : String(count));
+    dom.say(
+      said,
+      `${name} = ${other}: this step would keep ${mark(here.count, here.unsure)} (it kept ${step.path.length}); all steps ${mark(all, open)} (${before}).`,
     );
-    const chooser = notebook.chooser(rows.slice(0, 14), shown, stage);
-    const said = sketch.caption(dom.h("b", {}, sentence(shown, note)));
-    return dom.h("div", {}, dom.h("div", { class: "sv-weighed" }, chooser, said), pieces);
-  }
+  };
+  input.addEventListener("input", () => {
+    stage.moments.limit = { run: stage.trace.run, name, value: Number(input.value) };
+    tell();
+    stage.touch("overlay");
+  });
+  tell();
+  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, said, dom.h("small", { class: "sv-mute" }, WHY));
+}
 
-  return { draw, again, turned, tried, lens, read, region, shading };
-})();
+/** In the main tree: which codes would be kept or lost under the limit that is tried. */
+function overlay(note, step, stage) {
+  const [name] = setting(note);
+  const value = tried(stage, name);
+  if (value === null) return null;
+  const { kept, lost } = turned(note, step, name, value);
+  const beside = (made, u, id, mark) => {
+    const item = made.items.get(id);
+    return item ? mark(item.x + item.w + 7 * u, item.y, 4 * u) : null;
+  };
+  return {
+    over: (made, u) => [
+      ...kept.map((id) => beside(made, u, id, (x, y, r) => line(x - r, y, x + r, y, "sv-wouldkeep"))),
+      ...kept.map((id) => beside(made, u, id, (x, y, r) => line(x, y - r, x, y + r, "sv-wouldkeep"))),
+      ...lost.map((id) => beside(made, u, id, (x, y, r) => svgKit.cross(x, y, r, "sv-wouldlose"))),
+    ],
+  };
+}
 
-notebook.register("relaxed", { title: "Look-alikes", roomy: true, draw: relaxed.draw, lens: relaxed.lens });
+function draw(note, step, stage) {
+  const rows = read(note, step);
+  if (!rows.length) return svgKit.caption("No code was judged in this step.");
+  const shown = noteRegistry.focus(rows, stage);
+  const book = codes.of(stage.trace.run);
+  const other = slider(note, step, stage);
+  const wide = book && stage.column > 430,
+    three = book && other && stage.column > 560;
+  const left = Math.floor(stage.column * (three ? 0.34 : wide ? 0.54 : 1));
+  const right = three ? left : wide ? stage.column - left - 20 : stage.column;
+  const height = Math.max(120, Math.min(left * 0.72, stage.tall - (three ? 44 : 74)));
+  const weighed = bars(shown, note, stage, right);
+  const pieces = dom.h(
+    "div",
+    { class: "sv-two" },
+    book ? map(shown, book, stage, left, height) : null,
+    three ? [weighed, other] : dom.h("div", { class: "sv-weighing" }, weighed, other),
+  );
+  const chooser = noteRegistry.chooser(rows.slice(0, 14), shown, stage);
+  const said = svgKit.caption(dom.h("b", {}, sentence(shown, note)));
+  return dom.h("div", {}, dom.h("div", { class: "sv-weighed" }, chooser, said), pieces);
+}
+
+noteRegistry.register("relaxed", { title: "Look-alikes", roomy: true, draw, overlay });

@@ -1,69 +1,69 @@
 // A learned vector for every step of drafting: how long each is, and how far drafting gets with them and without.
-const residualsNote = (() => {
-  const { text, box } = sketch;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, text } from "../kit/svgKit.js";
 
-  function read(note) {
-    const numbers = (name) =>
-      study
-        .list(note[name])
-        .slice(0, 16)
-        .map((one) => Math.max(0, study.number(one) || 0));
-    const compared = Array.isArray(note.without);
-    const names = compared ? ["asked", "with", "without"] : ["reached", "kept", "none"];
-    const [total, ours, bare] = names.map(numbers);
-    const depths = total.filter((many) => many > 0).length;
-    return { norms: numbers("norms"), total, ours, bare, depths, compared };
-  }
+function read(note) {
+  const numbers = (name) =>
+    coerce
+      .list(note[name])
+      .slice(0, 16)
+      .map((one) => Math.max(0, coerce.number(one) || 0));
+  const compared = Array.isArray(note.without);
+  const names = compared ? ["asked", "with", "without"] : ["reached", "kept", "none"];
+  const [total, ours, bare] = names.map(numbers);
+  const depths = total.filter((many) => many > 0).length;
+  return { norms: numbers("norms"), total, ours, bare, depths, compared };
+}
 
-  function bars(told, stage) {
-    const { u } = stage;
-    const [left, pitch] = [62 * u, (told.compared ? 44 : 30) * u];
-    const scale = stage.column - left - 64 * u;
-    const rows = Array.from({ length: told.depths }, (_, depth) => {
-      const y = depth * pitch + 2;
-      const one = (values, at, kind) => {
-        const share = Math.min(1, values[depth] / told.total[depth]);
-        return [
-          box(left, at, Math.max(1, share * scale), 14 * u, kind, 2),
-          text(stage, left + share * scale + 6 * u, at + 11 * u, `${Math.round(100 * share)} % of ${told.total[depth]}`, {
-            kind: "sv-mute",
-          }),
-        ];
-      };
+function bars(told, stage) {
+  const { u } = stage;
+  const [left, pitch] = [62 * u, (told.compared ? 44 : 30) * u];
+  const scale = stage.column - left - 64 * u;
+  const rows = Array.from({ length: told.depths }, (_, depth) => {
+    const y = depth * pitch + 2;
+    const one = (values, at, kind) => {
+      const share = Math.min(1, values[depth] / told.total[depth]);
       return [
-        text(stage, left - 8 * u, y + 11 * u, `level ${depth + 1}`, { anchor: "end" }),
-        one(told.ours, y, "sv-withbar"),
-        told.compared ? one(told.bare, y + 17 * u, "sv-withoutbar") : null,
+        box(left, at, Math.max(1, share * scale), 14 * u, kind, 2),
+        text(stage, left + share * scale + 6 * u, at + 11 * u, `${Math.round(100 * share)} % of ${told.total[depth]}`, {
+          kind: "sv-mute",
+        }),
       ];
-    });
-    return sketch.frame(stage.column, Math.max(1, told.depths) * pitch, sentence(told), rows);
-  }
+    };
+    return [
+      text(stage, left - 8 * u, y + 11 * u, `level ${depth + 1}`, { anchor: "end" }),
+      one(told.ours, y, "sv-withbar"),
+      told.compared ? one(told.bare, y + 17 * u, "sv-withoutbar") : null,
+    ];
+  });
+  return svgKit.frame(stage.column, Math.max(1, told.depths) * pitch, sentence(told), rows);
+}
 
-  function sentence(told) {
-    if (told.compared)
-      return "Of the tokens that came, how many the drafter would have guessed first: with its vectors, and without.";
-    const off = told.norms.every((norm) => norm === 0);
-    const switched = off ? "; the vectors are switched off" : "";
-    return `Of the levels reached so far, how often the target took a drafted token${switched}.`;
-  }
+function sentence(told) {
+  if (told.compared)
+    return "Of the tokens that came, how many the drafter would have guessed first: with its vectors, and without.";
+  const off = told.norms.every((norm) => norm === 0);
+  const switched = off ? "; the vectors are switched off" : "";
+  return `Of the levels reached so far, how often the target took a drafted token${switched}.`;
+}
 
-  function draw(note, step, stage) {
-    const told = read(note);
-    const lengths = told.norms.map((norm, at) => `step ${at}: ${norm.toFixed(2)}`).join(" · ");
-    const square = (kind) => box(-6, -6, 12, 12, kind);
-    return dom.h(
-      "div",
-      {},
-      sketch.caption(sentence(told)),
-      told.depths ? bars(told, stage) : sketch.caption("Nothing was judged before this step."),
-      told.compared
-        ? sketch.key([square("sv-withbar"), "with its vectors"], [square("sv-withoutbar"), "without"])
-        : null,
-      dom.h("p", { class: "sv-mute" }, `Length of the vector each step adds · ${lengths}`),
-    );
-  }
+function draw(note, step, stage) {
+  const told = read(note);
+  const lengths = told.norms.map((norm, at) => `step ${at}: ${norm.toFixed(2)}`).join(" · ");
+  const square = (kind) => box(-6, -6, 12, 12, kind);
+  return dom.h(
+    "div",
+    {},
+    svgKit.caption(sentence(told)),
+    told.depths ? bars(told, stage) : svgKit.caption("Nothing was judged before this step."),
+    told.compared
+      ? svgKit.key([square("sv-withbar"), "with its vectors"], [square("sv-withoutbar"), "without"])
+      : null,
+    dom.h("p", { class: "sv-mute" }, `Length of the vector each step adds · ${lengths}`),
+  );
+}
 
-  return { draw };
-})();
-
-notebook.register("residuals", { title: "A vector a step", roomy: true, draw: residualsNote.draw });
+noteRegistry.register("residuals", { title: "A vector a step", roomy: true, draw });

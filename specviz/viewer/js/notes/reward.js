@@ -1,158 +1,160 @@
 // A drafter trained on whole trees: the tree it grows beside the one it grew before its training, and the reward of both.
-const reward = (() => {
-  const MOST = 400;
-  const { text, line, box, disc, rhombus } = sketch;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, disc, line, rhombus, text } from "../kit/svgKit.js";
+import { Tip } from "../kit/tip.js";
 
-  /** Parents and tokens of a tree as nodes with depth, path (for telling which nodes two trees share) and children. */
-  function tree(tokens, parents, texts) {
-    const made = [];
-    parents.slice(0, MOST).forEach((parent, id) => {
-      if (id && !made[parent]) return;
-      const up = id ? made[parent] : null;
-      const path = up ? `${up.path} ${tokens[id]}` : "";
-      made[id] = { id, path, text: texts[id], depth: up ? up.depth + 1 : 0, children: [] };
-      if (up) up.children.push(made[id]);
-    });
-    return made.filter(Boolean);
+const MOST = 400;
+
+/** Parents and tokens of a tree as nodes with depth, path (for telling which nodes two trees share) and children. */
+function tree(tokens, parents, texts) {
+  const made = [];
+  parents.slice(0, MOST).forEach((parent, id) => {
+    if (id && !made[parent]) return;
+    const up = id ? made[parent] : null;
+    const path = up ? `${up.path} ${tokens[id]}` : "";
+    made[id] = { id, path, text: texts[id], depth: up ? up.depth + 1 : 0, children: [] };
+    if (up) up.children.push(made[id]);
+  });
+  return made.filter(Boolean);
+}
+
+function read(note, step) {
+  const sent = step.nodes.filter((node) => node.status !== "pruned");
+  const field = (name) => sent.map((node) => node[name]);
+  const after = tree(field("token"), field("parent"), field("text"));
+  const given = note.reference && typeof note.reference === "object" ? note.reference : null;
+  const texts = given ? coerce.list(given.texts).map(coerce.text) : [];
+  const before = given ? tree(coerce.list(given.tokens), coerce.list(given.parents), texts) : null;
+  const branches = coerce
+    .list(note.branches)
+    .filter((one) => step.nodes[one.node] && coerce.number(one.length) !== null);
+  return { after, before, branches, reward: coerce.number(note.reward), was: coerce.number(note.before) };
+}
+
+/** Rows of leaves from top to bottom, parents in the middle of their children. */
+function lay(nodes, width, height) {
+  const leaves = nodes.filter((node) => !node.children.length);
+  const depth = Math.max(1, ...nodes.map((node) => node.depth));
+  let next = 0;
+  const settle = (node) => {
+    node.x = 6 + ((width - 14) * node.depth) / depth;
+    node.children.forEach(settle);
+    const ends = node.children;
+    node.y = ends.length
+      ? (ends[0].y + ends[ends.length - 1].y) / 2
+      : 8 + ((height - 16) * next++) / Math.max(1, leaves.length - 1);
+  };
+  settle(nodes[0]);
+}
+
+function small(nodes, others, kept, x, top, side, id) {
+  const only = (node) => others && node.depth && !others.has(node.path);
+  const edges = nodes.flatMap((node) =>
+    node.children.map((child) => {
+      const look = kept.has(child.path) ? "sv-keptline" : only(child) ? `sv-only-${side}` : "";
+      return line(x + node.x, top + node.y, x + child.x, top + child.y, `sv-growth ${look}`);
+    }),
+  );
+  const marks = nodes.map((node) => {
+    const mark = kept.has(node.path)
+      ? disc(x + node.x, top + node.y, 4.4, "sv-keptmark")
+      : only(node)
+        ? side === "after"
+          ? box(x + node.x - 3.6, top + node.y - 3.6, 7.2, 7.2, "sv-newmark", 1)
+          : rhombus(x + node.x, top + node.y, 3.4, "sv-outmark")
+        : disc(x + node.x, top + node.y, node.depth ? 2.6 : 3.6, node.depth ? "sv-quietmark" : "sv-rootmark");
+    return dom.s("g", { "data-id": id(node) }, mark);
+  });
+  return [edges, marks];
+}
+
+/** Two bars on one scale: the reward before and after. */
+function meter(told, stage) {
+  const { u } = stage;
+  const most = Math.max(0.1, told.reward || 0, told.was || 0) * 1.02;
+  const left = 104 * u,
+    room = stage.column - left - 46 * u;
+  const bar = (value, high, name, kind) => [
+    text(stage, 0, high + 10 * u, name, {}),
+    box(left, high, room, 13 * u, "sv-tankwall", 3),
+    box(left, high, (room * Math.max(0, value)) / most, 13 * u, kind, 3),
+    text(stage, left + room + 7 * u, high + 10.5 * u, value.toFixed(2), { bold: true }),
+  ];
+  const parts = [];
+  if (told.was !== null) parts.push(bar(told.was, 0, "before training", "sv-wasbar"));
+  if (told.reward !== null)
+    parts.push(bar(told.reward, (told.was === null ? 0 : 19) * u, "this drafter", "sv-rewardbar"));
+  return svgKit.frame(
+    stage.column,
+    (told.was === null ? 21 : 40) * u,
+    "Tree reward before and after training",
+    parts,
+  );
+}
+
+function trees(told, step, stage) {
+  const { u } = stage;
+  const height = Math.max(110 * u, Math.min(200 * u, stage.tall - 184 * u));
+  const wide = told.before ? stage.column / 2 - 8 : stage.column;
+  const kept = new Set(step.path.map((id) => told.after[id] && told.after[id].path).filter(Boolean));
+  const paths = (nodes) => new Set(nodes.map((node) => node.path));
+  const parts = [];
+  if (told.before) {
+    lay(told.before, wide, height);
+    parts.push(text(stage, 0, 11 * u, "its tree before", { bold: true }));
+    parts.push(small(told.before, paths(told.after), kept, 0, 16 * u, "before", () => null));
+    parts.push(line(wide + 8, 0, wide + 8, height + 16 * u, "sv-apart"));
   }
+  const from = told.before ? wide + 16 : 0;
+  lay(told.after, wide - 6, height);
+  parts.push(text(stage, from, 11 * u, told.before ? "its tree now" : "its tree", { bold: true }));
+  parts.push(
+    small(told.after, told.before ? paths(told.before) : null, kept, from, 16 * u, "after", (node) => node.id),
+  );
+  const drawn = svgKit.frame(stage.column, height + 18 * u, "The tree before and after training", parts);
+  return svgKit.picks(drawn, stage, (id) => about(told, step, id));
+}
 
-  function read(note, step) {
-    const sent = step.nodes.filter((node) => node.status !== "pruned");
-    const field = (name) => sent.map((node) => node[name]);
-    const after = tree(field("token"), field("parent"), field("text"));
-    const given = note.reference && typeof note.reference === "object" ? note.reference : null;
-    const texts = given ? study.list(given.texts).map(study.text) : [];
-    const before = given ? tree(study.list(given.tokens), study.list(given.parents), texts) : null;
-    const branches = study
-      .list(note.branches)
-      .filter((one) => step.nodes[one.node] && study.number(one.length) !== null);
-    return { after, before, branches, reward: study.number(note.reward), was: study.number(note.before) };
+function about(told, step, id) {
+  const branch = told.branches.find((one) => one.node === id);
+  const more = branch ? [`expected accepted length ${branch.length.toFixed(2)}`] : [];
+  return [...Tip.about(step, step.nodes[id]), ...more];
+}
+
+function sentence(told) {
+  const best = told.branches.reduce((most, one) => Math.max(most, one.length), 0);
+  const about = best
+    ? `A branch's length L is how many of its tokens the target can be expected to keep, at most ${best.toFixed(2)} here; the reward is log Σ exp(L). `
+    : "The reward says how many tokens of the tree the target can be expected to keep. ";
+  if (told.was === null || told.reward === null) return about;
+  const gain = told.reward - told.was;
+  const side =
+    Math.abs(gain) < 0.005
+      ? "left it as it was here"
+      : `moved it by ${gain > 0 ? "+" : "−"}${Math.abs(gain).toFixed(2)} here`;
+  return `${about}Training on trees ${side}.`;
+}
+
+function draw(note, step, stage) {
+  const told = read(note, step);
+  if (told.after.length < 2)
+    return svgKit.caption("Nothing was drafted in this step, so there is no tree to reward.");
+  const legend = [[disc(0, 0, 4.4, "sv-keptmark"), "kept by the target"]];
+  if (told.before) {
+    legend.push([box(-3.6, -3.6, 7.2, 7.2, "sv-newmark", 1), "new"]);
+    legend.push([rhombus(0, 0, 3.6, "sv-outmark"), "given up"]);
   }
+  return dom.h(
+    "div",
+    {},
+    svgKit.caption(sentence(told)),
+    meter(told, stage),
+    trees(told, step, stage),
+    svgKit.key(...legend),
+  );
+}
 
-  /** Rows of leaves from top to bottom, parents in the middle of their children. */
-  function lay(nodes, width, height) {
-    const leaves = nodes.filter((node) => !node.children.length);
-    const depth = Math.max(1, ...nodes.map((node) => node.depth));
-    let next = 0;
-    const settle = (node) => {
-      node.x = 6 + ((width - 14) * node.depth) / depth;
-      node.children.forEach(settle);
-      const ends = node.children;
-      node.y = ends.length
-        ? (ends[0].y + ends[ends.length - 1].y) / 2
-        : 8 + ((height - 16) * next++) / Math.max(1, leaves.length - 1);
-    };
-    settle(nodes[0]);
-  }
-
-  function small(nodes, others, kept, x, top, side, id) {
-    const only = (node) => others && node.depth && !others.has(node.path);
-    const edges = nodes.flatMap((node) =>
-      node.children.map((child) => {
-        const look = kept.has(child.path) ? "sv-keptline" : only(child) ? `sv-only-${side}` : "";
-        return line(x + node.x, top + node.y, x + child.x, top + child.y, `sv-growth ${look}`);
-      }),
-    );
-    const marks = nodes.map((node) => {
-      const mark = kept.has(node.path)
-        ? disc(x + node.x, top + node.y, 4.4, "sv-keptmark")
-        : only(node)
-          ? side === "after"
-            ? box(x + node.x - 3.6, top + node.y - 3.6, 7.2, 7.2, "sv-newmark", 1)
-            : rhombus(x + node.x, top + node.y, 3.4, "sv-outmark")
-          : disc(x + node.x, top + node.y, node.depth ? 2.6 : 3.6, node.depth ? "sv-quietmark" : "sv-rootmark");
-      return dom.s("g", { "data-id": id(node) }, mark);
-    });
-    return [edges, marks];
-  }
-
-  /** Two bars on one scale: the reward before and after. */
-  function meter(told, stage) {
-    const { u } = stage;
-    const most = Math.max(0.1, told.reward || 0, told.was || 0) * 1.02;
-    const left = 104 * u,
-      room = stage.column - left - 46 * u;
-    const bar = (value, high, name, kind) => [
-      text(stage, 0, high + 10 * u, name, {}),
-      box(left, high, room, 13 * u, "sv-tankwall", 3),
-      box(left, high, (room * Math.max(0, value)) / most, 13 * u, kind, 3),
-      text(stage, left + room + 7 * u, high + 10.5 * u, value.toFixed(2), { bold: true }),
-    ];
-    const parts = [];
-    if (told.was !== null) parts.push(bar(told.was, 0, "before training", "sv-wasbar"));
-    if (told.reward !== null)
-      parts.push(bar(told.reward, (told.was === null ? 0 : 19) * u, "this drafter", "sv-rewardbar"));
-    return sketch.frame(
-      stage.column,
-      (told.was === null ? 21 : 40) * u,
-      "Tree reward before and after training",
-      parts,
-    );
-  }
-
-  function trees(told, step, stage) {
-    const { u } = stage;
-    const height = Math.max(110 * u, Math.min(200 * u, stage.tall - 184 * u));
-    const wide = told.before ? stage.column / 2 - 8 : stage.column;
-    const kept = new Set(step.path.map((id) => told.after[id] && told.after[id].path).filter(Boolean));
-    const paths = (nodes) => new Set(nodes.map((node) => node.path));
-    const parts = [];
-    if (told.before) {
-      lay(told.before, wide, height);
-      parts.push(text(stage, 0, 11 * u, "its tree before", { bold: true }));
-      parts.push(small(told.before, paths(told.after), kept, 0, 16 * u, "before", () => null));
-      parts.push(line(wide + 8, 0, wide + 8, height + 16 * u, "sv-apart"));
-    }
-    const from = told.before ? wide + 16 : 0;
-    lay(told.after, wide - 6, height);
-    parts.push(text(stage, from, 11 * u, told.before ? "its tree now" : "its tree", { bold: true }));
-    parts.push(
-      small(told.after, told.before ? paths(told.before) : null, kept, from, 16 * u, "after", (node) => node.id),
-    );
-    const drawn = sketch.frame(stage.column, height + 18 * u, "The tree before and after training", parts);
-    return sketch.picks(drawn, stage, (id) => about(told, step, id));
-  }
-
-  function about(told, step, id) {
-    const branch = told.branches.find((one) => one.node === id);
-    const more = branch ? [`expected accepted length ${branch.length.toFixed(2)}`] : [];
-    return [...Tip.about(step, step.nodes[id]), ...more];
-  }
-
-  function sentence(told) {
-    const best = told.branches.reduce((most, one) => Math.max(most, one.length), 0);
-    const about = best
-      ? `A branch's length L is how many of its tokens the target can be expected to keep, at most ${best.toFixed(2)} here; the reward is log Σ exp(L). `
-      : "The reward says how many tokens of the tree the target can be expected to keep. ";
-    if (told.was === null || told.reward === null) return about;
-    const gain = told.reward - told.was;
-    const side =
-      Math.abs(gain) < 0.005
-        ? "left it as it was here"
-        : `moved it by ${gain > 0 ? "+" : "−"}${Math.abs(gain).toFixed(2)} here`;
-    return `${about}Training on trees ${side}.`;
-  }
-
-  function draw(note, step, stage) {
-    const told = read(note, step);
-    if (told.after.length < 2)
-      return sketch.caption("Nothing was drafted in this step, so there is no tree to reward.");
-    const legend = [[disc(0, 0, 4.4, "sv-keptmark"), "kept by the target"]];
-    if (told.before) {
-      legend.push([box(-3.6, -3.6, 7.2, 7.2, "sv-newmark", 1), "new"]);
-      legend.push([rhombus(0, 0, 3.6, "sv-outmark"), "given up"]);
-    }
-    return dom.h(
-      "div",
-      {},
-      sketch.caption(sentence(told)),
-      meter(told, stage),
-      trees(told, step, stage),
-      sketch.key(...legend),
-    );
-  }
-
-  return { draw };
-})();
-
-notebook.register("reward", { title: "Tree reward", roomy: true, draw: reward.draw });
+noteRegistry.register("reward", { title: "Tree reward", roomy: true, draw });

@@ -1,77 +1,80 @@
 // A batch: where each row's kept entries lie in the cache, the holes between them, and the sweep that closes these.
-const batchRows = (() => {
-  const MOST = 8,
-    SHOWN = 80;
-  const { text, box, line } = sketch;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as scrubber from "../kit/scrubber.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, line, text } from "../kit/svgKit.js";
 
-  function read(note) {
-    const rows = study.list(note.rows).slice(0, MOST);
-    return rows.map((row) => {
-      const runs = study.list(row.runs).map((one) => Math.max(0, study.number(one) || 0));
-      const kept = runs.filter((_, at) => at % 2 === 0).reduce((sum, one) => sum + one, 0);
-      return { number: row.row, runs, kept, holes: runs.reduce((sum, one) => sum + one, 0) - kept };
-    });
-  }
+const MOST = 8,
+  SHOWN = 80;
 
-  /** Where the picture begins: a long prompt that every row has kept whole says nothing, holes at its end do. */
-  function begin(told) {
-    const most = Math.max(1, ...told.map((row) => row.kept + row.holes));
-    const whole = Math.min(...told.map((row) => (row.runs.length > 1 ? row.runs[0] : row.kept)));
-    return Math.max(0, Math.min(most - SHOWN, whole - 8));
-  }
+function read(note) {
+  const rows = coerce.list(note.rows).slice(0, MOST);
+  return rows.map((row) => {
+    const runs = coerce.list(row.runs).map((one) => Math.max(0, coerce.number(one) || 0));
+    const kept = runs.filter((_, at) => at % 2 === 0).reduce((sum, one) => sum + one, 0);
+    return { number: row.row, runs, kept, holes: runs.reduce((sum, one) => sum + one, 0) - kept };
+  });
+}
 
-  function strip(row, swept, at, scale, stage, mine, from) {
-    const { u } = stage;
-    const left = 50 * u,
-      y = at * 20 * u + 2,
-      parts = [text(stage, 0, y + 11 * u, `row ${row.number + 1}`, { bold: row.number === mine })];
-    let start = 0;
-    (swept ? [row.kept] : row.runs).forEach((length, place) => {
-      const look = place % 2 ? "sv-hole" : "sv-slot";
-      const first = Math.max(start, from),
-        wide = start + length - first;
-      if (wide > 0) parts.push(box(left + (first - from) * scale, y, Math.max(1, wide * scale), 14 * u, look, 0));
-      start += length;
-    });
-    return parts;
-  }
+/** Where the picture begins: a long prompt that every row has kept whole says nothing, holes at its end do. */
+function begin(told) {
+  const most = Math.max(1, ...told.map((row) => row.kept + row.holes));
+  const whole = Math.min(...told.map((row) => (row.runs.length > 1 ? row.runs[0] : row.kept)));
+  return Math.max(0, Math.min(most - SHOWN, whole - 8));
+}
 
-  function picture(told, note, stage, moment) {
-    const { u } = stage;
-    const from = begin(told);
-    const most = Math.max(1, ...told.map((row) => row.kept + row.holes - from));
-    const scale = (stage.column - 54 * u) / most;
-    const swept = moment.key === "swept";
-    const parts = told.map((row, at) => strip(row, swept, at, scale, stage, note.row, from));
-    const end = 50 * u + (Math.max(...told.map((row) => row.kept)) - from) * scale,
-      low = told.length * 20 * u;
-    if (swept) parts.push(line(end, 0, end, low, "sv-cutline"));
-    const first = from ? `from slot ${from + 1}: all before it is kept in every row` : "from the first slot";
-    parts.push(text(stage, 50 * u, low + 12 * u, first, { kind: "sv-mute" }));
-    return sketch.frame(stage.column, low + 18 * u, sentence(told, note, moment), parts);
-  }
+function strip(row, swept, at, scale, stage, mine, from) {
+  const { u } = stage;
+  const left = 50 * u,
+    y = at * 20 * u + 2,
+    parts = [text(stage, 0, y + 11 * u, `row ${row.number + 1}`, { bold: row.number === mine })];
+  let start = 0;
+  (swept ? [row.kept] : row.runs).forEach((length, place) => {
+    const look = place % 2 ? "sv-hole" : "sv-slot";
+    const first = Math.max(start, from),
+      wide = start + length - first;
+    if (wide > 0) parts.push(box(left + (first - from) * scale, y, Math.max(1, wide * scale), 14 * u, look, 0));
+    start += length;
+  });
+  return parts;
+}
 
-  function sentence(told, note, moment) {
-    const holes = told.reduce((sum, row) => sum + row.holes, 0);
-    if (moment.key === "swept")
-      return `The sweep moved what is kept to the front: ${words.count(holes, "hole")} gone, no key computed again.`;
-    const every = note.every ? `; every ${words.count(note.every, "round")} a sweep closes them` : "";
-    return `Each row writes behind its own last kept entry. ${words.count(holes, "rejected node")} lie between kept ones, masked${every}.`;
-  }
+function picture(told, note, stage, moment) {
+  const { u } = stage;
+  const from = begin(told);
+  const most = Math.max(1, ...told.map((row) => row.kept + row.holes - from));
+  const scale = (stage.column - 54 * u) / most;
+  const swept = moment.key === "swept";
+  const parts = told.map((row, at) => strip(row, swept, at, scale, stage, note.row, from));
+  const end = 50 * u + (Math.max(...told.map((row) => row.kept)) - from) * scale,
+    low = told.length * 20 * u;
+  if (swept) parts.push(line(end, 0, end, low, "sv-cutline"));
+  const first = from ? `from slot ${from + 1}: all before it is kept in every row` : "from the first slot";
+  parts.push(text(stage, 50 * u, low + 12 * u, first, { kind: "sv-mute" }));
+  return svgKit.frame(stage.column, low + 18 * u, sentence(told, note, moment), parts);
+}
 
-  function draw(note, step, stage) {
-    const told = read(note);
-    if (!told.length) return sketch.caption("This batch has no rows.");
-    const moments = [{ key: "round", label: "After the round" }];
-    if (note.swept) moments.push({ key: "swept", label: "Swept" });
-    const made = (moment) =>
-      dom.h("div", {}, sketch.caption(sentence(told, note, moment)), picture(told, note, stage, moment));
-    const square = (kind) => box(-6, -6, 12, 12, kind, 0);
-    const key = sketch.key([square("sv-slot"), "kept"], [square("sv-hole"), "hole: rejected, masked"]);
-    return dom.h("div", {}, reel.make(stage, "rows", moments, made), key);
-  }
+function sentence(told, note, moment) {
+  const holes = told.reduce((sum, row) => sum + row.holes, 0);
+  if (moment.key === "swept")
+    return `The sweep moved what is kept to the front: ${format.count(holes, "hole")} gone, no key computed again.`;
+  const every = note.every ? `; every ${format.count(note.every, "round")} a sweep closes them` : "";
+  return `Each row writes behind its own last kept entry. ${format.count(holes, "rejected node")} lie between kept ones, masked${every}.`;
+}
 
-  return { draw };
-})();
+function draw(note, step, stage) {
+  const told = read(note);
+  if (!told.length) return svgKit.caption("This batch has no rows.");
+  const moments = [{ key: "round", label: "After the round" }];
+  if (note.swept) moments.push({ key: "swept", label: "Swept" });
+  const made = (moment) =>
+    dom.h("div", {}, svgKit.caption(sentence(told, note, moment)), picture(told, note, stage, moment));
+  const square = (kind) => box(-6, -6, 12, 12, kind, 0);
+  const key = svgKit.key([square("sv-slot"), "kept"], [square("sv-hole"), "hole: rejected, masked"]);
+  return dom.h("div", {}, scrubber.make(stage, "rows", moments, made), key);
+}
 
-notebook.register("rows", { title: "Rows of the batch", roomy: true, draw: batchRows.draw });
+noteRegistry.register("rows", { title: "Rows of the batch", roomy: true, draw });

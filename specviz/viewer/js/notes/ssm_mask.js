@@ -1,250 +1,253 @@
 // A state-space target's mask: what is left of every ancestor at every node, a node's decay path, and what states cost.
-const ssmMask = (() => {
-  const MOST = 96;
-  const { text, line, box } = sketch;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as scrubber from "../kit/scrubber.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, line, text } from "../kit/svgKit.js";
 
-  function read(note, step) {
-    const heads = study
-      .list(note.heads)
-      .slice(0, 6)
-      .map((head) => ({ ...head, fade: study.list(head.fade).slice(0, MOST).map(study.number) }))
-      .filter((head) => head.fade.length && head.fade.every((one) => one !== null));
-    const count = Math.min(step.nodes.length, ...heads.map((head) => head.fade.length));
-    const paths = [];
-    for (let id = 0; id < count; id += 1) paths.push([...(paths[step.nodes[id].parent] || []), id]);
-    const whole = (name) => Math.max(0, study.number(note[name]) || 0);
-    const bytes = { one: whole("state_bytes"), each: whole("per_node_bytes"), replay: whole("replay_bytes") };
-    return { heads, count, paths, taps: Math.min(16, whole("taps") || 1), layers: study.list(note.layers), bytes };
-  }
+const MOST = 96;
 
-  const moments = (told) =>
-    told.heads.map((head, place) => ({
-      key: study.text(head.name) || `head ${place}`,
-      label: `${words.short(study.text(head.name), 12) || "A"} head`,
-      head,
-    }));
+function read(note, step) {
+  const heads = coerce
+    .list(note.heads)
+    .slice(0, 6)
+    .map((head) => ({ ...head, fade: coerce.list(head.fade).slice(0, MOST).map(coerce.number) }))
+    .filter((head) => head.fade.length && head.fade.every((one) => one !== null));
+  const count = Math.min(step.nodes.length, ...heads.map((head) => head.fade.length));
+  const paths = [];
+  for (let id = 0; id < count; id += 1) paths.push([...(paths[step.nodes[id].parent] || []), id]);
+  const whole = (name) => Math.max(0, coerce.number(note[name]) || 0);
+  const bytes = { one: whole("state_bytes"), each: whole("per_node_bytes"), replay: whole("replay_bytes") };
+  return { heads, count, paths, taps: Math.min(16, whole("taps") || 1), layers: coerce.list(note.layers), bytes };
+}
 
-  const left = (head, at, from) => Math.exp(Math.min(0, head.fade[at] - (from === null ? 0 : head.fade[from])));
+const moments = (told) =>
+  told.heads.map((head, place) => ({
+    key: coerce.text(head.name) || `head ${place}`,
+    label: `${format.short(coerce.text(head.name), 12) || "A"} head`,
+    head,
+  }));
 
-  /** The node whose path is shown: the one pointed at, else the chosen one, else where the walk ended. */
-  function focus(told, stage) {
-    const known = (id) => (Number.isInteger(id) && id >= 0 && id < told.count ? id : null);
-    return known(stage.pointed) ?? known(stage.node) ?? known(stage.step.end.id) ?? 0;
-  }
+const left = (head, at, from) => Math.exp(Math.min(0, head.fade[at] - (from === null ? 0 : head.fade[from])));
 
-  /** What the convolution of `id` reads: nodes of its own path, then so many inputs from before the root. */
-  function reads(told, id) {
-    const own = told.paths[id].slice(-told.taps);
-    return { own: new Set(own), before: told.taps - own.length };
-  }
+/** The node whose path is shown: the one pointed at, else the chosen one, else where the walk ended. */
+function focus(told, stage) {
+  const known = (id) => (Number.isInteger(id) && id >= 0 && id < told.count ? id : null);
+  return known(stage.pointed) ?? known(stage.node) ?? known(stage.step.end.id) ?? 0;
+}
 
-  function sentence(told, step, head, id) {
-    const path = told.paths[id];
-    const { own, before } = reads(told, id);
-    const carried = words.chance(left(head, id, null));
-    const name = words.token(step.nodes[id].text, 20);
-    const where = `layer ${head.layer}, head ${head.head}`;
-    const early = before ? ` and ${words.count(before, "input")} from before the root` : "";
-    return (
-      `The decays of ${words.count(path.length, "node")} down to ${name} leave ${carried} of the carried state (${where}). ` +
-      `Its convolution reads ${own.size === 1 ? "the node itself" : `the last ${own.size} nodes of the path`}${early}.`
-    );
-  }
+/** What the convolution of `id` reads: nodes of its own path, then so many inputs from before the root. */
+function reads(told, id) {
+  const own = told.paths[id].slice(-told.taps);
+  return { own: new Set(own), before: told.taps - own.length };
+}
 
-  function cell(x, y, side, kind, share) {
-    const made = box(x + 0.5, y + 0.5, side - 1, side - 1, kind, Math.min(2, side / 5));
-    if (share !== undefined) made.setAttribute("fill-opacity", (0.06 + 0.94 * share).toFixed(3));
-    return made;
-  }
+function sentence(told, step, head, id) {
+  const path = told.paths[id];
+  const { own, before } = reads(told, id);
+  const carried = format.probability(left(head, id, null));
+  const name = format.token(step.nodes[id].text, 20);
+  const where = `layer ${head.layer}, head ${head.head}`;
+  const early = before ? ` and ${format.count(before, "input")} from before the root` : "";
+  return (
+    `The decays of ${format.count(path.length, "node")} down to ${name} leave ${carried} of the carried state (${where}). ` +
+    `Its convolution reads ${own.size === 1 ? "the node itself" : `the last ${own.size} nodes of the path`}${early}.`
+  );
+}
 
-  /** Row t, column s: empty where s is no ancestor. The first column is the carried state. */
-  function matrix(told, step, stage, head) {
-    const { u } = stage;
-    const named = told.count <= 40;
-    const start = named ? 84 * u : 22 * u;
-    const high = Math.max(130 * u, stage.tall - 268 * u);
-    const side = Math.max(3, Math.min(19 * u, (stage.column - start - 8) / (told.count + 1.4), high / told.count));
-    const x = (column) => start + (column < 0 ? 0 : (column + 1.4) * side);
-    const top = 17 * u;
-    const rows = told.paths.map((path, id) => {
-      const y = top + id * side;
-      const parts = [box(0, y, x(told.count - 1) + side, side, "sv-maskrow", 0)];
-      if (named) {
-        const said = { anchor: "end", size: Math.min(11.5, side / u), kind: "sv-word" };
-        parts.push(text(stage, start - 6 * u, y + side * 0.72, words.token(step.nodes[id].text, 9), said));
-      }
-      parts.push(cell(x(-1), y, side, "sv-decay sv-carried", left(head, id, null)));
-      for (const one of path) parts.push(cell(x(one), y, side, "sv-decay", left(head, id, one)));
-      return dom.s("g", { "data-id": id }, parts);
-    });
-    const nothing = told.paths.map((path, id) => {
-      const seen = new Set(path);
-      return told.paths.map((_, other) =>
-        other < id && !seen.has(other) ? cell(x(other), top + id * side, side, "sv-unseen") : null,
-      );
-    });
-    const heading = [
-      text(stage, x(-1) + side / 2, 11 * u, "h₀", { anchor: "middle", bold: true }),
-      text(stage, x(0), 11 * u, "what each node wrote →", { kind: "sv-mute" }),
-    ];
-    const height = top + told.count * side + 6;
-    const mark = (at) => marks(told, at, x, top, side);
-    return { parts: [nothing, rows, heading], mark, height, end: x(told.count - 1) + side };
-  }
+function cell(x, y, side, kind, share) {
+  const made = box(x + 0.5, y + 0.5, side - 1, side - 1, kind, Math.min(2, side / 5));
+  if (share !== undefined) made.setAttribute("fill-opacity", (0.06 + 0.94 * share).toFixed(3));
+  return made;
+}
 
-  /** Outlines over the matrix: the path of the node in focus, and what its convolution reads. */
-  function marks(told, at, x, top, side) {
-    const y = top + at * side;
-    const { own } = reads(told, at);
-    const ring = (id) => cell(x(id), y, side, own.has(id) ? "sv-tapring" : "sv-pathring");
-    return [box(0, y, x(told.count - 1) + side, side, "sv-focusrow", 2), told.paths[at].map(ring)];
-  }
-
-  /** The path itself, from the carried state down to the node, with what is left of each at the end. */
-  function strip(told, step, stage, head, at, top) {
-    const { u } = stage;
-    const path = told.paths[at];
-    const { own, before } = reads(told, at);
-    const places = [null, ...path];
-    const wide = Math.min(86 * u, stage.column / places.length);
-    const high = 26 * u;
-    const parts = places.map((id, place) => {
-      const x = place * wide;
-      const share = left(head, at, id);
-      const inside = box(x + 1, top + high - high * share, wide - 12 * u, high * share, "sv-decay", 2);
-      const name = id === null ? "carried" : words.token(step.nodes[id].text, Math.max(3, Math.floor(wide / (8 * u))));
-      return [
-        box(x + 1, top, wide - 12 * u, high, id === null || !own.has(id) ? "sv-tankwall" : "sv-tankwall sv-taps", 2),
-        inside,
-        text(stage, x + 3, top + high + 13 * u, name, { kind: "sv-word" }),
-        text(stage, x + 3, top + high + 27 * u, words.chance(share), { kind: "sv-mute" }),
-        place ? text(stage, x - 10 * u, top + high * 0.66, "→", { kind: "sv-mute" }) : null,
-      ];
-    });
-    const from = Math.max(1, places.length - told.taps) * wide;
-    const end = places.length * wide - 11 * u;
-    const said = before ? `convolution, and ${before} carried` : "convolution";
-    parts.push(line(from, top - 4, end, top - 4, "sv-tapline"));
-    parts.push(text(stage, end, top - 8 * u, said, { anchor: "end", kind: "sv-tapword" }));
-    return parts;
-  }
-
-  function size(bytes) {
-    if (bytes >= 1e6) return `${(bytes / 1e6).toFixed(1)} MB`;
-    return bytes >= 1e3 ? `${(bytes / 1e3).toFixed(bytes < 1e4 ? 1 : 0)} kB` : `${bytes} B`;
-  }
-
-  /** Three bars on one scale, each below its name: what a state for each node would take, and what is really kept. */
-  function memory(told, stage, x, top) {
-    const { u } = stage;
-    const { one, each, replay } = told.bytes;
-    const room = stage.column - x - 58 * u;
-    if (!each) return null;
-    const bar = (name, bytes, place, kind) => [
-      text(stage, x, top + (place * 38 + 10) * u, name),
-      box(x, top + (place * 38 + 15) * u, room, 11 * u, "sv-tankwall", 2),
-      box(x, top + (place * 38 + 15) * u, Math.max(1.5, (room * bytes) / each), 11 * u, kind, 2),
-      text(stage, x + room + 6 * u, top + (place * 38 + 25) * u, size(bytes), { bold: true }),
-    ];
-    return [
-      bar("a state for each node", each, 0, "sv-costbar"),
-      bar("kept for the replay", replay, 1, "sv-rewardbar"),
-      bar("the one carried state", one, 2, "sv-tankfill"),
-    ];
-  }
-
-  /** The picture of one head: what stays, and a layer that follows the pointer, here and over the main tree. */
-  function picture(told, step, stage, head, said) {
-    const { u } = stage;
-    const drawn = matrix(told, step, stage, head);
-    const below = Math.max(drawn.height, 128 * u) + 20 * u;
-    const { each, replay } = told.bytes;
-    const cost = each ? ` A state for each node would take ${size(each)}, the replay takes ${size(replay)}.` : "";
-    const spoken = `Decay matrix of ${told.count} nodes, ${study.text(head.name)} head.${cost}`;
-    const beside = stage.column - drawn.end > 140 * u;
-    const moving = dom.s("g", { class: "sv-moving" });
-    const show = () => {
-      const at = focus(told, stage);
-      said.textContent = sentence(told, step, head, at);
-      const fresh = dom.s("g", {}, drawn.mark(at), strip(told, step, stage, head, at, below));
-      moving.replaceChildren(...fresh.childNodes);
-    };
-    const made = sketch.frame(
-      stage.column,
-      below + (beside || !each ? 58 : 184) * u,
-      spoken,
-      drawn.parts,
-      beside ? memory(told, stage, drawn.end + 22 * u, 6 * u) : memory(told, stage, 0, below + 66 * u),
-      moving,
-    );
-    show();
-    return { made, show };
-  }
-
-  function follow(told, step, stage, head) {
-    const said = sketch.caption();
-    const { made, show } = picture(told, step, stage, head, said);
-    stage.pointing = () => {
-      if (!made.isConnected) return;
-      show();
-      stage.touch("lens");
-    };
-    const row = (event) => (event.target.closest ? event.target.closest("[data-id]") : null);
-    made.addEventListener("pointermove", (event) => stage.point(row(event) ? Number(row(event).dataset.id) : null));
-    made.addEventListener("pointerleave", () => stage.point(null));
-    made.addEventListener("click", (event) => {
-      if (row(event)) stage.pick(Number(row(event).dataset.id));
-    });
-    return dom.h("div", { class: "sv-decays" }, said, made);
-  }
-
-  function draw(note, step, stage) {
-    const told = read(note, step);
-    if (told.count < 2 || !told.heads.length) {
-      return sketch.caption("Nothing was drafted in this step, so there are no branches to keep apart.");
+/** Row t, column s: empty where s is no ancestor. The first column is the carried state. */
+function matrix(told, step, stage, head) {
+  const { u } = stage;
+  const named = told.count <= 40;
+  const start = named ? 84 * u : 22 * u;
+  const high = Math.max(130 * u, stage.tall - 268 * u);
+  const side = Math.max(3, Math.min(19 * u, (stage.column - start - 8) / (told.count + 1.4), high / told.count));
+  const x = (column) => start + (column < 0 ? 0 : (column + 1.4) * side);
+  const top = 17 * u;
+  const rows = told.paths.map((path, id) => {
+    const y = top + id * side;
+    const parts = [box(0, y, x(told.count - 1) + side, side, "sv-maskrow", 0)];
+    if (named) {
+      const said = { anchor: "end", size: Math.min(11.5, side / u), kind: "sv-word" };
+      parts.push(text(stage, start - 6 * u, y + side * 0.72, format.token(step.nodes[id].text, 9), said));
     }
-    const square = (kind) => box(-6, -6, 12, 12, kind);
-    const legend = sketch.key(
-      [square("sv-decay"), "left of what an ancestor wrote"],
-      [square("sv-unseen"), "another branch: nothing"],
-      [square("sv-tapring"), "read by the convolution"],
+    parts.push(cell(x(-1), y, side, "sv-decay sv-carried", left(head, id, null)));
+    for (const one of path) parts.push(cell(x(one), y, side, "sv-decay", left(head, id, one)));
+    return dom.s("g", { "data-id": id }, parts);
+  });
+  const nothing = told.paths.map((path, id) => {
+    const seen = new Set(path);
+    return told.paths.map((_, other) =>
+      other < id && !seen.has(other) ? cell(x(other), top + id * side, side, "sv-unseen") : null,
     );
-    const kinds = told.layers.filter((kind) => kind === "state").length;
-    const mixed = `${words.count(kinds, "state layer")}, ${words.count(told.layers.length - kinds, "attention layer")}.`;
-    return dom.h(
-      "div",
-      {},
-      reel.make(stage, "ssm_mask", moments(told), (moment) => follow(told, step, stage, moment.head), 1),
-      legend,
-      dom.h("p", { class: "sv-mute" }, `${mixed} Only the accepted path is replayed into the state.`),
-    );
-  }
+  });
+  const heading = [
+    text(stage, x(-1) + side / 2, 11 * u, "h₀", { anchor: "middle", bold: true }),
+    text(stage, x(0), 11 * u, "what each node wrote →", { kind: "sv-mute" }),
+  ];
+  const height = top + told.count * side + 6;
+  const mark = (at) => marks(told, at, x, top, side);
+  return { parts: [nothing, rows, heading], mark, height, end: x(told.count - 1) + side };
+}
 
-  /** In the main tree: a ring around every node of the path in focus, dashed where the convolution does not reach. */
-  function lens(note, step, stage) {
-    const told = read(note, step);
-    if (told.count < 2 || !told.heads.length) return null;
+/** Outlines over the matrix: the path of the node in focus, and what its convolution reads. */
+function marks(told, at, x, top, side) {
+  const y = top + at * side;
+  const { own } = reads(told, at);
+  const ring = (id) => cell(x(id), y, side, own.has(id) ? "sv-tapring" : "sv-pathring");
+  return [box(0, y, x(told.count - 1) + side, side, "sv-focusrow", 2), told.paths[at].map(ring)];
+}
+
+/** The path itself, from the carried state down to the node, with what is left of each at the end. */
+function strip(told, step, stage, head, at, top) {
+  const { u } = stage;
+  const path = told.paths[at];
+  const { own, before } = reads(told, at);
+  const places = [null, ...path];
+  const wide = Math.min(86 * u, stage.column / places.length);
+  const high = 26 * u;
+  const parts = places.map((id, place) => {
+    const x = place * wide;
+    const share = left(head, at, id);
+    const inside = box(x + 1, top + high - high * share, wide - 12 * u, high * share, "sv-decay", 2);
+    const name = id === null ? "carried" : format.token(step.nodes[id].text, Math.max(3, Math.floor(wide / (8 * u))));
+    return [
+      box(x + 1, top, wide - 12 * u, high, id === null || !own.has(id) ? "sv-tankwall" : "sv-tankwall sv-taps", 2),
+      inside,
+      text(stage, x + 3, top + high + 13 * u, name, { kind: "sv-word" }),
+      text(stage, x + 3, top + high + 27 * u, format.probability(share), { kind: "sv-mute" }),
+      place ? text(stage, x - 10 * u, top + high * 0.66, "→", { kind: "sv-mute" }) : null,
+    ];
+  });
+  const from = Math.max(1, places.length - told.taps) * wide;
+  const end = places.length * wide - 11 * u;
+  const said = before ? `convolution, and ${before} carried` : "convolution";
+  parts.push(line(from, top - 4, end, top - 4, "sv-tapline"));
+  parts.push(text(stage, end, top - 8 * u, said, { anchor: "end", kind: "sv-tapword" }));
+  return parts;
+}
+
+function size(bytes) {
+  if (bytes >= 1e6) return `${(bytes / 1e6).toFixed(1)} MB`;
+  return bytes >= 1e3 ? `${(bytes / 1e3).toFixed(bytes < 1e4 ? 1 : 0)} kB` : `${bytes} B`;
+}
+
+/** Three bars on one scale, each below its name: what a state for each node would take, and what is really kept. */
+function memory(told, stage, x, top) {
+  const { u } = stage;
+  const { one, each, replay } = told.bytes;
+  const room = stage.column - x - 58 * u;
+  if (!each) return null;
+  const bar = (name, bytes, place, kind) => [
+    text(stage, x, top + (place * 38 + 10) * u, name),
+    box(x, top + (place * 38 + 15) * u, room, 11 * u, "sv-tankwall", 2),
+    box(x, top + (place * 38 + 15) * u, Math.max(1.5, (room * bytes) / each), 11 * u, kind, 2),
+    text(stage, x + room + 6 * u, top + (place * 38 + 25) * u, size(bytes), { bold: true }),
+  ];
+  return [
+    bar("a state for each node", each, 0, "sv-costbar"),
+    bar("kept for the replay", replay, 1, "sv-rewardbar"),
+    bar("the one carried state", one, 2, "sv-tankfill"),
+  ];
+}
+
+/** The picture of one head: what stays, and a layer that follows the pointer, here and over the main tree. */
+function picture(told, step, stage, head, said) {
+  const { u } = stage;
+  const drawn = matrix(told, step, stage, head);
+  const below = Math.max(drawn.height, 128 * u) + 20 * u;
+  const { each, replay } = told.bytes;
+  const cost = each ? ` A state for each node would take ${size(each)}, the replay takes ${size(replay)}.` : "";
+  const spoken = `Decay matrix of ${told.count} nodes, ${coerce.text(head.name)} head.${cost}`;
+  const beside = stage.column - drawn.end > 140 * u;
+  const moving = dom.s("g", { class: "sv-moving" });
+  const show = () => {
     const at = focus(told, stage);
-    const path = new Set(told.paths[at]);
-    const { own } = reads(told, at);
-    return {
-      under: (made) =>
-        [...made.items.values()]
-          .filter((item) => item.kind === "node" && path.has(item.id))
-          .map((item) =>
-            box(
-              item.x - 4,
-              item.y - item.h / 2 - 4,
-              item.w + 8,
-              item.h + 8,
-              own.has(item.id) ? "sv-tapring" : "sv-pathring",
-              9,
-            ),
-          ),
-    };
+    said.textContent = sentence(told, step, head, at);
+    const fresh = dom.s("g", {}, drawn.mark(at), strip(told, step, stage, head, at, below));
+    moving.replaceChildren(...fresh.childNodes);
+  };
+  const made = svgKit.frame(
+    stage.column,
+    below + (beside || !each ? 58 : 184) * u,
+    spoken,
+    drawn.parts,
+    beside ? memory(told, stage, drawn.end + 22 * u, 6 * u) : memory(told, stage, 0, below + 66 * u),
+    moving,
+  );
+  show();
+  return { made, show };
+}
+
+function follow(told, step, stage, head) {
+  const said = svgKit.caption();
+  const { made, show } = picture(told, step, stage, head, said);
+  stage.pointing = () => {
+    if (!made.isConnected) return;
+    show();
+    stage.touch("overlay");
+  };
+  const row = (event) => (event.target.closest ? event.target.closest("[data-id]") : null);
+  made.addEventListener("pointermove", (event) => stage.point(row(event) ? Number(row(event).dataset.id) : null));
+  made.addEventListener("pointerleave", () => stage.point(null));
+  made.addEventListener("click", (event) => {
+    if (row(event)) stage.pick(Number(row(event).dataset.id));
+  });
+  return dom.h("div", { class: "sv-decays" }, said, made);
+}
+
+function draw(note, step, stage) {
+  const told = read(note, step);
+  if (told.count < 2 || !told.heads.length) {
+    return svgKit.caption("Nothing was drafted in this step, so there are no branches to keep apart.");
   }
+  const square = (kind) => box(-6, -6, 12, 12, kind);
+  const legend = svgKit.key(
+    [square("sv-decay"), "left of what an ancestor wrote"],
+    [square("sv-unseen"), "another branch: nothing"],
+    [square("sv-tapring"), "read by the convolution"],
+  );
+  const kinds = told.layers.filter((kind) => kind === "state").length;
+  const mixed = `${format.count(kinds, "state layer")}, ${format.count(told.layers.length - kinds, "attention layer")}.`;
+  return dom.h(
+    "div",
+    {},
+    scrubber.make(stage, "ssm_mask", moments(told), (moment) => follow(told, step, stage, moment.head), 1),
+    legend,
+    dom.h("p", { class: "sv-mute" }, `${mixed} Only the accepted path is replayed into the state.`),
+  );
+}
 
-  return { draw, lens };
-})();
+/** In the main tree: a ring around every node of the path in focus, dashed where the convolution does not reach. */
+function overlay(note, step, stage) {
+  const told = read(note, step);
+  if (told.count < 2 || !told.heads.length) return null;
+  const at = focus(told, stage);
+  const path = new Set(told.paths[at]);
+  const { own } = reads(told, at);
+  return {
+    under: (made) =>
+      [...made.items.values()]
+        .filter((item) => item.kind === "node" && path.has(item.id))
+        .map((item) =>
+          box(
+            item.x - 4,
+            item.y - item.h / 2 - 4,
+            item.w + 8,
+            item.h + 8,
+            own.has(item.id) ? "sv-tapring" : "sv-pathring",
+            9,
+          ),
+        ),
+  };
+}
 
-notebook.register("ssm_mask", { title: "Decay mask", roomy: true, draw: ssmMask.draw, lens: ssmMask.lens });
+noteRegistry.register("ssm_mask", { title: "Decay mask", roomy: true, draw, overlay });

@@ -1,10 +1,16 @@
 // Token recycling: the rows of the successor matrix that were unfolded into this tree, and which successors were used.
-notebook.register("successors", {
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as labels from "../kit/labels.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+
+noteRegistry.register("successors", {
   title: "Successor rows",
   draw(note, step, stage) {
-    const rows = study.list(note.rows);
+    const rows = coerce.list(note.rows);
     const anew = note.updated
-      ? ` After this pass ${words.count(note.updated, "row")} of the matrix ${note.updated === 1 ? "was" : "were"} written anew, at rejected nodes too.`
+      ? ` After this pass ${format.count(note.updated, "row")} of the matrix ${note.updated === 1 ? "was" : "were"} written anew, at rejected nodes too.`
       : "";
     const told = rows.length
       ? "Each row below became the children of one node: the eight tokens the target last ranked highest after it."
@@ -15,18 +21,18 @@ notebook.register("successors", {
       {},
       dom.h("p", { class: "sv-why" }, told + anew),
       rows.length ? successorTable(rows, step, stage) : null,
-      hidden ? dom.h("p", { class: "sv-mute" }, `The first ${words.count(rows.length, "row")} of this tree.`) : null,
+      hidden ? dom.h("p", { class: "sv-mute" }, `The first ${format.count(rows.length, "row")} of this tree.`) : null,
     );
   },
 });
 
 function successorTable(rows, step, stage) {
-  const shown = notebook.focus(rows, stage);
-  const most = Math.max(1, ...rows.map((row) => study.list(row.texts).length));
+  const shown = noteRegistry.focus(rows, stage);
+  const most = Math.max(1, ...rows.map((row) => coerce.list(row.texts).length));
   const heads = Array.from({ length: most }, (_, rank) => dom.h("th", { scope: "col" }, String(rank + 1)));
   const body = rows.map((row) => {
-    const name = dom.h("th", { scope: "row" }, words.token(study.text(row.text), 11));
-    const cells = study.list(row.texts).map((text, rank) => successorCell(row, rank, text, step));
+    const name = dom.h("th", { scope: "row" }, format.token(coerce.text(row.text), 11));
+    const cells = coerce.list(row.texts).map((text, rank) => successorCell(row, rank, text, step));
     const made = dom.h("tr", { class: row === shown ? "sv-chosen" : "", "data-id": row.node }, name, cells);
     made.addEventListener("click", () => stage.pick(row.node));
     return made;
@@ -40,7 +46,7 @@ function successorTable(rows, step, stage) {
 }
 
 function successorCell(row, rank, text, step) {
-  const status = rank < row.used ? notebook.verdict(step, row.node, row.tokens[rank]) || "skipped" : null;
+  const status = rank < row.used ? noteRegistry.verdict(step, row.node, row.tokens[rank]) || "skipped" : null;
   const title = status ? labels.of(status) : "remembered, not drafted";
-  return dom.h("td", { class: status ? `sv-used sv-is-${status}` : "sv-unused", title }, words.token(text, 9));
+  return dom.h("td", { class: status ? `sv-used sv-is-${status}` : "sv-unused", title }, format.token(text, 9));
 }

@@ -1,86 +1,88 @@
 // Suffix trees: how long the match is, what it allows, the score of each match length, and what followed how often.
-const suffixes = (() => {
-  const MOST = 64,
-    MOST_ROWS = 12;
-  const { text, line, box } = sketch;
-  const WHERE = { context: "this text", outputs: "earlier outputs" };
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, line, text } from "../kit/svgKit.js";
 
-  function sentence(note, step) {
-    const matched = study.number(note.suffix_length) || 0;
-    if (note.source === "none" || !matched)
-      return "Nothing is known to have followed the end of this text, so nothing is drafted: the target adds one token.";
-    const seen = words.count(study.number(note.occurrences) || 0, "time");
-    const allowed = words.count(study.number(note.limit) || 0, "token");
-    const said = `The last ${words.count(matched, "token")} occur ${seen} in ${WHERE[note.source] || "memory"}; a match that long allows ${allowed}.`;
-    if (!note.used) return `${said} The score is below the threshold, so nothing is drafted.`;
-    return said + (step.veiled ? "" : ` The target kept ${step.counts.kept} of ${step.counts.drafted}.`);
-  }
+const MOST = 64,
+  MOST_ROWS = 12;
+const WHERE = { context: "this text", outputs: "earlier outputs" };
 
-  /** Score by match length, each under the most it could reach; the threshold across. */
-  function chart(note, stage) {
-    const tried = study.list(note.tried).slice(0, MOST);
-    if (!tried.length) return null;
-    const { u } = stage;
-    const threshold = study.number(note.threshold) || 0;
-    const most = Math.max(1, threshold, ...tried.map((one) => study.number(one.score) || 0));
-    const left = 30 * u,
-      top = 18 * u,
-      height = 92 * u,
-      pitch = Math.min(34 * u, (stage.column - left) / tried.length);
-    const y = (value) => top + (height - top) * (1 - Math.min(1, value / most));
-    const bars = tried.map((one, at) => {
-      const score = study.number(one.score) || 0;
-      const x = left + at * pitch;
-      const best = one.length === note.suffix_length;
-      const wide = Math.max(2, pitch - 4 * u);
-      const name = best || at === 0 || at === tried.length - 1 ? String(one.length) : "";
-      return [
-        box(x, y(score), wide, height - y(score), best ? "sv-keptmark" : "sv-quietmark"),
-        text(stage, x + wide / 2, height + 13 * u, name, { anchor: "middle", kind: "sv-mute", bold: best }),
-      ];
-    });
-    const parts = [text(stage, 0, 11 * u, "score: tokens expected to be right, by length of the match", { kind: "sv-mute" })];
-    parts.push(text(stage, left - 5 * u, top + 6 * u, words.chance(most), { anchor: "end", kind: "sv-mute" }), bars);
-    if (threshold > 0) parts.push(line(left, y(threshold), stage.column, y(threshold), "sv-cutline"));
-    const spoken = `Score ${words.chance(study.number(note.score))} at a match of ${note.suffix_length}, threshold ${threshold}`;
-    return sketch.frame(stage.column, height + 17 * u, spoken, parts);
-  }
+function sentence(note, step) {
+  const matched = coerce.number(note.suffix_length) || 0;
+  if (note.source === "none" || !matched)
+    return "Nothing is known to have followed the end of this text, so nothing is drafted: the target adds one token.";
+  const seen = format.count(coerce.number(note.occurrences) || 0, "time");
+  const allowed = format.count(coerce.number(note.limit) || 0, "token");
+  const said = `The last ${format.count(matched, "token")} occur ${seen} in ${WHERE[note.source] || "memory"}; a match that long allows ${allowed}.`;
+  if (!note.used) return `${said} The score is below the threshold, so nothing is drafted.`;
+  return said + (step.veiled ? "" : ` The target kept ${step.counts.kept} of ${step.counts.drafted}.`);
+}
 
-  function fork(row, step, stage) {
-    const node = step.nodes[row.node];
-    const whole = Math.max(1, study.number(row.count) || 1);
-    const cells = study.list(row.texts).map((word, at) => {
-      const status = notebook.verdict(step, row.node, row.tokens[at]);
-      const seen = study.number(row.counts[at]) || 0;
-      return dom.h(
-        "td",
-        { class: status ? `sv-used sv-is-${status}` : "sv-unused", title: `followed ${seen} of ${whole} times` },
-        `${words.token(word, 9)} ${seen}×`,
-      );
-    });
-    const name = dom.h("th", { scope: "row" }, `${words.token(node ? node.text : "", 11)} ${whole}×`);
-    const made = dom.h("tr", { "data-id": row.node }, name, cells);
-    made.addEventListener("click", () => stage.pick(row.node));
-    return made;
-  }
+/** Score by match length, each under the most it could reach; the threshold across. */
+function chart(note, stage) {
+  const tried = coerce.list(note.tried).slice(0, MOST);
+  if (!tried.length) return null;
+  const { u } = stage;
+  const threshold = coerce.number(note.threshold) || 0;
+  const most = Math.max(1, threshold, ...tried.map((one) => coerce.number(one.score) || 0));
+  const left = 30 * u,
+    top = 18 * u,
+    height = 92 * u,
+    pitch = Math.min(34 * u, (stage.column - left) / tried.length);
+  const y = (value) => top + (height - top) * (1 - Math.min(1, value / most));
+  const bars = tried.map((one, at) => {
+    const score = coerce.number(one.score) || 0;
+    const x = left + at * pitch;
+    const best = one.length === note.suffix_length;
+    const wide = Math.max(2, pitch - 4 * u);
+    const name = best || at === 0 || at === tried.length - 1 ? String(one.length) : "";
+    return [
+      box(x, y(score), wide, height - y(score), best ? "sv-keptmark" : "sv-quietmark"),
+      text(stage, x + wide / 2, height + 13 * u, name, { anchor: "middle", kind: "sv-mute", bold: best }),
+    ];
+  });
+  const parts = [text(stage, 0, 11 * u, "score: tokens expected to be right, by length of the match", { kind: "sv-mute" })];
+  parts.push(text(stage, left - 5 * u, top + 6 * u, format.probability(most), { anchor: "end", kind: "sv-mute" }), bars);
+  if (threshold > 0) parts.push(line(left, y(threshold), stage.column, y(threshold), "sv-cutline"));
+  const spoken = `Score ${format.probability(coerce.number(note.score))} at a match of ${note.suffix_length}, threshold ${threshold}`;
+  return svgKit.frame(stage.column, height + 17 * u, spoken, parts);
+}
 
-  function draw(note, step, stage) {
-    const rows = study.list(note.rows).slice(0, MOST_ROWS);
-    const scores = Object.entries(note.scores || {}).filter(([name]) => WHERE[name]);
-    const told = scores.map(([name, score]) => `${WHERE[name]} ${words.chance(study.number(score))}`).join(", ");
-    const table = dom.h("table", {}, dom.h("tbody", {}, rows.map((row) => fork(row, step, stage))));
-    const where = { class: "sv-matrix", tabindex: "0", role: "region", "aria-label": "What followed, and how often" };
+function fork(row, step, stage) {
+  const node = step.nodes[row.node];
+  const whole = Math.max(1, coerce.number(row.count) || 1);
+  const cells = coerce.list(row.texts).map((word, at) => {
+    const status = noteRegistry.verdict(step, row.node, row.tokens[at]);
+    const seen = coerce.number(row.counts[at]) || 0;
     return dom.h(
-      "div",
-      {},
-      sketch.caption(sentence(note, step)),
-      chart(note, stage),
-      rows.length ? dom.h("div", where, table) : null,
-      told ? dom.h("p", { class: "sv-mute" }, `Best score by memory: ${told}.`) : null,
+      "td",
+      { class: status ? `sv-used sv-is-${status}` : "sv-unused", title: `followed ${seen} of ${whole} times` },
+      `${format.token(word, 9)} ${seen}×`,
     );
-  }
+  });
+  const name = dom.h("th", { scope: "row" }, `${format.token(node ? node.text : "", 11)} ${whole}×`);
+  const made = dom.h("tr", { "data-id": row.node }, name, cells);
+  made.addEventListener("click", () => stage.pick(row.node));
+  return made;
+}
 
-  return { draw };
-})();
+function draw(note, step, stage) {
+  const rows = coerce.list(note.rows).slice(0, MOST_ROWS);
+  const scores = Object.entries(note.scores || {}).filter(([name]) => WHERE[name]);
+  const told = scores.map(([name, score]) => `${WHERE[name]} ${format.probability(coerce.number(score))}`).join(", ");
+  const table = dom.h("table", {}, dom.h("tbody", {}, rows.map((row) => fork(row, step, stage))));
+  const where = { class: "sv-matrix", tabindex: "0", role: "region", "aria-label": "What followed, and how often" };
+  return dom.h(
+    "div",
+    {},
+    svgKit.caption(sentence(note, step)),
+    chart(note, stage),
+    rows.length ? dom.h("div", where, table) : null,
+    told ? dom.h("p", { class: "sv-mute" }, `Best score by memory: ${told}.`) : null,
+  );
+}
 
-notebook.register("suffix", { title: "Suffix match", roomy: true, draw: suffixes.draw });
+noteRegistry.register("suffix", { title: "Suffix match", roomy: true, draw });

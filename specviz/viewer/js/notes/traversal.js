@@ -1,218 +1,223 @@
 // Leaf-to-root verification: a cursor walks the tree in post-order, every node a tank that its weight fills.
-const traversal = (() => {
-  const MOST = 2000;
-  const { text, tank, line, disc, cross } = sketch;
-  const DONE = { accepted: "accepted", failed: "rejected", passed: "accepted" };
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as scrubber from "../kit/scrubber.js";
+import * as svgKit from "../kit/svgKit.js";
+import { cross, disc, line, tank, text } from "../kit/svgKit.js";
+import { Tip } from "../kit/tip.js";
+import { sentChildren } from "../run/parseStep.js";
 
-  function read(note, step) {
-    const number = study.number;
-    const visits = study
-      .list(note.visits)
-      .slice(0, MOST)
-      .map((one) => ({
-        node: one.node,
-        start: number(one.start),
-        weight: number(one.weight),
-        draw: number(one.draw),
-        outcome: one.outcome,
-      }))
-      .filter((one) => step.nodes[one.node]);
-    return { visits, rescued: new Set(study.list(note.rescued)), topDown: number(note.top_down) };
+const MOST = 2000;
+const DONE = { accepted: "accepted", failed: "rejected", passed: "accepted" };
+
+function read(note, step) {
+  const number = coerce.number;
+  const visits = coerce
+    .list(note.visits)
+    .slice(0, MOST)
+    .map((one) => ({
+      node: one.node,
+      start: number(one.start),
+      weight: number(one.weight),
+      draw: number(one.draw),
+      outcome: one.outcome,
+    }))
+    .filter((one) => step.nodes[one.node]);
+  return { visits, rescued: new Set(coerce.list(note.rescued)), topDown: number(note.top_down) };
+}
+
+/** Every visit is a moment; the last one looks back at the coin that decided. */
+function moments(told, step) {
+  const { visits } = told;
+  const found = visits.map((visit, place) => ({
+    key: `${step.index} ${place}`,
+    label: `Visit ${place + 1} of ${visits.length}`,
+    visit,
+    place,
+  }));
+  const deciding = visits.find((visit) => visit.outcome === "accepted") || visits[visits.length - 1];
+  return [...found, { key: "result", label: "Result", visit: deciding, place: visits.length - 1 }];
+}
+
+/** What has happened up to a moment: the last visit of every node. */
+const known = (told, place) => new Map(told.visits.slice(0, place + 1).map((visit) => [visit.node, visit]));
+
+function sentence(step, visit) {
+  const node = step.nodes[visit.node];
+  const name = format.quote(node.text);
+  if (!visit.node) {
+    return "Every branch failed, so nothing that was drafted is kept: the next token is drawn from what the target is still owed.";
   }
-
-  /** Every visit is a moment; the last one looks back at the coin that decided. */
-  function moments(told, step) {
-    const { visits } = told;
-    const found = visits.map((visit, place) => ({
-      key: `${step.index} ${place}`,
-      label: `Visit ${place + 1} of ${visits.length}`,
-      visit,
-      place,
-    }));
-    const deciding = visits.find((visit) => visit.outcome === "accepted") || visits[visits.length - 1];
-    return [...found, { key: "result", label: "Result", visit: deciding, place: visits.length - 1 }];
+  if (visit.outcome === "passed") {
+    return `${name} lies on the path that was kept, so it is kept with it: no coin of its own is needed.`;
   }
+  if (visit.draw === null) return `${name} needed no coin: it ${visit.outcome === "accepted" ? "is kept" : "fails"}.`;
+  const coin = `The coin ${format.probability(visit.draw)} is ${visit.outcome === "accepted" ? "below" : "not below"} it`;
+  const leaf = sentChildren(step, node).length ? "All below it failed, so now it is asked itself" : "A leaf";
+  const end =
+    visit.outcome === "accepted"
+      ? "the whole path down to here is kept at once"
+      : "it fails, and what it leaves goes to its next sibling or its parent";
+  return `${leaf}: ${name} weighs ${format.probability(visit.weight)}. ${coin}: ${end}.`;
+}
 
-  /** What has happened up to a moment: the last visit of every node. */
-  const known = (told, place) => new Map(told.visits.slice(0, place + 1).map((visit) => [visit.node, visit]));
+/** The tank of the visited node, with the coin as a line across it. */
+function scales(step, visit, stage) {
+  const { u } = stage;
+  const height = 92 * u,
+    floor = height - 6;
+  const before = visit.start !== null && format.probability(visit.start) !== format.probability(visit.weight);
+  const coin = visit.draw === null ? null : floor - (floor - 8) * Math.min(1, visit.draw);
+  const node = step.nodes[visit.node];
+  const look = DONE[visit.outcome] || "skipped";
+  const right = 78 * u;
+  return dom.s(
+    "g",
+    { class: `sv-scales sv-is-${look}` },
+    tank(24 * u, 8, 40 * u, floor - 8, fill(visit), `sv-is-${look}`),
+    before
+      ? line(24 * u, floor - (floor - 8) * visit.start, 64 * u, floor - (floor - 8) * visit.start, "sv-cutline")
+      : null,
+    text(stage, 18 * u, 14, "1", { anchor: "end", kind: "sv-mute" }),
+    text(stage, 18 * u, floor, "0", { anchor: "end", kind: "sv-mute" }),
+    coin === null ? null : [line(16 * u, coin, 72 * u, coin, "sv-coinline"), disc(72 * u, coin, 4 * u, "sv-draw")],
+    text(stage, right + 8 * u, 20 * u, format.token(node.text, 20), { kind: "sv-word", size: 14, bold: true }),
+    visit.weight === null ? null : text(stage, right + 8 * u, 42 * u, weighs(visit, before), {}),
+    visit.draw === null ? null : text(stage, right + 8 * u, 60 * u, `coin ${format.probability(visit.draw)}`, {}),
+    text(
+      stage,
+      right + 8 * u,
+      80 * u,
+      visit.outcome === "passed" ? "kept with its path" : coerce.text(visit.outcome),
+      {
+        bold: true,
+        kind: "sv-outcome",
+      },
+    ),
+  );
+}
 
-  function sentence(step, visit) {
-    const node = step.nodes[visit.node];
-    const name = words.quote(node.text);
-    if (!visit.node) {
-      return "Every branch failed, so nothing that was drafted is kept: the next token is drawn from what the target is still owed.";
-    }
-    if (visit.outcome === "passed") {
-      return `${name} lies on the path that was kept, so it is kept with it: no coin of its own is needed.`;
-    }
-    if (visit.draw === null) return `${name} needed no coin: it ${visit.outcome === "accepted" ? "is kept" : "fails"}.`;
-    const coin = `The coin ${words.chance(visit.draw)} is ${visit.outcome === "accepted" ? "below" : "not below"} it`;
-    const leaf = study.sent(step, node).length ? "All below it failed, so now it is asked itself" : "A leaf";
-    const end =
-      visit.outcome === "accepted"
-        ? "the whole path down to here is kept at once"
-        : "it fails, and what it leaves goes to its next sibling or its parent";
-    return `${leaf}: ${name} weighs ${words.chance(visit.weight)}. ${coin}: ${end}.`;
-  }
+/** What came through without a coin is kept for sure. */
+const fill = (visit) => visit.weight ?? Number(visit.outcome === "passed");
 
-  /** The tank of the visited node, with the coin as a line across it. */
-  function scales(step, visit, stage) {
-    const { u } = stage;
-    const height = 92 * u,
-      floor = height - 6;
-    const before = visit.start !== null && words.chance(visit.start) !== words.chance(visit.weight);
-    const coin = visit.draw === null ? null : floor - (floor - 8) * Math.min(1, visit.draw);
-    const node = step.nodes[visit.node];
-    const look = DONE[visit.outcome] || "skipped";
-    const right = 78 * u;
-    return dom.s(
-      "g",
-      { class: `sv-scales sv-is-${look}` },
-      tank(24 * u, 8, 40 * u, floor - 8, fill(visit), `sv-is-${look}`),
-      before
-        ? line(24 * u, floor - (floor - 8) * visit.start, 64 * u, floor - (floor - 8) * visit.start, "sv-cutline")
-        : null,
-      text(stage, 18 * u, 14, "1", { anchor: "end", kind: "sv-mute" }),
-      text(stage, 18 * u, floor, "0", { anchor: "end", kind: "sv-mute" }),
-      coin === null ? null : [line(16 * u, coin, 72 * u, coin, "sv-coinline"), disc(72 * u, coin, 4 * u, "sv-draw")],
-      text(stage, right + 8 * u, 20 * u, words.token(node.text, 20), { kind: "sv-word", size: 14, bold: true }),
-      visit.weight === null ? null : text(stage, right + 8 * u, 42 * u, weighs(visit, before), {}),
-      visit.draw === null ? null : text(stage, right + 8 * u, 60 * u, `coin ${words.chance(visit.draw)}`, {}),
-      text(
-        stage,
-        right + 8 * u,
-        80 * u,
-        visit.outcome === "passed" ? "kept with its path" : study.text(visit.outcome),
-        {
-          bold: true,
-          kind: "sv-outcome",
-        },
-      ),
+const weighs = (visit, before) =>
+  `weight ${format.probability(visit.weight)}${before ? `, ${format.probability(visit.start)} before its children failed` : ""}`;
+
+/** Every visit as a small tank, in the order of the walk. */
+function row(told, stage, { place, visit: shown }, high) {
+  const { u } = stage;
+  const pitch = Math.min(22 * u, (stage.column - 4) / told.visits.length);
+  const wide = Math.max(2, pitch - 4 * u),
+    tall = 34 * u;
+  return told.visits.map((visit, at) => {
+    const x = 2 + at * pitch;
+    const look = at > place ? "sv-later" : `sv-is-${DONE[visit.outcome] || "skipped"}`;
+    const parts = [tank(x, high, wide, tall, at > place ? 0 : fill(visit), look)];
+    if (at <= place && visit.outcome === "failed" && wide > 5)
+      parts.push(cross(x + wide / 2, high + tall / 2, wide / 3.2));
+    if (at <= place && told.rescued.has(visit.node)) parts.push(star(x + wide / 2, high - 7 * u, 5 * u));
+    if (visit === shown)
+      parts.push(dom.s("path", { d: `M${x + wide / 2} ${high + tall + 4}l6 9h-12Z`, class: "sv-testpass" }));
+    return dom.s("g", { "data-id": visit.node, "data-visit": at }, parts);
+  });
+}
+
+/** A star, for what was rescued. */
+function star(x, y, r) {
+  const points = Array.from({ length: 10 }, (_, at) => {
+    const far = at % 2 ? r * 0.45 : r;
+    const angle = (Math.PI * at) / 5 - Math.PI / 2;
+    return `${svgKit.round(x + far * Math.cos(angle))} ${svgKit.round(y + far * Math.sin(angle))}`;
+  });
+  return dom.s("path", { d: `M${points.join("L")}Z`, class: "sv-star" });
+}
+
+const last = (moment) => moment.key === "result";
+
+function result(told, step) {
+  if (step.veiled || told.topDown === null) return null;
+  const kept = step.path.length;
+  const more = kept - told.topDown;
+  const side =
+    more > 0
+      ? `going up from the leaves rescued ${format.count(more, "token")}.`
+      : more < 0
+        ? "the other order was luckier here; on average going up never keeps less."
+        : "no difference here.";
+  const other = ` Judged from the root down, with the same coins, this tree would have kept ${told.topDown}: ${side}`;
+  return dom.h("p", {}, dom.h("b", {}, `${kept} kept.`), other);
+}
+
+function picture(told, step, stage, moment) {
+  const high = 116 * stage.u,
+    height = high + 52 * stage.u;
+  const parts = [scales(step, moment.visit, stage), row(told, stage, moment, high)];
+  const spoken = `${moment.label}. ${sentence(step, moment.visit)}`;
+  const drawn = svgKit.frame(stage.column, height, spoken, parts);
+  return svgKit.picks(drawn, stage, (id) => Tip.about(step, step.nodes[id]));
+}
+
+function draw(note, step, stage) {
+  const told = read(note, step);
+  if (!told.visits.length) return svgKit.caption("Nothing was drafted in this step, so there was nothing to judge.");
+  const made = (moment) =>
+    dom.h(
+      "div",
+      {},
+      svgKit.caption(sentence(step, moment.visit)),
+      picture(told, step, stage, moment),
+      last(moment) ? result(told, step) : null,
     );
-  }
+  const legend = svgKit.key(
+    [tank(-4, -6, 8, 12, 0.6, "sv-is-accepted"), "weight: chance of being kept"],
+    [[line(-7, 0, 7, 0, "sv-coinline"), disc(5, 0, 3, "sv-draw")], "coin"],
+    told.rescued.size ? [star(0, 0, 5), "rescued"] : [cross(0, 0, 3.5), "failed"],
+  );
+  return dom.h("div", {}, scrubber.make(stage, "traversal", moments(told, step), made), legend);
+}
 
-  /** What came through without a coin is kept for sure. */
-  const fill = (visit) => visit.weight ?? Number(visit.outcome === "passed");
+/** In the main tree: a tank beside every node visited so far, the cursor, and the rest of the tree dimmed. */
+function overlay(note, step, stage) {
+  const told = read(note, step);
+  if (!told.visits.length) return null;
+  const shown = moments(told, step);
+  const place = scrubber.place(stage, "traversal", shown, shown.length - 1);
+  const seen = known(told, place);
+  return {
+    dim: (item) => item.kind === "node" && item.id !== 0 && !seen.has(item.id),
+    over: (made, u) => [...seen.values()].map((visit) => beside(made, u, visit, told, visit === shown[place].visit)),
+  };
+}
 
-  const weighs = (visit, before) =>
-    `weight ${words.chance(visit.weight)}${before ? `, ${words.chance(visit.start)} before its children failed` : ""}`;
+function beside(made, u, visit, told, here) {
+  const item = made.items.get(visit.node);
+  if (!item) return null;
+  const small = !item.label;
+  const high = small ? 7 * u : 20 * u;
+  const x = item.x - (small ? 6 : 8) * u;
+  return dom.s(
+    "g",
+    { class: "sv-gauge" },
+    tank(x, item.y - high / 2, (small ? 3.5 : 5) * u, high, fill(visit), `sv-is-${DONE[visit.outcome] || "skipped"}`),
+    told.rescued.has(visit.node) && visit.outcome !== "failed"
+      ? star(item.x + item.w + 8 * u, item.y - 8 * u, 6 * u)
+      : null,
+    here ? cursor(item, u) : null,
+  );
+}
 
-  /** Every visit as a small tank, in the order of the walk. */
-  function row(told, stage, { place, visit: shown }, high) {
-    const { u } = stage;
-    const pitch = Math.min(22 * u, (stage.column - 4) / told.visits.length);
-    const wide = Math.max(2, pitch - 4 * u),
-      tall = 34 * u;
-    return told.visits.map((visit, at) => {
-      const x = 2 + at * pitch;
-      const look = at > place ? "sv-later" : `sv-is-${DONE[visit.outcome] || "skipped"}`;
-      const parts = [tank(x, high, wide, tall, at > place ? 0 : fill(visit), look)];
-      if (at <= place && visit.outcome === "failed" && wide > 5)
-        parts.push(cross(x + wide / 2, high + tall / 2, wide / 3.2));
-      if (at <= place && told.rescued.has(visit.node)) parts.push(star(x + wide / 2, high - 7 * u, 5 * u));
-      if (visit === shown)
-        parts.push(dom.s("path", { d: `M${x + wide / 2} ${high + tall + 4}l6 9h-12Z`, class: "sv-testpass" }));
-      return dom.s("g", { "data-id": visit.node, "data-visit": at }, parts);
-    });
-  }
+const cursor = (item, u) => [
+  dom.s("rect", {
+    x: item.x - 13 * u,
+    y: item.y - item.h / 2 - 6 * u,
+    width: item.w + 18 * u,
+    height: item.h + 12 * u,
+    rx: 7,
+    class: "sv-cursor",
+  }),
+  dom.s("path", { d: `M${item.x - 14 * u} ${item.y}l${-9 * u} ${-6 * u}v${12 * u}Z`, class: "sv-testpass" }),
+];
 
-  /** A star, for what was rescued. */
-  function star(x, y, r) {
-    const points = Array.from({ length: 10 }, (_, at) => {
-      const far = at % 2 ? r * 0.45 : r;
-      const angle = (Math.PI * at) / 5 - Math.PI / 2;
-      return `${sketch.round(x + far * Math.cos(angle))} ${sketch.round(y + far * Math.sin(angle))}`;
-    });
-    return dom.s("path", { d: `M${points.join("L")}Z`, class: "sv-star" });
-  }
-
-  const last = (moment) => moment.key === "result";
-
-  function result(told, step) {
-    if (step.veiled || told.topDown === null) return null;
-    const kept = step.path.length;
-    const more = kept - told.topDown;
-    const side =
-      more > 0
-        ? `going up from the leaves rescued ${words.count(more, "token")}.`
-        : more < 0
-          ? "the other order was luckier here; on average going up never keeps less."
-          : "no difference here.";
-    const other = ` Judged from the root down, with the same coins, this tree would have kept ${told.topDown}: ${side}`;
-    return dom.h("p", {}, dom.h("b", {}, `${kept} kept.`), other);
-  }
-
-  function picture(told, step, stage, moment) {
-    const high = 116 * stage.u,
-      height = high + 52 * stage.u;
-    const parts = [scales(step, moment.visit, stage), row(told, stage, moment, high)];
-    const spoken = `${moment.label}. ${sentence(step, moment.visit)}`;
-    const drawn = sketch.frame(stage.column, height, spoken, parts);
-    return sketch.picks(drawn, stage, (id) => Tip.about(step, step.nodes[id]));
-  }
-
-  function draw(note, step, stage) {
-    const told = read(note, step);
-    if (!told.visits.length) return sketch.caption("Nothing was drafted in this step, so there was nothing to judge.");
-    const made = (moment) =>
-      dom.h(
-        "div",
-        {},
-        sketch.caption(sentence(step, moment.visit)),
-        picture(told, step, stage, moment),
-        last(moment) ? result(told, step) : null,
-      );
-    const legend = sketch.key(
-      [tank(-4, -6, 8, 12, 0.6, "sv-is-accepted"), "weight: chance of being kept"],
-      [[line(-7, 0, 7, 0, "sv-coinline"), disc(5, 0, 3, "sv-draw")], "coin"],
-      told.rescued.size ? [star(0, 0, 5), "rescued"] : [cross(0, 0, 3.5), "failed"],
-    );
-    return dom.h("div", {}, reel.make(stage, "traversal", moments(told, step), made), legend);
-  }
-
-  /** In the main tree: a tank beside every node visited so far, the cursor, and the rest of the tree dimmed. */
-  function lens(note, step, stage) {
-    const told = read(note, step);
-    if (!told.visits.length) return null;
-    const shown = moments(told, step);
-    const place = reel.place(stage, "traversal", shown, shown.length - 1);
-    const seen = known(told, place);
-    return {
-      dim: (item) => item.kind === "node" && item.id !== 0 && !seen.has(item.id),
-      over: (made, u) => [...seen.values()].map((visit) => beside(made, u, visit, told, visit === shown[place].visit)),
-    };
-  }
-
-  function beside(made, u, visit, told, here) {
-    const item = made.items.get(visit.node);
-    if (!item) return null;
-    const small = !item.label;
-    const high = small ? 7 * u : 20 * u;
-    const x = item.x - (small ? 6 : 8) * u;
-    return dom.s(
-      "g",
-      { class: "sv-gauge" },
-      tank(x, item.y - high / 2, (small ? 3.5 : 5) * u, high, fill(visit), `sv-is-${DONE[visit.outcome] || "skipped"}`),
-      told.rescued.has(visit.node) && visit.outcome !== "failed"
-        ? star(item.x + item.w + 8 * u, item.y - 8 * u, 6 * u)
-        : null,
-      here ? cursor(item, u) : null,
-    );
-  }
-
-  const cursor = (item, u) => [
-    dom.s("rect", {
-      x: item.x - 13 * u,
-      y: item.y - item.h / 2 - 6 * u,
-      width: item.w + 18 * u,
-      height: item.h + 12 * u,
-      rx: 7,
-      class: "sv-cursor",
-    }),
-    dom.s("path", { d: `M${item.x - 14 * u} ${item.y}l${-9 * u} ${-6 * u}v${12 * u}Z`, class: "sv-testpass" }),
-  ];
-
-  return { draw, lens };
-})();
-
-notebook.register("traversal", { title: "Leaf to root", roomy: true, draw: traversal.draw, lens: traversal.lens });
+noteRegistry.register("traversal", { title: "Leaf to root", roomy: true, draw, overlay });

@@ -1,65 +1,68 @@
 // What target and drafter read of a prompt with a picture: two strips, one above the other, place under place.
-const visualTokens = (() => {
-  const MOST = 600;
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as promptImage from "../kit/promptImage.js";
+import * as svgKit from "../kit/svgKit.js";
 
-  function read(note) {
-    const set = (name) => new Set(sight.places(note[name]));
-    const [visual, kept, unseen] = ["visual", "kept", "unseen"].map(set);
-    const target = Math.max(0, study.number(note.target) || 0);
-    return { target, drafter: Math.max(0, study.number(note.drafter) || 0), visual, kept, unseen };
-  }
+const MOST = 600;
 
-  /** Long rows of patches are cut in the middle, in both strips alike. */
-  function shown(told) {
-    const all = Array.from({ length: Math.min(told.target, 20000) }, (_, place) => place);
-    if (all.length <= MOST) return all;
-    const spare = new Set([...told.visual].slice(24, -24));
-    return all.filter((place) => !spare.has(place)).slice(0, MOST);
-  }
+function read(note) {
+  const set = (name) => new Set(promptImage.places(note[name]));
+  const [visual, kept, unseen] = ["visual", "kept", "unseen"].map(set);
+  const target = Math.max(0, coerce.number(note.target) || 0);
+  return { target, drafter: Math.max(0, coerce.number(note.drafter) || 0), visual, kept, unseen };
+}
 
-  function cell(told, place, pieces, drafter) {
-    const visual = told.visual.has(place);
-    const hidden = drafter && (visual ? !told.kept.has(place) : told.unseen.has(place));
-    const kind = `${visual ? "sv-eyecell" : "sv-wordcell"} ${hidden ? "sv-hiddencell" : ""}`;
-    const word = visual ? "" : words.token(pieces[place] || "", 14);
-    return dom.h("span", { class: kind, title: visual ? "a patch of the picture" : null }, word);
-  }
+/** Long rows of patches are cut in the middle, in both strips alike. */
+function shown(told) {
+  const all = Array.from({ length: Math.min(told.target, 20000) }, (_, place) => place);
+  if (all.length <= MOST) return all;
+  const spare = new Set([...told.visual].slice(24, -24));
+  return all.filter((place) => !spare.has(place)).slice(0, MOST);
+}
 
-  function strip(told, name, count, pieces, drafter) {
-    const cells = shown(told).map((place) => cell(told, place, pieces, drafter));
-    const spoken = `${name}: ${words.count(count, "token")}`;
-    const head = dom.h("p", { class: "sv-why" }, dom.h("b", {}, name), ` reads ${words.count(count, "token")} before it starts`);
-    return dom.h("div", {}, head, dom.h("div", { class: "sv-cells", role: "img", "aria-label": spoken }, cells));
-  }
+function cell(told, place, pieces, drafter) {
+  const visual = told.visual.has(place);
+  const hidden = drafter && (visual ? !told.kept.has(place) : told.unseen.has(place));
+  const kind = `${visual ? "sv-eyecell" : "sv-wordcell"} ${hidden ? "sv-hiddencell" : ""}`;
+  const word = visual ? "" : format.token(pieces[place] || "", 14);
+  return dom.h("span", { class: kind, title: visual ? "a patch of the picture" : null }, word);
+}
 
-  function sentence(told) {
-    const gone = told.visual.size - told.kept.size;
-    const share = told.target ? Math.round((100 * told.drafter) / told.target) : 0;
-    if (!gone) return `The drafter is shown all ${words.count(told.visual.size, "patch", "patches")} of the picture.`;
-    const all = told.kept.size ? `${gone} of ${told.visual.size} patches` : `all ${told.visual.size} patches`;
-    return `Hidden from the drafter: ${all}. Its prefill is ${share} % of the target's.`;
-  }
+function strip(told, name, count, pieces, drafter) {
+  const cells = shown(told).map((place) => cell(told, place, pieces, drafter));
+  const spoken = `${name}: ${format.count(count, "token")}`;
+  const head = dom.h("p", { class: "sv-why" }, dom.h("b", {}, name), ` reads ${format.count(count, "token")} before it starts`);
+  return dom.h("div", {}, head, dom.h("div", { class: "sv-cells", role: "img", "aria-label": spoken }, cells));
+}
 
-  function draw(note, step, stage) {
-    const told = read(note);
-    const pieces = study.list(stage.trace && stage.trace.run && stage.trace.run.prompt_pieces).map(study.text);
-    const picture = sight.of(stage);
-    const side = Math.min(stage.column * 0.5, 190 * stage.u);
-    const look = (place) => (told.kept.has(place) ? "sv-patch" : "sv-patch sv-greyed");
-    const drawn = picture && sight.draw(picture, 1, 1, side, look);
-    const seen = picture && sketch.frame(side + 2, sight.fit(picture, side)[1] + 2, sentence(told), drawn);
-    return dom.h(
-      "div",
-      { class: "sv-sightnote" },
-      sketch.caption(sentence(told)),
-      strip(told, "Target", told.target, pieces, false),
-      strip(told, "Drafter", told.drafter, pieces, true),
-      seen ? dom.h("p", { class: "sv-mute" }, "What the drafter is shown of the picture") : null,
-      seen,
-    );
-  }
+function sentence(told) {
+  const gone = told.visual.size - told.kept.size;
+  const share = told.target ? Math.round((100 * told.drafter) / told.target) : 0;
+  if (!gone) return `The drafter is shown all ${format.count(told.visual.size, "patch", "patches")} of the picture.`;
+  const all = told.kept.size ? `${gone} of ${told.visual.size} patches` : `all ${told.visual.size} patches`;
+  return `Hidden from the drafter: ${all}. Its prefill is ${share} % of the target's.`;
+}
 
-  return { draw };
-})();
+function draw(note, step, stage) {
+  const told = read(note);
+  const pieces = coerce.list(stage.trace && stage.trace.run && stage.trace.run.prompt_pieces).map(coerce.text);
+  const picture = promptImage.of(stage);
+  const side = Math.min(stage.column * 0.5, 190 * stage.u);
+  const look = (place) => (told.kept.has(place) ? "sv-patch" : "sv-patch sv-greyed");
+  const drawn = picture && promptImage.draw(picture, 1, 1, side, look);
+  const seen = picture && svgKit.frame(side + 2, promptImage.fit(picture, side)[1] + 2, sentence(told), drawn);
+  return dom.h(
+    "div",
+    { class: "sv-sightnote" },
+    svgKit.caption(sentence(told)),
+    strip(told, "Target", told.target, pieces, false),
+    strip(told, "Drafter", told.drafter, pieces, true),
+    seen ? dom.h("p", { class: "sv-mute" }, "What the drafter is shown of the picture") : null,
+    seen,
+  );
+}
 
-notebook.register("visual_tokens", { title: "Who sees what", roomy: true, draw: visualTokens.draw });
+noteRegistry.register("visual_tokens", { title: "Who sees what", roomy: true, draw });

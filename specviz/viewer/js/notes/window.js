@@ -1,51 +1,54 @@
 // The Jacobi window: what stood at each place of the picture in the last few rounds, until it was settled.
-const jacobi = (() => {
-  const { text, box } = sketch;
-  const ROUNDS = 10;
+import * as codes from "../kit/codes.js";
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, text } from "../kit/svgKit.js";
 
-  /** Rounds up to this one, oldest first: where each began and what it guessed. */
-  function rounds(stage) {
-    const found = [];
-    for (let at = stage.cursor; at >= 0 && found.length < ROUNDS; at -= 1) {
-      const step = stage.trace.steps[at];
-      const note = step.notes.find((one) => one.type === "window");
-      if (!note) break;
-      found.unshift({ at, step, guesses: study.list(note.codes), redrawn: study.number(note.redrawn) || 0 });
-    }
-    return found;
+const ROUNDS = 10;
+
+/** Rounds up to this one, oldest first: where each began and what it guessed. */
+function rounds(stage) {
+  const found = [];
+  for (let at = stage.cursor; at >= 0 && found.length < ROUNDS; at -= 1) {
+    const step = stage.trace.steps[at];
+    const note = step.notes.find((one) => one.type === "window");
+    if (!note) break;
+    found.unshift({ at, step, guesses: coerce.list(note.codes), redrawn: coerce.number(note.redrawn) || 0 });
   }
+  return found;
+}
 
-  function draw(note, step, stage) {
-    const rows = rounds(stage);
-    const first = rows[0].step.position;
-    const last = Math.max(...rows.map((row) => row.step.position + row.guesses.length)) - first + 1;
-    const label = 52 * stage.u;
-    const size = Math.max(7, Math.min(22 * stage.u, Math.floor((stage.column - label - 4) / last)));
-    const book = codes.of(stage.trace.run);
-    const parts = [];
-    rows.forEach((row, line) => {
-      parts.push(text(stage, label - 6, line * size + size * 0.75, `step ${row.at + 1}`, { anchor: "end", kind: "sv-mute" }));
-      row.guesses.forEach((code, place) => {
-        const x = label + (row.step.position - first + place) * size;
-        const tile = box(x, line * size, size - 1, size - 1, "sv-heatcell", 1);
-        tile.style.fill = codes.colour(book, code) || "var(--sv-track)";
-        const kept = place < row.step.path.length;
-        tile.style.opacity = kept ? 1 : place < row.redrawn ? 0.7 : 0.35;
-        if (kept) tile.style.stroke = "var(--sv-acc)";
-        if (kept) tile.style.strokeWidth = 2;
-        if (row.at === stage.cursor) tile.dataset.id = place + 1;
-        parts.push(tile);
-      });
+function draw(note, step, stage) {
+  const rows = rounds(stage);
+  const first = rows[0].step.position;
+  const last = Math.max(...rows.map((row) => row.step.position + row.guesses.length)) - first + 1;
+  const label = 52 * stage.u;
+  const size = Math.max(7, Math.min(22 * stage.u, Math.floor((stage.column - label - 4) / last)));
+  const book = codes.of(stage.trace.run);
+  const parts = [];
+  rows.forEach((row, line) => {
+    parts.push(text(stage, label - 6, line * size + size * 0.75, `step ${row.at + 1}`, { anchor: "end", kind: "sv-mute" }));
+    row.guesses.forEach((code, place) => {
+      const x = label + (row.step.position - first + place) * size;
+      const tile = box(x, line * size, size - 1, size - 1, "sv-heatcell", 1);
+      tile.style.fill = codes.colour(book, code) || "var(--sv-track)";
+      const kept = place < row.step.path.length;
+      tile.style.opacity = kept ? 1 : place < row.redrawn ? 0.7 : 0.35;
+      if (kept) tile.style.stroke = "var(--sv-acc)";
+      if (kept) tile.style.strokeWidth = 2;
+      if (row.at === stage.cursor) tile.dataset.id = place + 1;
+      parts.push(tile);
     });
-    const certain = note.codes.length - note.redrawn;
-    const said =
-      `${step.path.length} of ${words.count(study.list(note.codes).length, "guess", "guesses")} kept; ${note.redrawn} were drawn again from what ` +
-      `the last pass thought at their place, ${certain} were new to the window.`;
-    const drawn = sketch.picks(sketch.frame(stage.column, rows.length * size + 4, said, parts), stage, (id) => [`place ${id} of the window`]);
-    return dom.h("div", {}, sketch.caption(said), drawn, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."));
-  }
+  });
+  const certain = note.codes.length - note.redrawn;
+  const said =
+    `${step.path.length} of ${format.count(coerce.list(note.codes).length, "guess", "guesses")} kept; ${note.redrawn} were drawn again from what ` +
+    `the last pass thought at their place, ${certain} were new to the window.`;
+  const drawn = svgKit.picks(svgKit.frame(stage.column, rows.length * size + 4, said, parts), stage, (id) => [`place ${id} of the window`]);
+  return dom.h("div", {}, svgKit.caption(said), drawn, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."));
+}
 
-  return { draw };
-})();
-
-notebook.register("window", { title: "Window", roomy: true, draw: jacobi.draw });
+noteRegistry.register("window", { title: "Window", roomy: true, draw });

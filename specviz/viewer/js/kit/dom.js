@@ -1,0 +1,74 @@
+// Makes elements. Strings only ever become text nodes or attribute values, so token text cannot turn into markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+const STORY = 4000; // elements of one story: eight times those of the largest real one
+let left = Infinity;
+/** What `draw` returns; an error once it has made more elements than a story may have: a page of too many hangs. */
+export function within(draw) {
+  const outer = left;
+  left = Math.min(outer, STORY);
+  try {
+    return draw();
+  } finally {
+    left = outer;
+  }
+}
+
+function fill(element, attributes, children) {
+  left -= 1;
+  if (left < 0) throw new Error("more than a page can draw");
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value !== null && value !== undefined && value !== false)
+      element.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(Infinity)) if (child !== null && child !== undefined) element.append(child);
+  return element;
+}
+
+export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+export function button(label, title, action, attributes) {
+  const made = h("button", { type: "button", title, ...attributes }, label);
+  made.addEventListener("click", action);
+  return made;
+}
+
+// Drawn, because the usual characters for these are missing in some fonts and turn into emoji in others.
+const ICONS = {
+  first: "M3 2.5h2v11h-2zM13 2.5v11l-7.5-5.5z",
+  back: "M11.5 2.5v11l-7.5-5.5z",
+  play: "M4 2l9 6l-9 6z",
+  pause: "M3.5 2.5h3v11h-3zM9.5 2.5h3v11h-3z",
+  reject: "M1.5 4.5l1.5-1.5l3 3l3-3l1.5 1.5l-3 3l3 3l-1.5 1.5l-3-3l-3 3l-1.5-1.5l3-3zM11 4.5l4 3.5l-4 3.5z",
+  on: "M4.5 2.5l7.5 5.5l-7.5 5.5z",
+  full: "M2 2h5v2h-3v3h-2zM14 14h-5v-2h3v-3h2z",
+};
+export const icon = (name) =>
+  s("svg", { class: "sv-icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: ICONS[name] }));
+
+/** Change text only when it differs, so that an unchanged live region stays silent. */
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+let ids = 0;
+export const id = (stem) => `sv-${stem}-${++ids}`;
+
+let ruler = null;
+const widths = new Map();
+/** Width in CSS pixels of `text` in the monospace font at `size`. */
+export function measure(text, size, bold) {
+  const key = `${size}${bold ? "b" : ""}${text}`;
+  if (!widths.has(key)) {
+    if (widths.size > 20000) widths.clear();
+    if (!ruler) ruler = document.createElement("canvas").getContext("2d");
+    ruler.font = `${bold ? 600 : 400} ${size}px ${MONO}`;
+    widths.set(key, ruler.measureText(text).width);
+  }
+  return widths.get(key);
+}
+
+const MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace';
+export const SANS = 'Inter, system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';

@@ -1,0 +1,27 @@
+// The words and the order of the verdicts, those of palette.py: the same in the legend, the inspector, the table and for screen readers.
+import * as format from "./format.js";
+import { LABELS, LEGEND } from "../generated.js";
+
+export const of = (status) => LABELS[status] || status;
+
+/** Verdicts worth a place in the legend: the usual ones, and those this run has shown. */
+export function shown(trace) {
+  const seen = new Set(["accepted", "rejected", "skipped", "bonus", ...trace.seen]);
+  if (trace.run && trace.run.exactness === "relaxed") seen.add("relaxed");
+  return Object.keys(LEGEND).filter((status) => seen.has(status));
+}
+
+/** "4 of 24 accepted": of the drafted nodes that the target has scored. */
+export function tally(step) {
+  const sent = step.nodes.length - 1 - step.counts.pruned;
+  if (!sent) return "nothing drafted";
+  return step.veiled ? `${sent} drafted, not judged yet` : `${step.counts.kept} of ${sent} accepted`;
+}
+
+/** "Step 12: 4 of 24 accepted, bonus ·colour". */
+export function sentence(stage) {
+  const { step } = stage;
+  if (!step) return "";
+  const bonus = step.bonus ? `, bonus ${format.token(step.bonus.text, 30)}` : "";
+  return `Step ${stage.cursor + 1}: ${tally(step)}${bonus}${step.cut ? `, cut by ${step.cut}` : ""}`;
+}

@@ -1,0 +1,125 @@
+// A method's own story about a step. Each note type has a small drawing of its own; an unknown one is listed as it is.
+import * as coerce from "./coerce.js";
+import * as dom from "./dom.js";
+import * as format from "./format.js";
+import * as svgKit from "./svgKit.js";
+
+const known = new Map();
+
+/** `drawing` has a title and draw(data, step, stage) returning elements. One file in js/notes/ for each note type. */
+export const register = (type, drawing) => known.set(type, drawing);
+
+export const title = (note) => (note && known.has(note.type) ? known.get(note.type).title : "Method");
+
+/** Of several notes the one to show: the one the reader asked for, else what is the method's own: many tell of growth. */
+export function chosen(stage) {
+  const notes = stage.step ? stage.step.notes : [];
+  const of = (test) => notes.find(test);
+  return of((note) => note.type === stage.selectedNote) || of((note) => !["growth", "canvas", "coarse"].includes(note.type)) || notes[0] || null;
+}
+
+/** Whether the note on show asks for a wider pane than a verdict needs. */
+export const roomy = (stage) => {
+  const note = chosen(stage);
+  return Boolean(note && known.has(note.type) && known.get(note.type).roomy);
+};
+
+/** What the note on show adds to the main tree: under, over (made, u) => elements, dim (item) => true; or null. */
+export function overlay(stage) {
+  const note = stage.tab === "method" ? chosen(stage) : null;
+  const drawing = note ? known.get(note.type) : null;
+  if (!drawing || !drawing.overlay) return null;
+  try {
+    return drawing.overlay(note, stage.step, stage);
+  } catch {
+    return null; // a damaged note is listed in its pane; the tree stays as it is
+  }
+}
+
+export function draw(pane, stage) {
+  const told = stage.step ? stage.step.notes : [];
+  // The picture itself stands beside the tree: its rows are a story only where there is no other.
+  const notes = told.length > 1 ? told.filter((one) => one.type !== "canvas") : told;
+  const note = chosen(stage);
+  stage.pointing = null; // of the drawing that was here
+  if (!note) return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
+  stage.column = Math.max(230, pane.clientWidth - 26);
+  // On a phone a pane is as tall as what is in it; elsewhere a drawing does well to fit without scrolling.
+  stage.tall = stage.size === "phone" ? 420 : pane.clientHeight - 22;
+  const head = notes.length > 1 ? choice(notes, note, stage) : null;
+  const named = head || known.has(note.type) ? null : dom.h("h3", {}, heading(note));
+  pane.replaceChildren(dom.h("section", { class: "sv-note" }, head, named, one(note, stage)));
+  return undefined;
+}
+
+const choice = (notes, shown, stage) =>
+  dom.h(
+    "div",
+    { class: "sv-chooser sv-stories" },
+    notes.map((note) =>
+      dom.button(heading(note), "Show this story", () => stage.set({ selectedNote: note.type }), {
+        "aria-pressed": String(note === shown),
+      }),
+    ),
+  );
+
+const heading = (note) =>
+  known.has(note.type) ? known.get(note.type).title : `Note “${format.short(coerce.text(note.type), 40)}”`;
+
+function one(note, stage) {
+  if (known.has(note.type)) {
+    try {
+      return dom.within(() => known.get(note.type).draw(note, stage.step, stage));
+    } catch {
+      const said = "This note is not as its kind promises, or asks for more than a page can draw. It stands here as it came.";
+      return dom.h("div", {}, svgKit.caption(said), listed(note));
+    }
+  }
+  return listed(note);
+}
+
+function listed(note) {
+  const rows = Object.entries(note)
+    .filter(([name]) => name !== "type")
+    .slice(0, 12);
+  return dom.h(
+    "dl",
+    { class: "sv-raw" },
+    rows.map(([name, value]) => [
+      dom.h("dt", {}, format.short(name, 40)),
+      dom.h("dd", {}, format.short(JSON.stringify(value) || "", 240)),
+    ]),
+  );
+}
+
+/** Of a note's rows, the one about the chosen node's place: its own, else its parent's, else the first. */
+export function focus(rows, stage) {
+  const { selected } = stage;
+  const at = (id) => rows.find((row) => row.node === id);
+  return (selected && (at(selected.id) || at(selected.parent))) || rows[0];
+}
+
+/** Buttons that choose the row to look at, by picking its node in the tree. */
+export function chooser(rows, shown, stage) {
+  if (rows.length < 2) return null;
+  return dom.h(
+    "div",
+    { class: "sv-chooser" },
+    rows.map((row) => {
+      const node = stage.step.nodes[row.node];
+      return dom.button(
+        format.token(node ? node.text : String(row.node), 10),
+        `the row used after this node`,
+        () => stage.pick(row.node),
+        { "aria-pressed": String(row === shown) },
+      );
+    }),
+  );
+}
+
+/** The verdict on the child of `node` that carries `token`, or null when it was not drafted there. */
+export function verdict(step, node, token) {
+  const up = step.nodes[node];
+  const found = up && up.children.map((id) => step.nodes[id]).find((child) => child.token === token);
+  return found ? found.status : null;
+}

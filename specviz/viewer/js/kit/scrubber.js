@@ -1,0 +1,73 @@
+// A story told in moments: a slider, a button that plays it, and the picture of the moment it stands at.
+import * as dom from "./dom.js";
+
+const PACE = 800; // milliseconds a moment
+
+/** Where the story called `name` stands among `moments`: where it was left, as far as this step has such a moment. */
+export function place(stage, name, moments, first) {
+  const at = moments.findIndex((one) => one.key === stage.moments[name]);
+  return at >= 0 ? at : Math.max(0, Math.min(first, moments.length - 1));
+}
+
+/**
+ * `moments` are {key, label}; `draw(moment, at)` makes the picture of one. `first` is where the story stands until
+ * somebody moves it. The main tree follows: a note may have an overlay that looks up where the scrubber is.
+ */
+export function make(stage, name, moments, draw, first = moments.length - 1) {
+  const view = dom.h("div", { class: "sv-reelview" });
+  const slider = dom.h("input", { type: "range", min: 0, max: moments.length - 1, "aria-label": "Moment" });
+  const label = dom.h("b", { class: "sv-moment" });
+  const play = dom.button("", "Play the story of this step", () => toggle(), { class: "sv-reelplay" });
+  let timer = 0;
+  const at = () => place(stage, name, moments, first);
+
+  function show() {
+    const moment = moments[at()];
+    slider.value = at();
+    slider.setAttribute("aria-valuetext", moment.label);
+    dom.say(label, moment.label);
+    view.replaceChildren(dom.within(() => draw(moment, at())));
+  }
+
+  function go(to) {
+    stage.moments[name] = moments[to].key;
+    show();
+    stage.touch("overlay");
+  }
+
+  function face() {
+    play.replaceChildren(dom.icon(timer ? "pause" : "play"));
+    play.setAttribute("aria-label", timer ? "Pause the story" : "Play the story of this step");
+  }
+
+  function next() {
+    // Gone from the page: another step or another pane has taken its place.
+    if (!view.isConnected || at() >= moments.length - 1) return stop();
+    go(at() + 1);
+    timer = setTimeout(next, PACE);
+    return undefined;
+  }
+
+  function stop() {
+    clearTimeout(timer);
+    timer = 0;
+    face();
+  }
+
+  function toggle() {
+    if (timer) return stop();
+    stage.player.pause();
+    if (at() >= moments.length - 1) go(0);
+    timer = setTimeout(next, PACE);
+    return face();
+  }
+
+  slider.addEventListener("input", () => {
+    stop();
+    go(Number(slider.value));
+  });
+  face();
+  show();
+  const control = dom.h("div", { class: "sv-reel" }, play, slider, label);
+  return dom.h("div", {}, moments.length > 1 ? control : null, view);
+}

@@ -1,0 +1,77 @@
+// Small parts that the drawings of notes are made of: words in an SVG, a frame with a spoken name, a key, a caption.
+import * as dom from "./dom.js";
+
+export const round = (value) => Math.round(value * 10) / 10;
+
+/** Words at a point; never smaller than 11 px, larger on a large stage. `how`: anchor, kind (a class), size, bold. */
+export function text(stage, x, y, words, how = {}) {
+  const size = Math.max(11, (how.size || 11.5) * stage.u);
+  const given = { x: round(x), y: round(y), "font-size": size, "text-anchor": how.anchor || "start" };
+  return dom.s("text", { ...given, class: how.kind || null, "font-weight": how.bold ? 650 : null }, words);
+}
+
+export const line = (x1, y1, x2, y2, kind) =>
+  dom.s("path", { d: `M${round(x1)} ${round(y1)}L${round(x2)} ${round(y2)}`, class: kind });
+
+export const box = (x, y, width, height, kind, rx = 2) =>
+  dom.s("rect", { x: round(x), y: round(y), width: round(width), height: round(height), rx, class: kind });
+
+/** A vessel that stands `full` (0 to 1) high with something. */
+export function tank(x, y, width, height, full, kind = "") {
+  const level = height * Math.min(1, Math.max(0, full || 0));
+  return dom.s(
+    "g",
+    { class: `sv-tank ${kind}` },
+    box(x, y, width, height, "sv-tankwall"),
+    box(x, y + height - level, width, level, "sv-tankfill", level > 4 ? 2 : 0),
+  );
+}
+
+/** A picture that is as wide as its pane. `spoken` is what a screen reader says of it. */
+export const frame = (width, height, spoken, ...parts) =>
+  dom.s("svg", { class: "sv-sketch", width, height, role: "img", "aria-label": spoken }, ...parts);
+
+export const caption = (...parts) => dom.h("p", { class: "sv-why" }, ...parts);
+
+/** Pairs of a mark and its meaning. A mark is an SVG element drawn around the origin, 14 px wide at most. */
+export const key = (...pairs) =>
+  dom.h(
+    "p",
+    { class: "sv-notekey" },
+    pairs.map(([mark, meaning]) =>
+      dom.h(
+        "span",
+        {},
+        dom.s("svg", { width: 16, height: 14, viewBox: "-8 -7 16 14", "aria-hidden": "true" }, mark),
+        meaning,
+      ),
+    ),
+  );
+
+/** A cross, for what failed. */
+export const cross = (x, y, r, kind = "sv-mark") =>
+  dom.s("path", {
+    d: `M${round(x - r)} ${round(y - r)}L${round(x + r)} ${round(y + r)}M${round(x + r)} ${round(y - r)}L${round(x - r)} ${round(y + r)}`,
+    class: kind,
+  });
+
+export const disc = (x, y, r, kind) => dom.s("circle", { cx: round(x), cy: round(y), r, class: kind });
+
+export const rhombus = (x, y, r, kind) =>
+  dom.s("path", {
+    d: `M${round(x - r)} ${round(y)}L${round(x)} ${round(y - r)}L${round(x + r)} ${round(y)}L${round(x)} ${round(y + r)}Z`,
+    class: kind,
+  });
+
+/** Clicks on marks that carry data-id pick their node; the pointer over them tells what `told(id)` says. */
+export function picks(element, stage, told) {
+  element.addEventListener("click", (event) => {
+    const mark = event.target.closest("[data-id]");
+    if (mark) stage.pick(Number(mark.dataset.id));
+  });
+  stage.tip.over(element, (event) => {
+    const mark = event.target.closest("[data-id]");
+    return mark ? told(Number(mark.dataset.id)) : null;
+  });
+  return element;
+}

@@ -1,0 +1,69 @@
+// The tooltip: a few lines of numbers beside the pointer. Everything in it can also be had from the inspector.
+import * as dom from "./dom.js";
+import * as format from "./format.js";
+import * as labels from "./labels.js";
+
+export class Tip {
+  constructor(stage) {
+    this.box = dom.h("div", { class: "sv-tip", "aria-hidden": "true", hidden: true });
+    this.stage = stage;
+    stage.root.append(this.box);
+  }
+
+  /** `lines`: the first is set in bold. `event` says where the pointer is. */
+  show(lines, event) {
+    const key = lines.join("\n");
+    if (key !== this.key) {
+      this.box.replaceChildren(...lines.map((line, index) => dom.h(index ? "div" : "b", {}, line)));
+      this.key = key;
+    }
+    this.box.hidden = false;
+    const frame = this.stage.root.getBoundingClientRect();
+    const { width, height } = this.box.getBoundingClientRect();
+    const x = event.clientX - frame.left,
+      y = event.clientY - frame.top;
+    const left = Math.max(4, Math.min(x + 14, frame.width - width - 8));
+    const top = y + 18 + height > frame.height ? y - height - 12 : y + 18;
+    this.box.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+  }
+
+  hide() {
+    this.box.hidden = true;
+  }
+
+  /** Show what `find(event)` says while the pointer is over `element`; hide when it says nothing. */
+  over(element, find) {
+    element.addEventListener("pointermove", (event) => {
+      if (event.pointerType === "touch") return;
+      const lines = find(event);
+      if (lines) this.show(lines, event);
+      else this.hide();
+    });
+    element.addEventListener("pointerleave", () => this.hide());
+  }
+
+  /** What the pointer over a drafted node or the bonus is told. */
+  static about(step, node) {
+    const word =
+      node.status === "bonus"
+        ? node.source === "residual"
+          ? "bonus, from what was left"
+          : step.overruled
+            ? "bonus, instead of a rejected guess"
+            : "bonus"
+        : labels.of(node.status);
+    const numbers = [
+      ["p", node.p],
+      ["q", node.q],
+      ["threshold", node.threshold],
+      ["draw", node.draw],
+    ]
+      .filter(([, value]) => value !== null && value !== undefined)
+      .map(([name, value]) => `${name} ${format.probability(value)}`);
+    return [
+      format.token(node.text, 40),
+      `${word}, depth ${node.depth}`,
+      ...(numbers.length ? [numbers.join(" · ")] : []),
+    ];
+  }
+}

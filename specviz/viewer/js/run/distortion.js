@@ -1,0 +1,59 @@
+// What relaxing has cost so far: the mass that kept codes took over from their look-alikes, and what bounds it.
+import * as coerce from "../kit/coerce.js";
+
+const find = (step, type) => step.notes.find((one) => one.type === type);
+
+/** Most guesses that were judged in one place of this step. */
+function siblings(step, rows) {
+  const many = new Map();
+  for (const row of rows) {
+    const node = step.nodes[row.node];
+    if (node) many.set(node.parent, (many.get(node.parent) || 0) + 1);
+  }
+  return Math.max(0, ...many.values());
+}
+
+/** How far the law of a code can have moved, in total variation: proven above temperature 0, for the exact residual. */
+function bound(note, most, drawn) {
+  if (note.form !== "exact" || !drawn) return null;
+  if (typeof note.delta === "number") return 1 - (1 - note.delta) ** most;
+  return typeof note.factor === "number" ? 1 - 1 / note.factor : null;
+}
+
+/**
+ * `mean`: mass taken over by kept look-alikes, per code drawn so far. `bound`: the most that one code's law can have
+ * moved, null where nothing is proven. `pooled`: mean mass of kept codes and their look-alikes, of local verification.
+ */
+export function until(trace, cursor) {
+  let moved = 0,
+    emitted = 0,
+    most = 0,
+    last = null,
+    drawn = false;
+  const pooled = [];
+  for (const step of trace.steps.slice(0, cursor + 1)) {
+    emitted += step.emitted.length;
+    const local = find(step, "islands");
+    const mass = local ? coerce.list(local.mass) : [];
+    for (const id of step.path) if (step.nodes[id].status !== "resampled" && local) pooled.push(coerce.number(mass[id - 1]) || 0);
+    const found = find(step, "relaxed");
+    if (!found) continue;
+    last = found;
+    const rows = coerce.list(found.nodes).filter((row) => row && typeof row === "object");
+    most = Math.max(most, siblings(step, rows));
+    for (const row of rows) {
+      const node = step.nodes[row.node];
+      drawn = drawn || Boolean(node && node.draw !== null);
+      if (node && node.status === "relaxed") moved += coerce.number(row.moved) || 0;
+    }
+  }
+  if (!emitted || (!last && !pooled.length)) return null;
+  const mean = pooled.reduce((sum, one) => sum + one, 0) / pooled.length;
+  return last ? { mean: moved / emitted, bound: bound(last, most, drawn) } : { pooled: mean };
+}
+
+export function sentence(spent) {
+  if ("pooled" in spent) return `kept codes and look-alikes: ${spent.pooled.toFixed(2)} of the target's mass on average`;
+  const law = spent.bound === null ? "no bound is proven here" : `its law moved by at most ${spent.bound.toFixed(2)}`;
+  return `distortion: ${spent.mean.toFixed(3)} a code taken over, ${law}`;
+}

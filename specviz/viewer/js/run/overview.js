@@ -1,0 +1,231 @@
+// The run on one clock: tokens of every step, where this run's time went, and the same text written one token at a time.
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as lanes from "./lanes.js";
+import { palette } from "./lanes.js";
+import { PHASES } from "./parseStep.js";
+
+export class Overview {
+  constructor(stage) {
+    this.stage = stage;
+    this.title = dom.h("h3", { class: "sv-cap" });
+    this.base = dom.h("canvas", { class: "sv-plot", role: "img" });
+    this.veil = dom.h("canvas", { class: "sv-plot sv-veil", "aria-hidden": "true" });
+    this.box = dom.h("div", { class: "sv-plots" }, this.base, this.veil);
+    const key = (kind, text) => dom.h("span", {}, dom.h("i", { class: `sv-key ${kind}` }), text);
+    const legend = dom.h(
+      "div",
+      { class: "sv-legend" },
+      key("sv-t-draft", "draft"),
+      key("sv-t-verify", "verify"),
+      key("sv-t-judge", "judge, commit, host"),
+    );
+    this.card = dom.h(
+      "div",
+      { class: "sv-card sv-run" },
+      dom.h("div", { class: "sv-cardhead" }, this.title, legend),
+      this.box,
+    );
+    this.veil.addEventListener("click", (event) => this.click(event));
+    stage.tip.over(this.veil, (event) => this.describe(event));
+  }
+
+  get measured() {
+    return this.box;
+  }
+
+  update(changed) {
+    const { stage } = this;
+    if (changed.has("size") || !this.size || !this.size.width)
+      this.size = { width: this.box.clientWidth, height: this.box.clientHeight };
+    if (changed.has("theme") || changed.has("size") || !this.paint) this.paint = palette(stage.root);
+    const base = ["data", "run", "theme", "size"].some((one) => changed.has(one));
+    this.stale = {
+      base: base || (this.stale && this.stale.base),
+      veil: base || changed.has("clock") || changed.has("cursor"),
+    };
+    if (!base && !this.stale.veil) return;
+    this.at = this.frame();
+    this.words();
+  }
+
+  /** Drawn last: setting a canvas's font makes the browser settle the styles of the whole page. */
+  settle() {
+    const { base, veil } = this.stale;
+    if (base) this.drawBase();
+    if (base || veil) this.drawVeil();
+    this.stale = { base: false, veil: false };
+  }
+
+  words() {
+    const { stage } = this;
+    const { trace, step } = stage;
+    const emitted = trace.steps.slice(0, stage.cursor + 1).reduce((sum, one) => sum + one.emitted.length, 0);
+    const alone = this.plain && step ? this.plain.ends.filter((end) => end <= stage.clock).length : null;
+    const tau = trace.end && trace.end.metrics ? trace.end.metrics.tau : null;
+    const rate = typeof tau === "number" ? ` · ${tau.toFixed(2)} tokens per target pass (τ)` : "";
+    const now = step
+      ? ` · at ${format.time(stage.clock)}: ${format.count(emitted, "token")}${alone === null ? "" : `, one by one ${alone}`}`
+      : "";
+    const found = lanes.gain(this);
+    const gained = found && !found.fits ? [" · ", dom.h("b", { class: found.slower ? "sv-lost" : "sv-saved" }, found.told)] : [];
+    this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + now);
+    const gain = this.plain ? ` One by one: ${format.time(this.plain.total)}.` : "";
+    this.base.setAttribute(
+      "aria-label",
+      `${format.count(trace.steps.length, "step")}, ${format.time(stage.total)} of decoding.${gain}`,
+    );
+  }
+
+  /** Sizes and the clock's scale; a run still going on gets a round scale so that it does not creep at every step. */
+  frame() {
+    const { stage } = this;
+    const { width, height } = this.size;
+    const phone = stage.size === "phone";
+    const left = (phone ? 72 : 76) * stage.u,
+      right = (phone ? 56 : 66) * stage.u;
+    const baseline = stage.trace.end && stage.trace.end.baseline;
+    if (this.of !== baseline) this.plain = Overview.alone(baseline);
+    this.of = baseline;
+    const longest = Math.max(1, stage.total, this.plain ? this.plain.total : 0);
+    const span = stage.running ? 2 ** Math.ceil(Math.log2(longest * 1.05)) : longest;
+    const lane = 14 * stage.u;
+    const plain = height - lane - 4 * stage.u,
+      run = plain - lane - 7 * stage.u,
+      floor = run - 8 * stage.u;
+    return { width, height, left, plot: Math.max(10, width - left - right), span, lane, plain, run, floor, top: 4 };
+  }
+
+  /** When the one-by-one run had each of its tokens, or null where it was not measured. */
+  static alone(baseline) {
+    const times = baseline ? coerce.list(baseline.token_ns).map((ns) => Math.max(0, coerce.number(ns) || 0)) : [];
+    let sum = 0;
+    const ends = times.map((ns) => (sum += ns));
+    return times.length ? { times, ends, total: sum } : null;
+  }
+
+  x(ns) {
+    return this.at.left + (ns / this.at.span) * this.at.plot;
+  }
+
+  fit(canvas, clear = true) {
+    const scale = devicePixelRatio || 1;
+    const { width, height } = this.at;
+    if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(height * scale);
+    }
+    const pen = canvas.getContext("2d");
+    pen.setTransform(scale, 0, 0, scale, 0, 0);
+    if (clear) pen.clearRect(0, 0, width, height);
+    return pen;
+  }
+
+  /** The strokes that do not depend on the clock. New steps are added to the old drawing as long as the scale stays. */
+  drawBase() {
+    if (!this.at.width) return;
+    const { steps } = this.stage.trace;
+    this.most = this.steps === steps ? this.most : 4;
+    for (let index = this.steps === steps ? this.drawn : 0; index < steps.length; index += 1) {
+      this.most = Math.max(this.most, steps[index].emitted.length);
+    }
+    const scale = [
+      this.at.width,
+      this.at.height,
+      this.at.span,
+      this.most,
+      this.plain ? this.plain.total : 0,
+      this.paint.card,
+      devicePixelRatio,
+    ].join();
+    const anew = scale !== this.scale || this.steps !== steps;
+    const pen = this.fit(this.base, anew);
+    if (anew) {
+      this.drawn = 0;
+      lanes.names(pen, this);
+      lanes.plain(pen, this);
+    }
+    for (let index = this.drawn; index < steps.length; index += 1) {
+      lanes.stack(pen, this, steps[index], index, this.most);
+      lanes.phases(pen, this, steps[index], index);
+    }
+    Object.assign(this, { scale, steps, drawn: steps.length });
+  }
+
+  /** What lies after the clock is veiled; the current step is framed. */
+  drawVeil() {
+    if (!this.at || !this.at.width) return;
+    const pen = this.fit(this.veil);
+    const { stage, at, paint } = this;
+    if (!stage.step) return;
+    const now = this.x(stage.clock);
+    pen.globalAlpha = 0.66;
+    pen.fillStyle = paint.card;
+    pen.fillRect(now + 1, 0, at.left + at.plot - now, at.plain + at.lane + 2);
+    pen.globalAlpha = 1;
+    const start = this.x(stage.trace.starts[stage.cursor]),
+      end = this.x(stage.trace.ends[stage.cursor]);
+    pen.strokeStyle = paint.ink;
+    pen.lineWidth = 1.5;
+    pen.beginPath();
+    if (pen.roundRect)
+      pen.roundRect(start - 1.5, at.top - 3, Math.max(4, end - start + 2), at.run + at.lane - at.top + 6, 4);
+    else pen.rect(start - 1.5, at.top - 3, Math.max(4, end - start + 2), at.run + at.lane - at.top + 6);
+    pen.stroke();
+    pen.fillStyle = paint.ink;
+    pen.fillRect(now - 0.5, at.plain - 3, 1.5, at.lane + 6);
+    lanes.ends(pen, this);
+  }
+
+  locate(event) {
+    const frame = this.veil.getBoundingClientRect();
+    const ns = ((event.clientX - frame.left - this.at.left) / this.at.plot) * this.at.span;
+    return { ns, y: event.clientY - frame.top };
+  }
+
+  /** The step under a moment of the clock; past the end, the last one. */
+  stepAt(ns) {
+    const { ends } = this.stage.trace;
+    let low = 0,
+      high = ends.length - 1;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (ends[middle] > ns) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  click(event) {
+    if (this.at && this.stage.last >= 0) this.stage.go(this.stepAt(this.locate(event).ns));
+  }
+
+  describe(event) {
+    const { stage, at, plain } = this;
+    if (!at || stage.last < 0) return null;
+    const { ns, y } = this.locate(event);
+    if (ns < 0 || ns > at.span) return null;
+    if (y >= at.plain - 2) return plain && ns <= plain.total ? this.aboutPlain(ns) : null;
+    if (ns > stage.total) return null;
+    const index = this.stepAt(ns);
+    const step = stage.trace.steps[index];
+    const times = PHASES.map((name, place) => `${name} ${format.time(step.times[place])}`);
+    return [
+      `step ${index + 1} · ${format.time(step.total)}`,
+      `${format.count(step.counts.kept, "token")} kept of ${step.counts.drafted} drafted${step.bonus ? ", and a bonus" : ""}`,
+      times.slice(0, 2).join(" · "),
+      times.slice(2).join(" · "),
+    ];
+  }
+
+  aboutPlain(ns) {
+    const { ends, times } = this.plain;
+    const index = ends.findIndex((end) => end >= ns);
+    return [
+      `one by one · token ${index + 1}`,
+      `${format.time(times[index])} for one token`,
+      `at ${format.time(ends[index])}`,
+    ];
+  }
+}

@@ -1,0 +1,133 @@
+// The head of the stage: what ran, on what, how exact; and loudly, whatever went wrong.
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+
+export class Header {
+  constructor(stage) {
+    this.stage = stage;
+    this.title = dom.h("b", { class: "sv-title" });
+    this.prompt = dom.h("span", { class: "sv-prompt" });
+    this.facts = dom.h("div", { class: "sv-facts" });
+    this.about = dom.h("details", { class: "sv-about" }, dom.h("summary", {}, this.title, this.prompt), this.facts);
+    this.badges = dom.h("div", { class: "sv-badges" });
+    this.banners = dom.h("div", { class: "sv-banners", role: "status" });
+    stage.root.append(dom.h("header", { class: "sv-head" }, this.about, this.badges), this.banners);
+  }
+
+  update(changed) {
+    if (changed.has("run") || changed.has("data")) {
+      const { run, mode, end, problems, notice, steps } = this.stage.trace;
+      const key = [run, mode, end, problems.length, notice, steps.length > 0];
+      if (this.key && key.every((one, place) => one === this.key[place])) return;
+      this.key = key;
+      this.draw();
+    }
+  }
+
+  draw() {
+    const { trace } = this.stage;
+    const { run } = trace;
+    this.about.hidden = !run;
+    this.badges.replaceChildren(...(run ? this.badgeList(trace, run) : []));
+    this.banners.replaceChildren(
+      ...Header.messages(trace).map(([kind, text]) => dom.h("p", { class: `sv-banner sv-${kind}` }, text)),
+    );
+    if (!run) return;
+    dom.say(this.title, run.title || run.method || "run");
+    dom.say(this.prompt, format.short(run.prompt.replace(/\s+/g, " "), 160));
+    this.facts.replaceChildren(dom.h("p", { class: "sv-asked" }, run.prompt), Header.table(run));
+  }
+
+  badgeList(trace, run) {
+    const badge = (text, kind, title) => dom.h("span", { class: `sv-badge ${kind}`, title }, text);
+    const exact =
+      run.exactness === "relaxed"
+        ? badge(
+            run.bound ? `relaxed · ${format.short(run.bound, 40)}` : "relaxed",
+            "sv-relaxed",
+            "The output law differs from the target's own by no more than the stated bound",
+          )
+        : badge("exact", "sv-exact", "The output follows the target's own law");
+    const live = trace.mode === "live" && !trace.end;
+    return [
+      badge(
+        trace.mode === "live" ? "live" : "recorded",
+        live ? "sv-live" : "",
+        trace.mode === "live"
+          ? "Computed for you, on this server"
+          : `Recorded ${run.recorded_at || "earlier"} and played back`,
+      ),
+      badge(
+        [run.target, run.dtype, run.device, run.tier].filter(Boolean).join(" · "),
+        "",
+        "target · number format · device · tier",
+      ),
+      exact,
+    ];
+  }
+
+  static messages(trace) {
+    const found = [];
+    const { end, notice, run, problems } = trace;
+    if (notice && notice.error) found.push(["error", coerce.text(notice.error)]);
+    if (end) found.push(...Header.ending(trace, end));
+    for (const warning of run ? run.warnings : []) found.push(["warning", warning]);
+    if (problems.length)
+      found.push([
+        "warning",
+        `This trace could not be read whole: ${problems.slice(0, 3).join("; ")}${problems.length > 3 ? "; …" : ""}.`,
+      ]);
+    return found;
+  }
+
+  static ending(trace, end) {
+    const kept = trace.steps.length
+      ? ` The ${format.count(trace.steps.length, "step")} up to there are kept and can be replayed.`
+      : "";
+    const more = end.message ? " " + coerce.text(end.message) : "";
+    if (end.reason === "error") return [["error", `The run failed.${more}${kept}`]];
+    if (end.reason === "out_of_memory") return [["error", `The device ran out of memory.${more}${kept}`]];
+    if (end.reason === "time_limit") return [["note", `The run reached its time limit.${more}${kept}`]];
+    if (end.reason === "cancelled") return [["note", `The run was stopped.${more}${kept}`]];
+    return end.message ? [["note", coerce.text(end.message)]] : [];
+  }
+
+  static table(run) {
+    const sampling = run.sampling || {};
+    const how =
+      sampling.temperature > 0
+        ? `temperature ${sampling.temperature}, top-k ${sampling.top_k || "all"}, top-p ${sampling.top_p}`
+        : "greedy";
+    const rows = [
+      ["method", run.method],
+      [
+        "parameters",
+        Object.entries(run.parameters || {})
+          .map(([name, value]) => `${name} ${value}`)
+          .join(" · "),
+      ],
+      ["target", run.target],
+      ["draft", run.draft],
+      ["sampling", `${how} · seed ${sampling.seed}`],
+      ["earlier runs remembered", sampling.generation || ""],
+      ["token budget", run.max_new_tokens],
+      ["chat template", run.chat_template ? "yes" : "no"],
+      ["machine", run.machine],
+      ["bound", run.bound],
+      [
+        "libraries",
+        Object.entries(run.libraries || {})
+          .map(([name, value]) => `${name} ${value}`)
+          .join(" · "),
+      ],
+      ["recorded", run.recorded_at],
+    ];
+    const filled = rows.filter(([, value]) => value !== undefined && value !== null && value !== "");
+    return dom.h(
+      "dl",
+      {},
+      filled.map(([name, value]) => [dom.h("dt", {}, name), dom.h("dd", {}, coerce.text(value))]),
+    );
+  }
+}

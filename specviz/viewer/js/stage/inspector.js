@@ -1,0 +1,251 @@
+// The proof of a verdict: what was decided about the chosen node, why, and every number that entered the decision.
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as labels from "../kit/labels.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import { sentChildren, weigh } from "../run/parseStep.js";
+import * as rules from "../tree/rules.js";
+
+const RATIOS = new Set(["ratio", "without_replacement", "relaxed", "traversal"]);
+
+export class Inspector {
+  constructor(stage) {
+    this.stage = stage;
+    const id = { verdict: dom.id("verdict"), method: dom.id("method") };
+    this.panes = {
+      verdict: dom.h("div", {
+        class: "sv-pane",
+        role: "tabpanel",
+        tabindex: "0",
+        id: id.verdict,
+        "aria-label": "Verdict",
+      }),
+      method: dom.h("div", {
+        class: "sv-pane",
+        role: "tabpanel",
+        tabindex: "0",
+        id: id.method,
+        "aria-label": "Method",
+      }),
+    };
+    this.tabs = {
+      verdict: this.tab("verdict", "Verdict", id.verdict),
+      method: this.tab("method", "Method", id.method),
+    };
+    this.bar = dom.h("div", { class: "sv-tabs", role: "tablist", "aria-label": "Inspector" }, Object.values(this.tabs));
+    this.card = dom.h("div", { class: "sv-card sv-inspector" }, this.bar, ...Object.values(this.panes));
+    this.bar.addEventListener("keydown", (event) => this.arrows(event));
+    for (const pane of Object.values(this.panes))
+      pane.addEventListener(
+        "scroll",
+        () => {
+          this.scrolled = true;
+        },
+        { passive: true },
+      );
+  }
+
+  tab(name, text, controls) {
+    return dom.button(text, "", () => this.stage.set({ tab: name }), { role: "tab", "aria-controls": controls });
+  }
+
+  arrows(event) {
+    if (!event.key.startsWith("Arrow")) return;
+    event.preventDefault();
+    const other = this.stage.tab === "verdict" ? "method" : "verdict";
+    this.stage.set({ tab: other });
+    this.stage.flush();
+    this.tabs[other].focus();
+  }
+
+  update(changed) {
+    const { stage } = this;
+    const moved = stage.step !== this.step || changed.has("node") || changed.has("run");
+    if (!moved && !changed.has("ui") && !changed.has("size")) return;
+    this.anew = moved;
+    stage.root.toggleAttribute("data-picked", stage.picked);
+    this.step = stage.step;
+    const any = stage.trace.steps.some((step) => step.notes.length);
+    this.tabs.method.hidden = !any;
+    dom.say(this.tabs.method, noteRegistry.title(noteRegistry.chosen(stage)));
+    const tab = any ? stage.tab : "verdict";
+    for (const name of Object.keys(this.tabs)) {
+      this.tabs[name].setAttribute("aria-selected", String(name === tab));
+      this.tabs[name].setAttribute("tabindex", name === tab ? "0" : "-1");
+      this.panes[name].hidden = name !== tab;
+    }
+    stage.root.toggleAttribute("data-roomy", tab === "method" && noteRegistry.roomy(stage));
+    if (tab === "method") noteRegistry.draw(this.panes.method, stage);
+    else this.draw();
+  }
+
+  draw() {
+    const { step, selected } = this.stage;
+    const pane = this.panes.verdict;
+    if (!step || !selected)
+      return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "Click a node to see the proof of its verdict."));
+    pane.replaceChildren(
+      ...[
+        this.head(step, selected),
+        dom.h("p", { class: "sv-why" }, rules.explain(step, selected)),
+        this.coin(selected),
+        this.siblings(step, selected),
+        this.target(step, selected),
+        this.numbers(step, selected),
+      ].filter(Boolean),
+    );
+    return undefined;
+  }
+
+  /**
+   * What needs the finished layout: arrows between lines of text, and back to the top for a new node (only after a
+   * scroll, since touching the position makes the browser lay out the page).
+   */
+  settle() {
+    for (const drawn of this.panes.method.querySelectorAll("[data-after]")) drawn.settle();
+    if (!this.scrolled || !this.anew) return;
+    for (const pane of Object.values(this.panes)) pane.scrollTop = 0;
+    this.scrolled = this.anew = false;
+  }
+
+  head(step, node) {
+    const drafted = node.parent >= 0 && node.id !== "bonus" && node.status !== "pruned";
+    const among = drafted ? sentChildren(step, step.nodes[node.parent]).length : 0;
+    const word = labels.of(node.status);
+    const where = [
+      word[0].toUpperCase() + word.slice(1),
+      `depth ${node.depth}`,
+      among > 1 ? `guess ${node.rank + 1} of ${among}` : null,
+    ];
+    return dom.h(
+      "div",
+      { class: `sv-verdict sv-is-${node.status}` },
+      dom.h("h3", {}, format.token(node.text, 40)),
+      dom.h("p", {}, where.filter(Boolean).join(" · ")),
+    );
+  }
+
+  /** The draw on a line from 0 to 1, the part that accepts shaded. */
+  coin(node) {
+    if (node.draw === null || node.draw === undefined || node.threshold === null) return null;
+    const { s } = dom;
+    const bar = Math.min(1, Math.max(0, node.threshold)) * 200,
+      dot = Math.min(1, Math.max(0, node.draw)) * 200;
+    const sign = node.draw < node.threshold ? "<" : "≥";
+    const text = `draw ${format.probability(node.draw)} ${sign} ${format.probability(node.threshold)}`;
+    return dom.h(
+      "div",
+      { class: "sv-coin" },
+      s(
+        "svg",
+        { viewBox: "-8 -10 216 22", role: "img", "aria-label": text },
+        s("rect", { x: 0, y: -4, width: 200, height: 8, rx: 2, class: "sv-lose" }),
+        s("rect", { x: 0, y: -4, width: bar, height: 8, rx: 2, class: "sv-win" }),
+        s("path", { d: `M${bar} -8V8`, class: "sv-bar" }),
+        s("circle", { cx: dot, cy: 0, r: 5, class: "sv-draw" }),
+      ),
+      dom.h("p", {}, text),
+    );
+  }
+
+  bars(rows, title, keyed) {
+    const part = (value, kind) => dom.h("i", { class: kind, style: `width:${Math.min(100, value * 100).toFixed(1)}%` });
+    const made = rows.map(({ text, q, p, chosen, status, id }) =>
+      dom.h(
+        "tr",
+        { class: `${chosen ? "sv-chosen" : ""} sv-is-${status || "none"}`, "data-id": id },
+        dom.h("th", { scope: "row" }, format.token(text, 14)),
+        dom.h(
+          "td",
+          { class: "sv-pair" },
+          q === null || q === undefined ? null : part(q, "sv-q"),
+          p === null ? null : part(p, "sv-p"),
+        ),
+        keyed ? dom.h("td", {}, format.probability(q)) : null,
+        dom.h("td", {}, format.probability(p)),
+      ),
+    );
+    const heads = ["token", "", keyed ? "q" : null, "p"].filter((name) => name !== null);
+    return dom.h(
+      "div",
+      { class: "sv-bars" },
+      dom.h("h4", {}, title),
+      dom.h(
+        "table",
+        {},
+        dom.h(
+          "thead",
+          {},
+          dom.h(
+            "tr",
+            {},
+            heads.map((name) => dom.h(name ? "th" : "td", name ? { scope: "col" } : {}, name)),
+          ),
+        ),
+        dom.h("tbody", {}, made),
+      ),
+    );
+  }
+
+  siblings(step, node) {
+    if (node.parent < 0) return null;
+    const all = step.nodes[node.parent].children.map((id) => step.nodes[id]);
+    if (!all.length) return null;
+    const at = Math.max(0, all.indexOf(node));
+    const from = Math.max(0, Math.min(at - 3, all.length - 7));
+    const shown = all.slice(from, from + 7);
+    const title =
+      all.length > shown.length
+        ? `Guesses after ${format.quote(step.nodes[node.parent].text)} (${shown.length} of ${all.length})`
+        : `Guesses after ${format.quote(step.nodes[node.parent].text)}`;
+    const table = this.bars(
+      shown.map((one) => ({ ...one, chosen: one === node })),
+      title,
+      shown.some((one) => one.q !== null),
+    );
+    table.addEventListener("click", (event) => {
+      const row = event.target.closest("tr[data-id]");
+      if (row) this.stage.pick(Number(row.dataset.id));
+    });
+    return table;
+  }
+
+  /** The target's own best tokens at the place where this node stands. */
+  target(step, node) {
+    const at = node.status === "root" ? 0 : node.parent;
+    const rows = step.rows.get(at);
+    if (!rows || !rows.length) return null;
+    const shown = rows
+      .slice(0, 6)
+      .map((row) => ({ ...row, chosen: node.status !== "root" && row.token === node.token }));
+    return this.bars(shown, `What the target says after ${format.quote(step.nodes[at].text)}`, false);
+  }
+
+  numbers(step, node) {
+    const root = node.status === "root";
+    const rule = rules.of(step);
+    const given = (value) => (value === null || value === undefined ? null : format.probability(value));
+    const guess = !root && node.id !== "bonus";
+    const weighed = guess && RATIOS.has(step.rule) ? weigh(step, node) : null;
+    const drawn = weighed && weighed.q < 1;
+    const drafter = guess ? given(node.q) || "none: a certain guess" : null;
+    const chosen = guess && node.q !== null && (step.certain || (weighed && !drawn));
+    const rows = [
+      ["rule", root ? null : rule.title],
+      ["p, target", given(node.p)],
+      [chosen ? "drafter's confidence" : "q, drafter", drafter],
+      ["q, as judged", chosen ? "1: chosen, not drawn" : weighed && weighed.left && drawn ? given(weighed.q) : null],
+      ["r, left of p", weighed && weighed.left ? given(weighed.p) : null],
+      [weighed && weighed.left ? "min(1, r/q)" : "min(1, p/q)", drawn ? given(Math.min(1, weighed.p / weighed.q)) : null],
+      ["threshold", given(node.threshold)],
+      ["draw", given(node.draw)],
+      ["token id", coerce.text(node.token)],
+      ["position", String(step.position + node.depth)],
+      ["grid", node.grid ? node.grid.join(", ") : null],
+    ].filter(([, value]) => value !== null);
+    const listed = rows.map(([name, value]) => [dom.h("dt", {}, name), dom.h("dd", {}, value)]);
+    const formula = rule.formula && !root ? dom.h("code", {}, rule.formula) : null;
+    return dom.h("div", { class: "sv-numbers" }, formula, dom.h("dl", {}, listed));
+  }
+}

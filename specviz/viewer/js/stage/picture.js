@@ -1,0 +1,268 @@
+// The picture of an image run: it grows with the steps, each cell marked with how it came to be; a click leads to its step.
+import * as codes from "../kit/codes.js";
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import { Tip } from "../kit/tip.js";
+import * as distortion from "../run/distortion.js";
+import { findNode } from "../run/parseStep.js";
+
+export class Picture {
+  constructor(stage) {
+    this.stage = stage;
+    this.plain = false;
+    this.head = dom.h("h3", { class: "sv-cap" });
+    this.toggle = dom.button("", "Verdicts on or off (V)", () => this.flip(), { class: "sv-flip" });
+    this.canvas = dom.h("canvas", { class: "sv-pixels", "aria-hidden": "true" });
+    this.marks = dom.s("svg", { class: "sv-spots", role: "img", preserveAspectRatio: "none" });
+    this.frame = dom.h("div", { class: "sv-easel" }, dom.h("div", { class: "sv-paper" }, this.canvas, this.marks));
+    this.foot = dom.h("p", { class: "sv-spent" });
+    this.key = dom.h("div", { class: "sv-legend sv-cellkey" });
+    this.card = dom.h(
+      "div",
+      { class: "sv-card sv-picture", hidden: true },
+      dom.h("div", { class: "sv-cardhead" }, this.head, this.toggle),
+      this.frame,
+      this.key,
+      this.foot,
+    );
+    this.bands = new Map();
+    this.marks.addEventListener("click", (event) => this.click(event));
+    stage.tip.over(this.marks, (event) => this.describe(event));
+    stage.flipPicture = () => this.flip();
+  }
+
+  flip() {
+    this.plain = !this.plain;
+    this.paint();
+  }
+
+  update(changed) {
+    const { run, steps } = this.stage.trace;
+    const grid = run && Array.isArray(run.grid) ? run.grid : null;
+    if (changed.has("run")) {
+      this.card.hidden = !grid;
+      this.stage.root.toggleAttribute("data-image", Boolean(grid));
+      // Codes have no words: the map of look-alikes says more at first sight than a verdict's numbers.
+      if (grid && run !== this.run) this.stage.tab = "method";
+      this.run = run;
+    }
+    if (!grid) return;
+    if (this.steps !== steps) this.clear(steps, grid);
+    while (this.read < steps.length) this.take(steps[this.read]);
+    const { end } = this.stage.trace;
+    if (end && end.picture && !this.whole) this.whole = this.load(coerce.text(end.picture));
+    if (["run", "data", "cursor", "ui", "theme"].some((one) => changed.has(one))) this.paint();
+    else if (changed.has("node")) this.mark();
+  }
+
+  clear(steps, [rows, columns]) {
+    Object.assign(this, { steps, rows, columns, read: 0, cells: [], upto: [], bands: new Map(), whole: null });
+    this.legend();
+  }
+
+  legend() {
+    const sample = (kind) =>
+      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, dom.s("path", { d: Picture.outline(kind, 0, 0), class: `sv-spot sv-is-${kind}` }));
+    const pairs = Picture.NAMES.map(([kind, name]) => dom.h("span", {}, sample(kind), name));
+    this.key.replaceChildren(...pairs);
+  }
+
+  /** Note where each token of a step went; a bonus in the place of guesses that failed is a cell drawn again. */
+  take(step) {
+    step.origins.forEach((origin, place) => {
+      const node = findNode(step, origin.id);
+      if (!node || !node.grid || !this.holds(node.grid)) return;
+      const kind = Picture.kind(step, origin);
+      this.cells[node.grid[0] * this.columns + node.grid[1]] = {
+        index: this.read,
+        id: origin.id,
+        kind,
+        token: step.emitted[place],
+      };
+    });
+    const note = step.notes.find((one) => one.type === "canvas");
+    if (note && typeof note.png === "string") this.bands.set(this.read, { row: note.row, image: this.load(note.png), rows: note.rows });
+    this.upto.push(this.cells.length);
+    this.read += 1;
+  }
+
+  /** Whether a place lies in the picture: what a line says of it is a stranger's word. */
+  holds([row, column]) {
+    return Number.isInteger(row) && row >= 0 && row < this.rows && column >= 0 && column < this.columns;
+  }
+
+  /** How a cell came to be: as its token did, but a bonus that overruled the draft is drawn again. */
+  static kind(step, origin) {
+    return origin.kind === "bonus" && step.overruled ? "resampled" : origin.kind;
+  }
+
+  load(png) {
+    const image = new Image();
+    image.addEventListener("load", () => this.pixels());
+    image.src = `data:image/png;base64,${png}`;
+    return image;
+  }
+
+  get drawn() {
+    const { cursor } = this.stage;
+    return cursor >= 0 ? this.upto[cursor] || 0 : 0;
+  }
+
+  paint() {
+    if (!this.steps) return;
+    const total = this.rows * this.columns;
+    const painted = this.whole || this.bands.size || this.drawn < 2 * this.columns;
+    const until = painted ? "" : ", each in its own colour until the picture is decoded";
+    this.head.replaceChildren(dom.h("b", {}, "Picture"), ` · code ${this.drawn} of ${total}${until}`);
+    this.toggle.replaceChildren(
+      dom.h(this.plain ? "span" : "b", {}, "verdicts"),
+      " / ",
+      dom.h(this.plain ? "b" : "span", {}, "plain"),
+    );
+    this.toggle.setAttribute("aria-pressed", String(this.plain));
+    this.key.hidden = this.plain;
+    this.pixels();
+    this.mark();
+    this.tell();
+  }
+
+  /** The pixels so far: of the finished picture where there is one, else of the bands that steps brought. */
+  pixels() {
+    if (!this.steps || !this.rows) return;
+    const done = (image) => image && image.complete && image.naturalWidth;
+    const side = done(this.whole) ? this.whole.naturalWidth / this.columns : 4;
+    const width = Math.round(side * this.columns),
+      height = Math.round(side * this.rows);
+    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
+    this.frame.style.setProperty("--sv-shape", `${this.columns} / ${this.rows}`);
+    const pen = this.canvas.getContext("2d");
+    pen.clearRect(0, 0, width, height);
+    pen.save();
+    this.mask(pen, side);
+    if (done(this.whole)) pen.drawImage(this.whole, 0, 0, width, height);
+    else this.sketch(pen, side, done);
+    pen.restore();
+  }
+
+  mask(pen, side) {
+    const full = Math.floor(this.drawn / this.columns);
+    pen.beginPath();
+    pen.rect(0, 0, this.columns * side, full * side);
+    pen.rect(0, full * side, (this.drawn % this.columns) * side, side);
+    pen.clip();
+  }
+
+  sketch(pen, side, done) {
+    const book = codes.of(this.stage.trace.run);
+    for (let at = 0; at < this.drawn; at += 1) {
+      const cell = this.cells[at];
+      pen.fillStyle = (cell && codes.colour(book, cell.token)) || "#ddd";
+      pen.fillRect((at % this.columns) * side, Math.floor(at / this.columns) * side, side, side);
+    }
+    for (const [index, band] of this.bands) {
+      if (index > this.stage.cursor || !done(band.image)) continue;
+      pen.drawImage(band.image, 0, band.row * side, this.columns * side, band.rows * side);
+    }
+  }
+
+  /** The outline of a cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, drawn again dashed, bonus a corner. */
+  static outline(kind, x, y) {
+    if (kind === "accepted") return `M${x + 1} ${y + 9}H${x + 9}`;
+    if (kind === "bonus") return `M${x + 6} ${y + 0.8}H${x + 9.2}V${y + 4}Z`;
+    if (kind === "resampled") return `M${x + 1.2} ${y + 1.2}h7.6v7.6h-7.6Z`;
+    if (kind === "relaxed") return `M${x + 1} ${y + 1}h8v8h-8ZM${x + 2.6} ${y + 2.6}h4.8v4.8h-4.8Z`;
+    return "";
+  }
+
+  /** One element for all signs of a kind: an element a cell would slow a live run down. */
+  signs() {
+    const { cursor } = this.stage;
+    const kinds = {};
+    const add = (name, outline) => void (kinds[name] = (kinds[name] || "") + outline);
+    for (let at = 0; at < this.drawn; at += 1) {
+      const cell = this.cells[at];
+      if (!cell) continue;
+      const [x, y] = this.corner(at);
+      add(`sv-spot sv-is-${cell.kind}`, Picture.outline(cell.kind, x, y));
+      if (cell.index === cursor) add("sv-nowcell", `M${x} ${y}h10v10h-10Z`);
+    }
+    return Object.keys(kinds).map((name) => dom.s("path", { d: kinds[name], class: name }));
+  }
+
+  corner(at) {
+    return [(at % this.columns) * 10, Math.floor(at / this.columns) * 10];
+  }
+
+  mesh() {
+    const lines = [];
+    for (let row = 0; row <= this.rows; row += 1) lines.push(`M0 ${row * 10}H${this.columns * 10}`);
+    for (let column = 0; column <= this.columns; column += 1) lines.push(`M${column * 10} 0V${this.rows * 10}`);
+    return dom.s("path", { d: lines.join(""), class: `sv-mesh${this.plain ? " sv-quiet" : ""}` });
+  }
+
+  mark() {
+    this.marks.setAttribute("viewBox", `0 0 ${this.columns * 10} ${this.rows * 10}`);
+    const over = this.plain ? [] : [...this.signs(), this.chosen(), this.pointed()];
+    this.marks.replaceChildren(this.mesh(), ...over.filter(Boolean));
+    this.marks.setAttribute("aria-label", `Picture, ${this.drawn} of ${this.rows * this.columns} codes. ${this.foot.textContent}`);
+  }
+
+  /** The cell of the chosen node, framed. */
+  chosen() {
+    const { cursor, node } = this.stage;
+    const at = this.cells.findIndex((cell, place) => place < this.drawn && cell && cell.index === cursor && cell.id === node);
+    if (at < 0) return null;
+    const [x, y] = this.corner(at);
+    return dom.s("path", { d: `M${x - 0.5} ${y - 0.5}h11v11h-11Z`, class: "sv-chosencell" });
+  }
+
+  /** Where a drafted code that was not kept would have gone. */
+  pointed() {
+    const { selected } = this.stage;
+    if (!selected || !selected.grid) return null;
+    const [row, column] = selected.grid;
+    const kept = this.cells[row * this.columns + column];
+    if (kept && kept.index === this.stage.cursor && kept.id === selected.id) return null;
+    const fill = codes.colour(codes.of(this.stage.trace.run), selected.token);
+    const spot = { x: column * 10 + 1.5, y: row * 10 + 1.5, width: 7, height: 7, fill, class: "sv-ghostcell" };
+    return dom.s("rect", spot);
+  }
+
+  /** How many cells of each kind there are so far, and what relaxing has cost. */
+  tell() {
+    const counts = { accepted: 0, relaxed: 0, resampled: 0, bonus: 0 };
+    for (const cell of this.cells.slice(0, this.drawn)) if (cell && cell.kind in counts) counts[cell.kind] += 1;
+    const said = Picture.NAMES.filter(([kind]) => counts[kind]).map(([kind, name]) => `${counts[kind]} ${name}`);
+    const spent = distortion.until(this.stage.trace, this.stage.cursor);
+    if (spent) said.push(distortion.sentence(spent));
+    dom.say(this.foot, said.join(" · "));
+  }
+
+  at(event) {
+    const box = this.marks.getBoundingClientRect();
+    const column = Math.floor(((event.clientX - box.left) / box.width) * this.columns);
+    const row = Math.floor(((event.clientY - box.top) / box.height) * this.rows);
+    const place = row * this.columns + column;
+    return column >= 0 && column < this.columns && row >= 0 && row < this.rows ? place : -1;
+  }
+
+  click(event) {
+    const cell = this.cells[this.at(event)];
+    if (cell) this.stage.go(cell.index, cell.id);
+  }
+
+  describe(event) {
+    const place = this.at(event);
+    const cell = this.cells[place];
+    if (!cell || place >= this.drawn) return null;
+    const step = this.steps[cell.index];
+    const where = `row ${Math.floor(place / this.columns) + 1}, column ${(place % this.columns) + 1}, step ${cell.index + 1}`;
+    return [...Tip.about(step, findNode(step, cell.id)), where];
+  }
+}
+Picture.NAMES = [
+  ["accepted", "strict"],
+  ["relaxed", "relaxed"],
+  ["resampled", "drawn again"],
+  ["bonus", "bonus"],
+];

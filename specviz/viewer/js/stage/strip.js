@@ -1,0 +1,127 @@
+// The output strip: the emitted text, each token coloured by how it came to be; the current step framed, the future pale.
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as promptImage from "../kit/promptImage.js";
+import { Tip } from "../kit/tip.js";
+import { findNode } from "../run/parseStep.js";
+
+const MOST_PIECES = 8000; // tokens, and letters, of the strip: a browser takes seconds to break longer text into lines
+const MOST_LETTERS = 200000;
+
+export class Strip {
+  constructor(stage) {
+    this.stage = stage;
+    this.text = dom.h("div", { class: "sv-strip", role: "region", tabindex: "0", "aria-label": "Output text" });
+    stage.root.append(this.text);
+    this.groups = [];
+    this.at = -1;
+    this.text.addEventListener("click", (event) => this.click(event));
+    stage.tip.over(this.text, (event) => this.describe(event));
+  }
+
+  update(changed) {
+    const { trace } = this.stage;
+    if (this.steps !== trace.steps) this.clear(trace);
+    if (!this.thumb) this.picture();
+    while (this.groups.length < trace.steps.length) this.add(trace.steps[this.groups.length]);
+    if (changed.has("cursor") || changed.has("data")) this.mark();
+    this.moved = this.moved || changed.has("size");
+  }
+
+  /** Scrolling needs the finished layout, so it comes after every panel has drawn. */
+  settle() {
+    if (this.moved) this.reveal();
+    this.moved = false;
+  }
+
+  clear(trace) {
+    this.steps = trace.steps;
+    this.groups = [];
+    this.at = -1;
+    Object.assign(this, { pieces: 0, letters: 0, rest: null });
+    this.thumb = false;
+    this.text.classList.remove("sv-pictured");
+    for (const name of ["backgroundImage", "backgroundSize", "paddingLeft", "minHeight"]) this.text.style[name] = "";
+    this.text.replaceChildren();
+  }
+
+  /** A run about a picture has it in sight: beside the text, where it stays when the text scrolls. */
+  picture() {
+    const picture = promptImage.of(this.stage);
+    if (!picture) return;
+    const side = 74 * this.stage.u;
+    const [wide, high] = promptImage.fit(picture, side);
+    this.thumb = true;
+    this.text.classList.add("sv-pictured");
+    // The address holds nothing but base64.
+    this.text.style.backgroundImage = `url("${picture.address}")`;
+    this.text.style.backgroundSize = `${wide}px ${high}px`;
+    this.text.style.paddingLeft = `${wide + 14}px`;
+    this.text.style.minHeight = `${high + 6}px`;
+    this.moved = true;
+  }
+
+  add(step) {
+    const index = this.groups.length;
+    const group = dom.h("span", { class: "sv-group sv-future", "data-step": index });
+    step.origins.forEach((origin, place) => {
+      const piece = format.plain(step.pieces[place] || "");
+      this.pieces += 1;
+      this.letters += piece.length;
+      if (piece && !this.full()) group.append(dom.h("span", { class: `sv-tok sv-is-${origin.kind}`, "data-place": place }, piece));
+    });
+    this.groups.push(group);
+    if (this.full() && !this.rest) this.text.append((this.rest = dom.h("p", { class: "sv-rest" })));
+    if (this.rest) this.rest.textContent = `The text goes on; ${format.count(this.pieces, "token")} are more than this strip can show.`;
+    else this.text.append(group);
+  }
+
+  full() {
+    return this.pieces > MOST_PIECES || this.letters > MOST_LETTERS;
+  }
+
+  /** Move the frame, and the border between past and future, touching only the steps in between. */
+  mark() {
+    const now = this.stage.cursor;
+    if (this.at >= 0 && this.groups[this.at]) this.groups[this.at].classList.remove("sv-now");
+    for (let index = Math.min(this.at, now) + 1; index <= Math.max(this.at, now); index += 1) {
+      if (this.groups[index]) this.groups[index].classList.toggle("sv-future", index > now);
+    }
+    if (this.groups[now]) this.groups[now].classList.add("sv-now");
+    this.moved = this.moved || this.at !== now;
+    this.at = now;
+  }
+
+  /** Scroll the strip itself, never the page, by whole lines. */
+  reveal() {
+    const group = this.groups[this.stage.cursor];
+    const { scrollTop, clientHeight, scrollHeight } = this.text;
+    if (!group || !group.isConnected || scrollHeight <= clientHeight) return;
+    const line = 14.5 * 1.85 * this.stage.u;
+    const top = group.offsetTop - this.text.offsetTop,
+      bottom = top + group.offsetHeight;
+    if (top < scrollTop) this.text.scrollTop = line * Math.max(0, Math.floor(top / line) - 1);
+    else if (bottom > scrollTop + clientHeight + 1)
+      this.text.scrollTop = line * Math.ceil((bottom - clientHeight - 2) / line);
+  }
+
+  find(event) {
+    const token = event.target.closest ? event.target.closest("[data-place]") : null;
+    if (!token || !this.text.contains(token)) return null;
+    const index = Number(token.parentNode.dataset.step);
+    const step = this.stage.trace.steps[index];
+    return { index, step, node: findNode(step, step.origins[Number(token.dataset.place)].id) };
+  }
+
+  click(event) {
+    const found = this.find(event);
+    if (found) this.stage.go(found.index, found.node ? found.node.id : null);
+  }
+
+  describe(event) {
+    const found = this.find(event);
+    if (!found || !found.node) return null;
+    const [token, ...rest] = Tip.about(found.step, found.node);
+    return [token, `step ${found.index + 1}`, ...rest];
+  }
+}

@@ -1,0 +1,159 @@
+// Draws one laid-out node or edge as SVG. Every verdict differs in colour, in line and in shape.
+import * as dom from "../kit/dom.js";
+import { s } from "../kit/dom.js";
+import { FAILED } from "../run/parseStep.js";
+import { ROUND, TRACK } from "./items.js";
+
+const box = (x, y, w, h, r, kind) => s("rect", { x, y, width: w, height: h, rx: r, class: kind });
+
+/** A box with its right corners cut off: drafted, then pruned. */
+function chamfered(w, h) {
+  const c = Math.min(6, h / 2);
+  return s("path", {
+    d: `M0 ${-h / 2}H${w - c}L${w} ${-h / 2 + c}V${h / 2 - c}L${w - c} ${h / 2}H0Z`,
+    class: "sv-box",
+  });
+}
+
+function cross(x, y, r) {
+  return s(
+    "g",
+    { class: "sv-cross" },
+    s("circle", { cx: x, cy: y, r: r + 2.5 }),
+    s("path", { d: `M${x - r} ${y - r}L${x + r} ${y + r}M${x + r} ${y - r}L${x - r} ${y + r}` }),
+  );
+}
+
+function shape(item, status, hatch) {
+  const { w, h } = item;
+  if (status === "pruned") return [chamfered(w, h)];
+  const made = [box(0, -h / 2, w, h, status === "resampled" ? h / 2 : Math.min(6, h / 3), "sv-box")];
+  if (status === "relaxed") {
+    made.push(
+      s("rect", {
+        x: 3,
+        y: 3 - h / 2,
+        width: w - 6,
+        height: h - 6,
+        rx: 3,
+        class: "sv-inner",
+        fill: `url(#${hatch})`,
+      }),
+    );
+  }
+  if (status === "rejected") made.push(cross(w, -h / 2, 2.6));
+  return made;
+}
+
+function label(item, u, quiet) {
+  const size = Math.max(11, (quiet || item.form === "chip" ? 11 : 12.5) * u);
+  const x =
+    item.form === "full" || item.form === "bare"
+      ? (item.w - dom.measure(item.label, size)) / 2
+      : (quiet ? 4.5 : 7) * u;
+  return s("text", { x, y: size * 0.35, "font-size": size }, item.label);
+}
+
+/** q above p, on one scale for all nodes, each on a faint track whose end is probability 1. */
+function bars(item, u) {
+  const { node } = item;
+  const track = TRACK * u,
+    top = item.h / 2 + 3 * u,
+    thick = 2.4 * u;
+  const one = (value, y, kind) => [
+    s("rect", { x: 2, y, width: track, height: thick, class: "sv-track" }),
+    s("rect", { x: 2, y, width: Math.max(0.8, track * Math.min(1, value)), height: thick, class: kind }),
+  ];
+  return s(
+    "g",
+    { "aria-hidden": "true" },
+    node.q === null ? [] : one(node.q, top, "sv-q"),
+    one(node.p, top + (node.q === null ? 0 : thick + 0.8 * u), "sv-p"),
+  );
+}
+
+function diamond(item, u) {
+  const r = 9 * u;
+  return [
+    s("path", { d: `M0 0L${r} ${-r}L${2 * r} 0L${r} ${r}Z`, class: "sv-diamond" }),
+    s("text", { x: 2 * r + 5 * u, y: 4.5 * u, "font-size": Math.max(11, 13 * u), "font-weight": 600 }, item.label),
+  ];
+}
+
+function dot(item, status, u) {
+  const r = ROUND[item.form] * u;
+  if (FAILED.has(status)) {
+    return [s("path", { d: `M0.5 ${-r}L${2 * r} ${r}M${2 * r} ${-r}L0.5 ${r}`, class: "sv-mark" })];
+  }
+  if (status === "pruned") return [s("path", { d: `M0 0L${r} ${-r}L${2 * r} 0L${r} ${r}Z`, class: "sv-box" })];
+  return [s("circle", { cx: r, cy: 0, r, class: "sv-box" })];
+}
+
+function inside(item, u, hatch) {
+  if (item.kind === "bonus") return diamond(item, u);
+  const { status } = item.node;
+  if (ROUND[item.form]) return dot(item, status, u);
+  const made =
+    item.kind === "chip" ? [box(0, -item.h / 2, item.w, item.h, item.h / 2, "sv-box")] : shape(item, status, hatch);
+  made.push(label(item, u, item.form === "small"));
+  if (item.bars) made.push(bars(item, u));
+  return made;
+}
+
+/** The node's group, at its place, with a wider invisible target for fingers and a ring for focus and selection. */
+export function node(item, u, hatch) {
+  const pad = item.label ? 3 : 4;
+  const ring = s("rect", {
+    x: -pad,
+    y: -item.h / 2 - pad,
+    width: item.w + 2 * pad,
+    height: item.h + 2 * pad,
+    rx: 8,
+    class: "sv-ring",
+  });
+  const hit = s("rect", { x: -4, y: -item.tall / 2, width: item.w + 12, height: item.tall, class: "sv-hit" });
+  const status = item.kind === "node" ? item.node.status : item.kind;
+  const place = `translate(${Math.round(item.x * 10) / 10} ${Math.round(item.y * 10) / 10})`;
+  return s(
+    "g",
+    { class: `sv-node sv-is-${status} sv-as-${item.form}`, transform: place, "data-id": item.id },
+    hit,
+    ring,
+    inside(item, u, hatch),
+  );
+}
+
+export function edge(link) {
+  const { item } = link;
+  const status = item.kind === "node" ? item.node.status : item.kind;
+  const weight = item.kind === "node" && item.node.q !== null ? (1 + 1.4 * item.node.q).toFixed(2) : null;
+  const quiet = status === "skipped" || status === "pruned";
+  return s("path", { d: link.path, class: `sv-edge sv-is-${status}`, "stroke-width": quiet ? weight : null });
+}
+
+/** The hatch that fills relaxed nodes; its id is the stage's own, for two stages may share a page. */
+export function hatch(id) {
+  return s(
+    "defs",
+    {},
+    s(
+      "pattern",
+      { id, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
+      s("rect", { width: 2, height: 5, class: "sv-hatch" }),
+    ),
+  );
+}
+
+/** A small sample of a verdict for the legend. */
+export function sample(status, id) {
+  const item = { w: 17, h: 11, form: "full" };
+  const made =
+    status === "bonus"
+      ? [s("path", { d: "M2 0L8.5 -6.5L15 0L8.5 6.5Z", class: "sv-diamond" })]
+      : shape(item, status, id);
+  return s(
+    "svg",
+    { width: 22, height: 17, viewBox: "-2 -8.5 22 17", "aria-hidden": "true", class: "sv-sample" },
+    s("g", { class: `sv-node sv-is-${status}` }, made),
+  );
+}

@@ -1,0 +1,57 @@
+// The form and the size of the tree's items: judged nodes large, the rest as small as need be.
+import * as format from "../kit/format.js";
+import { FAILED, JUDGED } from "../run/parseStep.js";
+
+// From roomy to dense: how nodes that were never judged are drawn (quiet), how those that failed are, how much text the
+// quiet ones keep, and the smallest gap between columns. What was accepted is always drawn in full.
+// `named` of the failed siblings keep their text, the rest become dots.
+export const FORMS = [
+  { quiet: "full", failed: "full", named: 99, chars: 16, gap: 26 },
+  { quiet: "small", failed: "full", named: 99, chars: 14, gap: 20 },
+  { quiet: "small", failed: "full", named: 99, chars: 7, gap: 16 },
+  { quiet: "dot", failed: "full", named: 99, chars: 14, gap: 15 },
+  { quiet: "dot", failed: "bare", named: 99, chars: 14, gap: 15 },
+  { quiet: "dot", failed: "small", named: 99, chars: 14, gap: 15 },
+  { quiet: "dot", failed: "small", named: 3, chars: 14, gap: 15 },
+  { quiet: "speck", failed: "small", named: 1, chars: 14, gap: 14 },
+  { quiet: "mote", failed: "small", named: 1, chars: 14, gap: 14 },
+];
+const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, speck: 6.5, mote: 4.9, bonus: 28, chip: 21 };
+export const ROUND = { dot: 3, speck: 2.1, mote: 1.6 }; // radius of what has no room for its text
+export const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
+export const TRACK = 40; // width of the p and q hairlines at probability 1
+
+/** How an item is drawn in a form: what counts in full, what failed and what was never judged as the form says. */
+function formOf(item, form, chosen) {
+  if (item.kind !== "node") return item.kind === "chip" ? "chip" : "full";
+  if (FAILED.has(item.node.status)) return item.place < form.named || chosen === item.id ? form.failed : "dot";
+  return item.node.status === "root" || JUDGED.has(item.node.status) || chosen === item.id
+    ? "full"
+    : form.quiet;
+}
+
+const hasBars = (item) => item.kind === "node" && item.node.status !== "root" && item.node.p !== null;
+
+/** Form, label and size of one item. */
+export function measureItem(item, form, room) {
+  const { u, measure } = room;
+  item.form = formOf(item, form, room.chosen);
+  const label = format.token(
+    item.node.text,
+    JUDGED.has(item.node.status) || item.kind !== "node" ? 18 : form.chars,
+  );
+  item.label = ROUND[item.form] ? "" : item.kind === "chip" ? item.node.text : label;
+  item.bars = hasBars(item) && item.form === "full";
+  const text = (size, bold) => measure(item.label, Math.max(11, size * u), bold);
+  if (item.kind === "bonus") Object.assign(item, { w: text(13, true) + 27 * u, h: 20 * u, tall: TALL.bonus * u });
+  else if (item.kind === "chip") Object.assign(item, { w: text(11) + 14 * u, h: 17 * u, tall: TALL.chip * u });
+  else if (item.form === "full" || item.form === "bare") {
+    const least = item.bars ? (TRACK + 4) * u : 28 * u;
+    Object.assign(item, {
+      w: Math.max(least, text(12.5) + 14 * u),
+      h: 20 * u,
+      tall: TALL[item.bars ? "bars" : item.form] * u,
+    });
+  } else if (item.form === "small") Object.assign(item, { w: text(11) + 9 * u, h: 15 * u, tall: TALL.small * u });
+  else Object.assign(item, { w: (2 * ROUND[item.form] + 1) * u, h: 7 * u, tall: TALL[item.form] * u });
+}

@@ -1,0 +1,183 @@
+// Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as need be.
+//
+// Text never shrinks below 11 px. When room is short, nodes that nobody judged lose size first (small boxes, then dots), then
+// the drawing grows past its frame and scrolls. A step's accepted path runs straight, so the eye reads it as one line.
+import { FAILED, JUDGED } from "../run/parseStep.js";
+import * as chain from "./chain.js";
+import { edges } from "./edges.js";
+import { FORMS, MARGIN, ROUND, measureItem } from "./items.js";
+
+const NAMED = FORMS.filter((form) => !ROUND[form.quiet]);
+const WIDEST_GAP = 112;
+const LIMIT = 400;
+const MANY = 12; // so many pruned nodes are folded into a count as soon as others would lose their text to them
+export const PRUNED_CHIP = "chippruned";
+
+/**
+ * The items to draw, at most `limit`: judged nodes first, then opened branches, then shallow before deep. `fold` puts one
+ * count at the root in the place of all that was pruned before the pass.
+ */
+export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
+  const nodes = fold ? step.nodes.filter((node) => node.status !== "pruned") : step.nodes;
+  const weight = (node) => (JUDGED.has(node.status) || node.id === 0 ? 0 : opened.has(node.parent) ? 1 : 2);
+  const order = nodes
+    .slice()
+    .sort((a, b) => weight(a) - weight(b) || a.depth - b.depth || a.rank - b.rank || a.id - b.id);
+  const kept = new Set([0]);
+  // A hidden branch costs one place for its count, hence half the places when something must hide.
+  const places = nodes.length + 1 <= limit ? nodes.length : Math.floor(limit * 0.75);
+  for (const node of order) {
+    if (kept.size >= places) break;
+    if (kept.has(node.parent)) kept.add(node.id);
+  }
+  const drawn = assemble(step, kept, limit, fold);
+  const { pruned } = step.counts;
+  if (fold && pruned) {
+    const count = { text: `${pruned} pruned`, status: "chip", parent: 0 };
+    drawn.root.children.push(hang(drawn.items, PRUNED_CHIP, "chip", count, drawn.root, pruned));
+  }
+  return drawn;
+}
+
+function assemble(step, kept, limit, fold) {
+  const size = step.nodes.map((node) => Number(!fold || node.status !== "pruned"));
+  for (let id = step.nodes.length - 1; id > 0; id -= 1) size[step.nodes[id].parent] += size[id];
+  const items = new Map();
+  let chips = 0;
+  const add = (id, parent) => {
+    const node = step.nodes[id];
+    const item = { id, kind: "node", node, parent, depth: node.depth, children: [] };
+    items.set(id, item);
+    const shown = node.children.filter((child) => kept.has(child));
+    item.children = shown.map((child) => add(child, id));
+    // A failed node's place among its failed siblings decides which of them keep their text when room is short.
+    item.children
+      .filter((child) => FAILED.has(child.node.status))
+      .forEach((child, place) => {
+        child.place = place;
+      });
+    if (step.bonus && step.bonus.parent === id) item.children.push(hang(items, "bonus", "bonus", step.bonus, item));
+    const hidden = node.children.reduce((sum, child) => sum + (kept.has(child) ? 0 : size[child]), 0);
+    if (hidden && items.size + chips < limit) {
+      chips += 1;
+      item.children.push(
+        hang(items, `chip${id}`, "chip", { text: `+${hidden}`, status: "chip", parent: id }, item, hidden),
+      );
+    }
+    return item;
+  };
+  const root = add(0, -1);
+  return { root, items };
+}
+
+function hang(items, id, kind, node, parent, hidden = 0) {
+  const item = { id, kind, node, parent: parent.id, depth: parent.depth + 1, children: [], hidden };
+  items.set(id, item);
+  return item;
+}
+
+/**
+ * Slide the subtrees of every item's children together until their outlines touch, depth by depth (Reingold and Tilford
+ * 1981). Writes each child's `off` from its parent and returns the upper and lower edge of the subtree at every depth.
+ */
+function outline(item) {
+  const joined = { top: [], bottom: [] };
+  for (const child of item.children) {
+    const one = outline(child);
+    const shared = Math.min(joined.bottom.length, one.top.length);
+    child.off = 0;
+    for (let at = 0; at < shared; at += 1) child.off = Math.max(child.off, joined.bottom[at] - one.top[at]);
+    one.top.forEach((edge, at) => {
+      if (at >= joined.top.length) joined.top[at] = edge + child.off;
+      joined.bottom[at] = one.bottom[at] + child.off;
+    });
+  }
+  const { children } = item;
+  const straight = children.find((child) => child.on);
+  const ends = children.length ? (children[0].off + children[children.length - 1].off) / 2 : 0;
+  const middle = straight ? straight.off : ends;
+  for (const child of children) child.off -= middle;
+  return {
+    top: [-item.tall / 2, ...joined.top.map((edge) => edge - middle)],
+    bottom: [item.tall / 2, ...joined.bottom.map((edge) => edge - middle)],
+  };
+}
+
+/** The height of the whole tree, and how far below its upper edge the root stands. */
+function extent(root) {
+  const { top, bottom } = outline(root);
+  const above = -Math.min(...top);
+  return { above, tall: above + Math.max(...bottom) };
+}
+
+function settle(item, y) {
+  item.y = y;
+  for (const child of item.children) settle(child, y + child.off);
+}
+
+function columns(items) {
+  const widths = [];
+  for (const item of items) widths[item.depth] = Math.max(widths[item.depth] || 0, item.w);
+  return widths;
+}
+
+function plan(drawn, form, room) {
+  const items = [...drawn.items.values()];
+  for (const item of items) measureItem(item, form, room);
+  const widths = columns(items);
+  const gap = form.gap * room.u;
+  const least = MARGIN.left + MARGIN.right + widths.reduce((sum, one) => sum + one, 0) + gap * (widths.length - 1);
+  const tall = MARGIN.top + MARGIN.bottom + extent(drawn.root).tall;
+  return { items, widths, gap, least, tall, fits: least <= room.width && tall <= room.height };
+}
+
+function spread(made, drawn, room) {
+  const inner = room.height - MARGIN.top - MARGIN.bottom;
+  const stretch = Math.min(1.75, Math.max(1, inner / (made.tall - MARGIN.top - MARGIN.bottom)));
+  for (const item of made.items) item.tall *= stretch;
+  const { above, tall } = extent(drawn.root);
+  const height = Math.max(room.height, tall + MARGIN.top + MARGIN.bottom);
+  settle(drawn.root, Math.max(MARGIN.top, (height - tall) / 2) + above);
+  const spare = room.width - made.least;
+  const gap = Math.min(WIDEST_GAP * room.u, made.gap + Math.max(0, spare) / Math.max(1, made.widths.length - 1));
+  let x = MARGIN.left;
+  const lefts = made.widths.map((width) => (x += width + gap) - width - gap);
+  for (const item of made.items) item.x = lefts[item.depth];
+  return { height, width: Math.max(room.width, x - gap + MARGIN.right) };
+}
+
+const fullRoom = (room) => ({
+  width: 720,
+  height: 380,
+  u: 1,
+  limit: LIMIT,
+  opened: new Set(),
+  chosen: null,
+  ...room,
+});
+
+/**
+ * Lay out a step. `room` has width and height in CSS pixels, u (size of everything relative to 12.5 px text),
+ * measure(text, size, bold), and may have limit, opened (ids whose hidden children are wanted) and chosen (a node to enlarge).
+ */
+export function tree(step, given) {
+  const room = fullRoom(given);
+  const foldable = step.counts.pruned > MANY && !room.opened.has("pruned");
+  const named = foldable ? fitted(step, room, false, NAMED) : null;
+  const { drawn, made, bent } = named && (named.bent || named.made.fits) ? named : fitted(step, room, foldable);
+  if (bent) return { items: drawn.items, ...bent, form: "chain" };
+  return { items: drawn.items, ...spread(made, drawn, room), edges: edges(drawn.items, room.u), form: made.form };
+}
+
+/** A step's items in the roomiest form that fits, or in the densest where none does. */
+function fitted(step, room, fold, forms = FORMS) {
+  const drawn = choose(step, room.limit, room.opened, fold);
+  for (const id of step.path) if (drawn.items.has(id)) drawn.items.get(id).on = true;
+  if (chain.wanted(drawn, room)) return { drawn, bent: chain.plan(drawn, room) };
+  let made;
+  for (const form of forms) {
+    made = { ...plan(drawn, form, room), form: form.quiet };
+    if (made.fits) break;
+  }
+  return { drawn, made };
+}

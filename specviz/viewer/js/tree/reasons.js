@@ -1,0 +1,141 @@
+// Why a guess was kept or not: for every accept rule of the schema, one plain sentence about this very node.
+import { count, probability, quote } from "../kit/format.js";
+import { FAILED, sentChildren, weigh } from "../run/parseStep.js";
+
+const KEPT = new Set(["accepted", "relaxed"]);
+
+const kept = (node) => KEPT.has(node.status);
+const below = (node) => (node.children.length ? ", and all that was drafted below it goes with it" : "");
+const fate = (node) => (kept(node) ? "so it is kept" : `so it is dropped${below(node)}`);
+const after = (step, node) => quote(step.nodes[node.parent].text);
+export const failed = (step, ids) => ids.filter((id) => FAILED.has(step.nodes[id].status)).length;
+
+function ordinal(node, step) {
+  const among = sentChildren(step, step.nodes[node.parent]).length;
+  return among > 1 ? `guess ${node.rank + 1} of ${among}` : "the only guess";
+}
+
+/** The token that won at `node`'s place: the accepted sibling, else the bonus if it hangs there. */
+export function winner(step, node) {
+  const sibling = step.nodes[node.parent].children.map((id) => step.nodes[id]).find(kept);
+  if (sibling) return sibling;
+  return step.bonus && step.bonus.parent === node.parent ? step.bonus : null;
+}
+
+/** "The draw 0.63 is not below 0.20, ", or nothing where nothing was drawn. */
+function coin(node) {
+  if (node.draw === null || node.threshold === null) return "";
+  const where = node.draw < node.threshold ? "below" : "not below";
+  return `The draw ${probability(node.draw)} is ${where} ${probability(node.threshold)}`;
+}
+
+/** The coin and what follows from it, as one sentence with or without the coin. */
+function verdict(node, tail = "") {
+  const drawn = coin(node);
+  const end = `${fate(node)}${tail}.`;
+  return drawn ? `${drawn}, ${end}` : end[0].toUpperCase() + end.slice(1);
+}
+
+/** Target-first rules: the choice is made, then looked for among the children. */
+const chosen = (how) => (step, node) => {
+  const told = how(step, node);
+  if (kept(node)) {
+    return `${told} ${quote(node.text)}. It was drafted (${ordinal(node, step)}), so it is kept and the walk goes on.`;
+  }
+  const won = winner(step, node);
+  const what = won ? `${quote(won.text)}, not ${quote(node.text)}` : `another token than ${quote(node.text)}`;
+  return `${told} ${what}. So this guess is dropped${below(node)}.`;
+};
+
+const greedy = chosen((step, node) => `After ${after(step, node)} the target's likeliest token is`);
+
+const match = chosen(
+  (step, node) =>
+    `After ${after(step, node)} the target first draws its own token, with the random numbers of this position:`,
+);
+
+function ratio(step, node) {
+  if (kept(node) && node.threshold !== null && node.threshold >= 1) {
+    return "The target likes this token at least as much as the drafter did (p ≥ q), so it is kept whatever the draw.";
+  }
+  const share =
+    step.certain || node.q === null
+      ? "The draft is a certain guess (q = 1), so it is kept with probability p."
+      : "A guess drawn from q is kept with probability min(1, p/q).";
+  const tail = kept(node)
+    ? ""
+    : ". Its place goes to a token drawn from (p − q)₊: what the target likes more than the drafter";
+  return `${share} ${verdict(node, tail)}`;
+}
+
+function withoutReplacement(step, node) {
+  const tried = failed(step, step.nodes[node.parent].children.slice(0, node.rank));
+  const left = tried
+    ? `${count(tried, "guess", "guesses")} before it failed; what they stood for is taken out of the target's law, which leaves r.`
+    : "It is tried first, so r is still the target's own law p.";
+  const share = step.certain || node.q === null ? "r, the draft being a certain guess (q = 1)" : "min(1, r/q)";
+  const tail = kept(node) ? "" : ", and its drafted share leaves r";
+  return `Guesses are tried in the order they were drawn. ${left} It is kept with probability ${share}. ${verdict(node, tail)}`;
+}
+
+function traversal(step, node) {
+  const drawn = coin(node);
+  const order = "Whole paths are judged, deepest node first";
+  const weighs = node.threshold === null ? "" : ` The path down to here weighs ${probability(node.threshold)}.`;
+  if (kept(node) && drawn) return `${order}.${weighs} ${drawn}, so all of it is kept at once.`;
+  if (kept(node)) return `${order}. This node lies on the path that was kept, so it needed no draw of its own.`;
+  const had = sentChildren(step, node).length ? "; everything below this one had failed already" : "";
+  const so = drawn ? `${drawn}, so` : "So";
+  return (
+    `${order}${had}.${weighs} ${so} it is taken off the tree. What it leaves of the target's law makes its next sibling, ` +
+    "or in the end its parent, weigh more."
+  );
+}
+
+function typical(step, node) {
+  const bar =
+    "A guess may stay when the target finds it typical: p above a bar that sinks where the target is unsure.";
+  if (node.threshold === null || node.p === null) return `${bar} ${verdict(node)}`;
+  const here = `Here the bar is ${probability(node.threshold)} and p is ${probability(node.p)}`;
+  if (!kept(node) && node.p > node.threshold) {
+    return `${bar} ${here}: typical enough, but another branch went further, and one path alone can stay.`;
+  }
+  return `${bar} ${here}, ${fate(node)}.`;
+}
+
+/** What the strict ratio rule would have said, where the numbers allow it. */
+function strict(step, node) {
+  const weighed = weigh(step, node);
+  if (!weighed || node.draw === null) return "";
+  const bar = Math.min(1, weighed.p / (weighed.q || 1));
+  const said = node.draw < bar ? "kept too" : "rejected";
+  const what = `${weighed.left ? "r" : "p"}${weighed.q === 1 ? "" : "/q"}`;
+  const left = weighed.left ? ", with what earlier guesses left" : "";
+  return ` Strictly (${what} = ${probability(bar)}${left}) it would have been ${said}.`;
+}
+
+const relaxed = (step, node) =>
+  "A code may stand for its nearest look-alikes, so the target's probability of all of them together is set against " +
+  `${(weigh(step, node) || { q: 0 }).q === 1 ? "1, as the guess was chosen, not drawn" : "the drafter's"}. ` +
+  `${verdict(node)}${strict(step, node)}`;
+
+function local(step, node) {
+  const alone = node.p === null ? "" : `, the code alone has ${probability(node.p)}`;
+  const bar = node.threshold === null ? "" : ` The bar is ${probability(node.threshold)}${alone}.`;
+  if (node.status === "resampled") {
+    return `This code, or one beside it, had too little support, so the target drew this place again.${bar}`;
+  }
+  const rule =
+    "Each code is judged alone: the target's probability of it and its look-alikes must reach a fixed bar.";
+  const end = kept(node)
+    ? "It does, so the code stays."
+    : "It does not, so this place and its neighbours are drawn again.";
+  return `${rule}${bar} ${end}`;
+}
+
+const none = () => "Nothing is drafted: the target adds one token a pass.";
+
+/** Rule -> the sentence about a node that it judged. */
+export const REASONS = {
+  none, greedy, match, ratio, without_replacement: withoutReplacement, traversal, typical, relaxed, local,
+};

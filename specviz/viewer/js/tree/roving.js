@@ -1,0 +1,106 @@
+// Makes the drawn tree a tree for keyboards and screen readers: one node in the tab order, arrows walk the branches.
+import { Tip } from "../kit/tip.js";
+import { PRUNED_CHIP } from "./layout.js";
+
+export class Roving {
+  constructor(tree) {
+    this.tree = tree;
+    this.current = null;
+    tree.svg.addEventListener("keydown", (event) => this.key(event));
+    tree.svg.addEventListener("focusin", (event) => this.focus(event.target.closest("[data-id]")));
+  }
+
+  /** Give a node's group its role, level, place among its siblings and spoken name. */
+  describe(group, item, step, items) {
+    const up = items.get(item.parent);
+    const siblings = up ? up.children : [item];
+    const spoken =
+      item.kind === "chip" ? `${Roving.count(item)}, press Enter to open` : [...Tip.about(step, item.node)].join(", ");
+    const values = {
+      role: "treeitem",
+      tabindex: "-1",
+      "aria-label": spoken,
+      "aria-level": item.depth + 1,
+      "aria-setsize": siblings.length,
+      "aria-posinset": siblings.indexOf(item) + 1,
+      "aria-selected": "false",
+    };
+    for (const [name, value] of Object.entries(values)) group.setAttribute(name, value);
+    if (item.kind === "chip") group.setAttribute("aria-expanded", "false");
+    else if (item.children.length) group.setAttribute("aria-expanded", "true");
+    return group;
+  }
+
+  /** What a count in the tree stands for. */
+  static count(item) {
+    return item.id === PRUNED_CHIP
+      ? `${item.hidden} pruned before the pass`
+      : `${item.hidden} more drafted tokens`;
+  }
+
+  /** After drawing or selecting: the chosen node is the one Tab reaches; focus that was in the tree stays there. */
+  settle(group, focused) {
+    const first = group || this.tree.svg.querySelector("[data-id]");
+    if (!first) return;
+    if (this.current) this.current.setAttribute("tabindex", "-1");
+    first.setAttribute("tabindex", "0");
+    this.current = first;
+    if (focused) first.focus({ preventScroll: true });
+  }
+
+  focus(group) {
+    if (!group || group === this.current) return;
+    this.settle(group, false);
+    // Under a pointer nothing may move: between press and release it would slip away, and the click with it.
+    if (group.matches(":focus-visible")) this.reveal(group);
+  }
+
+  reveal(group) {
+    const { scroller, made } = this.tree;
+    const item = this.item(group, made);
+    if (!item) return;
+    const right = item.x + item.w + 20,
+      left = item.x - 20;
+    if (left < scroller.scrollLeft) scroller.scrollLeft = left;
+    else if (right > scroller.scrollLeft + scroller.clientWidth) scroller.scrollLeft = right - scroller.clientWidth;
+    if (item.y - 24 < scroller.scrollTop) scroller.scrollTop = item.y - 24;
+    else if (item.y + 24 > scroller.scrollTop + scroller.clientHeight)
+      scroller.scrollTop = item.y + 24 - scroller.clientHeight;
+  }
+
+  item(group, made) {
+    const name = group.dataset.id;
+    return made.items.get(/^\d+$/.test(name) ? Number(name) : name);
+  }
+
+  /** The item an arrow leads to. Left and right change depth; up and down go to the nearest item of the same depth. */
+  toward(key, item, items) {
+    if (key === "ArrowRight") return item.children.find((child) => child.on) || item.children[0];
+    if (key === "ArrowLeft") return items.get(item.parent);
+    if (key === "Home") return items.get(0);
+    if (key === "End") return items.get("bonus") || [...items.values()].pop();
+    const down = key === "ArrowDown" ? 1 : -1;
+    const beside = [...items.values()].filter((one) => one.depth === item.depth && (one.y - item.y) * down > 0);
+    return beside.sort((a, b) => (a.y - b.y) * down)[0];
+  }
+
+  key(event) {
+    const group = event.target.closest("[data-id]");
+    if (!group || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { key } = event;
+    if (key === "Enter") this.tree.take(group.dataset.id);
+    else if (["ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown", "Home", "End"].includes(key)) this.walk(key, group);
+    else return;
+    event.preventDefault();
+  }
+
+  walk(key, group) {
+    const { items } = this.tree.made;
+    const item = this.item(group, this.tree.made);
+    const next = item && this.toward(key, item, items);
+    if (!next) return;
+    const target = this.tree.svg.querySelector(`[data-id="${next.id}"]`);
+    target.focus({ preventScroll: true });
+    if (next.kind !== "chip") this.tree.take(String(next.id));
+  }
+}

@@ -1,0 +1,104 @@
+// The accept rules by name: title, formula and reason; and the sentences for what no rule judges: root, bonus, skipped.
+import * as coerce from "../kit/coerce.js";
+import * as format from "../kit/format.js";
+import { count, quote } from "../kit/format.js";
+import { FAILED, sentChildren } from "../run/parseStep.js";
+import { REASONS, failed, winner } from "./reasons.js";
+
+const LAWFUL = new Set(["ratio", "without_replacement", "traversal"]);
+
+const card = (name, title, formula) => [name, { title, formula, why: REASONS[name] }];
+export const ALL = Object.fromEntries([
+  card("none", "no draft", "x ~ p"),
+  card("greedy", "greedy match", "keep c  ⇔  c = argmax p"),
+  card("match", "sample and match", "y ~ p;  keep c  ⇔  c = y"),
+  card("ratio", "ratio test", "keep c  ⇔  draw < min(1, p/q)"),
+  card(
+    "without_replacement",
+    "rejection without replacement",
+    "keep c  ⇔  draw < min(1, r/q);  else r ← norm((r − q)₊)",
+  ),
+  card("traversal", "traversal verification", "w = min(1, w(parent) · p/q);  keep path  ⇔  draw < w"),
+  card("typical", "typical acceptance", "keep c  ⇔  p > min(ε, δ · exp(−H(p)))"),
+  card("relaxed", "relaxed acceptance", "keep c  ⇔  draw < (p + Σ look-alikes) / q"),
+  card("local", "local verification", "keep c  ⇔  Σ p(c and look-alikes) ≥ bar"),
+]);
+
+export function of(step) {
+  const known = Object.hasOwn(ALL, step.rule) ? ALL[step.rule] : null;
+  const name = format.short(step.rule, 40);
+  return known || { title: name, formula: "", why: () => `The rule “${name}” judged this node.` };
+}
+
+function skipped(step, node) {
+  if (step.veiled) return "Not judged yet: what do you expect?";
+  if (step.rule === "traversal" && step.end.id !== 0) {
+    return `Never judged: the path down to ${quote(step.end.text)} had been kept before its turn came.`;
+  }
+  for (let up = step.nodes[node.parent]; up && up.id > 0; up = step.nodes[up.parent]) {
+    if (FAILED.has(up.status))
+      return `Never judged: it was drafted after ${quote(up.text)}, which was rejected.`;
+  }
+  const kept = winner(step, node);
+  if (kept && kept.id !== "bonus") {
+    return `Never judged: its sibling ${quote(kept.text)} was accepted before its turn came.`;
+  }
+  return "Never judged: the walk did not come this way.";
+}
+
+const ROOT =
+  "The last token already in the output. The tree hangs from it; nobody judges it, " +
+  "and the target reads it together with the draft.";
+const PRUNED = "Drafted, then cut before the target's pass: its chance was too small for the room there is.";
+
+/** The sentence for any node or the bonus of a step. */
+export function explain(step, node) {
+  if (node.id === "bonus") return bonus(step);
+  if (node.status === "root") return ROOT;
+  if (node.status === "pruned") return PRUNED;
+  if (node.status === "skipped") return skipped(step, node);
+  const strictly =
+    node.status === "relaxed" && step.rule !== "relaxed" ? " The strict rule would have rejected it." : "";
+  return of(step).why(step, node) + strictly;
+}
+
+function bonus(step) {
+  const token = quote(step.bonus.text);
+  const where = quote(step.end.text);
+  if (step.nodes.length === 1) {
+    return `Nothing was drafted, so this pass yields the target's own next token, ${token}, and no more.`;
+  }
+  if (!sentChildren(step, step.end).length) {
+    return `The draft ends at ${where}, but the target's pass has already looked one token further: ${token} comes free.`;
+  }
+  const tried = failed(step, step.end.children);
+  if (step.bonus.source === "residual") {
+    const all = tried === 1 ? "The guess" : `All ${tried} guesses`;
+    const law = LAWFUL.has(step.rule) ? ", so the output keeps the target's own law" : "";
+    const left = "what is left of the target's law once the drafter's share is taken out";
+    return `${all} after ${where} failed. ${token} is drawn from ${left}${law}.`;
+  }
+  if (!tried) return `The step ends with the target's own token, ${token}.`;
+  if (step.rule === "typical") {
+    const which = tried === 1 ? "The one guess" : `None of the ${tried} guesses`;
+    return `${which} after ${where} ${tried === 1 ? "was not" : "was"} typical enough. The target adds its own token, ${token}.`;
+  }
+  const none = tried === 1 ? `The one guess after ${where} is not` : `None of the ${tried} guesses after ${where} is`;
+  return `${none} the target's own choice. That choice, ${token}, ends the step.`;
+}
+
+const CUTS = { eos: "the end-of-text token", budget: "the token budget", context: "the end of the context" };
+
+/** One line under the tree: why the step ended where it did. */
+export function ending(step) {
+  if (step.cut) {
+    const kept = count(step.emitted.length, "token");
+    return `Cut short by ${CUTS[step.cut] || format.short(coerce.text(step.cut), 30)}: ${kept} of this step entered the output.`;
+  }
+  if (!step.bonus) return "";
+  const token = quote(step.bonus.text);
+  if (step.nodes.length === 1) return `No draft: the target adds ${token} by itself.`;
+  if (!sentChildren(step, step.end).length) return `Everything on the path was kept; ${token} comes free.`;
+  const where = step.end.id === 0 ? "at the first guess" : `after ${quote(step.end.text)}`;
+  return `Stopped ${where}: the target wanted ${token}.`;
+}

@@ -1,0 +1,67 @@
+// The current step as a table: the same facts as the tree, for screen readers and for copying.
+import * as coerce from "../kit/coerce.js";
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as labels from "../kit/labels.js";
+
+export class Table {
+  constructor(stage) {
+    this.stage = stage;
+    this.box = dom.h("div", {
+      class: "sv-tablebox",
+      tabindex: "0",
+      role: "region",
+      "aria-label": "Step as a table",
+      hidden: true,
+    });
+    this.box.addEventListener("click", (event) => {
+      const row = event.target.closest("[data-id]");
+      if (row) stage.pick(row.dataset.id === "bonus" ? "bonus" : Number(row.dataset.id));
+    });
+  }
+
+  static HEADS = ["#", "parent", "depth", "token", "id", "q", "p", "threshold", "draw", "verdict"];
+
+  draw(step) {
+    const head = dom.h(
+      "tr",
+      {},
+      Table.HEADS.map((name) => dom.h("th", { scope: "col" }, name)),
+    );
+    const most = step.nodes.slice(0, 2000);
+    const rows = most.map((node) => Table.row(node, node.id));
+    if (step.bonus) rows.push(Table.row(step.bonus, "+"));
+    const caption = dom.h(
+      "caption",
+      {},
+      labels.sentence(this.stage) + (most.length < step.nodes.length ? `; first ${most.length} nodes` : ""),
+    );
+    this.box.replaceChildren(dom.h("table", {}, caption, dom.h("thead", {}, head), dom.h("tbody", {}, rows)));
+    this.select(this.stage.node);
+  }
+
+  static row(node, name) {
+    const cells = [
+      name,
+      node.parent < 0 ? "–" : node.parent,
+      node.depth,
+      format.token(node.text, 40),
+      node.token,
+      format.probability(node.q),
+      format.probability(node.p),
+      format.probability(node.threshold),
+      format.probability(node.draw),
+      labels.of(node.status),
+    ];
+    return dom.h(
+      "tr",
+      { "data-id": node.id, class: `sv-is-${node.status}` },
+      cells.map((cell) => dom.h("td", {}, coerce.text(cell))),
+    );
+  }
+
+  select(id) {
+    for (const row of this.box.querySelectorAll("tr[data-id]"))
+      row.classList.toggle("sv-chosen", row.dataset.id === String(id));
+  }
+}

@@ -1,0 +1,115 @@
+"""Ordering of the viewer's ES modules by their imports, and one classic script made of them without a build step.
+
+A module is a file below ``js/``. Of the language's forms it may use these, each import on top and on a line or lines of its own:
+
+    import * as format from "../kit/format.js";          export const a = …
+    import { Tip, text as words } from "../kit/tip.js";  export function a(…) …     export class A …
+
+Every module becomes a function that is called once and returns what it exports, so names stay as private as they look.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_IMPORT = re.compile(r'^import (?:\* as (?P<whole>\w+)|\{(?P<some>[^}]*)\}) from "(?P<path>[^"\n]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:const|function|async function|class) (?P<name>\w+))", re.MULTILINE)
+_OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+
+
+class BadModule(Exception):
+    """A module that cannot be made part of the script; the message names the file and what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import line: the module's name, and the namespace it gets here or (its name there, its name here) of what is taken."""
+
+    module: str
+    namespace: str | None
+    names: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file below ``js/`` by its path without the ending, such as ``kit/format``; ``body`` holds no import and no export."""
+
+    name: str
+    imports: tuple[Import, ...]
+    exports: tuple[str, ...]
+    body: str
+
+
+def parse(name: str, source: str) -> Module:
+    """The module in ``source``. Raises BadModule for an import or export in a form that is not among those above."""
+    imports = tuple(_import(name, found) for found in _IMPORT.finditer(source))
+    body = _IMPORT.sub("", source)
+    exports = tuple(found["name"] for found in _EXPORT.finditer(body))
+    body = _EXPORT.sub("", body)
+    if other := _OTHER.search(body):
+        raise BadModule(f"{name}.js: this form of import or export is not understood: {other[0]}")
+    return Module(name, imports, exports, body)
+
+
+def _import(name: str, found: re.Match[str]) -> Import:
+    path = found["path"]
+    if not path.startswith(("./", "../")) or not path.endswith(".js"):
+        raise BadModule(f"{name}.js imports {path}, which is not a relative path to a .js file")
+    module = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)).removesuffix(".js")
+    pairs = [re.split(r"\s+as\s+", part.strip()) for part in (found["some"] or "").split(",") if part.strip()]
+    return Import(module, found["whole"], tuple((pair[0], pair[-1]) for pair in pairs))
+
+
+def ordered(sources: Mapping[str, str]) -> list[Module]:
+    """The modules, each after those it imports; among equals in the order of ``sources``, name to text.
+
+    Raises BadModule where modules import each other in a circle, or something that does not exist.
+    """
+    modules = {name: parse(name, source) for name, source in sources.items()}
+    for module in modules.values():
+        _check(module, modules)
+    placed: dict[str, Module] = {}
+    for name in modules:
+        _place(name, modules, placed, ())
+    return list(placed.values())
+
+
+def _check(module: Module, modules: Mapping[str, Module]) -> None:
+    for one in module.imports:
+        if one.module not in modules:
+            raise BadModule(f"{module.name}.js imports {one.module}.js, which does not exist")
+        for name, _ in one.names:
+            if name not in modules[one.module].exports:
+                raise BadModule(f"{module.name}.js imports {name}, which {one.module}.js does not export")
+
+
+def _place(name: str, modules: Mapping[str, Module], placed: dict[str, Module], path: tuple[str, ...]) -> None:
+    if name in placed:
+        return
+    if name in path:
+        raise BadModule("modules import each other in a circle: " + " → ".join((*path[path.index(name) :], name)))
+    for one in modules[name].imports:
+        _place(one.module, modules, placed, (*path, name))
+    placed[name] = modules[name]
+
+
+def classic(modules: Sequence[Module]) -> str:
+    """The script of ``modules``, which come in the order of their imports. ``modules`` in it holds each one's exports by name."""
+    # Short names: there are several hundred imports, and the script travels with every page.
+    short = {module.name: f"${place}" for place, module in enumerate(modules)}
+    listed = ",".join(f'"{name}":{variable}' for name, variable in short.items())
+    return "".join(_wrapped(module, short) for module in modules) + f"const modules = {{{listed}}};\n"
+
+
+def _wrapped(module: Module, short: Mapping[str, str]) -> str:
+    taken = ",".join(f"{_pattern(one)}={short[one.module]}" for one in module.imports)
+    head = f"const {taken};\n" if taken else ""
+    return f"const {short[module.name]} = (() => {{\n{head}{module.body}return {{{','.join(module.exports)}}};\n}})();\n"
+
+
+def _pattern(one: Import) -> str:
+    names = ",".join(there if there == here else f"{there}:{here}" for there, here in one.names)
+    return one.namespace or f"{{{names}}}"

@@ -1,0 +1,104 @@
+"""ES modules made one classic script: their order, their privacy, and what is refused; and that ours meet each other."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from specviz.viewer import bundle, modules
+
+TESTS = Path(__file__).parents[1]
+FILES = {path.relative_to(bundle.HERE / "js").with_suffix("").as_posix(): path for path in bundle._sources()}
+
+
+def sources() -> dict[str, str]:
+    texts = {name: path.read_text(encoding="utf-8") for name, path in FILES.items()}
+    return {"generated": bundle._generated([])} | texts
+
+
+def test_modules_run_once_in_the_order_of_their_imports_and_keep_their_names_private() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed; it runs the script")
+    made = modules.ordered(
+        {
+            "a/last": 'import * as middle from "../b/middle.js";\nimport { own as other,\n  Kind } from "../first.js";\n\n'
+            "const own = 3;\nlog.push([own, other(), middle.twice, new Kind().name]);\n",
+            "b/middle": 'import { own } from "../first.js";\nexport const twice = 2 * own();\n',
+            "first": 'log.push("first");\nexport function own() { return 1; }\nexport class Kind { name = "kind"; }\n',
+            "alone": 'import * as first from "./first.js";\nlog.push(Object.keys(first));\n',
+        }
+    )
+    assert [one.name for one in made] == ["first", "b/middle", "a/last", "alone"]
+    script = f'"use strict";\nconst log = [];\n{modules.classic(made)}console.log(JSON.stringify(log));\n'
+    done = subprocess.run([node, "-e", script], capture_output=True, text=True, check=True, timeout=60)
+    assert json.loads(done.stdout) == ["first", [3, 1, 2, "kind"], ["own", "Kind"]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"a": 'import * as b from "./b.js";\n'}, "a.js imports b.js, which does not exist"),
+        ({"a": 'import { c } from "./b.js";\n', "b": "const c = 1;\n"}, "a.js imports c, which b.js does not export"),
+        (
+            {"a": 'import * as b from "./b.js";\n', "b": 'import * as c from "./c.js";\n', "c": 'import * as b from "./b.js";\n'},
+            "in a circle: b → c → b",
+        ),
+        ({"a": 'import * as a from "./a.js";\n'}, "in a circle: a → a"),
+        ({"a": 'import * as d3 from "d3";\n'}, "not a relative path"),
+        ({"a": "export default 3;\n"}, "a.js: this form of import or export is not understood: export default 3;"),
+        ({"a": "export let count = 0;\n"}, "not understood"),
+        ({"a": "const b = 1;\nexport { b };\n"}, "not understood"),
+        ({"a": 'import b from "./b.js";\n', "b": ""}, "not understood"),
+    ],
+)
+def test_what_cannot_be_put_in_order_is_refused(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(modules.BadModule) as error:
+        modules.ordered(wrong)
+    assert message in str(error.value)
+
+
+def test_every_member_asked_of_a_namespace_is_exported() -> None:
+    parsed = {one.name: one for one in modules.ordered(sources())}
+    asked = 0
+    for one in parsed.values():
+        for line in one.imports:
+            if not line.namespace:
+                continue
+            members = re.findall(rf"(?<![\w.$])(?:\.\.\.)?{line.namespace}\s*\.(\w+)", one.body)
+            missing = set(members) - set(parsed[line.module].exports)
+            assert not missing, f"{one.name}.js asks {line.module}.js for {missing}"
+            asked += len(members)
+    assert asked > 1000
+
+
+def test_every_module_is_reached_and_every_export_used() -> None:
+    """By another module or by a test; notes register themselves, and the page starts at ``stage/mount``."""
+    parsed = modules.ordered(sources())
+    tests = "".join(path.read_text(encoding="utf-8") for path in TESTS.rglob("*.py"))
+    imported = {line.module for one in parsed for line in one.imports}
+    for one in parsed:
+        assert one.name in imported or one.name.startswith("notes/") or one.name == "stage/mount", (
+            f"nothing imports {one.name}.js"
+        )
+        for export in one.exports:
+            assert _used(one.name, export, parsed) or re.search(rf"\b{export}\b", tests), (
+                f"nothing uses {export} of {one.name}.js"
+            )
+
+
+def _used(name: str, export: str, parsed: list[modules.Module]) -> bool:
+    for one in parsed:
+        for line in one.imports:
+            if line.module != name:
+                continue
+            if any(export == there for there, _ in line.names):
+                return True
+            if line.namespace and re.search(rf"(?<![\w$]){line.namespace}\s*\.{export}\b", one.body):
+                return True
+    return False
