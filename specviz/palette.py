@@ -16,9 +16,9 @@ LABELS = {
     "accepted": "accepted",
     "relaxed": "accepted by the relaxed rule",
     "rejected": "rejected",
-    "skipped": "never judged",
+    "skipped": "not verified",
     "pruned": "pruned before the pass",
-    "resampled": "drawn again",
+    "resampled": "resampled",
     "bonus": "bonus",
 }
 """Status of a node, or "bonus" -> what it is called in a sentence."""
@@ -26,8 +26,8 @@ LEGEND = {
     "accepted": "accepted",
     "relaxed": "relaxed",
     "rejected": "rejected",
-    "resampled": "drawn again",
-    "skipped": "never judged",
+    "resampled": "resampled",
+    "skipped": "not verified",
     "pruned": "pruned",
     "bonus": "bonus",
 }

@@ -117,7 +117,7 @@ def test_the_baseline_arrives_last_and_shows_what_was_saved(tab: StagePage) -> N
     text += json.dumps({**first, "seq": first["seq"] + 1}) + "\n"
     tab.run("(text) => { stage.update(text); stage.flush(); }", text)
     assert tab.run(PLAIN + ".times.length") == len(first["baseline"]["token_ns"])
-    expect(tab.page.locator(".sv-run .sv-cap")).to_contain_text("one by one")
+    expect(tab.page.locator(".sv-run .sv-cap")).to_contain_text("baseline")
 
 
 def test_an_error_after_some_steps_keeps_them_on_the_stage(tab: StagePage) -> None:

@@ -99,7 +99,7 @@ def test_every_cell_is_marked_with_how_it_came_to_be(show: Open) -> None:
     assert signs(tab, "relaxed") == 2 * kept.count("relaxed")
     assert signs(tab, "resampled") == again
     assert signs(tab, "bonus") == own
-    said = f"{kept.count('accepted')} strict · {kept.count('relaxed')} relaxed · {again} drawn again · {own} bonus"
+    said = f"{kept.count('accepted')} strict · {kept.count('relaxed')} relaxed · {again} resampled · {own} bonus"
     expect(tab.page.locator(".sv-spent")).to_contain_text(said)
 
 

@@ -22,7 +22,7 @@ TITLES = {
     "growth": "Expand and rerank", "mass": "Beam mass", "traversal": "Leaf to root", "reward": "Tree reward",
     "blocks": "Blocks", "heads": "Independent heads", "typical": "Typical acceptance",
     "denoised": "Masks resolved", "lattice": "Lattice search",
-    "ssm_mask": "Decay mask", "last_state": "Length", "arms": "Arms",
+    "ssm_mask": "Decay mask", "last_state": "τ by text length", "arms": "Drafter selection",
 }  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def test_every_story_is_drawn_at_every_step_and_none_falls_back_to_a_list(show: 
 def test_the_story_of_growth_moves_by_keyboard_from_expand_to_verdict(show: Open) -> None:
     tab = show(text("eagle2"))
     tab.run(OPEN)
-    slider = tab.page.get_by_label("Moment")
+    slider = tab.page.get_by_label("Event")
     expect(slider).to_have_attribute("aria-valuetext", "Rerank")
     expect(tab.page.locator(".sv-note")).to_contain_text("the best 59 lie above")
     slider.press("Home")
@@ -64,18 +64,18 @@ def test_the_story_of_growth_moves_by_keyboard_from_expand_to_verdict(show: Open
     slider.press("End")
     expect(tab.page.locator(".sv-note .sv-keptline").first).to_be_attached()
     tab.go(1)
-    expect(tab.page.get_by_label("Moment")).to_have_attribute("aria-valuetext", "Verdict")
+    expect(tab.page.get_by_label("Event")).to_have_attribute("aria-valuetext", "Verdict")
 
 
 def test_a_story_plays_to_its_end_and_stops(show: Open) -> None:
     tab = show(text("falcon"))
     tab.run(OPEN)
-    tab.page.get_by_role("button", name="Play the story of this step").click()
+    tab.page.get_by_role("button", name="Play this step").click()
     expect(tab.page.locator(".sv-moment")).to_have_text("Forward 1")
     expect(tab.page.locator(".sv-tree .sv-nowband")).to_have_count(1)
     assert tab.run("document.querySelectorAll('.sv-tree .sv-dim').length") > 10, "later levels are not written yet"
     expect(tab.page.locator(".sv-moment")).to_have_text("Forward 3")
-    expect(tab.page.get_by_role("button", name="Play the story of this step")).to_be_visible()
+    expect(tab.page.get_by_role("button", name="Play this step")).to_be_visible()
 
 
 def test_of_two_stories_one_is_chosen_and_stays_chosen(show: Open) -> None:
@@ -98,7 +98,7 @@ def test_the_cursor_of_the_traversal_walks_the_tree(show: Open) -> None:
     tab.go(2)
     tab.run(OPEN)
     expect(tab.page.locator(".sv-note")).to_contain_text("going up from the leaves rescued 1 token")
-    slider = tab.page.get_by_label("Moment")
+    slider = tab.page.get_by_label("Event")
     slider.press("Home")
     expect(tab.page.locator(".sv-tree .sv-cursor")).to_have_count(1)
     expect(tab.page.locator(".sv-tree .sv-gauge")).to_have_count(1)
@@ -185,7 +185,7 @@ def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -
 def test_heads_of_the_decay_mask_fade_more_or_less(show: Open) -> None:
     tab = show(text("stree"))
     told(tab, "ssm_mask")
-    slider = tab.page.get_by_label("Moment")
+    slider = tab.page.get_by_label("Event")
     shares = []
     for key in ("Home", "ArrowRight", "End"):
         slider.press(key)

@@ -34,7 +34,7 @@ def test_judged_nodes_print_q_and_p_and_the_hover_has_them_finer() -> None:
 def test_the_key_names_what_is_there_and_nothing_else() -> None:
     names = [trace.name for trace in draft_tree(TREE).data if trace.name]
     assert names == [
-        "last committed token", "accepted", "rejected", "never judged", "pruned", "bonus", "q drafter", "p target",
+        "last committed token", "accepted", "rejected", "not verified", "pruned", "bonus", "q drafter", "p target",
     ]  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def test_length_has_a_badge_and_a_mark_for_every_step(node: Evaluate) -> None:
     text, classes = drawn(node, "last_state", CHOICE["last_state"])
     assert "the network's tree" in text and "sv-badge sv-half-tree" in classes
     assert "The memories expect only 0.75 right tokens, less than 1.50, so the network drafts." in text
-    assert "the state of a [SPEC] token behind it, which nobody else reads" in text
+    assert "the state of a [SPEC] token behind it, which nothing else reads" in text
     copied = CHOICE["last_state"] | {"half": "suffix", "score": 2.0}
     text, classes = drawn(node, "last_state", copied)
     assert "The memories expect 2.00 right tokens, at least 1.50" in text and "sv-badge sv-half-suffix" in classes

@@ -187,7 +187,7 @@ def test_the_map_shades_as_many_look_alikes_as_the_bar_counts_and_knows_all_that
     considered = {"lantern": 59, "lantern_pp": 10}[method]  # of 60 codes, all others where k is more
     assert all(count == shaded and known == considered for count, shaded, known, _ in found)
     assert max(count for count, *_ in found) > (10 if method == "lantern" else 3)
-    assert found[0][3] == f"{found[0][0]} near latent code{'' if found[0][0] == 1 else 's'} shaded"
+    assert found[0][3] == f"{found[0][0]} nearest latent code{'' if found[0][0] == 1 else 's'} shaded"
 
 
 def test_an_older_note_with_ten_ids_says_how_many_of_the_region_it_can_shade(node: Evaluate) -> None:

@@ -94,14 +94,14 @@ def test_a_relaxed_run_never_claims_the_target_s_distribution(node: Evaluate) ->
 
 def test_skipped_nodes_say_who_was_in_the_way(node: Evaluate) -> None:
     found = explain(node, "greedy", "target")
-    assert found[3] == "Never judged: it was drafted after “·no”, which was rejected."
+    assert found[3] == "Not verified: it was drafted after “·no”, which was rejected."
     late = [
         cases.node(-1, " a", "root"),
         cases.node(0, " b", "accepted", 0.5, 0.9, 1.0, 0.1),
         cases.node(0, " c", "skipped", 0.3),
     ]
     found = node(EXPLAIN, {"step": cases.step(0, late, [1], [1, 9, " d", 0.4, "target"], rule="without_replacement")})
-    assert found[2] == "Never judged: its sibling “·b” was accepted before its turn came."
+    assert found[2] == "Not verified: its sibling “·b” was accepted before its turn came."
 
 
 def test_the_bonus_tells_a_free_token_from_a_correction(node: Evaluate) -> None:

@@ -87,7 +87,7 @@ def test_traversal_names_weight_coin_and_what_happens_next(node: Evaluate) -> No
     assert "weighs 0.20. The draw 0.70 is not below 0.20, so it is taken off the tree" in failed
     assert "needed no draw of its own" in passed
     assert "weighs 0.60" in kept and "kept at once" in kept
-    assert never == "Never judged: the path down to “·d” had been kept before its turn came."
+    assert never == "Not verified: the path down to “·d” had been kept before its turn came."
 
 
 def test_typical_tells_a_lost_branch_from_an_untypical_one(node: Evaluate) -> None:

@@ -48,7 +48,7 @@ class Parameters(owl.Parameters):
         "memories 10.8, and 2.8 at 4096 (1.8 and 2.1): SmolLM2 seldom copies from so long a text."
     ),
     paper=owl.PAPER,
-    look_at="The badge in the panel Length: a step is a long copy from the text or a short tree from the network, never both.",
+    look_at="The badge in the panel τ by text length: a step is a long copy or a short tree from the network, never both.",
     parameters=Parameters,
     weights=("owl",),
 )

@@ -51,7 +51,7 @@ class Parameters:
         "drafted by ZipAR."
     ),
     paper=Paper("Multi-Scale Local Speculative Decoding for Image Generation", "Peruzzo et al.", 2026, "2601.05149", "CVPR"),
-    look_at="Islands: a failed code and its neighbours are drawn again, one cell of every island a wave; the rest stays.",
+    look_at="Local verification: a failed code and its neighbours are resampled, one cell of every island a wave.",
     bound="No bound: what passes the threshold τ is kept as drafted, and between waves kept cells keep the draft's cache "
     "entries. Above τ = 1 the output is autoregressive sampling, token for token.",
     parameters=Parameters,

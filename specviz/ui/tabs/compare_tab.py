@@ -110,7 +110,7 @@ def build(shared: AppState, runs: gr.State) -> CompareTab:
                 elem_id="sp-two",
                 min_width=200,
             )
-            how = gr.Radio(ALIGNMENTS, value="token", label="In step by", elem_classes="sp-how", min_width=180)
+            how = gr.Radio(ALIGNMENTS, value="token", label="Align by", elem_classes="sp-how", min_width=180)
             method = choice.choice(
                 choice.methods(), "autoregressive", "Text tab's run against", elem_id="sp-other", elem_classes="sp-against"
             )

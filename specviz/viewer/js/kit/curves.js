@@ -7,7 +7,7 @@ import { disc, line, text } from "./svgKit.js";
 const STYLES = 5;
 const WORDS = { answers: "answering behind", copies: "copying from" };
 
-/** What was measured of the run's target for this kind, or null where nobody has. */
+/** What was measured of the run's target for this kind, or null where nothing was. */
 function curvesOf(stage, kind) {
   const target = stage.trace && stage.trace.run && stage.trace.run.target;
   const one = MEASURED.find((other) => other.target === target);

@@ -2,12 +2,12 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-const STORY = 4000; // elements of one story: eight times those of the largest real one
+const MOST = 4000; // elements of one note: eight times those of the largest real one
 let left = Infinity;
-/** What `draw` returns; an error once it has made more elements than a story may have: a page of too many hangs. */
+/** What `draw` returns; an error once it has made more elements than a note may have: a page of too many hangs. */
 export function within(draw) {
   const outer = left;
-  left = Math.min(outer, STORY);
+  left = Math.min(outer, MOST);
   try {
     return draw();
   } finally {

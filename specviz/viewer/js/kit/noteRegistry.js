@@ -1,4 +1,4 @@
-// A method's own story about a step. Each note type has a small drawing of its own; an unknown one is listed as it is.
+// Registry of the note panels: each note type has a drawing of its own; an unknown one is listed as it is.
 import * as coerce from "./coerce.js";
 import * as dom from "./dom.js";
 import * as format from "./format.js";
@@ -38,7 +38,7 @@ export function overlay(stage) {
 
 export function draw(pane, stage) {
   const told = stage.step ? stage.step.notes : [];
-  // The picture itself stands beside the tree: its rows are a story only where there is no other.
+  // The picture itself stands beside the tree: its rows are shown only where there is no other note.
   const notes = told.length > 1 ? told.filter((one) => one.type !== "canvas") : told;
   const note = chosen(stage);
   stage.pointing = null; // of the drawing that was here
@@ -57,7 +57,7 @@ const choice = (notes, shown, stage) =>
     "div",
     { class: "sv-chooser sv-stories" },
     notes.map((note) =>
-      dom.button(heading(note), "Show this story", () => stage.set({ selectedNote: note.type }), {
+      dom.button(heading(note), "Show this note", () => stage.set({ selectedNote: note.type }), {
         "aria-pressed": String(note === shown),
       }),
     ),

@@ -1,23 +1,23 @@
-// A story told in moments: a slider, a button that plays it, and the picture of the moment it stands at.
+// Scrubber over the events of a step: a slider, a button that plays them, and the picture of the event it stands at.
 import * as dom from "./dom.js";
 
-const PACE = 800; // milliseconds a moment
+const PACE = 800; // milliseconds an event
 
-/** Where the story called `name` stands among `moments`: where it was left, as far as this step has such a moment. */
+/** Where the scrubber called `name` stands among `moments`: where it was left, as far as this step has such a moment. */
 export function place(stage, name, moments, first) {
   const at = moments.findIndex((one) => one.key === stage.moments[name]);
   return at >= 0 ? at : Math.max(0, Math.min(first, moments.length - 1));
 }
 
 /**
- * `moments` are {key, label}; `draw(moment, at)` makes the picture of one. `first` is where the story stands until
- * somebody moves it. The main tree follows: a note may have an overlay that looks up where the scrubber is.
+ * `moments` are {key, label}; `draw(moment, at)` makes the picture of one. `first` is where the scrubber stands until
+ * it is moved. The main tree follows: a note may have an overlay that looks up where the scrubber is.
  */
 export function make(stage, name, moments, draw, first = moments.length - 1) {
   const view = dom.h("div", { class: "sv-reelview" });
-  const slider = dom.h("input", { type: "range", min: 0, max: moments.length - 1, "aria-label": "Moment" });
+  const slider = dom.h("input", { type: "range", min: 0, max: moments.length - 1, "aria-label": "Event" });
   const label = dom.h("b", { class: "sv-moment" });
-  const play = dom.button("", "Play the story of this step", () => toggle(), { class: "sv-reelplay" });
+  const play = dom.button("", "Play this step", () => toggle(), { class: "sv-reelplay" });
   let timer = 0;
   const at = () => place(stage, name, moments, first);
 
@@ -37,7 +37,7 @@ export function make(stage, name, moments, draw, first = moments.length - 1) {
 
   function face() {
     play.replaceChildren(dom.icon(timer ? "pause" : "play"));
-    play.setAttribute("aria-label", timer ? "Pause the story" : "Play the story of this step");
+    play.setAttribute("aria-label", timer ? "Pause" : "Play this step");
   }
 
   function next() {

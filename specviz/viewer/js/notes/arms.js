@@ -1,4 +1,4 @@
-// Several drafters, one chosen: the river of their chances, the ghosts of those that did not draft, and the delay queue.
+// Several drafters, one chosen: the river of their probabilities, the ghosts of those that did not draft, and the delay queue.
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -29,9 +29,9 @@ function read(note) {
 
 function sentence(told, step) {
   const chance = format.probability(told.chances[told.drafted]);
-  const said = `${told.names[told.drafted]} drafts this round; its chance was ${chance}.`;
+  const said = `${told.names[told.drafted]} drafts this round; its probability was ${chance}.`;
   if (!told.expected.length)
-    return `${said} This chooser learns from the arm that drafted alone, so nobody asks what the others would have got.`;
+    return `${said} This chooser learns from the arm that drafted alone, so it is not asked what the others would have got.`;
   if (step.veiled) return said;
   const best = told.expected.indexOf(Math.max(...told.expected));
   const other =
@@ -40,7 +40,7 @@ function sentence(told, step) {
   return `${said} ${other}: ${format.probability(told.expected[best])} tokens along the text that was written.${why}`;
 }
 
-/** The chances by step, stacked. A click goes to the step. */
+/** The probabilities by step, stacked. A click goes to the step. */
 function river(told, stage) {
   const { u } = stage;
   const all = coerce.list(stage.trace && stage.trace.steps);
@@ -81,8 +81,8 @@ function river(told, stage) {
   });
   const now = box(edge(here), top - 2, Math.max(2, pitch), high + 4, "sv-pulse", 1);
   const spoken = told.names.map((name, arm) => `${name} ${format.probability(told.chances[arm])}`).join(", ");
-  const label = text(stage, left, 11 * u, "chance of drafting, step by step", { kind: "sv-mute" });
-  const made = svgKit.frame(stage.column, top + high + 6, `Chances in this step: ${spoken}`, label, bands, now, names);
+  const label = text(stage, left, 11 * u, "probability of drafting, step by step", { kind: "sv-mute" });
+  const made = svgKit.frame(stage.column, top + high + 6, `Probabilities in this step: ${spoken}`, label, bands, now, names);
   made.addEventListener("click", (event) => {
     const at = Math.floor((event.clientX - made.getBoundingClientRect().left - left) / pitch);
     if (rows[at] && stage.go) stage.go(from + at);
@@ -154,4 +154,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, svgKit.caption(sentence(told, step)), river(told, stage), parts);
 }
 
-noteRegistry.register("arms", { title: "Arms", roomy: true, draw });
+noteRegistry.register("arms", { title: "Drafter selection", roomy: true, draw });

@@ -76,14 +76,14 @@ function sentence(told, step, moment) {
 function belt(stage, y, name, high, moving) {
   return [
     text(stage, 0, y + high * 0.65, name, { bold: moving }),
-    box(76 * stage.u, y, stage.column - 78 * stage.u, high, `sv-belt ${moving ? "sv-moving" : ""}`, high / 2),
+    box(92 * stage.u, y, stage.column - 94 * stage.u, high, `sv-belt ${moving ? "sv-moving" : ""}`, high / 2),
   ];
 }
 
 /** The buffer's slots; what the pass on show put in is told apart: the drafter's tokens and the model's own. */
 function slots(told, step, stage, moment, y, high) {
-  const left = 82 * stage.u,
-    wide = (stage.column - 90 * stage.u) / told.slots,
+  const left = 98 * stage.u,
+    wide = (stage.column - 106 * stage.u) / told.slots,
     made = [];
   const now = moment.pass ? moment.place : told.passes.length;
   let at = 0;
@@ -93,7 +93,7 @@ function slots(told, step, stage, moment, y, high) {
       const source = inside < pass.kept ? "sv-bydrafter" : "sv-bymiddle";
       const kind = place > now ? "sv-unfilled" : place === now ? `${source} sv-fresh` : source;
       made.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, kind, 3));
-      if (place <= now && wide > 40 * stage.u) {
+      if (place <= now && wide > 34 * stage.u) {
         const most = Math.max(2, Math.floor(wide / (7.4 * stage.u)));
         made.push(
           text(stage, left + (at + 0.5) * wide, y + high * 0.64, format.token(word, most), {
@@ -115,16 +115,16 @@ function slots(told, step, stage, moment, y, high) {
 
 function verdicts(told, step, stage, y, high) {
   if (step.veiled) return [];
-  const left = 82 * stage.u,
-    wide = (stage.column - 90 * stage.u) / told.slots;
+  const left = 98 * stage.u,
+    wide = (stage.column - 106 * stage.u) / told.slots;
   return step.nodes
     .slice(1, 1 + told.length)
     .map((node, at) => box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, `sv-verdict sv-is-${node.status}`, 3));
 }
 
 function drafted(stage, pass, y, high) {
-  const left = 82 * stage.u;
-  const wide = Math.min(22 * stage.u, (stage.column - 90 * stage.u) / Math.max(1, pass.drafted));
+  const left = 98 * stage.u;
+  const wide = Math.min(22 * stage.u, (stage.column - 106 * stage.u) / Math.max(1, pass.drafted));
   return Array.from({ length: pass.drafted }, (_, at) =>
     box(left + at * wide + 1, y + 4, wide - 3, high - 8, at < pass.kept ? "sv-bydrafter" : "sv-refused", 3),
   );
@@ -137,7 +137,7 @@ function picture(told, step, stage, moment) {
     top = 14 * u;
   const parts = [
     belt(stage, top, "target", high, !moment.pass),
-    belt(stage, top + pitch, "middle", high, Boolean(moment.pass)),
+    belt(stage, top + pitch, "intermediate", high, Boolean(moment.pass)),
     belt(stage, top + 2 * pitch, "drafter", high, Boolean(moment.pass)),
     slots(told, step, stage, moment, top + pitch, high),
     moment.pass ? drafted(stage, moment.pass, top + 2 * pitch, high) : verdicts(told, step, stage, top, high),
@@ -196,14 +196,14 @@ function curve(balance, stage) {
 function draw(note, step, stage) {
   const told = read(note);
   if (!told.passes.length) return svgKit.caption("There was no room left for a draft in this step.");
-  const moments = told.passes.map((pass, place) => ({ key: `pass ${place}`, label: `Middle pass ${place + 1}`, pass, place }));
+  const moments = told.passes.map((pass, place) => ({ key: `pass ${place}`, label: `Intermediate pass ${place + 1}`, pass, place }));
   moments.push({ key: "target", label: "Target", pass: null, place: told.passes.length });
   const made = (moment) =>
     dom.h("div", {}, svgKit.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const key = svgKit.key(
     [square("sv-bydrafter"), "the drafter's, taken"],
-    [square("sv-bymiddle"), "the middle model's own"],
+    [square("sv-bymiddle"), "the intermediate model's own"],
     [square("sv-refused"), "not taken"],
   );
   const balance = balances(note);
@@ -213,4 +213,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "belts", moments, made), key, chart);
 }
 
-noteRegistry.register("belts", { title: "Three belts", roomy: true, draw });
+noteRegistry.register("belts", { title: "Cascade (drafter → intermediate → target)", roomy: true, draw });

@@ -14,4 +14,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, svgKit.caption(said), image);
 }
 
-noteRegistry.register("canvas", { title: "Rows so far", draw });
+noteRegistry.register("canvas", { title: "Decoded rows", draw });

@@ -24,14 +24,14 @@ function read(note, step) {
   return { value, beams, marks, kept, cut, levels, lowest, considered, chosen: chosen(note.depth) };
 }
 
-/** Why trees are as deep as they are, where nobody stated a depth. */
+/** Why trees are as deep as they are, where no depth was stated. */
 function chosen(depth) {
   const levels = depth && coerce.number(depth.levels);
   if (!levels) return "";
   const gain = coerce.number(depth.gain);
   const most = format.count(levels, "level");
   return gain === null
-    ? ` Trees have at most ${most}, the usual depth: nobody measured what others bring with this drafter and beam.`
+    ? ` Trees have at most ${most}, the usual depth: no measurement says what others bring with this drafter and beam.`
     : ` Trees have at most ${most}: by the calibration and by what forwards and passes cost here that pays most; ` +
         `foretold are ${gain.toFixed(2)} times the target alone.`;
 }
@@ -193,7 +193,7 @@ const about = (told, node) => [
 
 function legend(moment) {
   if (moment.key === "verdict") {
-    const quiet = [disc(0, 0, 3, "sv-quietmark"), "never judged"];
+    const quiet = [disc(0, 0, 3, "sv-quietmark"), "not verified"];
     return svgKit.key([disc(0, 0, 5, "sv-keptmark"), "accepted"], [cross(0, 0, 3.5), "rejected"], quiet);
   }
   const beam = [[disc(0, 0, 3.5, "sv-heat"), disc(0, 0, 5.5, "sv-beamring")], "beam: grown further"];

@@ -13,7 +13,7 @@ const number = coerce.number;
 function read(note, step) {
   const mass = coerce.list(note.mass).map((one) => number(one) || 0);
   const wave = coerce.list(note.waves).map((one) => number(one) || 0);
-  // A wave draws at least one cell again, so there are no more waves than cells; each becomes a moment of the story.
+  // A wave resamples at least one cell, so there are no more waves than cells; each becomes an event.
   if (wave.some((one) => !Number.isInteger(one) || one < 0 || one >= step.nodes.length)) throw new Error("no such wave");
   const failed = new Set(coerce.list(note.failed));
   const owner = new Map();
@@ -38,7 +38,7 @@ function read(note, step) {
 export function stale(note, cells) {
   if (note.rewritten !== false) return new Set();
   if (Array.isArray(note.stale)) return new Set(note.stale);
-  // An older trace does not list them: what was kept behind the first code drawn again.
+  // An older trace does not list them: what was kept behind the first code resampled.
   const first = Math.min(...cells.filter((cell) => cell.wave).map((cell) => cell.id));
   return new Set(cells.filter((cell) => !cell.wave && cell.id > first).map((cell) => cell.id));
 }
@@ -90,7 +90,7 @@ function board(cells, note, stage, moment) {
   return svgKit.picks(svgKit.frame(columns * size + 2, rows * size + 2, spoken, parts), stage, (id) => {
     const cell = cells.find((one) => one.id === id);
     const said = [`row ${cell.row + 1}, column ${cell.column + 1}`, `pooled mass ${format.probability(cell.mass)}, bar ${format.probability(note.tau)}`];
-    if (cell.wave) said.push(cell.failed ? `failed; drawn again in wave ${cell.wave}` : `taken along; drawn again in wave ${cell.wave}`);
+    if (cell.wave) said.push(cell.failed ? `failed; resampled in wave ${cell.wave}` : `taken along; resampled in wave ${cell.wave}`);
     return said;
   });
 }
@@ -105,7 +105,7 @@ function sentence(cells, note) {
   const waves = Math.max(0, ...cells.map((cell) => cell.wave));
   const wait = waves > 1 && note.rewritten !== false ? " Between waves kept cells' cache entries wait: an approximation." : "";
   return (
-    `${format.count(failed, "cell")} of ${cells.length} failed; with neighbours ${again} were drawn again, in ` +
+    `${format.count(failed, "cell")} of ${cells.length} failed; with neighbours ${again} were resampled, in ` +
     `${format.count(parts.size, "island")}. ${format.count(passes, "target pass", "target passes")} in all.${wait}`
   );
 }
@@ -122,4 +122,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, svgKit.caption(sentence(cells, note)), story, svgKit.key(...marks));
 }
 
-noteRegistry.register("islands", { title: "Islands", roomy: true, draw });
+noteRegistry.register("islands", { title: "Local verification", roomy: true, draw });

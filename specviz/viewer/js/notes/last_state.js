@@ -14,7 +14,7 @@ const HALF = { tree: "the network's tree", suffix: "copied from memory" };
 
 function sentence(note) {
   const length = format.count(size(note.length), "token");
-  const probe = note.probed === true ? " and the state of a [SPEC] token behind it, which nobody else reads" : "";
+  const probe = note.probed === true ? " and the state of a [SPEC] token behind it, which nothing else reads" : "";
   const seen = `Of ${length} of text the network sees the last one's state${probe}: nothing grows with the text.`;
   const score = coerce.number(note.score),
     threshold = coerce.number(note.threshold);
@@ -108,4 +108,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, badge, svgKit.caption(sentence(note)), made, key, said, beside);
 }
 
-noteRegistry.register("last_state", { title: "Length", roomy: true, draw });
+noteRegistry.register("last_state", { title: "τ by text length", roomy: true, draw });

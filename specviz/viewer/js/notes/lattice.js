@@ -51,11 +51,11 @@ const moments = (told) => [
 
 function sentence(told, step, moment) {
   if (moment.upTo < 0) {
-    return "One forward gave every place a law. The likeliest tokens of each make a column; none knows the others.";
+    return "One forward gave every place a distribution. The likeliest tokens of each make a column; none knows the others.";
   }
   if (!moment.done) {
     const here = told.beams[moment.upTo];
-    const share = told.weight === null ? "" : ` Score: ${format.probability(told.weight)} of the drafter's law, the rest an n-gram model.`;
+    const share = told.weight === null ? "" : ` Score: ${format.probability(told.weight)} of the drafter's probability, the rest an n-gram model.`;
     return `At place ${moment.upTo + 1} the ${format.count(here.picks.length, "best beam")} survive.${share}`;
   }
   const swapped = told.path.filter((row, at) => row > 0 && at < told.path.length).length;

@@ -55,7 +55,7 @@ function draw(note, step, stage) {
   const sent = (coerce.number(note.kept) || 1) - 1;
   const longest = coerce.list(note.grafts).sort((a, b) => b.matched - a.matched)[0];
   const told =
-    `${format.count(sent, "node")} of ${coerce.number(note.considered) || sent} went to the target: the best by the chance of ` +
+    `${format.count(sent, "node")} of ${coerce.number(note.considered) || sent} went to the target: the best by the probability of ` +
     `their whole path. Expected ${format.probability(coerce.number(note.expected))} tokens` +
     (step.veiled ? "." : `, got ${step.emitted.length}.`);
   const graft = longest
@@ -75,4 +75,4 @@ function overlay(note) {
   return { under: (made) => [...made.items.values()].map(ground) };
 }
 
-noteRegistry.register("merged", { title: "Sources", roomy: true, draw, overlay });
+noteRegistry.register("merged", { title: "Merged tree: sources", roomy: true, draw, overlay });

@@ -1,4 +1,4 @@
-// Speculative sampling: the target's and the drafter's law side by side; what they share is the chance of acceptance.
+// Speculative sampling: the target's and the drafter's distribution side by side; what they share is the probability of acceptance.
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -14,7 +14,7 @@ noteRegistry.register("overlap", {
     const share = format.probability(shown.overlap);
     const told =
       `After ${format.quote(node ? node.text : "")} target and drafter share ${share} of their probability. ` +
-      "That sum of min(p, q) is the chance that one guess drawn from q is kept here.";
+      "That sum of min(p, q) is the probability that one guess drawn from q is kept here.";
     const width = `width:${(100 * Math.min(1, shown.overlap)).toFixed(1)}%`;
     const bar = dom.h("div", {}, dom.h("i", { style: width }));
     return dom.h(
@@ -23,23 +23,23 @@ noteRegistry.register("overlap", {
       noteRegistry.chooser(positions, shown, stage),
       dom.h("p", { class: "sv-why" }, told),
       dom.h("div", { class: "sv-shared" }, bar, dom.h("b", {}, share)),
-      lawKey(),
-      lawTable(shown, step),
+      distributionKey(),
+      distributionTable(shown, step),
     );
   },
 });
 
-function lawKey() {
+function distributionKey() {
   const key = (kind, text) => [dom.h("i", { class: `sv-key ${kind}` }), text];
   const parts = [
     key("sv-both", "shared "),
     key("sv-more-p", "p only: the residual "),
     key("sv-more-q", "q only: too eager"),
   ];
-  return dom.h("p", { class: "sv-mute sv-lawkey" }, parts);
+  return dom.h("p", { class: "sv-mute sv-distributionkey" }, parts);
 }
 
-function lawTable(shown, step) {
+function distributionTable(shown, step) {
   const most = Math.max(1e-9, ...shown.p, ...shown.q);
   const width = (value) => `width:${((100 * Math.max(0, value)) / most).toFixed(1)}%`;
   const rows = shown.texts.map((text, index) => {
@@ -52,7 +52,7 @@ function lawTable(shown, step) {
       "tr",
       { class: status ? `sv-chosen sv-is-${status}` : "" },
       dom.h("th", { scope: "row" }, format.token(text, 12)),
-      dom.h("td", { class: "sv-law" }, larger, both),
+      dom.h("td", { class: "sv-distribution" }, larger, both),
       dom.h("td", {}, format.probability(p)),
       dom.h("td", {}, format.probability(q)),
     );

@@ -1,4 +1,4 @@
-// Relaxed acceptance: the codebook as a map with a drafted code's look-alikes shaded, and the sum that decided about it.
+// Relaxed acceptance: the codebook as a map with a drafted code's nearest latent codes shaded, and the sum that decided about it.
 import * as codes from "../kit/codes.js";
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
@@ -42,9 +42,9 @@ function unpack(note, step) {
 const kept = (row) => row.status === "accepted" || row.status === "relaxed";
 const setting = (note) => (typeof note.delta === "number" ? ["δ", note.delta] : ["λ", number(note.factor) || 1]);
 
-/** How many look-alikes the map shades; an older trace knows the ids of ten at most, and says so. */
+/** How many of them the map shades; an older trace knows the ids of ten at most, and says so. */
 export function shading(row, shaded) {
-  const all = format.count(row.count, "look-alike");
+  const all = format.count(row.count, "nearest latent code");
   return shaded === row.count ? `${all} shaded` : `${shaded} of ${all} shaded`;
 }
 
@@ -77,13 +77,13 @@ function map(row, book, stage, width, height) {
   }
   const more = beyond.size ? `, ${beyond.size} more were considered` : "";
   const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
-  const flat = "The two main directions of the codes' vectors: what is near here is not always alike. Spokes lead to the look-alikes.";
+  const flat = "The two main directions of the codes' vectors: what is near here is not always alike. Spokes lead to the nearest latent codes.";
   parts.push(dom.s("g", {}, dom.s("title", {}, flat), text(stage, width - 4, height - 3, "two directions of many", { anchor: "end", kind: "sv-mute", size: 9 })));
   const drawn = dom.s("svg", { class: "sv-sketch", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
   return dom.h("div", { class: "sv-codemap", style: `width:${width}px;height:${height}px` }, codes.ground(book, width, height), drawn);
 }
 
-/** p alone, P with the look-alikes, and q with the draw, on one scale. */
+/** p alone, P with the nearest latent codes, and q with the draw, on one scale. */
 function bars(row, note, stage, width) {
   const { u } = stage;
   const total = row.p + row.moved;
@@ -98,7 +98,7 @@ function bars(row, note, stage, width) {
   label(0, "Drafted code alone");
   parts.push(box(0, 16 * u, scale(row.p), high, "sv-ownbar", 1));
   amount(0, scale(row.p), `p = ${format.probability(row.p)}`);
-  label(1, `With ${format.count(row.count, "look-alike")}, together P`);
+  label(1, `With ${format.count(row.count, "nearest latent code")}, together P`);
   parts.push(box(0, gap + 16 * u, scale(row.p), high, "sv-ownbar", 1));
   let from = scale(row.p);
   const shown = row.mass.slice(0, row.count);
@@ -128,7 +128,7 @@ function sentence(row, note) {
   const total = row.p + row.moved;
   if (row.draw === null) {
     const said = kept(row) ? "it leads, so it is kept" : "it still does not lead, so it is dropped";
-    return `With ${format.count(row.count, "look-alike")} (${name} = ${value}) the code's share is ${format.probability(total)}: ${said}.`;
+    return `With ${format.count(row.count, "nearest latent code")} (${name} = ${value}) the code's share is ${format.probability(total)}: ${said}.`;
   }
   const bar = Math.min(1, total / row.q),
     strict = Math.min(1, row.p / row.q);
@@ -142,7 +142,7 @@ function sentence(row, note) {
   return `${verdict} ${exactly}`;
 }
 
-/** The mass a code may take over under another limit, from the noted sums of its nearest look-alikes. */
+/** The mass a code may take over under another limit, from the noted sums of its nearest latent codes. */
 function taken(row, name, value) {
   const most = name === "δ" ? value : (value - 1) * row.p;
   let mass = 0;
@@ -203,7 +203,7 @@ function overall(stage, name, value) {
 
 const WHY =
   "Approximate: judged again from the recording, so later drafts would have differed, a sibling's p is what the region taken " +
-  "before it had left, and look-alikes are known in runs of 1–6, 8, 10, 12, 16 …: a looser limit may take a little more. “Or more”: the walk came to codes that were never judged. In the tree: + would be kept, × would be lost.";
+  "before it had left, and nearest latent codes are known in runs of 1–6, 8, 10, 12, 16 …: a looser limit may take a little more. “Or more”: the walk came to codes that were not verified. In the tree: + would be kept, × would be lost.";
 
 function slider(note, step, stage) {
   const rows = read(note, step);
@@ -277,4 +277,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, dom.h("div", { class: "sv-weighed" }, chooser, said), pieces);
 }
 
-noteRegistry.register("relaxed", { title: "Look-alikes", roomy: true, draw, overlay });
+noteRegistry.register("relaxed", { title: "Nearest latent codes", roomy: true, draw, overlay });

@@ -171,7 +171,7 @@ function draw(note, step, stage) {
       last(moment) ? result(told, step) : null,
     );
   const legend = svgKit.key(
-    [tank(-4, -6, 8, 12, 0.6, "sv-is-accepted"), "weight: chance of being kept"],
+    [tank(-4, -6, 8, 12, 0.6, "sv-is-accepted"), "weight: probability of being kept"],
     [[line(-7, 0, 7, 0, "sv-coinline"), disc(5, 0, 3, "sv-draw")], "coin"],
     told.rescued.size ? [star(0, 0, 5), "rescued"] : [cross(0, 0, 3.5), "failed"],
   );

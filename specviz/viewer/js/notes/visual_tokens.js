@@ -65,4 +65,4 @@ function draw(note, step, stage) {
   );
 }
 
-noteRegistry.register("visual_tokens", { title: "Who sees what", roomy: true, draw });
+noteRegistry.register("visual_tokens", { title: "Visual tokens: target vs drafter", roomy: true, draw });

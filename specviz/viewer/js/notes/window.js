@@ -45,10 +45,10 @@ function draw(note, step, stage) {
   });
   const certain = note.codes.length - note.redrawn;
   const said =
-    `${step.path.length} of ${format.count(coerce.list(note.codes).length, "guess", "guesses")} kept; ${note.redrawn} were drawn again from what ` +
+    `${step.path.length} of ${format.count(coerce.list(note.codes).length, "guess", "guesses")} kept; ${note.redrawn} were resampled from what ` +
     `the last pass thought at their place, ${certain} were new to the window.`;
   const drawn = svgKit.picks(svgKit.frame(stage.column, rows.length * size + 4, said, parts), stage, (id) => [`place ${id} of the window`]);
   return dom.h("div", {}, svgKit.caption(said), drawn, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."));
 }
 
-noteRegistry.register("window", { title: "Window", roomy: true, draw });
+noteRegistry.register("window", { title: "Jacobi window", roomy: true, draw });

@@ -1,4 +1,4 @@
-// What relaxing has cost so far: the mass that kept codes took over from their look-alikes, and what bounds it.
+// What relaxing has cost so far: the mass that kept codes took over from their nearest latent codes, and what bounds it.
 import * as coerce from "../kit/coerce.js";
 
 const find = (step, type) => step.notes.find((one) => one.type === type);
@@ -13,7 +13,7 @@ function siblings(step, rows) {
   return Math.max(0, ...many.values());
 }
 
-/** How far the law of a code can have moved, in total variation: proven above temperature 0, for the exact residual. */
+/** How far the distribution of a code can have moved, in total variation: proven above temperature 0, for the exact residual. */
 function bound(note, most, drawn) {
   if (note.form !== "exact" || !drawn) return null;
   if (typeof note.delta === "number") return 1 - (1 - note.delta) ** most;
@@ -21,8 +21,8 @@ function bound(note, most, drawn) {
 }
 
 /**
- * `mean`: mass taken over by kept look-alikes, per code drawn so far. `bound`: the most that one code's law can have
- * moved, null where nothing is proven. `pooled`: mean mass of kept codes and their look-alikes, of local verification.
+ * `mean`: mass taken over by kept latent codes, per code drawn so far. `bound`: the most that one code's distribution can have
+ * moved, null where nothing is proven. `pooled`: mean mass of kept codes and their nearest latent codes, of local verification.
  */
 export function until(trace, cursor) {
   let moved = 0,
@@ -53,7 +53,7 @@ export function until(trace, cursor) {
 }
 
 export function sentence(spent) {
-  if ("pooled" in spent) return `kept codes and look-alikes: ${spent.pooled.toFixed(2)} of the target's mass on average`;
-  const law = spent.bound === null ? "no bound is proven here" : `its law moved by at most ${spent.bound.toFixed(2)}`;
-  return `distortion: ${spent.mean.toFixed(3)} a code taken over, ${law}`;
+  if ("pooled" in spent) return `kept codes and nearest latent codes: ${spent.pooled.toFixed(2)} of the target's mass on average`;
+  const moved = spent.bound === null ? "no bound is proven here" : `its distribution moved by at most ${spent.bound.toFixed(2)}`;
+  return `distortion: ${spent.mean.toFixed(3)} a code taken over, ${moved}`;
 }

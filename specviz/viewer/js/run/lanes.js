@@ -1,4 +1,4 @@
-// The strokes of the run overview: stacks of tokens, the phases of each step, the one-by-one run, and what was saved.
+// The strokes of the run overview: stacks of tokens, the phases of each step, the autoregressive baseline, and what was saved.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 
@@ -25,7 +25,7 @@ export function names(pen, view) {
   const { at } = view;
   text(pen, view, "tokens", at.left - 8, (at.top + at.floor) / 2, { align: "right" });
   text(pen, view, "this run", at.left - 8, at.run + at.lane / 2, { align: "right" });
-  text(pen, view, "one by one", at.left - 8, at.plain + at.lane / 2, { align: "right" });
+  text(pen, view, "AR baseline", at.left - 8, at.plain + at.lane / 2, { align: "right" });
 }
 
 /** One block a token, from the bottom; a dashed foot where the target overruled the draft. */

@@ -66,12 +66,12 @@ export class Overview {
     const tau = trace.end && trace.end.metrics ? trace.end.metrics.tau : null;
     const rate = typeof tau === "number" ? ` · ${tau.toFixed(2)} tokens per target pass (τ)` : "";
     const now = step
-      ? ` · at ${format.time(stage.clock)}: ${format.count(emitted, "token")}${alone === null ? "" : `, one by one ${alone}`}`
+      ? ` · at ${format.time(stage.clock)}: ${format.count(emitted, "token")}${alone === null ? "" : `, baseline ${alone}`}`
       : "";
     const found = lanes.gain(this);
     const gained = found && !found.fits ? [" · ", dom.h("b", { class: found.slower ? "sv-lost" : "sv-saved" }, found.told)] : [];
     this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + now);
-    const gain = this.plain ? ` One by one: ${format.time(this.plain.total)}.` : "";
+    const gain = this.plain ? ` Autoregressive baseline: ${format.time(this.plain.total)}.` : "";
     this.base.setAttribute(
       "aria-label",
       `${format.count(trace.steps.length, "step")}, ${format.time(stage.total)} of decoding.${gain}`,
@@ -83,7 +83,7 @@ export class Overview {
     const { stage } = this;
     const { width, height } = this.size;
     const phone = stage.size === "phone";
-    const left = (phone ? 72 : 76) * stage.u,
+    const left = (phone ? 80 : 84) * stage.u,
       right = (phone ? 56 : 66) * stage.u;
     const baseline = stage.trace.end && stage.trace.end.baseline;
     if (this.of !== baseline) this.plain = Overview.alone(baseline);
@@ -97,7 +97,7 @@ export class Overview {
     return { width, height, left, plot: Math.max(10, width - left - right), span, lane, plain, run, floor, top: 4 };
   }
 
-  /** When the one-by-one run had each of its tokens, or null where it was not measured. */
+  /** When the autoregressive baseline had each of its tokens, or null where it was not measured. */
   static alone(baseline) {
     const times = baseline ? coerce.list(baseline.token_ns).map((ns) => Math.max(0, coerce.number(ns) || 0)) : [];
     let sum = 0;
@@ -184,7 +184,7 @@ export class Overview {
     return { ns, y: event.clientY - frame.top };
   }
 
-  /** The step under a moment of the clock; past the end, the last one. */
+  /** The step at a time of the clock; past the end, the last one. */
   stepAt(ns) {
     const { ends } = this.stage.trace;
     let low = 0,
@@ -223,7 +223,7 @@ export class Overview {
     const { ends, times } = this.plain;
     const index = ends.findIndex((end) => end >= ns);
     return [
-      `one by one · token ${index + 1}`,
+      `autoregressive baseline · token ${index + 1}`,
       `${format.time(times[index])} for one token`,
       `at ${format.time(ends[index])}`,
     ];

@@ -46,9 +46,9 @@ export class Header {
         ? badge(
             run.bound ? `relaxed · ${format.short(run.bound, 40)}` : "relaxed",
             "sv-relaxed",
-            "The output law differs from the target's own by no more than the stated bound",
+            "The output distribution differs from the target's own by no more than the stated bound",
           )
-        : badge("exact", "sv-exact", "The output follows the target's own law");
+        : badge("exact", "sv-exact", "The output follows the target's own distribution");
     const live = trace.mode === "live" && !trace.end;
     return [
       badge(

@@ -42,7 +42,7 @@ export class Picture {
     if (changed.has("run")) {
       this.card.hidden = !grid;
       this.stage.root.toggleAttribute("data-image", Boolean(grid));
-      // Codes have no words: the map of look-alikes says more at first sight than a verdict's numbers.
+      // Codes have no words: the map of latent codes says more at first sight than a verdict's numbers.
       if (grid && run !== this.run) this.stage.tab = "method";
       this.run = run;
     }
@@ -67,7 +67,7 @@ export class Picture {
     this.key.replaceChildren(...pairs);
   }
 
-  /** Note where each token of a step went; a bonus in the place of guesses that failed is a cell drawn again. */
+  /** Note where each token of a step went; a bonus in the place of guesses that failed is a resampled cell. */
   take(step) {
     step.origins.forEach((origin, place) => {
       const node = findNode(step, origin.id);
@@ -91,7 +91,7 @@ export class Picture {
     return Number.isInteger(row) && row >= 0 && row < this.rows && column >= 0 && column < this.columns;
   }
 
-  /** How a cell came to be: as its token did, but a bonus that overruled the draft is drawn again. */
+  /** How a cell came to be: as its token did, but a bonus that overruled the draft is resampled. */
   static kind(step, origin) {
     return origin.kind === "bonus" && step.overruled ? "resampled" : origin.kind;
   }
@@ -165,7 +165,7 @@ export class Picture {
     }
   }
 
-  /** The outline of a cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, drawn again dashed, bonus a corner. */
+  /** The outline of a cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, resampled dashed, bonus a corner. */
   static outline(kind, x, y) {
     if (kind === "accepted") return `M${x + 1} ${y + 9}H${x + 9}`;
     if (kind === "bonus") return `M${x + 6} ${y + 0.8}H${x + 9.2}V${y + 4}Z`;
@@ -263,6 +263,6 @@ export class Picture {
 Picture.NAMES = [
   ["accepted", "strict"],
   ["relaxed", "relaxed"],
-  ["resampled", "drawn again"],
+  ["resampled", "resampled"],
   ["bonus", "bonus"],
 ];

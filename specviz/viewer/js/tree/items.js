@@ -2,7 +2,7 @@
 import * as format from "../kit/format.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 
-// From roomy to dense: how nodes that were never judged are drawn (quiet), how those that failed are, how much text the
+// From roomy to dense: how nodes that were not verified are drawn (quiet), how those that failed are, how much text the
 // quiet ones keep, and the smallest gap between columns. What was accepted is always drawn in full.
 // `named` of the failed siblings keep their text, the rest become dots.
 export const FORMS = [
@@ -21,7 +21,7 @@ export const ROUND = { dot: 3, speck: 2.1, mote: 1.6 }; // radius of what has no
 export const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
 export const TRACK = 40; // width of the p and q hairlines at probability 1
 
-/** How an item is drawn in a form: what counts in full, what failed and what was never judged as the form says. */
+/** How an item is drawn in a form: what counts in full, what failed and what was not verified as the form says. */
 function formOf(item, form, chosen) {
   if (item.kind !== "node") return item.kind === "chip" ? "chip" : "full";
   if (FAILED.has(item.node.status)) return item.place < form.named || chosen === item.id ? form.failed : "dot";

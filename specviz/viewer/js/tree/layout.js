@@ -1,6 +1,6 @@
 // Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as need be.
 //
-// Text never shrinks below 11 px. When room is short, nodes that nobody judged lose size first (small boxes, then dots), then
+// Text never shrinks below 11 px. When room is short, nodes that were not verified lose size first (small boxes, then dots), then
 // the drawing grows past its frame and scrolls. A step's accepted path runs straight, so the eye reads it as one line.
 import { FAILED, JUDGED } from "../run/parseStep.js";
 import * as chain from "./chain.js";

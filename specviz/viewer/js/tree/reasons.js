@@ -71,8 +71,8 @@ function ratio(step, node) {
 function withoutReplacement(step, node) {
   const tried = failed(step, step.nodes[node.parent].children.slice(0, node.rank));
   const left = tried
-    ? `${count(tried, "guess", "guesses")} before it failed; what they stood for is taken out of the target's law, which leaves r.`
-    : "It is tried first, so r is still the target's own law p.";
+    ? `${count(tried, "guess", "guesses")} before it failed; what they stood for is taken out of the target's distribution, which leaves r.`
+    : "It is tried first, so r is still the target's own distribution p.";
   const share = step.certain || node.q === null ? "r, the draft being a certain guess (q = 1)" : "min(1, r/q)";
   const tail = kept(node) ? "" : ", and its drafted share leaves r";
   return `Guesses are tried in the order they were drawn. ${left} It is kept with probability ${share}. ${verdict(node, tail)}`;
@@ -87,7 +87,7 @@ function traversal(step, node) {
   const had = sentChildren(step, node).length ? "; everything below this one had failed already" : "";
   const so = drawn ? `${drawn}, so` : "So";
   return (
-    `${order}${had}.${weighs} ${so} it is taken off the tree. What it leaves of the target's law makes its next sibling, ` +
+    `${order}${had}.${weighs} ${so} it is taken off the tree. What it leaves of the target's distribution makes its next sibling, ` +
     "or in the end its parent, weigh more."
   );
 }
@@ -115,7 +115,7 @@ function strict(step, node) {
 }
 
 const relaxed = (step, node) =>
-  "A code may stand for its nearest look-alikes, so the target's probability of all of them together is set against " +
+  "A code may stand for its nearest latent codes, so the target's probability of all of them together is set against " +
   `${(weigh(step, node) || { q: 0 }).q === 1 ? "1, as the guess was chosen, not drawn" : "the drafter's"}. ` +
   `${verdict(node)}${strict(step, node)}`;
 
@@ -126,7 +126,7 @@ function local(step, node) {
     return `This code, or one beside it, had too little support, so the target drew this place again.${bar}`;
   }
   const rule =
-    "Each code is judged alone: the target's probability of it and its look-alikes must reach a fixed bar.";
+    "Each code is judged alone: the target's probability of it and its nearest latent codes must reach a fixed bar.";
   const end = kept(node)
     ? "It does, so the code stays."
     : "It does not, so this place and its neighbours are drawn again.";

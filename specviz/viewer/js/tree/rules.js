@@ -5,7 +5,7 @@ import { count, quote } from "../kit/format.js";
 import { FAILED, sentChildren } from "../run/parseStep.js";
 import { REASONS, failed, winner } from "./reasons.js";
 
-const LAWFUL = new Set(["ratio", "without_replacement", "traversal"]);
+const EXACT = new Set(["ratio", "without_replacement", "traversal"]);
 
 const card = (name, title, formula) => [name, { title, formula, why: REASONS[name] }];
 export const ALL = Object.fromEntries([
@@ -20,8 +20,8 @@ export const ALL = Object.fromEntries([
   ),
   card("traversal", "traversal verification", "w = min(1, w(parent) · p/q);  keep path  ⇔  draw < w"),
   card("typical", "typical acceptance", "keep c  ⇔  p > min(ε, δ · exp(−H(p)))"),
-  card("relaxed", "relaxed acceptance", "keep c  ⇔  draw < (p + Σ look-alikes) / q"),
-  card("local", "local verification", "keep c  ⇔  Σ p(c and look-alikes) ≥ bar"),
+  card("relaxed", "relaxed acceptance", "keep c  ⇔  draw < (p + Σ neighbours) / q"),
+  card("local", "local verification", "keep c  ⇔  Σ p(c and neighbours) ≥ bar"),
 ]);
 
 export function of(step) {
@@ -33,23 +33,23 @@ export function of(step) {
 function skipped(step, node) {
   if (step.veiled) return "Not judged yet: what do you expect?";
   if (step.rule === "traversal" && step.end.id !== 0) {
-    return `Never judged: the path down to ${quote(step.end.text)} had been kept before its turn came.`;
+    return `Not verified: the path down to ${quote(step.end.text)} had been kept before its turn came.`;
   }
   for (let up = step.nodes[node.parent]; up && up.id > 0; up = step.nodes[up.parent]) {
     if (FAILED.has(up.status))
-      return `Never judged: it was drafted after ${quote(up.text)}, which was rejected.`;
+      return `Not verified: it was drafted after ${quote(up.text)}, which was rejected.`;
   }
   const kept = winner(step, node);
   if (kept && kept.id !== "bonus") {
-    return `Never judged: its sibling ${quote(kept.text)} was accepted before its turn came.`;
+    return `Not verified: its sibling ${quote(kept.text)} was accepted before its turn came.`;
   }
-  return "Never judged: the walk did not come this way.";
+  return "Not verified: the walk did not come this way.";
 }
 
 const ROOT =
-  "The last token already in the output. The tree hangs from it; nobody judges it, " +
+  "The last token already in the output. The tree hangs from it; it is not verified, " +
   "and the target reads it together with the draft.";
-const PRUNED = "Drafted, then cut before the target's pass: its chance was too small for the room there is.";
+const PRUNED = "Drafted, then cut before the target's pass: its probability was too small for the room there is.";
 
 /** The sentence for any node or the bonus of a step. */
 export function explain(step, node) {
@@ -74,9 +74,9 @@ function bonus(step) {
   const tried = failed(step, step.end.children);
   if (step.bonus.source === "residual") {
     const all = tried === 1 ? "The guess" : `All ${tried} guesses`;
-    const law = LAWFUL.has(step.rule) ? ", so the output keeps the target's own law" : "";
-    const left = "what is left of the target's law once the drafter's share is taken out";
-    return `${all} after ${where} failed. ${token} is drawn from ${left}${law}.`;
+    const kept = EXACT.has(step.rule) ? ", so the output keeps the target's own distribution" : "";
+    const left = "what is left of the target's distribution once the drafter's share is taken out";
+    return `${all} after ${where} failed. ${token} is drawn from ${left}${kept}.`;
   }
   if (!tried) return `The step ends with the target's own token, ${token}.`;
   if (step.rule === "typical") {
