@@ -37,9 +37,9 @@ export function overlay(stage) {
 }
 
 export function draw(pane, stage) {
-  const told = stage.step ? stage.step.notes : [];
+  const all = stage.step ? stage.step.notes : [];
   // The picture itself stands beside the tree: its rows are shown only where there is no other note.
-  const notes = told.length > 1 ? told.filter((one) => one.type !== "canvas") : told;
+  const notes = all.length > 1 ? all.filter((one) => one.type !== "canvas") : all;
   const note = chosen(stage);
   stage.pointing = null; // of the drawing that was here
   if (!note) return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));

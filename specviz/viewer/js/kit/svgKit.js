@@ -63,15 +63,15 @@ export const rhombus = (x, y, r, kind) =>
     class: kind,
   });
 
-/** Clicks on marks that carry data-id pick their node; the pointer over them tells what `told(id)` says. */
-export function picks(element, stage, told) {
+/** Clicks on marks that carry data-id pick their node; the pointer over them tells what `describe(id)` says. */
+export function picks(element, stage, describe) {
   element.addEventListener("click", (event) => {
     const mark = event.target.closest("[data-id]");
     if (mark) stage.pick(Number(mark.dataset.id));
   });
   stage.tip.over(element, (event) => {
     const mark = event.target.closest("[data-id]");
-    return mark ? told(Number(mark.dataset.id)) : null;
+    return mark ? describe(Number(mark.dataset.id)) : null;
   });
   return element;
 }

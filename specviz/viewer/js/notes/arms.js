@@ -27,29 +27,29 @@ function read(note) {
   };
 }
 
-function sentence(told, step) {
-  const chance = format.probability(told.chances[told.drafted]);
-  const said = `${told.names[told.drafted]} drafts this round; its probability was ${chance}.`;
-  if (!told.expected.length)
+function sentence(data, step) {
+  const chance = format.probability(data.chances[data.drafted]);
+  const said = `${data.names[data.drafted]} drafts this round; its probability was ${chance}.`;
+  if (!data.expected.length)
     return `${said} This chooser learns from the arm that drafted alone, so it is not asked what the others would have got.`;
   if (step.veiled) return said;
-  const best = told.expected.indexOf(Math.max(...told.expected));
+  const best = data.expected.indexOf(Math.max(...data.expected));
   const other =
-    best === told.drafted ? "No other would have brought more" : `${told.names[best]} would have brought the most`;
-  const why = told.informed ? "" : " This chooser does not get to know that.";
-  return `${said} ${other}: ${format.probability(told.expected[best])} tokens along the text that was written.${why}`;
+    best === data.drafted ? "No other would have brought more" : `${data.names[best]} would have brought the most`;
+  const why = data.informed ? "" : " This chooser does not get to know that.";
+  return `${said} ${other}: ${format.probability(data.expected[best])} tokens along the text that was written.${why}`;
 }
 
 /** The probabilities by step, stacked. A click goes to the step. */
-function river(told, stage) {
+function river(data, stage) {
   const { u } = stage;
   const all = coerce.list(stage.trace && stage.trace.steps);
   const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, all.length - MOST_STEPS)) || 0;
   const rows = all.slice(from, from + MOST_STEPS).map((one) => {
     const found = coerce.list(one.notes).find((note) => note.type === "arms");
-    return found ? coerce.list(found.chances).slice(0, told.names.length).map(share) : null;
+    return found ? coerce.list(found.chances).slice(0, data.names.length).map(share) : null;
   });
-  const shown = rows.length ? rows : [told.chances];
+  const shown = rows.length ? rows : [data.chances];
   const here = rows.length ? stage.cursor - from : 0;
   const left = 4,
     top = 16 * u,
@@ -57,11 +57,11 @@ function river(told, stage) {
     wide = stage.column - 92 * u;
   const pitch = wide / shown.length;
   const edge = (at) => left + at * pitch;
-  const bands = told.names.map((name, arm) => {
+  const bands = data.names.map((name, arm) => {
     let over = "",
       under = "";
     shown.forEach((chances, at) => {
-      const row = chances || told.names.map(() => 0);
+      const row = chances || data.names.map(() => 0);
       const below = row.slice(0, arm).reduce((sum, one) => sum + one, 0);
       const y0 = top + high * below,
         y1 = y0 + high * (row[arm] || 0);
@@ -71,16 +71,16 @@ function river(told, stage) {
     return dom.s("path", { d: `${over}${under}Z`, class: `sv-arm sv-arm-${arm}` });
   });
   let below = 0;
-  const names = told.names.map((name, arm) => {
-    const middle = top + high * (below + told.chances[arm] / 2);
-    below += told.chances[arm];
-    const bold = arm === told.drafted;
-    return told.chances[arm] * high > 11
+  const names = data.names.map((name, arm) => {
+    const middle = top + high * (below + data.chances[arm] / 2);
+    below += data.chances[arm];
+    const bold = arm === data.drafted;
+    return data.chances[arm] * high > 11
       ? text(stage, left + wide + 6, middle + 4, name, { bold, kind: bold ? "" : "sv-mute" })
       : null;
   });
   const now = box(edge(here), top - 2, Math.max(2, pitch), high + 4, "sv-pulse", 1);
-  const spoken = told.names.map((name, arm) => `${name} ${format.probability(told.chances[arm])}`).join(", ");
+  const spoken = data.names.map((name, arm) => `${name} ${format.probability(data.chances[arm])}`).join(", ");
   const label = text(stage, left, 11 * u, "probability of drafting, step by step", { kind: "sv-mute" });
   const made = svgKit.frame(stage.column, top + high + 6, `Probabilities in this step: ${spoken}`, label, bands, now, names);
   made.addEventListener("click", (event) => {
@@ -91,67 +91,67 @@ function river(told, stage) {
 }
 
 /** A row an arm: how likely each written token was to be accepted from its chain. Filled: the arm that really drafted. */
-function ghosts(told, stage) {
+function ghosts(data, stage) {
   const { u } = stage;
   const left = 84 * u,
     pitch = 22 * u,
     top = 34 * u;
-  const cell = Math.min(46 * u, (stage.column - left - 46 * u) / Math.max(1, told.ahead));
-  const heads = told.tokens.slice(0, told.ahead).map((word, place) => {
+  const cell = Math.min(46 * u, (stage.column - left - 46 * u) / Math.max(1, data.ahead));
+  const heads = data.tokens.slice(0, data.ahead).map((word, place) => {
     const how = { anchor: "middle", kind: "sv-mute" };
     return text(stage, left + (place + 0.5) * cell, 26 * u, format.token(word, Math.max(3, Math.floor(cell / 8))), how);
   });
-  const rows = told.names.map((name, arm) => {
+  const rows = data.names.map((name, arm) => {
     const y = top + (arm + 0.5) * pitch;
-    const own = arm === told.drafted;
-    const marks = coerce.list(told.ghosts[arm]).map((one, place) => {
+    const own = arm === data.drafted;
+    const marks = coerce.list(data.ghosts[arm]).map((one, place) => {
       const x = left + (place + 0.5) * cell;
       return one < 0.02 ? svgKit.cross(x, y, 3, "sv-drop") : disc(x, y, 2 + 6 * u * Math.sqrt(one), own ? "sv-keptmark" : "sv-ghost");
     });
-    const length = told.expected[arm] === undefined ? "" : format.probability(told.expected[arm]);
+    const length = data.expected[arm] === undefined ? "" : format.probability(data.expected[arm]);
     return [
       box(0, y - 6 * u, 10 * u, 12 * u, `sv-arm sv-arm-${arm}`),
       text(stage, 15 * u, y + 4 * u, name, { bold: own }),
-      line(left, y, left + told.ahead * cell, y, "sv-grid"),
+      line(left, y, left + data.ahead * cell, y, "sv-grid"),
       marks,
       text(stage, stage.column - 2, y + 4 * u, length, { anchor: "end", bold: own }),
     ];
   });
-  const spoken = told.names.map((name, arm) => `${name} ${format.probability(told.expected[arm])} tokens`).join(", ");
+  const spoken = data.names.map((name, arm) => `${name} ${format.probability(data.expected[arm])} tokens`).join(", ");
   const label = text(stage, 0, 11 * u, "what each chain would have got, tokens a round", { kind: "sv-mute" });
-  return svgKit.frame(stage.column, top + told.names.length * pitch + 4, `In hindsight: ${spoken}`, label, heads, rows);
+  return svgKit.frame(stage.column, top + data.names.length * pitch + 4, `In hindsight: ${spoken}`, label, heads, rows);
 }
 
 /** Starts of chains that later tokens still have to judge. */
-function queue(told, stage) {
+function queue(data, stage) {
   const { u } = stage;
-  const wide = Math.min(64 * u, (stage.column - 4) / Math.max(1, told.waiting.length));
-  const parts = told.waiting.map((one, at) => {
+  const wide = Math.min(64 * u, (stage.column - 4) / Math.max(1, data.waiting.length));
+  const parts = data.waiting.map((one, at) => {
     const known = coerce.number(one.known) || 0;
-    const size = (wide - 8) / told.ahead;
-    const cells = Array.from({ length: told.ahead }, (_, place) =>
+    const size = (wide - 8) / data.ahead;
+    const cells = Array.from({ length: data.ahead }, (_, place) =>
       box(at * wide + place * size, 18 * u, size - 1, 12 * u, place < known ? "sv-keptmark" : "sv-never"),
     );
     return [cells, text(stage, at * wide, 44 * u, `from ${coerce.number(one.place) ?? "?"}`, { kind: "sv-mute" })];
   });
-  const said = told.waiting.length
-    ? `delay queue: ${format.count(told.waiting.length, "chain")} still to be judged`
+  const said = data.waiting.length
+    ? `delay queue: ${format.count(data.waiting.length, "chain")} still to be judged`
     : "delay queue: empty";
   const label = text(stage, 0, 11 * u, said, { kind: "sv-mute" });
-  return svgKit.frame(stage.column, (told.waiting.length ? 50 : 16) * u, said, label, parts);
+  return svgKit.frame(stage.column, (data.waiting.length ? 50 : 16) * u, said, label, parts);
 }
 
 function draw(note, step, stage) {
-  const told = read(note);
-  if (!told.names.length) return svgKit.caption("There was no arm to choose.");
-  const judged = told.expected.length && !step.veiled;
+  const data = read(note);
+  if (!data.names.length) return svgKit.caption("There was no arm to choose.");
+  const judged = data.expected.length && !step.veiled;
   const key = svgKit.key(
     [disc(0, 0, 6, "sv-keptmark"), "drafted"],
     [disc(0, 0, 6, "sv-ghost"), "would have been accepted"],
     [svgKit.cross(0, 0, 3, "sv-drop"), "would not"],
   );
-  const parts = judged ? [ghosts(told, stage), key, queue(told, stage)] : [];
-  return dom.h("div", {}, svgKit.caption(sentence(told, step)), river(told, stage), parts);
+  const parts = judged ? [ghosts(data, stage), key, queue(data, stage)] : [];
+  return dom.h("div", {}, svgKit.caption(sentence(data, step)), river(data, stage), parts);
 }
 
 noteRegistry.register("arms", { title: "Drafter selection", roomy: true, draw });

@@ -36,40 +36,40 @@ function read(note) {
  * by the exact form, all times counted; or null.
  */
 function balances(note) {
-  const told = note.forecast,
+  const predicted = note.forecast,
     seen = note.so_far;
-  if (!told || !(told.without > 0) || !(told.with > 0) || !(told.below > 0)) return null;
-  const forecast = { name: "forecast", at: told.with, below: told.below, ratio: positive(told.ratio), gain: positive(told.gain) };
+  if (!predicted || !(predicted.without > 0) || !(predicted.with > 0) || !(predicted.below > 0)) return null;
+  const forecast = { name: "forecast", at: predicted.with, below: predicted.below, ratio: positive(predicted.ratio), gain: positive(predicted.gain) };
   const rounds = seen ? positive(seen.rounds) - 1 : 0;
   const judged = seen ? positive(seen.passes) - coerce.list(note.passes).length : 0;
-  if (!(rounds >= 1) || !(judged > 0) || !(told.target > 0) || !(told.before > 0))
-    return { without: told.without, points: [forecast] };
+  if (!(rounds >= 1) || !(judged > 0) || !(predicted.target > 0) || !(predicted.before > 0))
+    return { without: predicted.without, points: [forecast] };
   const stayed = rounds + positive(seen.kept);
   const belowTarget = (positive(seen.verifying) + positive(seen.drafting)) / seen.passes;
-  const after = (positive(told.target_block) * rounds + belowTarget * judged) / stayed;
+  const after = (positive(predicted.target_block) * rounds + belowTarget * judged) / stayed;
   const measured = {
     name: "measured",
     at: stayed / rounds,
     below: stayed / judged,
-    ratio: positive(seen.verifying) / seen.passes / told.target,
-    gain: after > 0 ? told.before / after : 0,
+    ratio: positive(seen.verifying) / seen.passes / predicted.target,
+    gain: after > 0 ? predicted.before / after : 0,
   };
-  return { without: told.without, points: [forecast, measured] };
+  return { without: predicted.without, points: [forecast, measured] };
 }
 
 const bound = (without, point, at) => point.below * (1 / without - 1 / at);
 
-function sentence(told, step, moment) {
+function sentence(data, step, moment) {
   if (!moment.pass) {
     const tail = step.veiled ? "" : ` It kept ${step.path.length} and added its own.`;
-    return `The target judges ${format.count(told.length, "token")} in one pass, by the middle model's probabilities.${tail}`;
+    return `The target judges ${format.count(data.length, "token")} in one pass, by the middle model's probabilities.${tail}`;
   }
   const { pass, place } = moment;
-  const held = told.before(place + 1);
+  const held = data.before(place + 1);
   const drafted = pass.drafted
     ? `Of ${format.count(pass.drafted, "drafted node")} the middle model took ${pass.kept} and added its own token`
     : "The drafter had nothing; the middle model wrote a token itself";
-  const full = held >= told.wanted ? "full: now the target looks" : `${held} of μ = ${told.wanted}`;
+  const full = held >= data.wanted ? "full: now the target looks" : `${held} of μ = ${data.wanted}`;
   return `${drafted}. Buffer: ${full}.`;
 }
 
@@ -81,15 +81,15 @@ function belt(stage, y, name, high, moving) {
 }
 
 /** The buffer's slots; what the pass on show put in is told apart: the drafter's tokens and the model's own. */
-function slots(told, step, stage, moment, y, high) {
+function slots(data, step, stage, moment, y, high) {
   const left = 98 * stage.u,
-    wide = (stage.column - 106 * stage.u) / told.slots,
+    wide = (stage.column - 106 * stage.u) / data.slots,
     made = [];
-  const now = moment.pass ? moment.place : told.passes.length;
+  const now = moment.pass ? moment.place : data.passes.length;
   let at = 0;
-  told.passes.forEach((pass, place) => {
+  data.passes.forEach((pass, place) => {
     pass.tokens.forEach((word, inside) => {
-      if (at >= told.slots || (!moment.pass && at >= told.length)) return;
+      if (at >= data.slots || (!moment.pass && at >= data.length)) return;
       const source = inside < pass.kept ? "sv-bydrafter" : "sv-bymiddle";
       const kind = place > now ? "sv-unfilled" : place === now ? `${source} sv-fresh` : source;
       made.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, kind, 3));
@@ -105,20 +105,20 @@ function slots(told, step, stage, moment, y, high) {
       at += 1;
     });
   });
-  for (; at < told.slots; at += 1)
+  for (; at < data.slots; at += 1)
     made.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, "sv-unfilled", 3));
-  const mark = left + told.wanted * wide;
+  const mark = left + data.wanted * wide;
   made.push(line(mark, y - 4, mark, y + high + 4, "sv-cutline"));
   made.push(text(stage, mark - 3, y - 6, "μ", { anchor: "end", bold: true }));
   return made;
 }
 
-function verdicts(told, step, stage, y, high) {
+function verdicts(data, step, stage, y, high) {
   if (step.veiled) return [];
   const left = 98 * stage.u,
-    wide = (stage.column - 106 * stage.u) / told.slots;
+    wide = (stage.column - 106 * stage.u) / data.slots;
   return step.nodes
-    .slice(1, 1 + told.length)
+    .slice(1, 1 + data.length)
     .map((node, at) => box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, `sv-verdict sv-is-${node.status}`, 3));
 }
 
@@ -130,7 +130,7 @@ function drafted(stage, pass, y, high) {
   );
 }
 
-function picture(told, step, stage, moment) {
+function picture(data, step, stage, moment) {
   const { u } = stage;
   const high = 30 * u,
     pitch = 46 * u,
@@ -139,10 +139,10 @@ function picture(told, step, stage, moment) {
     belt(stage, top, "target", high, !moment.pass),
     belt(stage, top + pitch, "intermediate", high, Boolean(moment.pass)),
     belt(stage, top + 2 * pitch, "drafter", high, Boolean(moment.pass)),
-    slots(told, step, stage, moment, top + pitch, high),
-    moment.pass ? drafted(stage, moment.pass, top + 2 * pitch, high) : verdicts(told, step, stage, top, high),
+    slots(data, step, stage, moment, top + pitch, high),
+    moment.pass ? drafted(stage, moment.pass, top + 2 * pitch, high) : verdicts(data, step, stage, top, high),
   ];
-  return svgKit.frame(stage.column, top + 3 * pitch, sentence(told, step, moment), parts);
+  return svgKit.frame(stage.column, top + 3 * pitch, sentence(data, step, moment), parts);
 }
 
 function axes(stage, at, balance) {
@@ -180,7 +180,7 @@ function curve(balance, stage) {
     ];
   });
   const margin = bound(balance.without, now, now.at) - now.ratio;
-  const told =
+  const summary =
     `A pass of the middle model costs ${format.probability(now.ratio)} of a target pass and may cost ` +
     `${format.probability(Math.max(0, now.ratio + margin))} by the published condition, the curve. With all times counted the chain ` +
     `runs at ${now.gain.toFixed(2)} times the one without it: it ${now.gain > 1 ? "pays" : "does not pay"} here.`;
@@ -190,16 +190,16 @@ function curve(balance, stage) {
     axes(stage, at, balance),
     points,
   ];
-  return dom.h("div", {}, svgKit.frame(stage.column, 136 * u, told, drawn), svgKit.caption(told));
+  return dom.h("div", {}, svgKit.frame(stage.column, 136 * u, summary, drawn), svgKit.caption(summary));
 }
 
 function draw(note, step, stage) {
-  const told = read(note);
-  if (!told.passes.length) return svgKit.caption("There was no room left for a draft in this step.");
-  const moments = told.passes.map((pass, place) => ({ key: `pass ${place}`, label: `Intermediate pass ${place + 1}`, pass, place }));
-  moments.push({ key: "target", label: "Target", pass: null, place: told.passes.length });
+  const data = read(note);
+  if (!data.passes.length) return svgKit.caption("There was no room left for a draft in this step.");
+  const moments = data.passes.map((pass, place) => ({ key: `pass ${place}`, label: `Intermediate pass ${place + 1}`, pass, place }));
+  moments.push({ key: "target", label: "Target", pass: null, place: data.passes.length });
   const made = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
+    dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const key = svgKit.key(
     [square("sv-bydrafter"), "the drafter's, taken"],

@@ -21,12 +21,12 @@ function read(note, step) {
   return { blocks: found, width: coerce.number(note.width) || 1, levels: Math.max(0, ...found.map((one) => one.to)) };
 }
 
-const moments = (told) =>
-  told.blocks.map((block, place) => ({ key: `forward ${place}`, label: `Forward ${place + 1}`, block, place }));
+const moments = (data) =>
+  data.blocks.map((block, place) => ({ key: `forward ${place}`, label: `Forward ${place + 1}`, block, place }));
 
 const span = (block) => (block.from === block.to ? `level ${block.from}` : `levels ${block.from} to ${block.to}`);
 
-function sentence(told, step, moment) {
+function sentence(data, step, moment) {
   const { block, place } = moment;
   const kept = block.nodes.filter((id) => step.path.includes(id)).length;
   const sent = block.nodes.filter((id) => step.nodes[id].status !== "pruned").length;
@@ -36,19 +36,19 @@ function sentence(told, step, moment) {
   return `Forward ${place + 1} writes ${span(block)} at once: ${got}${cut}.${tail}`;
 }
 
-const of = (told, level) => told.blocks.findIndex((block) => level >= block.from && level <= block.to);
+const of = (data, level) => data.blocks.findIndex((block) => level >= block.from && level <= block.to);
 
 /** Rows: the level that is written; columns: what it may look at. Its own block is a full square, hence the steps. */
-function mask(told, stage, moment, side) {
+function mask(data, stage, moment, side) {
   const { u } = stage;
   const left = 58 * u,
     top = 20 * u;
-  const cell = (side - top) / Math.max(1, told.levels);
+  const cell = (side - top) / Math.max(1, data.levels);
   const made = [];
-  for (let row = 1; row <= told.levels; row += 1) {
-    const mine = of(told, row);
-    for (let column = 1; column <= told.levels; column += 1) {
-      const its = of(told, column);
+  for (let row = 1; row <= data.levels; row += 1) {
+    const mine = of(data, row);
+    for (let column = 1; column <= data.levels; column += 1) {
+      const its = of(data, column);
       const kind = its === mine ? "sv-ownblock" : its < mine ? "sv-before" : "sv-unseen";
       const fresh = mine > moment.place ? "sv-later" : "";
       const at = [left + (column - 1) * cell, top + (row - 1) * cell];
@@ -65,14 +65,14 @@ function mask(told, stage, moment, side) {
   const at = (level) => (level - 1) * cell;
   const wide = (to - from + 1) * cell;
   made.push(box(left + at(from) - 1, top + at(from) - 1, wide + 2, wide + 2, "sv-pulse", 3));
-  return { made, left, end: left + told.levels * cell };
+  return { made, left, end: left + data.levels * cell };
 }
 
 /** How many tokens every forward brought, as rows of dots: each forward one row of k levels. */
-function harvest(told, step, stage, moment, x, side) {
+function harvest(data, step, stage, moment, x, side) {
   const { u } = stage;
-  const pitch = Math.min(40 * u, side / Math.max(1, told.blocks.length));
-  return told.blocks.map((block, place) => {
+  const pitch = Math.min(40 * u, side / Math.max(1, data.blocks.length));
+  return data.blocks.map((block, place) => {
     const high = (place + 0.5) * pitch + 8 * u;
     const look = place > moment.place ? "sv-later" : place === moment.place ? "sv-nowrow" : "";
     const kept = block.nodes.filter((id) => step.path.includes(id)).length;
@@ -86,38 +86,38 @@ function harvest(told, step, stage, moment, x, side) {
   });
 }
 
-function picture(told, step, stage, moment) {
+function picture(data, step, stage, moment) {
   const { u } = stage;
   const side = Math.min(stage.column - 190 * u, Math.max(130 * u, stage.tall - 128 * u));
-  const drawn = mask(told, stage, moment, side);
-  const parts = [drawn.made, harvest(told, step, stage, moment, drawn.end + 20 * u, side)];
-  const spoken = `Attention mask of ${told.levels} levels in blocks of ${told.width}. ${sentence(told, step, moment)}`;
+  const drawn = mask(data, stage, moment, side);
+  const parts = [drawn.made, harvest(data, step, stage, moment, drawn.end + 20 * u, side)];
+  const spoken = `Attention mask of ${data.levels} levels in blocks of ${data.width}. ${sentence(data, step, moment)}`;
   return svgKit.frame(stage.column, side + 6, spoken, parts);
 }
 
 function draw(note, step, stage) {
-  const told = read(note, step);
-  if (!told.levels) return svgKit.caption("Nothing was drafted in this step, so there are no blocks to show.");
+  const data = read(note, step);
+  if (!data.levels) return svgKit.caption("Nothing was drafted in this step, so there are no blocks to show.");
   const made = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
+    dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const legend = svgKit.key(
     [square("sv-ownblock"), "own block: seen both ways"],
     [square("sv-before"), "before: seen"],
     [square("sv-unseen"), "later: hidden"],
   );
-  return dom.h("div", {}, scrubber.make(stage, "blocks", moments(told), made), legend);
+  return dom.h("div", {}, scrubber.make(stage, "blocks", moments(data), made), legend);
 }
 
 /** In the main tree: a band behind the levels of each forward; what is not written yet is dim. */
 function overlay(note, step, stage) {
-  const told = read(note, step);
-  if (!told.levels) return null;
-  const shown = moments(told);
+  const data = read(note, step);
+  if (!data.levels) return null;
+  const shown = moments(data);
   const now = scrubber.place(stage, "blocks", shown, shown.length - 1);
   return {
-    dim: (item) => item.kind === "node" && item.depth > told.blocks[now].to,
-    under: (made, u) => told.blocks.map((block, place) => band(made, u, block, place, now)),
+    dim: (item) => item.kind === "node" && item.depth > data.blocks[now].to,
+    under: (made, u) => data.blocks.map((block, place) => band(made, u, block, place, now)),
   };
 }
 

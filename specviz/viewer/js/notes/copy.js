@@ -29,11 +29,11 @@ noteRegistry.register("copy", {
     const ending = (place) => (place >= start && place < start + length ? "sv-match" : "");
     const earlier = excerpt(context, found - 8, source + copied + 4, marks, "Earlier in the text");
     const now = excerpt(context, start - 8, start + length, ending, "Where the text is now");
-    const told =
+    const summary =
       `The last ${format.count(length, "token")}, ${format.quote(context.slice(start, start + length).join(""))}, ` +
       `stood in the text before. What followed there, ${format.count(copied, "token")}, became the draft` +
       (step.veiled ? "." : `; the target kept ${step.counts.kept}.`);
-    return dom.h("div", {}, dom.h("p", { class: "sv-why" }, told), arrows(earlier, now));
+    return dom.h("div", {}, dom.h("p", { class: "sv-why" }, summary), arrows(earlier, now));
   },
 });
 

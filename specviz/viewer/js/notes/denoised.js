@@ -28,8 +28,8 @@ function read(note, step) {
     }));
 }
 
-function sentence(told, step, moment) {
-  const masks = format.count(told.length, "mask");
+function sentence(data, step, moment) {
+  const masks = format.count(data.length, "mask");
   if (moment.key === "masks") return `${masks} stand behind the text: nothing is drafted yet.`;
   if (moment.key === "resolved") {
     return (
@@ -39,14 +39,14 @@ function sentence(told, step, moment) {
   }
   if (step.veiled) return "The target has not looked at the block yet.";
   const kept = step.path.length;
-  const all = kept === told.length ? " The whole block was right." : "";
-  return `The target kept ${format.count(kept, "token")} of ${told.length}: the first one that it rejects ends the block.${all}`;
+  const all = kept === data.length ? " The whole block was right." : "";
+  return `The target kept ${format.count(kept, "token")} of ${data.length}: the first one that it rejects ends the block.${all}`;
 }
 
-function place(stage, told, moment) {
+function place(stage, data, moment) {
   const { u } = stage;
   const wide = 92 * u;
-  const across = Math.max(1, Math.min(told.length, Math.floor(stage.column / wide)));
+  const across = Math.max(1, Math.min(data.length, Math.floor(stage.column / wide)));
   const rows = moment.key === "masks" ? 0 : SHOWN;
   return { u, across, wide: stage.column / across, high: (34 + SHOWN * 17 + 12) * u, rows };
 }
@@ -54,9 +54,9 @@ function place(stage, told, moment) {
 const verdict = (step, node, moment) =>
   !node || step.veiled || moment.key !== "verdict" ? "skipped" : node.status === "root" ? "skipped" : node.status;
 
-function cell(step, stage, told, at, moment, number) {
+function cell(step, stage, data, at, moment, number) {
   const { u } = stage;
-  const one = told[number];
+  const one = data[number];
   const left = (number % at.across) * at.wide + 4 * u;
   const top = Math.floor(number / at.across) * at.high;
   const width = at.wide - 8 * u;
@@ -83,11 +83,11 @@ const guesses = (stage, one, left, top, width, most) =>
     ];
   });
 
-function picture(told, step, stage, moment) {
-  const at = place(stage, told, moment);
-  const parts = told.map((_, number) => cell(step, stage, told, at, moment, number));
-  const height = Math.ceil(told.length / at.across) * at.high;
-  const made = svgKit.frame(stage.column, height, sentence(told, step, moment), parts);
+function picture(data, step, stage, moment) {
+  const at = place(stage, data, moment);
+  const parts = data.map((_, number) => cell(step, stage, data, at, moment, number));
+  const height = Math.ceil(data.length / at.across) * at.high;
+  const made = svgKit.frame(stage.column, height, sentence(data, step, moment), parts);
   return svgKit.picks(made, stage, (id) => Tip.about(step, step.nodes[id]));
 }
 
@@ -124,10 +124,10 @@ function lengths(stage, step) {
 }
 
 function draw(note, step, stage) {
-  const told = read(note, step);
-  if (!told.length) return svgKit.caption("There was no room for a block in this step.");
+  const data = read(note, step);
+  if (!data.length) return svgKit.caption("There was no room for a block in this step.");
   const made = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
+    dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
   const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
   const legend = svgKit.key(
     [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],

@@ -42,13 +42,13 @@ function looked(note, step, stage) {
 }
 
 /** One path for every shade: a rectangle for every cell would be thousands. */
-function heat(told, left, top, wide, high) {
-  const most = Math.max(1e-9, ...told.rows.map((row) => Math.max(0, ...row)));
+function heat(data, left, top, wide, high) {
+  const most = Math.max(1e-9, ...data.rows.map((row) => Math.max(0, ...row)));
   const shades = Array.from({ length: SHADES }, () => "");
-  told.rows.forEach((row, layer) =>
+  data.rows.forEach((row, layer) =>
     row.forEach((value, column) => {
       const shade = Math.min(SHADES - 1, Math.floor((SHADES * value) / most));
-      const [x, y] = [left + column * wide, top + (told.rows.length - 1 - layer) * high].map(svgKit.round);
+      const [x, y] = [left + column * wide, top + (data.rows.length - 1 - layer) * high].map(svgKit.round);
       const [w, h] = [wide, high].map(svgKit.round);
       shades[shade] += `M${x} ${y}h${w}v${h}h${-w}z`;
     }),
@@ -57,23 +57,23 @@ function heat(told, left, top, wide, high) {
   return shades.map((d, at) => (d ? dom.s("path", { d, class: "sv-heatcell", style: dark(at) }) : null));
 }
 
-function map(told, stage) {
+function map(data, stage) {
   const { u } = stage;
   const [left, top] = [62 * u, 4];
-  const wide = (stage.column - left - 4) / told.columns;
-  const many = told.rows.length;
+  const wide = (stage.column - left - 4) / data.columns;
+  const many = data.rows.length;
   const high = Math.min(14 * u, Math.max(5, (0.3 * stage.tall) / many));
   const low = top + many * high;
   const quiet = { anchor: "end", kind: "sv-mute" };
   const name = (layer) => text(stage, left - 6 * u, top + (many - layer - 0.5) * high + 4, `layer ${layer}`, quiet);
   const cell = (layer, column) => [left + column * wide, top + (many - 1 - layer) * high, wide, high];
-  const marks = told.chosen.map((layer, column) =>
+  const marks = data.chosen.map((layer, column) =>
     layer === null || layer >= many ? null : box(...cell(layer, column), "sv-chosencell", 0),
   );
   const below = text(stage, left, low + 15 * u, "places of the prompt", { kind: "sv-mute" });
-  const of = `of layers ${told.middle.join(", ")} the least scattered is outlined`;
-  const spoken = `Entropy of attention in ${many} layers at ${told.columns} places; ${of}.`;
-  const parts = [heat(told, left, top, wide, high), marks, name(0), name(many - 1), below];
+  const of = `of layers ${data.middle.join(", ")} the least scattered is outlined`;
+  const spoken = `Entropy of attention in ${many} layers at ${data.columns} places; ${of}.`;
+  const parts = [heat(data, left, top, wide, high), marks, name(0), name(many - 1), below];
   return svgKit.frame(stage.column, low + 20 * u, spoken, parts);
 }
 
@@ -121,19 +121,19 @@ function sentence(look) {
 }
 
 function draw(note, step, stage) {
-  const told = read(promptImage.first(stage, "entropy_map"));
+  const data = read(promptImage.first(stage, "entropy_map"));
   const picture = promptImage.of(stage);
   const look = looked(note, step, stage);
   const seen = step.notes.find((one) => one.type === "visual_tokens");
   const kept = new Set(promptImage.places(seen && seen.kept));
-  const layers = told.middle.join(", ");
+  const layers = data.middle.join(", ");
   const said = `Target: dark is scattered. Outlined is the most focused of layers ${layers}; it taught the drafter.`;
   return dom.h(
     "div",
     {},
     svgKit.caption(sentence(look)),
     picture ? arcs(picture, look, stage, kept) : null,
-    told.columns ? [map(told, stage), svgKit.caption(said)] : null,
+    data.columns ? [map(data, stage), svgKit.caption(said)] : null,
   );
 }
 

@@ -36,9 +36,9 @@ function chosen(depth) {
         `foretold are ${gain.toFixed(2)} times the target alone.`;
 }
 
-function moments(told, step) {
+function moments(data, step) {
   const found = [];
-  for (let level = 1; level <= told.levels; level += 1) {
+  for (let level = 1; level <= data.levels; level += 1) {
     found.push({ key: `level ${level}`, label: `Expand, level ${level}`, level });
   }
   found.push({ key: "rerank", label: "Rerank" });
@@ -46,13 +46,13 @@ function moments(told, step) {
   return found;
 }
 
-function sentence(told, step, moment) {
-  const { beams, marks, kept, considered, levels } = told;
+function sentence(data, step, moment) {
+  const { beams, marks, kept, considered, levels } = data;
   const dropped = considered - kept.length;
   if (moment.key === "rerank") {
     return (
       `All ${considered} candidates compete by the probability of their whole path. The best ${kept.length} lie above ` +
-      `the line and go to the target; ${format.count(dropped, "candidate")} ${dropped === 1 ? "is" : "are"} pruned.${told.chosen}`
+      `the line and go to the target; ${format.count(dropped, "candidate")} ${dropped === 1 ? "is" : "are"} pruned.${data.chosen}`
     );
   }
   if (moment.key === "verdict") {
@@ -71,13 +71,13 @@ function sentence(told, step, moment) {
 }
 
 /** Side by side where several lie at one height: each mark's distance from the middle of its level. */
-function spread(told, y, r, half) {
+function spread(data, y, r, half) {
   const offset = new Map();
-  for (let level = 0; level <= told.levels; level += 1) {
+  for (let level = 0; level <= data.levels; level += 1) {
     const placed = [];
-    const here = told.marks.filter((node) => node.depth === level);
-    for (const node of here.sort((a, b) => told.value[b.id] - told.value[a.id])) {
-      const high = y(told.value[node.id] || 0);
+    const here = data.marks.filter((node) => node.depth === level);
+    for (const node of here.sort((a, b) => data.value[b.id] - data.value[a.id])) {
+      const high = y(data.value[node.id] || 0);
       const near = placed.filter((one) => Math.abs(one.high - high) < 2 * r + 1);
       let at = 0;
       for (let turn = 0; turn < 60 && near.some((one) => Math.abs(one.at - at) < 2 * r + 1); turn += 1) {
@@ -91,25 +91,25 @@ function spread(told, y, r, half) {
   return offset;
 }
 
-function place(told, stage) {
+function place(data, stage) {
   const { u } = stage;
   const width = stage.column;
   const left = 44 * u,
     top = 24 * u,
     height = Math.round(Math.min(width * 0.62, Math.max(170 * u, stage.tall - 128 * u)));
   const floor = height - 22 * u;
-  const pitch = (width - left) / told.levels;
-  const y = (value) => top + (floor - top) * Math.min(1, value / told.lowest);
-  const r = (told.marks.length > 90 ? 3 : 4) * u;
-  const offset = spread(told, y, r, pitch / 2 - 2 * r);
+  const pitch = (width - left) / data.levels;
+  const y = (value) => top + (floor - top) * Math.min(1, value / data.lowest);
+  const r = (data.marks.length > 90 ? 3 : 4) * u;
+  const offset = spread(data, y, r, pitch / 2 - 2 * r);
   const x = (node) => (node.depth ? left + (node.depth - 0.5) * pitch + offset.get(node.id) : left - 8 * u);
   return { width, height, left, floor, pitch, y, x, r };
 }
 
 /** Powers of ten of the path's probability, with as many lines as have room. */
-function scale(told, at, stage) {
+function scale(data, at, stage) {
   const made = [];
-  const most = Math.floor(-told.lowest / Math.LN10);
+  const most = Math.floor(-data.lowest / Math.LN10);
   const every = Math.max(1, Math.ceil(most / 6));
   for (let power = 0; power <= most; power += every) {
     const high = at.y(-power * Math.LN10);
@@ -119,7 +119,7 @@ function scale(told, at, stage) {
   }
   made.push(text(stage, 0, 11 * stage.u, "probability of the path", { kind: "sv-mute" }));
   made.push(text(stage, 0, at.height - 4, "level", { kind: "sv-mute" }));
-  for (let level = 1; level <= told.levels; level += 1) {
+  for (let level = 1; level <= data.levels; level += 1) {
     const x = at.left + (level - 0.5) * at.pitch;
     made.push(text(stage, x, at.height - 4, String(level), { anchor: "middle", kind: "sv-mute" }));
   }
@@ -127,19 +127,19 @@ function scale(told, at, stage) {
 }
 
 /** How a mark looks at a moment: hidden, fresh (just drafted), old, kept or out; and whether it stands in the beam. */
-function state(told, node, moment) {
+function state(data, node, moment) {
   if (moment.level) return node.depth > moment.level ? null : node.depth === moment.level ? "fresh" : "old";
   return node.status === "pruned" ? "out" : "in";
 }
 
-function mark(told, at, node, moment) {
-  const how = state(told, node, moment);
+function mark(data, at, node, moment) {
+  const how = state(data, node, moment);
   if (!how) return null;
   const { r } = at;
   const x = at.x(node),
-    y = at.y(told.value[node.id] || 0);
-  const heat = (0.25 + 0.75 * (1 - Math.min(1, (told.value[node.id] || 0) / told.lowest))).toFixed(2);
-  const beam = told.beams[node.depth] && told.beams[node.depth].has(node.id) && node.id;
+    y = at.y(data.value[node.id] || 0);
+  const heat = (0.25 + 0.75 * (1 - Math.min(1, (data.value[node.id] || 0) / data.lowest))).toFixed(2);
+  const beam = data.beams[node.depth] && data.beams[node.depth].has(node.id) && node.id;
   const parts = [];
   if (moment.key === "verdict" && how === "in") parts.push(verdict(node, x, y, r));
   else if (how === "out") parts.push(rhombus(x, y, r, "sv-outmark"));
@@ -155,25 +155,25 @@ function verdict(node, x, y, r) {
   return disc(x, y, r - 0.6, node.id ? "sv-quietmark" : "sv-rootmark");
 }
 
-function link(told, at, step, node, moment) {
-  const how = state(told, node, moment);
+function link(data, at, step, node, moment) {
+  const how = state(data, node, moment);
   const up = step.nodes[node.parent];
   if (!how || !up) return null;
   const kept = moment.key === "verdict" && (node.status === "accepted" || node.status === "relaxed");
-  const ends = [at.x(up), at.y(told.value[up.id] || 0), at.x(node), at.y(told.value[node.id] || 0)];
+  const ends = [at.x(up), at.y(data.value[up.id] || 0), at.x(node), at.y(data.value[node.id] || 0)];
   return line(...ends, `sv-growth sv-${how} ${kept ? "sv-keptline" : ""}`);
 }
 
-function picture(told, step, stage, moment) {
-  const at = place(told, stage);
-  const drafted = told.marks.filter((node) => node.id);
-  const parts = [scale(told, at, stage), drafted.map((node) => link(told, at, step, node, moment))];
-  parts.push(told.marks.map((node) => mark(told, at, node, moment)));
-  if (moment.key === "rerank" && told.marks.length > told.kept.length + 1) {
-    const high = at.y(told.cut) + at.r + 2;
+function picture(data, step, stage, moment) {
+  const at = place(data, stage);
+  const drafted = data.marks.filter((node) => node.id);
+  const parts = [scale(data, at, stage), drafted.map((node) => link(data, at, step, node, moment))];
+  parts.push(data.marks.map((node) => mark(data, at, node, moment)));
+  if (moment.key === "rerank" && data.marks.length > data.kept.length + 1) {
+    const high = at.y(data.cut) + at.r + 2;
     parts.push(line(at.left - 8, high, at.width, high, "sv-cutline"));
     parts.push(
-      text(stage, at.width, high + 13 * stage.u, `the best ${told.kept.length} lie above`, {
+      text(stage, at.width, high + 13 * stage.u, `the best ${data.kept.length} lie above`, {
         anchor: "end",
         bold: true,
         kind: "sv-halo",
@@ -182,13 +182,13 @@ function picture(told, step, stage, moment) {
   }
   const spoken = `${drafted.length} drafted tokens by level and by the probability of their path. ${moment.label}.`;
   const drawn = svgKit.frame(at.width, at.height, spoken, parts);
-  return svgKit.picks(drawn, stage, (id) => about(told, step.nodes[id]));
+  return svgKit.picks(drawn, stage, (id) => about(data, step.nodes[id]));
 }
 
-const about = (told, node) => [
+const about = (data, node) => [
   format.token(node.text, 40),
   `level ${node.depth}, ${labels.of(node.status)}`,
-  `q ${format.probability(node.q)} · path ${format.probability(Math.exp(told.value[node.id] || 0))}`,
+  `q ${format.probability(node.q)} · path ${format.probability(Math.exp(data.value[node.id] || 0))}`,
 ];
 
 function legend(moment) {
@@ -202,18 +202,18 @@ function legend(moment) {
 }
 
 function draw(note, step, stage) {
-  const told = read(note, step);
-  if (told.marks.length < 2) return svgKit.caption("Nothing was drafted in this step, so there is no tree to grow.");
-  const shown = moments(told, step);
+  const data = read(note, step);
+  if (data.marks.length < 2) return svgKit.caption("Nothing was drafted in this step, so there is no tree to grow.");
+  const shown = moments(data, step);
   const made = (moment) =>
     dom.h(
       "div",
       {},
-      svgKit.caption(sentence(told, step, moment)),
-      picture(told, step, stage, moment),
+      svgKit.caption(sentence(data, step, moment)),
+      picture(data, step, stage, moment),
       legend(moment),
     );
-  return scrubber.make(stage, "growth", shown, made, told.levels);
+  return scrubber.make(stage, "growth", shown, made, data.levels);
 }
 
 noteRegistry.register("growth", { title: "Expand and rerank", roomy: true, draw });

@@ -31,14 +31,14 @@ function verdict(step, depth, token) {
   return found.sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status))[0] || null;
 }
 
-function place(told, step, stage) {
+function place(data, step, stage) {
   const { u } = stage;
   const top = 64 * u,
     pitch = 22 * u;
   const room = Math.floor((stage.tall - 128 * u - top) / pitch);
-  const longest = Math.max(1, ...told.map((head) => head.tokens.length));
+  const longest = Math.max(1, ...data.map((head) => head.tokens.length));
   // As many as there is room for, and in any case what the tree took.
-  const used = told.map((head) => head.tokens.findLastIndex((token) => verdict(step, head.number, token)) + 1);
+  const used = data.map((head) => head.tokens.findLastIndex((token) => verdict(step, head.number, token)) + 1);
   const rows = Math.min(longest, Math.max(room, ...used, 4));
   return {
     width: stage.column,
@@ -46,7 +46,7 @@ function place(told, step, stage) {
     top,
     pitch,
     rows,
-    wide: stage.column / told.length,
+    wide: stage.column / data.length,
     u,
   };
 }
@@ -89,14 +89,14 @@ function column(step, at, stage, head, place) {
 }
 
 function draw(note, step, stage) {
-  const told = read(note);
-  if (!told.length) return svgKit.caption("The heads proposed nothing in this step.");
-  const at = place(told, step, stage);
+  const data = read(note);
+  if (!data.length) return svgKit.caption("The heads proposed nothing in this step.");
+  const at = place(data, step, stage);
   const middle = at.width / 2;
-  const parts = told.map((head, number) => column(step, at, stage, head, number));
+  const parts = data.map((head, number) => column(step, at, stage, head, number));
   parts.push(box(middle - 44 * at.u, 0, 88 * at.u, 18 * at.u, "sv-state", 9));
   parts.push(text(stage, middle, 13 * at.u, "hidden state", { anchor: "middle", kind: "sv-statename" }));
-  const spoken = `${format.count(told.length, "head")}: ${told.map((head) => `head ${head.number} says first ${format.token(head.texts[0] || "", 16)}`).join("; ")}`;
+  const spoken = `${format.count(data.length, "head")}: ${data.map((head) => `head ${head.number} says first ${format.token(head.texts[0] || "", 16)}`).join("; ")}`;
   const drawn = svgKit.picks(svgKit.frame(at.width, at.height, spoken, parts), stage, (id) =>
     Tip.about(step, step.nodes[id]),
   );

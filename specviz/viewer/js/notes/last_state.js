@@ -33,9 +33,9 @@ function points(stage, note, step) {
   const from = Math.max(0, Math.min(stage.cursor - MOST / 2, all.length - MOST)) || 0;
   const found = [];
   all.slice(from, from + MOST).forEach((one, at) => {
-    const told = coerce.list(one.notes).find((other) => other.type === "last_state");
-    if (told && !one.cut)
-      found.push({ at: from + at, length: size(told.length), tokens: one.emitted.length, half: told.half });
+    const row = coerce.list(one.notes).find((other) => other.type === "last_state");
+    if (row && !one.cut)
+      found.push({ at: from + at, length: size(row.length), tokens: one.emitted.length, half: row.half });
   });
   return found.length ? found : [{ at: 0, length: size(note.length), tokens: step.emitted.length, half: note.half }];
 }
@@ -94,7 +94,7 @@ function draw(note, step, stage) {
   const counts = Object.keys(HALF)
     .map((half) => [half, found.filter((one) => one.half === half)])
     .filter(([, rows]) => rows.length);
-  const told = counts.map(([half, rows]) => {
+  const summary = counts.map(([half, rows]) => {
     const mean = rows.reduce((sum, one) => sum + one.tokens, 0) / rows.length;
     return `${HALF[half]}: ${format.count(rows.length, "step")}, ${format.probability(mean)} tokens a pass`;
   });
@@ -103,7 +103,7 @@ function draw(note, step, stage) {
     ...(counts.some(([half]) => half === "suffix") ? [[rhombus(0, 0, 6, "sv-heat"), "memory"]] : []),
     [line(-7, 0, 7, 0, "sv-meanline"), "running mean"],
   );
-  const said = dom.h("p", { class: "sv-mute" }, told.join("; ") + ".");
+  const said = dom.h("p", { class: "sv-mute" }, summary.join("; ") + ".");
   const beside = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", here);
   return dom.h("div", {}, badge, svgKit.caption(sentence(note)), made, key, said, beside);
 }

@@ -43,46 +43,46 @@ function best(beams) {
   return found;
 }
 
-const moments = (told) => [
+const moments = (data) => [
   { key: "lattice", label: "Lattice", upTo: -1 },
-  ...told.beams.map((_, at) => ({ key: `place ${at}`, label: `Search, place ${at + 1}`, upTo: at })),
-  { key: "path", label: "Path", upTo: told.beams.length, done: true },
+  ...data.beams.map((_, at) => ({ key: `place ${at}`, label: `Search, place ${at + 1}`, upTo: at })),
+  { key: "path", label: "Path", upTo: data.beams.length, done: true },
 ];
 
-function sentence(told, step, moment) {
+function sentence(data, step, moment) {
   if (moment.upTo < 0) {
     return "One forward gave every place a distribution. The likeliest tokens of each make a column; none knows the others.";
   }
   if (!moment.done) {
-    const here = told.beams[moment.upTo];
-    const share = told.weight === null ? "" : ` Score: ${format.probability(told.weight)} of the drafter's probability, the rest an n-gram model.`;
+    const here = data.beams[moment.upTo];
+    const share = data.weight === null ? "" : ` Score: ${format.probability(data.weight)} of the drafter's probability, the rest an n-gram model.`;
     return `At place ${moment.upTo + 1} the ${format.count(here.picks.length, "best beam")} survive.${share}`;
   }
-  const swapped = told.path.filter((row, at) => row > 0 && at < told.path.length).length;
+  const swapped = data.path.filter((row, at) => row > 0 && at < data.path.length).length;
   const other = swapped ? ` At ${format.count(swapped, "place")} it is not the likeliest token that was taken.` : "";
-  const kept = step.veiled ? "" : ` The target kept ${step.path.length} of ${told.path.length}.`;
+  const kept = step.veiled ? "" : ` The target kept ${step.path.length} of ${data.path.length}.`;
   const cut = " At the fence the text should be over: no place follows it.";
-  const end = (told.fence === null ? "" : cut) + (told.ended ? " The path takes the end of the text." : "");
+  const end = (data.fence === null ? "" : cut) + (data.ended ? " The path takes the end of the text." : "");
   return `The best beam is the draft.${other}${end}${kept}`;
 }
 
-function place(told, stage) {
+function place(data, stage) {
   const { u } = stage;
-  const wide = Math.max(74 * u, Math.min(150 * u, stage.column / Math.max(1, told.columns.length)));
-  const rows = Math.max(1, ...told.columns.map((one) => one.texts.length));
-  return { u, wide, top: 22 * u, pitch: 24 * u, width: wide * told.columns.length, height: (22 + rows * 24 + 4) * u };
+  const wide = Math.max(74 * u, Math.min(150 * u, stage.column / Math.max(1, data.columns.length)));
+  const rows = Math.max(1, ...data.columns.map((one) => one.texts.length));
+  return { u, wide, top: 22 * u, pitch: 24 * u, width: wide * data.columns.length, height: (22 + rows * 24 + 4) * u };
 }
 
 const middle = (at, row) => at.top + (row + 0.5) * at.pitch - 2 * at.u;
 
-function cell(told, step, stage, at, moment, number, rank) {
-  const one = told.columns[number];
+function cell(data, step, stage, at, moment, number, rank) {
+  const one = data.columns[number];
   const { u } = at;
   const left = number * at.wide + 3 * u,
     width = at.wide - 20 * u;
   const high = at.top + rank * at.pitch;
-  const drafted = moment.done && told.path[number] === rank ? step.nodes[number + 1] : null;
-  const beam = told.beams[number];
+  const drafted = moment.done && data.path[number] === rank ? step.nodes[number + 1] : null;
+  const beam = data.beams[number];
   const held = number <= moment.upTo && beam && beam.picks.includes(rank);
   const most = Math.max(3, Math.floor(width / (7.2 * u)));
   const look = drafted ? `sv-is-${step.veiled ? "skipped" : drafted.status}` : held ? "sv-held" : "sv-unpicked";
@@ -95,14 +95,14 @@ function cell(told, step, stage, at, moment, number, rank) {
   );
 }
 
-function edges(told, at, moment) {
+function edges(data, at, moment) {
   const made = [];
-  for (let number = 1; number <= Math.min(moment.upTo, told.beams.length - 1); number += 1) {
-    const { parents, picks } = told.beams[number];
+  for (let number = 1; number <= Math.min(moment.upTo, data.beams.length - 1); number += 1) {
+    const { parents, picks } = data.beams[number];
     picks.forEach((row, rank) => {
-      const from = told.beams[number - 1].picks[parents[rank]];
+      const from = data.beams[number - 1].picks[parents[rank]];
       if (from === undefined) return;
-      const own = moment.done && told.path[number] === row && told.path[number - 1] === from;
+      const own = moment.done && data.path[number] === row && data.path[number - 1] === from;
       const x = number * at.wide;
       made.push(line(x - 13 * at.u, middle(at, from), x, middle(at, row), own ? "sv-beamline sv-pathline" : "sv-beamline"));
     });
@@ -110,29 +110,29 @@ function edges(told, at, moment) {
   return made;
 }
 
-function picture(told, step, stage, moment) {
-  const at = place(told, stage);
-  const parts = [edges(told, at, moment)];
-  told.columns.forEach((one, number) => {
+function picture(data, step, stage, moment) {
+  const at = place(data, stage);
+  const parts = [edges(data, at, moment)];
+  data.columns.forEach((one, number) => {
     const bold = number === moment.upTo;
     parts.push(text(stage, number * at.wide + 3 * at.u, 13 * at.u, `place ${number + 1}`, { kind: bold ? "" : "sv-mute", bold }));
-    one.texts.forEach((_, rank) => parts.push(cell(told, step, stage, at, moment, number, rank)));
+    one.texts.forEach((_, rank) => parts.push(cell(data, step, stage, at, moment, number, rank)));
   });
-  if (told.fence !== null && moment.upTo >= told.fence - 1) {
-    const x = told.fence * at.wide - 5 * at.u;
+  if (data.fence !== null && moment.upTo >= data.fence - 1) {
+    const x = data.fence * at.wide - 5 * at.u;
     parts.push(line(x, 0, x, at.height, "sv-fence"));
     parts.push(text(stage, x, at.height + 12 * at.u, "end of the text", { anchor: "end" }));
   }
-  const spoken = `${format.count(told.columns.length, "column")} of guesses. ${sentence(told, step, moment)}`;
-  const made = svgKit.frame(at.width, at.height + (told.fence === null ? 0 : 16 * at.u), spoken, parts);
+  const spoken = `${format.count(data.columns.length, "column")} of guesses. ${sentence(data, step, moment)}`;
+  const made = svgKit.frame(at.width, at.height + (data.fence === null ? 0 : 16 * at.u), spoken, parts);
   svgKit.picks(made, stage, (id) => Tip.about(step, step.nodes[id]));
   return dom.h("div", { class: "sv-latticeview" }, made);
 }
 
 /** How long the draft may be: masks now, and the two running means that the next length comes from. */
-function gauge(told, stage) {
+function gauge(data, stage) {
   const { u } = stage;
-  const of = (name) => Math.max(0, coerce.number(told.gauge[name]) || 0);
+  const of = (name) => Math.max(0, coerce.number(data.gauge[name]) || 0);
   const longest = Math.max(1, of("longest"));
   const left = 104 * u;
   const unit = (stage.column - left - 44 * u) / longest;
@@ -148,28 +148,28 @@ function gauge(told, stage) {
     text(stage, left + longest * unit + 5 * u, (14 + row * 19) * u, String(Math.round(value * 10) / 10)),
   ]);
   const low = left + of("shortest") * unit;
-  const how = told.gauge.adaptive ? "the next length follows the means" : "the length is fixed";
+  const how = data.gauge.adaptive ? "the next length follows the means" : "the length is fixed";
   const spoken = rows.map(([name, value]) => `${name}: ${Math.round(value * 10) / 10}`).join(", ");
   return dom.h(
     "div",
     { class: "sv-lengths" },
     dom.h("b", {}, `Length of the draft: ${how}`),
-    svgKit.frame(stage.column, 62 * u, spoken, parts, told.gauge.adaptive ? line(low, 0, low, 58 * u, "sv-cutline") : null),
+    svgKit.frame(stage.column, 62 * u, spoken, parts, data.gauge.adaptive ? line(low, 0, low, 58 * u, "sv-cutline") : null),
   );
 }
 
 function draw(note, step, stage) {
-  const told = read(note);
-  if (!told.columns.length) return svgKit.caption("There was no room for a block in this step.");
+  const data = read(note);
+  if (!data.columns.length) return svgKit.caption("There was no room for a block in this step.");
   const made = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(told, step, moment)), picture(told, step, stage, moment));
+    dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
   const legend = svgKit.key(
     [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
     [line(-7, 0, 7, 0, "sv-beamline"), "beams that survive"],
     [line(-7, 0, 7, 0, "sv-beamline sv-pathline"), "the draft"],
-    ...(told.gauge.adaptive ? [[line(0, -7, 0, 7, "sv-cutline"), "shortest draft"]] : []),
+    ...(data.gauge.adaptive ? [[line(0, -7, 0, 7, "sv-cutline"), "shortest draft"]] : []),
   );
-  return dom.h("div", {}, scrubber.make(stage, "lattice", moments(told), made), gauge(told, stage), legend);
+  return dom.h("div", {}, scrubber.make(stage, "lattice", moments(data), made), gauge(data, stage), legend);
 }
 
 /** In the main tree: what the search has not reached is dim. */

@@ -28,40 +28,40 @@ function read(note) {
   return { whole, groups, likeness, mean, calibrated: note.calibrated === true, number, devices: coerce.list(note.devices) };
 }
 
-function sentence(told, moment) {
-  if (moment.key === "stack") return `The draft model has ${format.count(told.whole, "layer")}, one after the other.`;
+function sentence(data, moment) {
+  if (moment.key === "stack") return `The draft model has ${format.count(data.whole, "layer")}, one after the other.`;
   if (moment.key === "rows") {
     return (
       "Drafting, layers in one row attend at the same time, all from what the row above wrote: " +
-      `${format.count(told.groups.length, "stage")} instead of ${told.whole}. Feed-forward stays in order. First and last layer are always alone.`
+      `${format.count(data.groups.length, "stage")} instead of ${data.whole}. Feed-forward stays in order. First and last layer are always alone.`
     );
   }
-  if (!told.calibrated) return `Nothing is repaired: ${format.count(told.number("fuzzy"), "cached token")} stay fuzzy.`;
-  if (told.mean === null) return "No drafted token of the last round stayed, so there was nothing to repair.";
+  if (!data.calibrated) return `Nothing is repaired: ${format.count(data.number("fuzzy"), "cached token")} stay fuzzy.`;
+  if (data.mean === null) return "No drafted token of the last round stayed, so there was nothing to repair.";
   return (
-    `One exact pass over ${format.count(told.number("exact"), "token")} overwrote ` +
-    `${format.count(told.number("repaired"), "fuzzy one")}, which were ${format.probability(told.mean)} like the exact ones (cosine).`
+    `One exact pass over ${format.count(data.number("exact"), "token")} overwrote ` +
+    `${format.count(data.number("repaired"), "fuzzy one")}, which were ${format.probability(data.mean)} like the exact ones (cosine).`
   );
 }
 
 /** Where a layer's box stands: in the stack at its number, in the rows at its group. */
-function place(told, at, layer, stacked) {
-  const row = told.groups.findIndex((group) => group.includes(layer));
-  const inside = told.groups[row] ? told.groups[row].indexOf(layer) : 0;
-  const pitch = stacked ? at.high / told.whole : at.high / Math.max(1, told.groups.length);
+function place(data, at, layer, stacked) {
+  const row = data.groups.findIndex((group) => group.includes(layer));
+  const inside = data.groups[row] ? data.groups[row].indexOf(layer) : 0;
+  const pitch = stacked ? at.high / data.whole : at.high / Math.max(1, data.groups.length);
   const tall = Math.min(pitch - 2, 24 * at.u);
-  const wide = stacked ? at.wide : at.wide / Math.max(...told.groups.map((group) => group.length));
+  const wide = stacked ? at.wide : at.wide / Math.max(...data.groups.map((group) => group.length));
   return { x: at.left + (stacked ? 0 : inside * wide), y: (stacked ? layer : row) * pitch, wide: wide - 3, tall };
 }
 
-function stack(told, stage, moment) {
+function stack(data, stage, moment) {
   const { u } = stage;
-  const at = { left: 0, wide: stage.column * 0.42, high: Math.min(240 * u, Math.max(120 * u, 16 * u * told.whole)), u };
+  const at = { left: 0, wide: stage.column * 0.42, high: Math.min(240 * u, Math.max(120 * u, 16 * u * data.whole)), u };
   const stacked = moment.key === "stack";
   const parts = [];
-  for (let layer = 0; layer < told.whole; layer += 1) {
-    const one = place(told, at, layer, stacked);
-    const alone = (told.groups.find((group) => group.includes(layer)) || []).length < 2;
+  for (let layer = 0; layer < data.whole; layer += 1) {
+    const one = place(data, at, layer, stacked);
+    const alone = (data.groups.find((group) => group.includes(layer)) || []).length < 2;
     parts.push(box(one.x, one.y, one.wide, Math.max(2, one.tall), stacked || alone ? "sv-exactcell" : "sv-sidecell", 3));
     if (one.tall > 10 * u && one.wide > 14 * u)
       parts.push(text(stage, one.x + one.wide / 2, one.y + one.tall / 2 + 4, String(layer + 1), { anchor: "middle" }));
@@ -70,15 +70,15 @@ function stack(told, stage, moment) {
 }
 
 /** Cache cells of the tokens that the exact pass overwrote: layer by token, orange as far as a cell was off. */
-function cells(told, stage, moment) {
+function cells(data, stage, moment) {
   const { u } = stage;
   const left = stage.column * 0.5,
-    most = Math.max(1, ...told.likeness.map((row) => row.length));
+    most = Math.max(1, ...data.likeness.map((row) => row.length));
   const side = Math.min(22 * u, (stage.column - left - 8) / most);
-  const tall = Math.min(22 * u, (222 * u) / Math.max(1, told.likeness.length));
+  const tall = Math.min(22 * u, (222 * u) / Math.max(1, data.likeness.length));
   const fixed = moment.key === "repaired";
   const parts = [text(stage, left, 11 * u, "cache of the last draft", { bold: true })];
-  told.likeness.forEach((row, layer) =>
+  data.likeness.forEach((row, layer) =>
     row.forEach((value, token) => {
       const off = fixed ? 0 : Math.min(1, Math.max(0, (1 - value) / (1 - FUZZIEST)));
       const where = [left + token * side, 18 * u + layer * tall];
@@ -88,33 +88,33 @@ function cells(told, stage, moment) {
       parts.push(tint);
     }),
   );
-  return { parts, high: 22 * u + told.likeness.length * tall };
+  return { parts, high: 22 * u + data.likeness.length * tall };
 }
 
-function picture(told, stage, moment) {
-  const drawn = stack(told, stage, moment);
-  const side = told.likeness.length ? cells(told, stage, moment) : { parts: [], high: 0 };
-  const edge = told.likeness.length ? line(stage.column * 0.46, 0, stage.column * 0.46, drawn.high, "sv-apart") : null;
-  return svgKit.frame(stage.column, Math.max(drawn.high, side.high) + 4, sentence(told, moment), drawn.parts, edge, side.parts);
+function picture(data, stage, moment) {
+  const drawn = stack(data, stage, moment);
+  const side = data.likeness.length ? cells(data, stage, moment) : { parts: [], high: 0 };
+  const edge = data.likeness.length ? line(stage.column * 0.46, 0, stage.column * 0.46, drawn.high, "sv-apart") : null;
+  return svgKit.frame(stage.column, Math.max(drawn.high, side.high) + 4, sentence(data, moment), drawn.parts, edge, side.parts);
 }
 
 function draw(note, step, stage) {
-  const told = read(note);
-  if (!told.whole || !told.groups.length) return svgKit.caption("This draft model has no layers to show.");
+  const data = read(note);
+  if (!data.whole || !data.groups.length) return svgKit.caption("This draft model has no layers to show.");
   const moments = [
     { key: "repaired", label: "Repaired" },
     { key: "stack", label: "Stack" },
     { key: "rows", label: "Side by side" },
   ];
-  const made = (moment) => dom.h("div", {}, svgKit.caption(sentence(told, moment)), picture(told, stage, moment));
+  const made = (moment) => dom.h("div", {}, svgKit.caption(sentence(data, moment)), picture(data, stage, moment));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const key = svgKit.key(
     [square("sv-exactcell"), "exact"],
     [square("sv-sidecell"), "side by side"],
     [square("sv-fuzzycell"), "fuzzy cell"],
   );
-  const where = told.devices.length
-    ? dom.h("p", { class: "sv-mute" }, `Layers lie on ${[...new Set(told.devices.map(coerce.text))].join(", ")}.`)
+  const where = data.devices.length
+    ? dom.h("p", { class: "sv-mute" }, `Layers lie on ${[...new Set(data.devices.map(coerce.text))].join(", ")}.`)
     : null;
   return dom.h("div", {}, scrubber.make(stage, "layers", moments, made), key, where);
 }

@@ -20,11 +20,11 @@ function read(note) {
   return { held, threshold, limit, tested, below, stopped: coerce.number(note.stopped) };
 }
 
-function sentence(told) {
-  const { held, threshold, stopped, limit, below } = told;
+function sentence(data) {
+  const { held, threshold, stopped, limit, below } = data;
   const bar = format.probability(threshold);
   if (stopped === null) {
-    const why = told.tested.size ? `At every tested level the beam held at least ${bar}` : "No level was tested";
+    const why = data.tested.size ? `At every tested level the beam held at least ${bar}` : "No level was tested";
     return `${why}, so the drafter grew all ${format.count(held.length, "level")}.`;
   }
   const saved = limit - stopped;
@@ -50,17 +50,17 @@ function blade(stage, x, top, floor) {
   );
 }
 
-function level(told, at, stage, number) {
+function level(data, at, stage, number) {
   const { u } = stage;
   const { pitch, wide, top, floor, left } = at;
   const middle = left + (number - 0.5) * pitch;
-  const grown = number <= told.held.length;
-  const tested = told.tested.has(number);
-  const low = tested && told.held[number - 1] < told.threshold;
-  const label = grown && (low || pitch > 28 * u) ? format.probability(told.held[number - 1]) : "";
+  const grown = number <= data.held.length;
+  const tested = data.tested.has(number);
+  const low = tested && data.held[number - 1] < data.threshold;
+  const label = grown && (low || pitch > 28 * u) ? format.probability(data.held[number - 1]) : "";
   return [
     grown
-      ? tank(middle - wide / 2, top, wide, floor - top, told.held[number - 1], low ? "sv-low" : "")
+      ? tank(middle - wide / 2, top, wide, floor - top, data.held[number - 1], low ? "sv-low" : "")
       : box(middle - wide / 2, top, wide, floor - top, "sv-never"),
     label ? text(stage, middle, top - 6, label, { anchor: "middle", bold: low }) : null,
     text(stage, middle, floor + 15 * u, String(number), {
@@ -74,41 +74,41 @@ function level(told, at, stage, number) {
   ];
 }
 
-function picture(told, stage) {
+function picture(data, stage) {
   const { u } = stage;
   const width = stage.column,
     height = Math.min(210 * u, Math.max(140 * u, stage.tall - 120 * u));
   const left = 40 * u;
-  const pitch = (width - left) / Math.max(1, told.limit);
+  const pitch = (width - left) / Math.max(1, data.limit);
   const at = { left, pitch, wide: Math.min(34 * u, pitch * 0.72), top: 22 * u, floor: height - 34 * u };
-  const bar = at.floor - (at.floor - at.top) * told.threshold;
+  const bar = at.floor - (at.floor - at.top) * data.threshold;
   const parts = [];
-  for (let number = 1; number <= told.limit; number += 1) parts.push(level(told, at, stage, number));
+  for (let number = 1; number <= data.limit; number += 1) parts.push(level(data, at, stage, number));
   parts.push(line(left - 4, bar, width, bar, "sv-cutline"));
-  parts.push(text(stage, left - 8, bar + 4, format.probability(told.threshold), { anchor: "end", bold: true }));
+  parts.push(text(stage, left - 8, bar + 4, format.probability(data.threshold), { anchor: "end", bold: true }));
   parts.push(text(stage, 0, at.floor + 15 * u, "level", { kind: "sv-mute" }));
-  if (told.stopped !== null) parts.push(blade(stage, left + told.stopped * pitch, at.top, at.floor));
-  const list = told.held.map((value, place) => `level ${place + 1}: ${format.probability(value)}`).join(", ");
+  if (data.stopped !== null) parts.push(blade(stage, left + data.stopped * pitch, at.top, at.floor));
+  const list = data.held.map((value, place) => `level ${place + 1}: ${format.probability(value)}`).join(", ");
   return svgKit.frame(
     width,
     height,
-    `Probability the beam holds. ${list}. Threshold ${format.probability(told.threshold)}.`,
+    `Probability the beam holds. ${list}. Threshold ${format.probability(data.threshold)}.`,
     parts,
   );
 }
 
 function draw(note, step, stage) {
-  const told = read(note);
-  if (!told.held.length) return svgKit.caption("Nothing was drafted in this step, so there was no beam to weigh.");
+  const data = read(note);
+  if (!data.held.length) return svgKit.caption("Nothing was drafted in this step, so there was no beam to weigh.");
   const mark = (kind) => dom.s("path", { d: "M0 -5l5 9h-10Z", class: kind });
   const vessel = (full, kind) => tank(-5, -6, 10, 12, full, kind);
   const legend = [
     [vessel(0.6, ""), "held by the beam"],
     [line(-7, 0, 7, 0, "sv-cutline"), "threshold"],
     [mark("sv-testpass"), "tested"],
-    told.limit > told.held.length ? [box(-5, -6, 10, 12, "sv-never"), "never grown"] : null,
+    data.limit > data.held.length ? [box(-5, -6, 10, 12, "sv-never"), "never grown"] : null,
   ].filter(Boolean);
-  return dom.h("div", {}, svgKit.caption(sentence(told)), picture(told, stage), svgKit.key(...legend));
+  return dom.h("div", {}, svgKit.caption(sentence(data)), picture(data, stage), svgKit.key(...legend));
 }
 
 /** In the main tree: a line behind the deepest level that was grown. */

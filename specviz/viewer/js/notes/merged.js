@@ -54,7 +54,7 @@ function draw(note, step, stage) {
   if (!rows.length) return svgKit.caption("Neither the drafter nor the memories had anything that paid in this step.");
   const sent = (coerce.number(note.kept) || 1) - 1;
   const longest = coerce.list(note.grafts).sort((a, b) => b.matched - a.matched)[0];
-  const told =
+  const summary =
     `${format.count(sent, "node")} of ${coerce.number(note.considered) || sent} went to the target: the best by the probability of ` +
     `their whole path. Expected ${format.probability(coerce.number(note.expected))} tokens` +
     (step.veiled ? "." : `, got ${step.emitted.length}.`);
@@ -63,7 +63,7 @@ function draw(note, step, stage) {
     : "The memories knew no continuation.";
   const mark = (key) => [box(-7, -5, 14, 10, `sv-src-${key}`, 3), KINDS[key]];
   const key = svgKit.key(...rows.map((row) => mark(row.key)));
-  return dom.h("div", {}, svgKit.caption(told), bars(rows, stage), key, dom.h("p", { class: "sv-mute" }, graft));
+  return dom.h("div", {}, svgKit.caption(summary), bars(rows, stage), key, dom.h("p", { class: "sv-mute" }, graft));
 }
 
 /** In the main tree: a coloured ground under every node. */

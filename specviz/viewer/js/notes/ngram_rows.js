@@ -17,7 +17,7 @@ noteRegistry.register("ngram_rows", {
       1: "how often tokens come at all (a 1-gram)",
     };
     const root = stage.step.nodes[row.node];
-    const told =
+    const summary =
       `After ${format.quote(root ? root.text : "")} the store looked up ${names[row.order] || `a ${row.order}-gram`}. ` +
       "Gumbel noise is added to each log probability; " +
       `the top ${row.picked} ${row.picked === 1 ? "becomes a child" : "become children"}: ` +
@@ -29,7 +29,7 @@ noteRegistry.register("ngram_rows", {
       "div",
       {},
       noteRegistry.chooser(rows, row, stage),
-      dom.h("p", { class: "sv-why" }, told),
+      dom.h("p", { class: "sv-why" }, summary),
       slopes(row, step, stage.column),
       stored,
     );

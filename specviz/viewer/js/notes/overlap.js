@@ -12,7 +12,7 @@ noteRegistry.register("overlap", {
     const shown = noteRegistry.focus(positions, stage);
     const node = step.nodes[shown.node];
     const share = format.probability(shown.overlap);
-    const told =
+    const summary =
       `After ${format.quote(node ? node.text : "")} target and drafter share ${share} of their probability. ` +
       "That sum of min(p, q) is the probability that one guess drawn from q is kept here.";
     const width = `width:${(100 * Math.min(1, shown.overlap)).toFixed(1)}%`;
@@ -21,7 +21,7 @@ noteRegistry.register("overlap", {
       "div",
       { class: "sv-bars" },
       noteRegistry.chooser(positions, shown, stage),
-      dom.h("p", { class: "sv-why" }, told),
+      dom.h("p", { class: "sv-why" }, summary),
       dom.h("div", { class: "sv-shared" }, bar, dom.h("b", {}, share)),
       distributionKey(),
       distributionTable(shown, step),

@@ -191,9 +191,9 @@ function overall(stage, name, value) {
     before = 0,
     open = false;
   for (const one of stage.trace.steps) {
-    const told = one.notes.find((found) => found.type === "relaxed");
-    if (!told) continue;
-    const found = again(told, one, name, value);
+    const recorded = one.notes.find((found) => found.type === "relaxed");
+    if (!recorded) continue;
+    const found = again(recorded, one, name, value);
     all += found.count;
     before += one.path.length;
     open = open || found.unsure;

@@ -18,48 +18,48 @@ function read(note) {
   return { norms: numbers("norms"), total, ours, bare, depths, compared };
 }
 
-function bars(told, stage) {
+function bars(data, stage) {
   const { u } = stage;
-  const [left, pitch] = [62 * u, (told.compared ? 44 : 30) * u];
+  const [left, pitch] = [62 * u, (data.compared ? 44 : 30) * u];
   const scale = stage.column - left - 64 * u;
-  const rows = Array.from({ length: told.depths }, (_, depth) => {
+  const rows = Array.from({ length: data.depths }, (_, depth) => {
     const y = depth * pitch + 2;
     const one = (values, at, kind) => {
-      const share = Math.min(1, values[depth] / told.total[depth]);
+      const share = Math.min(1, values[depth] / data.total[depth]);
       return [
         box(left, at, Math.max(1, share * scale), 14 * u, kind, 2),
-        text(stage, left + share * scale + 6 * u, at + 11 * u, `${Math.round(100 * share)} % of ${told.total[depth]}`, {
+        text(stage, left + share * scale + 6 * u, at + 11 * u, `${Math.round(100 * share)} % of ${data.total[depth]}`, {
           kind: "sv-mute",
         }),
       ];
     };
     return [
       text(stage, left - 8 * u, y + 11 * u, `level ${depth + 1}`, { anchor: "end" }),
-      one(told.ours, y, "sv-withbar"),
-      told.compared ? one(told.bare, y + 17 * u, "sv-withoutbar") : null,
+      one(data.ours, y, "sv-withbar"),
+      data.compared ? one(data.bare, y + 17 * u, "sv-withoutbar") : null,
     ];
   });
-  return svgKit.frame(stage.column, Math.max(1, told.depths) * pitch, sentence(told), rows);
+  return svgKit.frame(stage.column, Math.max(1, data.depths) * pitch, sentence(data), rows);
 }
 
-function sentence(told) {
-  if (told.compared)
+function sentence(data) {
+  if (data.compared)
     return "Of the tokens that came, how many the drafter would have guessed first: with its vectors, and without.";
-  const off = told.norms.every((norm) => norm === 0);
+  const off = data.norms.every((norm) => norm === 0);
   const switched = off ? "; the vectors are switched off" : "";
   return `Of the levels reached so far, how often the target took a drafted token${switched}.`;
 }
 
 function draw(note, step, stage) {
-  const told = read(note);
-  const lengths = told.norms.map((norm, at) => `step ${at}: ${norm.toFixed(2)}`).join(" · ");
+  const data = read(note);
+  const lengths = data.norms.map((norm, at) => `step ${at}: ${norm.toFixed(2)}`).join(" · ");
   const square = (kind) => box(-6, -6, 12, 12, kind);
   return dom.h(
     "div",
     {},
-    svgKit.caption(sentence(told)),
-    told.depths ? bars(told, stage) : svgKit.caption("Nothing was judged before this step."),
-    told.compared
+    svgKit.caption(sentence(data)),
+    data.depths ? bars(data, stage) : svgKit.caption("Nothing was judged before this step."),
+    data.compared
       ? svgKit.key([square("sv-withbar"), "with its vectors"], [square("sv-withoutbar"), "without"])
       : null,
     dom.h("p", { class: "sv-mute" }, `Length of the vector each step adds · ${lengths}`),

@@ -72,9 +72,9 @@ function small(nodes, others, kept, x, top, side, id) {
 }
 
 /** Two bars on one scale: the reward before and after. */
-function meter(told, stage) {
+function meter(data, stage) {
   const { u } = stage;
-  const most = Math.max(0.1, told.reward || 0, told.was || 0) * 1.02;
+  const most = Math.max(0.1, data.reward || 0, data.was || 0) * 1.02;
   const left = 104 * u,
     room = stage.column - left - 46 * u;
   const bar = (value, high, name, kind) => [
@@ -84,53 +84,53 @@ function meter(told, stage) {
     text(stage, left + room + 7 * u, high + 10.5 * u, value.toFixed(2), { bold: true }),
   ];
   const parts = [];
-  if (told.was !== null) parts.push(bar(told.was, 0, "before training", "sv-wasbar"));
-  if (told.reward !== null)
-    parts.push(bar(told.reward, (told.was === null ? 0 : 19) * u, "this drafter", "sv-rewardbar"));
+  if (data.was !== null) parts.push(bar(data.was, 0, "before training", "sv-wasbar"));
+  if (data.reward !== null)
+    parts.push(bar(data.reward, (data.was === null ? 0 : 19) * u, "this drafter", "sv-rewardbar"));
   return svgKit.frame(
     stage.column,
-    (told.was === null ? 21 : 40) * u,
+    (data.was === null ? 21 : 40) * u,
     "Tree reward before and after training",
     parts,
   );
 }
 
-function trees(told, step, stage) {
+function trees(data, step, stage) {
   const { u } = stage;
   const height = Math.max(110 * u, Math.min(200 * u, stage.tall - 184 * u));
-  const wide = told.before ? stage.column / 2 - 8 : stage.column;
-  const kept = new Set(step.path.map((id) => told.after[id] && told.after[id].path).filter(Boolean));
+  const wide = data.before ? stage.column / 2 - 8 : stage.column;
+  const kept = new Set(step.path.map((id) => data.after[id] && data.after[id].path).filter(Boolean));
   const paths = (nodes) => new Set(nodes.map((node) => node.path));
   const parts = [];
-  if (told.before) {
-    lay(told.before, wide, height);
+  if (data.before) {
+    lay(data.before, wide, height);
     parts.push(text(stage, 0, 11 * u, "its tree before", { bold: true }));
-    parts.push(small(told.before, paths(told.after), kept, 0, 16 * u, "before", () => null));
+    parts.push(small(data.before, paths(data.after), kept, 0, 16 * u, "before", () => null));
     parts.push(line(wide + 8, 0, wide + 8, height + 16 * u, "sv-apart"));
   }
-  const from = told.before ? wide + 16 : 0;
-  lay(told.after, wide - 6, height);
-  parts.push(text(stage, from, 11 * u, told.before ? "its tree now" : "its tree", { bold: true }));
+  const from = data.before ? wide + 16 : 0;
+  lay(data.after, wide - 6, height);
+  parts.push(text(stage, from, 11 * u, data.before ? "its tree now" : "its tree", { bold: true }));
   parts.push(
-    small(told.after, told.before ? paths(told.before) : null, kept, from, 16 * u, "after", (node) => node.id),
+    small(data.after, data.before ? paths(data.before) : null, kept, from, 16 * u, "after", (node) => node.id),
   );
   const drawn = svgKit.frame(stage.column, height + 18 * u, "The tree before and after training", parts);
-  return svgKit.picks(drawn, stage, (id) => about(told, step, id));
+  return svgKit.picks(drawn, stage, (id) => about(data, step, id));
 }
 
-function about(told, step, id) {
-  const branch = told.branches.find((one) => one.node === id);
+function about(data, step, id) {
+  const branch = data.branches.find((one) => one.node === id);
   const more = branch ? [`expected accepted length ${branch.length.toFixed(2)}`] : [];
   return [...Tip.about(step, step.nodes[id]), ...more];
 }
 
-function sentence(told) {
-  const best = told.branches.reduce((most, one) => Math.max(most, one.length), 0);
+function sentence(data) {
+  const best = data.branches.reduce((most, one) => Math.max(most, one.length), 0);
   const about = best
     ? `A branch's length L is how many of its tokens the target can be expected to keep, at most ${best.toFixed(2)} here; the reward is log Σ exp(L). `
     : "The reward says how many tokens of the tree the target can be expected to keep. ";
-  if (told.was === null || told.reward === null) return about;
-  const gain = told.reward - told.was;
+  if (data.was === null || data.reward === null) return about;
+  const gain = data.reward - data.was;
   const side =
     Math.abs(gain) < 0.005
       ? "left it as it was here"
@@ -139,20 +139,20 @@ function sentence(told) {
 }
 
 function draw(note, step, stage) {
-  const told = read(note, step);
-  if (told.after.length < 2)
+  const data = read(note, step);
+  if (data.after.length < 2)
     return svgKit.caption("Nothing was drafted in this step, so there is no tree to reward.");
   const legend = [[disc(0, 0, 4.4, "sv-keptmark"), "kept by the target"]];
-  if (told.before) {
+  if (data.before) {
     legend.push([box(-3.6, -3.6, 7.2, 7.2, "sv-newmark", 1), "new"]);
     legend.push([rhombus(0, 0, 3.6, "sv-outmark"), "given up"]);
   }
   return dom.h(
     "div",
     {},
-    svgKit.caption(sentence(told)),
-    meter(told, stage),
-    trees(told, step, stage),
+    svgKit.caption(sentence(data)),
+    meter(data, stage),
+    trees(data, step, stage),
     svgKit.key(...legend),
   );
 }

@@ -20,9 +20,9 @@ function read(note) {
 }
 
 /** Where the picture begins: a long prompt that every row has kept whole says nothing, holes at its end do. */
-function begin(told) {
-  const most = Math.max(1, ...told.map((row) => row.kept + row.holes));
-  const whole = Math.min(...told.map((row) => (row.runs.length > 1 ? row.runs[0] : row.kept)));
+function begin(data) {
+  const most = Math.max(1, ...data.map((row) => row.kept + row.holes));
+  const whole = Math.min(...data.map((row) => (row.runs.length > 1 ? row.runs[0] : row.kept)));
   return Math.max(0, Math.min(most - SHOWN, whole - 8));
 }
 
@@ -42,23 +42,23 @@ function strip(row, swept, at, scale, stage, mine, from) {
   return parts;
 }
 
-function picture(told, note, stage, moment) {
+function picture(data, note, stage, moment) {
   const { u } = stage;
-  const from = begin(told);
-  const most = Math.max(1, ...told.map((row) => row.kept + row.holes - from));
+  const from = begin(data);
+  const most = Math.max(1, ...data.map((row) => row.kept + row.holes - from));
   const scale = (stage.column - 54 * u) / most;
   const swept = moment.key === "swept";
-  const parts = told.map((row, at) => strip(row, swept, at, scale, stage, note.row, from));
-  const end = 50 * u + (Math.max(...told.map((row) => row.kept)) - from) * scale,
-    low = told.length * 20 * u;
+  const parts = data.map((row, at) => strip(row, swept, at, scale, stage, note.row, from));
+  const end = 50 * u + (Math.max(...data.map((row) => row.kept)) - from) * scale,
+    low = data.length * 20 * u;
   if (swept) parts.push(line(end, 0, end, low, "sv-cutline"));
   const first = from ? `from slot ${from + 1}: all before it is kept in every row` : "from the first slot";
   parts.push(text(stage, 50 * u, low + 12 * u, first, { kind: "sv-mute" }));
-  return svgKit.frame(stage.column, low + 18 * u, sentence(told, note, moment), parts);
+  return svgKit.frame(stage.column, low + 18 * u, sentence(data, note, moment), parts);
 }
 
-function sentence(told, note, moment) {
-  const holes = told.reduce((sum, row) => sum + row.holes, 0);
+function sentence(data, note, moment) {
+  const holes = data.reduce((sum, row) => sum + row.holes, 0);
   if (moment.key === "swept")
     return `The sweep moved what is kept to the front: ${format.count(holes, "hole")} gone, no key computed again.`;
   const every = note.every ? `; every ${format.count(note.every, "round")} a sweep closes them` : "";
@@ -66,12 +66,12 @@ function sentence(told, note, moment) {
 }
 
 function draw(note, step, stage) {
-  const told = read(note);
-  if (!told.length) return svgKit.caption("This batch has no rows.");
+  const data = read(note);
+  if (!data.length) return svgKit.caption("This batch has no rows.");
   const moments = [{ key: "round", label: "After the round" }];
   if (note.swept) moments.push({ key: "swept", label: "Swept" });
   const made = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(told, note, moment)), picture(told, note, stage, moment));
+    dom.h("div", {}, svgKit.caption(sentence(data, note, moment)), picture(data, note, stage, moment));
   const square = (kind) => box(-6, -6, 12, 12, kind, 0);
   const key = svgKit.key([square("sv-slot"), "kept"], [square("sv-hole"), "hole: rejected, masked"]);
   return dom.h("div", {}, scrubber.make(stage, "rows", moments, made), key);

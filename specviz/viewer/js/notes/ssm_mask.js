@@ -23,8 +23,8 @@ function read(note, step) {
   return { heads, count, paths, taps: Math.min(16, whole("taps") || 1), layers: coerce.list(note.layers), bytes };
 }
 
-const moments = (told) =>
-  told.heads.map((head, place) => ({
+const moments = (data) =>
+  data.heads.map((head, place) => ({
     key: coerce.text(head.name) || `head ${place}`,
     label: `${format.short(coerce.text(head.name), 12) || "A"} head`,
     head,
@@ -33,20 +33,20 @@ const moments = (told) =>
 const left = (head, at, from) => Math.exp(Math.min(0, head.fade[at] - (from === null ? 0 : head.fade[from])));
 
 /** The node whose path is shown: the one pointed at, else the chosen one, else where the walk ended. */
-function focus(told, stage) {
-  const known = (id) => (Number.isInteger(id) && id >= 0 && id < told.count ? id : null);
+function focus(data, stage) {
+  const known = (id) => (Number.isInteger(id) && id >= 0 && id < data.count ? id : null);
   return known(stage.pointed) ?? known(stage.node) ?? known(stage.step.end.id) ?? 0;
 }
 
 /** What the convolution of `id` reads: nodes of its own path, then so many inputs from before the root. */
-function reads(told, id) {
-  const own = told.paths[id].slice(-told.taps);
-  return { own: new Set(own), before: told.taps - own.length };
+function reads(data, id) {
+  const own = data.paths[id].slice(-data.taps);
+  return { own: new Set(own), before: data.taps - own.length };
 }
 
-function sentence(told, step, head, id) {
-  const path = told.paths[id];
-  const { own, before } = reads(told, id);
+function sentence(data, step, head, id) {
+  const path = data.paths[id];
+  const { own, before } = reads(data, id);
   const carried = format.probability(left(head, id, null));
   const name = format.token(step.nodes[id].text, 20);
   const where = `layer ${head.layer}, head ${head.head}`;
@@ -64,17 +64,17 @@ function cell(x, y, side, kind, share) {
 }
 
 /** Row t, column s: empty where s is no ancestor. The first column is the carried state. */
-function matrix(told, step, stage, head) {
+function matrix(data, step, stage, head) {
   const { u } = stage;
-  const named = told.count <= 40;
+  const named = data.count <= 40;
   const start = named ? 84 * u : 22 * u;
   const high = Math.max(130 * u, stage.tall - 268 * u);
-  const side = Math.max(3, Math.min(19 * u, (stage.column - start - 8) / (told.count + 1.4), high / told.count));
+  const side = Math.max(3, Math.min(19 * u, (stage.column - start - 8) / (data.count + 1.4), high / data.count));
   const x = (column) => start + (column < 0 ? 0 : (column + 1.4) * side);
   const top = 17 * u;
-  const rows = told.paths.map((path, id) => {
+  const rows = data.paths.map((path, id) => {
     const y = top + id * side;
-    const parts = [box(0, y, x(told.count - 1) + side, side, "sv-maskrow", 0)];
+    const parts = [box(0, y, x(data.count - 1) + side, side, "sv-maskrow", 0)];
     if (named) {
       const said = { anchor: "end", size: Math.min(11.5, side / u), kind: "sv-word" };
       parts.push(text(stage, start - 6 * u, y + side * 0.72, format.token(step.nodes[id].text, 9), said));
@@ -83,9 +83,9 @@ function matrix(told, step, stage, head) {
     for (const one of path) parts.push(cell(x(one), y, side, "sv-decay", left(head, id, one)));
     return dom.s("g", { "data-id": id }, parts);
   });
-  const nothing = told.paths.map((path, id) => {
+  const nothing = data.paths.map((path, id) => {
     const seen = new Set(path);
-    return told.paths.map((_, other) =>
+    return data.paths.map((_, other) =>
       other < id && !seen.has(other) ? cell(x(other), top + id * side, side, "sv-unseen") : null,
     );
   });
@@ -93,24 +93,24 @@ function matrix(told, step, stage, head) {
     text(stage, x(-1) + side / 2, 11 * u, "h₀", { anchor: "middle", bold: true }),
     text(stage, x(0), 11 * u, "what each node wrote →", { kind: "sv-mute" }),
   ];
-  const height = top + told.count * side + 6;
-  const mark = (at) => marks(told, at, x, top, side);
-  return { parts: [nothing, rows, heading], mark, height, end: x(told.count - 1) + side };
+  const height = top + data.count * side + 6;
+  const mark = (at) => marks(data, at, x, top, side);
+  return { parts: [nothing, rows, heading], mark, height, end: x(data.count - 1) + side };
 }
 
 /** Outlines over the matrix: the path of the node in focus, and what its convolution reads. */
-function marks(told, at, x, top, side) {
+function marks(data, at, x, top, side) {
   const y = top + at * side;
-  const { own } = reads(told, at);
+  const { own } = reads(data, at);
   const ring = (id) => cell(x(id), y, side, own.has(id) ? "sv-tapring" : "sv-pathring");
-  return [box(0, y, x(told.count - 1) + side, side, "sv-focusrow", 2), told.paths[at].map(ring)];
+  return [box(0, y, x(data.count - 1) + side, side, "sv-focusrow", 2), data.paths[at].map(ring)];
 }
 
 /** The path itself, from the carried state down to the node, with what is left of each at the end. */
-function strip(told, step, stage, head, at, top) {
+function strip(data, step, stage, head, at, top) {
   const { u } = stage;
-  const path = told.paths[at];
-  const { own, before } = reads(told, at);
+  const path = data.paths[at];
+  const { own, before } = reads(data, at);
   const places = [null, ...path];
   const wide = Math.min(86 * u, stage.column / places.length);
   const high = 26 * u;
@@ -127,7 +127,7 @@ function strip(told, step, stage, head, at, top) {
       place ? text(stage, x - 10 * u, top + high * 0.66, "→", { kind: "sv-mute" }) : null,
     ];
   });
-  const from = Math.max(1, places.length - told.taps) * wide;
+  const from = Math.max(1, places.length - data.taps) * wide;
   const end = places.length * wide - 11 * u;
   const said = before ? `convolution, and ${before} carried` : "convolution";
   parts.push(line(from, top - 4, end, top - 4, "sv-tapline"));
@@ -141,9 +141,9 @@ function size(bytes) {
 }
 
 /** Three bars on one scale, each below its name: what a state for each node would take, and what is really kept. */
-function memory(told, stage, x, top) {
+function memory(data, stage, x, top) {
   const { u } = stage;
-  const { one, each, replay } = told.bytes;
+  const { one, each, replay } = data.bytes;
   const room = stage.column - x - 58 * u;
   if (!each) return null;
   const bar = (name, bytes, place, kind) => [
@@ -160,19 +160,19 @@ function memory(told, stage, x, top) {
 }
 
 /** The picture of one head: what stays, and a layer that follows the pointer, here and over the main tree. */
-function picture(told, step, stage, head, said) {
+function picture(data, step, stage, head, said) {
   const { u } = stage;
-  const drawn = matrix(told, step, stage, head);
+  const drawn = matrix(data, step, stage, head);
   const below = Math.max(drawn.height, 128 * u) + 20 * u;
-  const { each, replay } = told.bytes;
+  const { each, replay } = data.bytes;
   const cost = each ? ` A state for each node would take ${size(each)}, the replay takes ${size(replay)}.` : "";
-  const spoken = `Decay matrix of ${told.count} nodes, ${coerce.text(head.name)} head.${cost}`;
+  const spoken = `Decay matrix of ${data.count} nodes, ${coerce.text(head.name)} head.${cost}`;
   const beside = stage.column - drawn.end > 140 * u;
   const moving = dom.s("g", { class: "sv-moving" });
   const show = () => {
-    const at = focus(told, stage);
-    said.textContent = sentence(told, step, head, at);
-    const fresh = dom.s("g", {}, drawn.mark(at), strip(told, step, stage, head, at, below));
+    const at = focus(data, stage);
+    said.textContent = sentence(data, step, head, at);
+    const fresh = dom.s("g", {}, drawn.mark(at), strip(data, step, stage, head, at, below));
     moving.replaceChildren(...fresh.childNodes);
   };
   const made = svgKit.frame(
@@ -180,16 +180,16 @@ function picture(told, step, stage, head, said) {
     below + (beside || !each ? 58 : 184) * u,
     spoken,
     drawn.parts,
-    beside ? memory(told, stage, drawn.end + 22 * u, 6 * u) : memory(told, stage, 0, below + 66 * u),
+    beside ? memory(data, stage, drawn.end + 22 * u, 6 * u) : memory(data, stage, 0, below + 66 * u),
     moving,
   );
   show();
   return { made, show };
 }
 
-function follow(told, step, stage, head) {
+function follow(data, step, stage, head) {
   const said = svgKit.caption();
-  const { made, show } = picture(told, step, stage, head, said);
+  const { made, show } = picture(data, step, stage, head, said);
   stage.pointing = () => {
     if (!made.isConnected) return;
     show();
@@ -205,8 +205,8 @@ function follow(told, step, stage, head) {
 }
 
 function draw(note, step, stage) {
-  const told = read(note, step);
-  if (told.count < 2 || !told.heads.length) {
+  const data = read(note, step);
+  if (data.count < 2 || !data.heads.length) {
     return svgKit.caption("Nothing was drafted in this step, so there are no branches to keep apart.");
   }
   const square = (kind) => box(-6, -6, 12, 12, kind);
@@ -215,12 +215,12 @@ function draw(note, step, stage) {
     [square("sv-unseen"), "another branch: nothing"],
     [square("sv-tapring"), "read by the convolution"],
   );
-  const kinds = told.layers.filter((kind) => kind === "state").length;
-  const mixed = `${format.count(kinds, "state layer")}, ${format.count(told.layers.length - kinds, "attention layer")}.`;
+  const kinds = data.layers.filter((kind) => kind === "state").length;
+  const mixed = `${format.count(kinds, "state layer")}, ${format.count(data.layers.length - kinds, "attention layer")}.`;
   return dom.h(
     "div",
     {},
-    scrubber.make(stage, "ssm_mask", moments(told), (moment) => follow(told, step, stage, moment.head), 1),
+    scrubber.make(stage, "ssm_mask", moments(data), (moment) => follow(data, step, stage, moment.head), 1),
     legend,
     dom.h("p", { class: "sv-mute" }, `${mixed} Only the accepted path is replayed into the state.`),
   );
@@ -228,11 +228,11 @@ function draw(note, step, stage) {
 
 /** In the main tree: a ring around every node of the path in focus, dashed where the convolution does not reach. */
 function overlay(note, step, stage) {
-  const told = read(note, step);
-  if (told.count < 2 || !told.heads.length) return null;
-  const at = focus(told, stage);
-  const path = new Set(told.paths[at]);
-  const { own } = reads(told, at);
+  const data = read(note, step);
+  if (data.count < 2 || !data.heads.length) return null;
+  const at = focus(data, stage);
+  const path = new Set(data.paths[at]);
+  const { own } = reads(data, at);
   return {
     under: (made) =>
       [...made.items.values()]

@@ -12,14 +12,14 @@ noteRegistry.register("successors", {
     const anew = note.updated
       ? ` After this pass ${format.count(note.updated, "row")} of the matrix ${note.updated === 1 ? "was" : "were"} written anew, at rejected nodes too.`
       : "";
-    const told = rows.length
+    const summary = rows.length
       ? "Each row below became the children of one node: the eight tokens the target last ranked highest after it."
       : "The matrix knows no successor of this token yet, so nothing was drafted.";
     const hidden = step.nodes.length - 1 > rows.length && rows.length;
     return dom.h(
       "div",
       {},
-      dom.h("p", { class: "sv-why" }, told + anew),
+      dom.h("p", { class: "sv-why" }, summary + anew),
       rows.length ? successorTable(rows, step, stage) : null,
       hidden ? dom.h("p", { class: "sv-mute" }, `The first ${format.count(rows.length, "row")} of this tree.`) : null,
     );

@@ -72,7 +72,7 @@ function fork(row, step, stage) {
 function draw(note, step, stage) {
   const rows = coerce.list(note.rows).slice(0, MOST_ROWS);
   const scores = Object.entries(note.scores || {}).filter(([name]) => WHERE[name]);
-  const told = scores.map(([name, score]) => `${WHERE[name]} ${format.probability(coerce.number(score))}`).join(", ");
+  const summary = scores.map(([name, score]) => `${WHERE[name]} ${format.probability(coerce.number(score))}`).join(", ");
   const table = dom.h("table", {}, dom.h("tbody", {}, rows.map((row) => fork(row, step, stage))));
   const where = { class: "sv-matrix", tabindex: "0", role: "region", "aria-label": "What followed, and how often" };
   return dom.h(
@@ -81,7 +81,7 @@ function draw(note, step, stage) {
     svgKit.caption(sentence(note, step)),
     chart(note, stage),
     rows.length ? dom.h("div", where, table) : null,
-    told ? dom.h("p", { class: "sv-mute" }, `Best score by memory: ${told}.`) : null,
+    summary ? dom.h("p", { class: "sv-mute" }, `Best score by memory: ${summary}.`) : null,
   );
 }
 

@@ -29,8 +29,8 @@ function read(note, step) {
 }
 
 /** Every visit is a moment; the last one looks back at the coin that decided. */
-function moments(told, step) {
-  const { visits } = told;
+function moments(data, step) {
+  const { visits } = data;
   const found = visits.map((visit, place) => ({
     key: `${step.index} ${place}`,
     label: `Visit ${place + 1} of ${visits.length}`,
@@ -42,7 +42,7 @@ function moments(told, step) {
 }
 
 /** What has happened up to a moment: the last visit of every node. */
-const known = (told, place) => new Map(told.visits.slice(0, place + 1).map((visit) => [visit.node, visit]));
+const known = (data, place) => new Map(data.visits.slice(0, place + 1).map((visit) => [visit.node, visit]));
 
 function sentence(step, visit) {
   const node = step.nodes[visit.node];
@@ -106,18 +106,18 @@ const weighs = (visit, before) =>
   `weight ${format.probability(visit.weight)}${before ? `, ${format.probability(visit.start)} before its children failed` : ""}`;
 
 /** Every visit as a small tank, in the order of the walk. */
-function row(told, stage, { place, visit: shown }, high) {
+function row(data, stage, { place, visit: shown }, high) {
   const { u } = stage;
-  const pitch = Math.min(22 * u, (stage.column - 4) / told.visits.length);
+  const pitch = Math.min(22 * u, (stage.column - 4) / data.visits.length);
   const wide = Math.max(2, pitch - 4 * u),
     tall = 34 * u;
-  return told.visits.map((visit, at) => {
+  return data.visits.map((visit, at) => {
     const x = 2 + at * pitch;
     const look = at > place ? "sv-later" : `sv-is-${DONE[visit.outcome] || "skipped"}`;
     const parts = [tank(x, high, wide, tall, at > place ? 0 : fill(visit), look)];
     if (at <= place && visit.outcome === "failed" && wide > 5)
       parts.push(cross(x + wide / 2, high + tall / 2, wide / 3.2));
-    if (at <= place && told.rescued.has(visit.node)) parts.push(star(x + wide / 2, high - 7 * u, 5 * u));
+    if (at <= place && data.rescued.has(visit.node)) parts.push(star(x + wide / 2, high - 7 * u, 5 * u));
     if (visit === shown)
       parts.push(dom.s("path", { d: `M${x + wide / 2} ${high + tall + 4}l6 9h-12Z`, class: "sv-testpass" }));
     return dom.s("g", { "data-id": visit.node, "data-visit": at }, parts);
@@ -136,62 +136,62 @@ function star(x, y, r) {
 
 const last = (moment) => moment.key === "result";
 
-function result(told, step) {
-  if (step.veiled || told.topDown === null) return null;
+function result(data, step) {
+  if (step.veiled || data.topDown === null) return null;
   const kept = step.path.length;
-  const more = kept - told.topDown;
+  const more = kept - data.topDown;
   const side =
     more > 0
       ? `going up from the leaves rescued ${format.count(more, "token")}.`
       : more < 0
         ? "the other order was luckier here; on average going up never keeps less."
         : "no difference here.";
-  const other = ` Judged from the root down, with the same coins, this tree would have kept ${told.topDown}: ${side}`;
+  const other = ` Judged from the root down, with the same coins, this tree would have kept ${data.topDown}: ${side}`;
   return dom.h("p", {}, dom.h("b", {}, `${kept} kept.`), other);
 }
 
-function picture(told, step, stage, moment) {
+function picture(data, step, stage, moment) {
   const high = 116 * stage.u,
     height = high + 52 * stage.u;
-  const parts = [scales(step, moment.visit, stage), row(told, stage, moment, high)];
+  const parts = [scales(step, moment.visit, stage), row(data, stage, moment, high)];
   const spoken = `${moment.label}. ${sentence(step, moment.visit)}`;
   const drawn = svgKit.frame(stage.column, height, spoken, parts);
   return svgKit.picks(drawn, stage, (id) => Tip.about(step, step.nodes[id]));
 }
 
 function draw(note, step, stage) {
-  const told = read(note, step);
-  if (!told.visits.length) return svgKit.caption("Nothing was drafted in this step, so there was nothing to judge.");
+  const data = read(note, step);
+  if (!data.visits.length) return svgKit.caption("Nothing was drafted in this step, so there was nothing to judge.");
   const made = (moment) =>
     dom.h(
       "div",
       {},
       svgKit.caption(sentence(step, moment.visit)),
-      picture(told, step, stage, moment),
-      last(moment) ? result(told, step) : null,
+      picture(data, step, stage, moment),
+      last(moment) ? result(data, step) : null,
     );
   const legend = svgKit.key(
     [tank(-4, -6, 8, 12, 0.6, "sv-is-accepted"), "weight: probability of being kept"],
     [[line(-7, 0, 7, 0, "sv-coinline"), disc(5, 0, 3, "sv-draw")], "coin"],
-    told.rescued.size ? [star(0, 0, 5), "rescued"] : [cross(0, 0, 3.5), "failed"],
+    data.rescued.size ? [star(0, 0, 5), "rescued"] : [cross(0, 0, 3.5), "failed"],
   );
-  return dom.h("div", {}, scrubber.make(stage, "traversal", moments(told, step), made), legend);
+  return dom.h("div", {}, scrubber.make(stage, "traversal", moments(data, step), made), legend);
 }
 
 /** In the main tree: a tank beside every node visited so far, the cursor, and the rest of the tree dimmed. */
 function overlay(note, step, stage) {
-  const told = read(note, step);
-  if (!told.visits.length) return null;
-  const shown = moments(told, step);
+  const data = read(note, step);
+  if (!data.visits.length) return null;
+  const shown = moments(data, step);
   const place = scrubber.place(stage, "traversal", shown, shown.length - 1);
-  const seen = known(told, place);
+  const seen = known(data, place);
   return {
     dim: (item) => item.kind === "node" && item.id !== 0 && !seen.has(item.id),
-    over: (made, u) => [...seen.values()].map((visit) => beside(made, u, visit, told, visit === shown[place].visit)),
+    over: (made, u) => [...seen.values()].map((visit) => beside(made, u, visit, data, visit === shown[place].visit)),
   };
 }
 
-function beside(made, u, visit, told, here) {
+function beside(made, u, visit, data, here) {
   const item = made.items.get(visit.node);
   if (!item) return null;
   const small = !item.label;
@@ -201,7 +201,7 @@ function beside(made, u, visit, told, here) {
     "g",
     { class: "sv-gauge" },
     tank(x, item.y - high / 2, (small ? 3.5 : 5) * u, high, fill(visit), `sv-is-${DONE[visit.outcome] || "skipped"}`),
-    told.rescued.has(visit.node) && visit.outcome !== "failed"
+    data.rescued.has(visit.node) && visit.outcome !== "failed"
       ? star(item.x + item.w + 8 * u, item.y - 8 * u, 6 * u)
       : null,
     here ? cursor(item, u) : null,

@@ -16,50 +16,50 @@ function read(note) {
 }
 
 /** Long rows of patches are cut in the middle, in both strips alike. */
-function shown(told) {
-  const all = Array.from({ length: Math.min(told.target, 20000) }, (_, place) => place);
+function shown(data) {
+  const all = Array.from({ length: Math.min(data.target, 20000) }, (_, place) => place);
   if (all.length <= MOST) return all;
-  const spare = new Set([...told.visual].slice(24, -24));
+  const spare = new Set([...data.visual].slice(24, -24));
   return all.filter((place) => !spare.has(place)).slice(0, MOST);
 }
 
-function cell(told, place, pieces, drafter) {
-  const visual = told.visual.has(place);
-  const hidden = drafter && (visual ? !told.kept.has(place) : told.unseen.has(place));
+function cell(data, place, pieces, drafter) {
+  const visual = data.visual.has(place);
+  const hidden = drafter && (visual ? !data.kept.has(place) : data.unseen.has(place));
   const kind = `${visual ? "sv-eyecell" : "sv-wordcell"} ${hidden ? "sv-hiddencell" : ""}`;
   const word = visual ? "" : format.token(pieces[place] || "", 14);
   return dom.h("span", { class: kind, title: visual ? "a patch of the picture" : null }, word);
 }
 
-function strip(told, name, count, pieces, drafter) {
-  const cells = shown(told).map((place) => cell(told, place, pieces, drafter));
+function strip(data, name, count, pieces, drafter) {
+  const cells = shown(data).map((place) => cell(data, place, pieces, drafter));
   const spoken = `${name}: ${format.count(count, "token")}`;
   const head = dom.h("p", { class: "sv-why" }, dom.h("b", {}, name), ` reads ${format.count(count, "token")} before it starts`);
   return dom.h("div", {}, head, dom.h("div", { class: "sv-cells", role: "img", "aria-label": spoken }, cells));
 }
 
-function sentence(told) {
-  const gone = told.visual.size - told.kept.size;
-  const share = told.target ? Math.round((100 * told.drafter) / told.target) : 0;
-  if (!gone) return `The drafter is shown all ${format.count(told.visual.size, "patch", "patches")} of the picture.`;
-  const all = told.kept.size ? `${gone} of ${told.visual.size} patches` : `all ${told.visual.size} patches`;
+function sentence(data) {
+  const gone = data.visual.size - data.kept.size;
+  const share = data.target ? Math.round((100 * data.drafter) / data.target) : 0;
+  if (!gone) return `The drafter is shown all ${format.count(data.visual.size, "patch", "patches")} of the picture.`;
+  const all = data.kept.size ? `${gone} of ${data.visual.size} patches` : `all ${data.visual.size} patches`;
   return `Hidden from the drafter: ${all}. Its prefill is ${share} % of the target's.`;
 }
 
 function draw(note, step, stage) {
-  const told = read(note);
+  const data = read(note);
   const pieces = coerce.list(stage.trace && stage.trace.run && stage.trace.run.prompt_pieces).map(coerce.text);
   const picture = promptImage.of(stage);
   const side = Math.min(stage.column * 0.5, 190 * stage.u);
-  const look = (place) => (told.kept.has(place) ? "sv-patch" : "sv-patch sv-greyed");
+  const look = (place) => (data.kept.has(place) ? "sv-patch" : "sv-patch sv-greyed");
   const drawn = picture && promptImage.draw(picture, 1, 1, side, look);
-  const seen = picture && svgKit.frame(side + 2, promptImage.fit(picture, side)[1] + 2, sentence(told), drawn);
+  const seen = picture && svgKit.frame(side + 2, promptImage.fit(picture, side)[1] + 2, sentence(data), drawn);
   return dom.h(
     "div",
     { class: "sv-sightnote" },
-    svgKit.caption(sentence(told)),
-    strip(told, "Target", told.target, pieces, false),
-    strip(told, "Drafter", told.drafter, pieces, true),
+    svgKit.caption(sentence(data)),
+    strip(data, "Target", data.target, pieces, false),
+    strip(data, "Drafter", data.drafter, pieces, true),
     seen ? dom.h("p", { class: "sv-mute" }, "What the drafter is shown of the picture") : null,
     seen,
   );

@@ -102,8 +102,8 @@ export function ends(pen, view) {
   if (!view.plain) {
     const how = at.plot < 380 ? "" : ": run with the baseline to see what was saved";
     const later = stage.trace.timing ? "being timed now, on the same prompt" : `not recorded${how}`;
-    const told = stage.running ? "measured after the run, if asked for" : later;
-    text(pen, view, told, at.left + 6, at.plain + at.lane / 2);
+    const label = stage.running ? "measured after the run, if asked for" : later;
+    text(pen, view, label, at.left + 6, at.plain + at.lane / 2);
   } else difference(pen, view);
 }
 
@@ -115,24 +115,24 @@ export function gain(view) {
     other = view.x(alone.total);
   const slower = mine > other;
   const ratio = alone.total / Math.max(1, stage.total);
-  const told = `${format.time(Math.abs(alone.total - stage.total))} ${slower ? "lost" : "saved"} · ${ratio.toFixed(2)}×`;
+  const label = `${format.time(Math.abs(alone.total - stage.total))} ${slower ? "lost" : "saved"} · ${ratio.toFixed(2)}×`;
   const start = (slower ? other : mine) + 62 * stage.u,
     end = slower ? at.width : other;
-  return { told, slower, start, end, other, fits: end - start > told.length * 6.9 * stage.u + (slower ? 0 : 20) };
+  return { label, slower, start, end, other, fits: end - start > label.length * 6.9 * stage.u + (slower ? 0 : 20) };
 }
 
 /** Between the ends of the lanes: the time saved, or the time lost. What does not fit stands in the card's head. */
 function difference(pen, view) {
   const { at, stage } = view;
-  const { told, slower, start, end, other, fits } = gain(view);
+  const { label, slower, start, end, other, fits } = gain(view);
   text(pen, view, format.time(view.plain.total), other + 6, at.plain + at.lane / 2);
   const bold = true;
-  if (slower && fits) text(pen, view, told, start, at.plain + at.lane / 2, { colour: "rejected", bold });
+  if (slower && fits) text(pen, view, label, start, at.plain + at.lane / 2, { colour: "rejected", bold });
   if (slower) return;
   const y = at.run + at.lane / 2;
   pen.font = `600 ${11.5 * stage.u}px ${dom.SANS}`;
-  measured(pen, view, start, end, y, fits ? pen.measureText(told).width + 12 : 0);
-  if (fits) text(pen, view, told, (start + end) / 2, y, { align: "center", colour: "bonus", bold });
+  measured(pen, view, start, end, y, fits ? pen.measureText(label).width + 12 : 0);
+  if (fits) text(pen, view, label, (start + end) / 2, y, { align: "center", colour: "bonus", bold });
 }
 
 /** A line with end strokes, open in the middle for its words. */

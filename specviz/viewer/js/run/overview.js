@@ -69,7 +69,7 @@ export class Overview {
       ? ` · at ${format.time(stage.clock)}: ${format.count(emitted, "token")}${alone === null ? "" : `, baseline ${alone}`}`
       : "";
     const found = lanes.gain(this);
-    const gained = found && !found.fits ? [" · ", dom.h("b", { class: found.slower ? "sv-lost" : "sv-saved" }, found.told)] : [];
+    const gained = found && !found.fits ? [" · ", dom.h("b", { class: found.slower ? "sv-lost" : "sv-saved" }, found.label)] : [];
     this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + now);
     const gain = this.plain ? ` Autoregressive baseline: ${format.time(this.plain.total)}.` : "";
     this.base.setAttribute(

@@ -93,8 +93,8 @@ export class Transport {
 
   finished() {
     const { trace } = this.stage;
-    if (!trace.end || this.told === trace.end || trace.mode !== "live") return;
-    this.told = trace.end;
+    if (!trace.end || this.announced === trace.end || trace.mode !== "live") return;
+    this.announced = trace.end;
     dom.say(this.heard, `The run has ended: ${trace.end.reason}, ${format.count(trace.steps.length, "step")}.`);
   }
 }

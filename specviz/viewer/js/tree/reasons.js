@@ -38,13 +38,13 @@ function verdict(node, tail = "") {
 
 /** Target-first rules: the choice is made, then looked for among the children. */
 const chosen = (how) => (step, node) => {
-  const told = how(step, node);
+  const opening = how(step, node);
   if (kept(node)) {
-    return `${told} ${quote(node.text)}. It was drafted (${ordinal(node, step)}), so it is kept and the walk goes on.`;
+    return `${opening} ${quote(node.text)}. It was drafted (${ordinal(node, step)}), so it is kept and the walk goes on.`;
   }
   const won = winner(step, node);
   const what = won ? `${quote(won.text)}, not ${quote(node.text)}` : `another token than ${quote(node.text)}`;
-  return `${told} ${what}. So this guess is dropped${below(node)}.`;
+  return `${opening} ${what}. So this guess is dropped${below(node)}.`;
 };
 
 const greedy = chosen((step, node) => `After ${after(step, node)} the target's likeliest token is`);
