@@ -98,7 +98,7 @@ function bars(row, note, stage, width) {
   label(0, "Drafted code alone");
   parts.push(box(0, 16 * u, scale(row.p), high, "sv-ownbar", 1));
   amount(0, scale(row.p), `p = ${format.probability(row.p)}`);
-  label(1, `With ${format.count(row.count, "nearest latent code")}, together P`);
+  label(1, `P, with ${format.count(row.count, "nearest latent code")}`);
   parts.push(box(0, gap + 16 * u, scale(row.p), high, "sv-ownbar", 1));
   let from = scale(row.p);
   const shown = row.mass.slice(0, row.count);
