@@ -50,8 +50,9 @@ def plain(record: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
         return plain(value)
-    if isinstance(value, list | tuple) and value and is_dataclass(value[0]):
-        return [plain(one) for one in value]
+    if isinstance(value, list | tuple):
+        nested = bool(value) and (is_dataclass(value[0]) or isinstance(value[0], list | tuple))
+        return [_plain(one) for one in value] if nested else list(value)
     return value
 
 

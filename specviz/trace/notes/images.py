@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from specviz.trace.notes.base import TypedNote
+from specviz.trace.schema import Limit
+
+Span = Annotated[Sequence[int], Limit(2, 2)]
 
 
 @dataclass(frozen=True)
@@ -52,15 +55,15 @@ class PictureNote(TypedNote):
     type: ClassVar[str] = "picture"
     png: Sequence[str]
     """Base64 in pieces, as no text in a note is longer than 4096 characters."""
-    size: tuple[int, int]
+    size: Annotated[Sequence[int], Limit(2, 2)]
     """Width and height in pixels."""
-    grid: tuple[int, int]
+    grid: Annotated[Sequence[int], Limit(2, 2)]
     """Rows and columns of patches; 0 and 0 where they are no plain grid."""
-    spans: Sequence[tuple[int, int]]
+    spans: Sequence[Span]
     prompt: int
     """Tokens of the prompt."""
     encoding_ns: int
-    boxes: Sequence[Sequence[float]] | None = None
+    boxes: Sequence[Annotated[Sequence[float], Limit(4, 4)]] | None = None
     """[patch]: left, top, right and bottom in fractions of the picture, where they are no plain grid."""
 
 
@@ -74,11 +77,11 @@ class VisualTokensNote(TypedNote):
     type: ClassVar[str] = "visual_tokens"
     target: int
     drafter: int
-    visual: Sequence[tuple[int, int]]
+    visual: Sequence[Span]
     """Spans of image tokens."""
-    kept: Sequence[tuple[int, int]]
+    kept: Sequence[Span]
     """Spans of those that the drafter sees too."""
-    unseen: Sequence[tuple[int, int]]
+    unseen: Sequence[Span]
     """Spans of other places that it does not see."""
 
 

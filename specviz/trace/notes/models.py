@@ -89,13 +89,13 @@ class LayerGroupsNote(TypedNote):
     """Whether fuzzy cache entries are repaired once a round."""
     cached: int
     drafted: int
-    exact: int
-    """Tokens of the exact pass, of which ``repaired`` had fuzzy entries; ``fuzzy`` ones stay."""
-    repaired: int
-    fuzzy: int
-    likeness: Sequence[Sequence[float]]
-    """[layer, token]: cosine between the fuzzy and the exact entry."""
     devices: Sequence[str]
+    exact: int | None = None
+    """Tokens of the exact pass, of which ``repaired`` had fuzzy entries; ``fuzzy`` ones stay."""
+    repaired: int | None = None
+    fuzzy: int | None = None
+    likeness: Sequence[Sequence[float]] | None = None
+    """[layer, token]: cosine between the fuzzy and the exact entry."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class LastStateNote(TypedNote):
 
 
 @dataclass(frozen=True)
-class BatchRow:
+class BatchRowCache:
     """A row's cache: lengths of its unbroken runs of entries, and the holes between them."""
 
     row: int
@@ -173,7 +173,7 @@ class BatchCacheNote(TypedNote):
     every: int
     """Rounds from sweep to sweep; 0: never."""
     swept: bool
-    rows: Sequence[BatchRow]
+    rows: Sequence[BatchRowCache]
 
 
 @dataclass(frozen=True)
