@@ -9,14 +9,13 @@ deterministically; each then counts as a point mass (q = 1).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.residual import Residual, remaining
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.verdict import statuses
-from specviz.trace.schema import Note
+from specviz.trace.notes.verdicts import OverlapNote, OverlapPosition
 
 
 class Rejection:
@@ -40,7 +39,7 @@ class _Walk:
     judged: list[int] = field(default_factory=list)
     thresholds: dict[int, float] = field(default_factory=dict)
     draws: dict[int, float] = field(default_factory=dict)
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    shown: list[OverlapPosition] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
         shape, node = self.draft.tree.shape, 0
@@ -61,7 +60,7 @@ class _Walk:
             visited=tuple(self.visited),
             thresholds=self.thresholds,
             draws=self.draws,
-            notes=self.context.told(lambda: [Note("overlap", {"positions": self.shown})] if self.shown else []),
+            notes=self.context.told(lambda: [OverlapNote(self.shown).to_note()] if self.shown else []),
         )
 
     def _at(self, node: int) -> Residual:

@@ -17,7 +17,6 @@ import base64
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ from torch import Tensor
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.verdict import statuses
+from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
 from specviz.trace.schema import RELAXED, Note
 
 FORMS = ("exact", "aggregated", "repository")
@@ -89,7 +89,7 @@ class _Walk:
     relaxed: set[int] = field(default_factory=set)
     thresholds: dict[int, float] = field(default_factory=dict)
     draws: dict[int, float] = field(default_factory=dict)
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    shown: list[RelaxedJudgement] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
         shape, node = self.draft.tree.shape, 0
@@ -124,8 +124,8 @@ class _Walk:
         if not self.shown:
             return ()
         limit = self.rule.limit
-        told = {"delta": limit.delta} if limit.delta is not None else {"factor": limit.factor}
-        return (Note("relaxed", {**told, "k": self.rule.k, "form": self.rule.form, "nodes": self.shown}),)
+        factor = limit.factor if limit.delta is None else None
+        return (RelaxedNote(self.rule.k, self.rule.form, self.shown, limit.delta, factor).to_note(),)
 
     def _near(self, code: int) -> Tensor:
         return self.rule.neighbours[code, : self.rule.k]
@@ -197,20 +197,20 @@ class _Walk:
             with self.context.aside:
                 self.shown.append(self._shown(child, code, distribution, taken, sums, share))
 
-    def _shown(self, child: int, code: int, distribution: Tensor, taken: Tensor, sums: Tensor, share: float) -> dict[str, Any]:
+    def _shown(self, child: int, code: int, distribution: Tensor, taken: Tensor, sums: Tensor, share: float) -> RelaxedJudgement:
         p = float(distribution[code])
         steps = sorted({*(size for size in LADDER if size <= len(sums)), len(taken)} - {0})
-        return {
-            "node": child,
-            "p": p,
-            "q": share,
-            "limit": self.rule.limit.of(p),
-            "count": len(taken),
-            "moved": float(distribution[taken].sum()),
-            "near": packed(self._near(code).tolist()),
-            "mass": distribution[self._near(code)[:SHOWN]].tolist(),
-            "sums": [[size, total] for size, total in zip(steps, _at(sums, steps), strict=True)],
-        }
+        return RelaxedJudgement(
+            node=child,
+            p=p,
+            q=share,
+            limit=self.rule.limit.of(p),
+            count=len(taken),
+            moved=float(distribution[taken].sum()),
+            near=packed(self._near(code).tolist()),
+            mass=distribution[self._near(code)[:SHOWN]].tolist(),
+            sums=list(zip(steps, _at(sums, steps), strict=True)),
+        )
 
 
 def _spread(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:

@@ -9,13 +9,14 @@ support only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Proposal
 from specviz.engine.to_device import send
+from specviz.trace.notes.verdicts import OverlapPosition
 
 SHOWN = 8
 # Up to so many tokens plain numbers on the host are quicker than tensors, and one copy fetches them from a GPU.
@@ -39,7 +40,7 @@ class Residual(Protocol):
         Where rounding has left nothing of it, it is the target's distribution: that branch has probability 0.
         """
 
-    def story(self, node: int) -> dict[str, Any]:
+    def story(self, node: int) -> OverlapPosition:
         """p and q side by side at the tokens that matter, and sum min(p, q): the probability that one sampled child
         survives.
         """
@@ -96,16 +97,16 @@ class SparseResidual:
     def distribution(self) -> Tensor:
         return self._target if self._mass in (0.0, 1.0) else self._left()
 
-    def story(self, node: int) -> dict[str, Any]:
+    def story(self, node: int) -> OverlapPosition:
         q = [1.0] * len(self._r) if self._q is None else self._q
         rows = sorted(zip(self._slots, self._r, q, strict=True), key=lambda row: -max(row[1], row[2]))[:SHOWN]
-        return {
-            "node": node,
-            "tokens": [token for token, _, _ in rows],
-            "p": [p for _, p, _ in rows],
-            "q": [share for _, _, share in rows],
-            "overlap": sum(min(p, share) for p, share in zip(self._r, q, strict=True)),
-        }
+        return OverlapPosition(
+            node=node,
+            tokens=[token for token, _, _ in rows],
+            p=[p for _, p, _ in rows],
+            q=[share for _, _, share in rows],
+            overlap=sum(min(p, share) for p, share in zip(self._r, q, strict=True)),
+        )
 
 
 class DenseResidual:
@@ -142,12 +143,12 @@ class DenseResidual:
     def distribution(self) -> Tensor:
         return self._target if self._mass == 0 else self._left()
 
-    def story(self, node: int) -> dict[str, Any]:
+    def story(self, node: int) -> OverlapPosition:
         places = torch.topk(torch.maximum(self._r, self._q), min(SHOWN, self._r.numel())).indices
-        return {
-            "node": node,
-            "tokens": (places if self._ids is None else self._ids[places]).tolist(),
-            "p": self._r[places].tolist(),
-            "q": self._q[places].tolist(),
-            "overlap": float(torch.minimum(self._r, self._q).sum()),
-        }
+        return OverlapPosition(
+            node=node,
+            tokens=(places if self._ids is None else self._ids[places]).tolist(),
+            p=self._r[places].tolist(),
+            q=self._q[places].tolist(),
+            overlap=float(torch.minimum(self._r, self._q).sum()),
+        )

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, TargetPass
+from specviz.trace.notes.models import LayerGroupsNote
 from specviz.trace.schema import Note
 
 
@@ -52,6 +53,16 @@ class GroupedModel:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Repair:
+    """Tokens of a round's exact pass, those of them that were fuzzy, cosines [layer, token] to what they were, fuzzy rest."""
+
+    exact: int = 0
+    repaired: int = 0
+    likeness: Sequence[Sequence[float]] = ()
+    fuzzy: int = 0
+
+
 class GroupedDrafter(Silent):
     """``calibrated`` False leaves the fuzzy entries where they are, to show what they do in the long run."""
 
@@ -63,7 +74,7 @@ class GroupedDrafter(Silent):
         """Tokens at the front of the cache whose entries are exact."""
         self._fed: list[int] = []
         self._calls = 0
-        self._story: dict[str, Any] = {}
+        self._story = _Repair()
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._grouped.context_length, len(context.ids) + context.room)
@@ -94,7 +105,7 @@ class GroupedDrafter(Silent):
         same = self._same(text)
         if not self._calibrated:
             model.rewind(same)
-            self._story = {"exact": 0, "repaired": 0, "likeness": [], "fuzzy": len(text) - self._exact}
+            self._story = _Repair(fuzzy=len(text) - self._exact)
             found = model.extend(text[same:], True)
         else:
             fuzzy = (self._exact, same) if context.story and same > self._exact else None
@@ -109,7 +120,7 @@ class GroupedDrafter(Silent):
             if fuzzy and before is not None:
                 with context.aside:
                     likeness = _likeness(before, model.entries(*fuzzy))
-            self._story = {"exact": len(text) - self._exact, "repaired": repaired, "likeness": likeness, "fuzzy": 0}
+            self._story = _Repair(len(text) - self._exact, repaired, likeness)
             self._exact = len(text)
         self._fed = text
         return found
@@ -133,17 +144,20 @@ class GroupedDrafter(Silent):
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         layers = sum(map(len, self._grouped.spans))
-        data = {
-            "layers": layers,
-            "groups": [list(span) for span in self._grouped.spans],
-            "stages": len(self._grouped.spans),
-            "calibrated": self._calibrated,
-            "cached": len(self._fed),
-            "drafted": max(0, len(picks)),
-            "devices": list(self._grouped.devices),
-            **self._story,
-        }
-        return (Note("layers", data),)
+        note = LayerGroupsNote(
+            layers=layers,
+            groups=[list(span) for span in self._grouped.spans],
+            stages=len(self._grouped.spans),
+            calibrated=self._calibrated,
+            cached=len(self._fed),
+            drafted=max(0, len(picks)),
+            devices=list(self._grouped.devices),
+            exact=self._story.exact,
+            repaired=self._story.repaired,
+            fuzzy=self._story.fuzzy,
+            likeness=self._story.likeness,
+        )
+        return (note.to_note(),)
 
     def close(self) -> None:
         if self._model is not None:

@@ -19,6 +19,7 @@ from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.trace.notes.images import VisualTokensNote
 from specviz.trace.schema import Note
 
 EMBEDDINGS = 0
@@ -41,14 +42,13 @@ class Layout:
     def note(self, kept: Sequence[int], unseen: Sequence[int] = ()) -> Note:
         """Both prefills side by side: ``kept`` are the visual places that the drafter sees too, ``unseen`` other places
         of the prompt that it does not see."""
-        data = {
-            "target": self.length,
-            "drafter": self.length - len(self.visual) + len(kept) - len(unseen),
-            "visual": spans(self.visual),
-            "kept": spans(kept),
-            "unseen": spans(unseen),
-        }
-        return Note("visual_tokens", data)
+        return VisualTokensNote(
+            target=self.length,
+            drafter=self.length - len(self.visual) + len(kept) - len(unseen),
+            visual=spans(self.visual),
+            kept=spans(kept),
+            unseen=spans(unseen),
+        ).to_note()
 
 
 def spans(places: Sequence[int]) -> list[list[int]]:

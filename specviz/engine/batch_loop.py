@@ -17,6 +17,7 @@ from specviz.engine.interfaces import Context, Draft, Round, TargetPass
 from specviz.engine.loop import Decoding
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
+from specviz.trace.notes.models import BatchCacheNote, BatchRowCache
 from specviz.trace.schema import Note, Step
 
 
@@ -151,26 +152,24 @@ class BatchDecoding:
         if self.every and self._round % self.every == 0:
             self.moved += self.batch.cache.sweep()
             self.sweeps += 1
-            told = {**told, "swept": True} if told else None
+            told = replace(told, swept=True) if told else None
         clock.mark("commit")
         clock.stop()
         padded, steps = max(map(len, trees)), []
         started = time.perf_counter_ns()
         for row, one in zip(rows, settled, strict=True):
-            note = Note("rows", {"row": row.number, **told}) if told and row.recorder.story else None
+            note = replace(told, row=row.number).to_note() if told and row.recorder.story else None
             steps.append((row.number, row.record(one, clock, padded, note)))
         self._recording_ns = time.perf_counter_ns() - started
         for stop in {one.stop for one in settled if one.stop}:
             self._release([row for row, one in zip(rows, settled, strict=True) if one.stop == stop], stop)
         return steps
 
-    def _story(self) -> dict[str, object]:
-        """The cache after this round, before any sweep."""
+    def _story(self) -> BatchCacheNote:
+        """The cache after this round, before any sweep, as row 0 sees it."""
         cache = self.batch.cache
-        layout = [
-            {"row": row.number, "runs": cache.runs(place), "holes": cache.holes(place)} for place, row in enumerate(self.running)
-        ]
-        return {"round": self._round, "every": self.every, "swept": False, "rows": layout}
+        layout = [BatchRowCache(row.number, cache.runs(place), cache.holes(place)) for place, row in enumerate(self.running)]
+        return BatchCacheNote(row=0, round=self._round, every=self.every, swept=False, rows=layout)
 
     def _release(self, leaving: Sequence[BatchRow], reason: str) -> None:
         """Let these rows go, and the batch be narrower by them."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
+from specviz.trace.notes.drafts import TreeDepth
+
 if TYPE_CHECKING:
     from specviz.methods.resources import MethodResources
     from specviz.trees.depth_profile import DepthProfile
@@ -42,9 +44,9 @@ def dynamic_tree(asked: TreeParameters, parts: MethodResources, network: Any, ki
         return Dynamic(asked.depth, asked.width, pays=pays)
     known = DepthProfile.load(parts.tree_file(profile))
     if known.width != asked.width or not _made_for(known, kind, parts):
-        return Dynamic(usual, asked.width, asked.nodes, pays=pays, chosen={"levels": usual})
+        return Dynamic(usual, asked.width, asked.nodes, pays=pays, chosen=TreeDepth(usual))
     best = depth_that_pays(known, pays, parts.warp.temperature, asked.nodes)
-    return Dynamic(best.levels, asked.width, asked.nodes, pays=pays, chosen=asdict(best))
+    return Dynamic(best.levels, asked.width, asked.nodes, pays=pays, chosen=TreeDepth(**asdict(best)))
 
 
 def _made_for(profile: DepthProfile, kind: str, parts: MethodResources) -> bool:

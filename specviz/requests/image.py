@@ -36,6 +36,7 @@ from specviz.models.image.prompts import checked
 from specviz.request import Memory, Request, refuse_unused
 from specviz.requests.prepared import Prepared, Progress, measured_curve, suited
 from specviz.targets.image import ImageTarget
+from specviz.trace.notes.images import CanvasNote
 from specviz.trace.schema import Note, Step
 
 UNUSED = {
@@ -88,8 +89,8 @@ class PreparedImage(Prepared):
         side = pixels.shape[0] // loaded.grid
         first = max(0, first - 1)  # the row above looks a little different with this one below it
         band = pixels[first * side : (last + 1) * side]
-        canvas = Note("canvas", {"row": first, "rows": last + 1 - first, "codes": len(output), "png": png(band, 48)})
-        return _with_note(step, canvas)
+        canvas = CanvasNote(row=first, rows=last + 1 - first, codes=len(output), png=png(band, 48))
+        return _with_note(step, canvas.to_note())
 
     def closing(self, output: Sequence[int]) -> dict[str, Any]:
         return {"picture": png(self.loaded.picture(list(output)))}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from specviz.drafters.visual_context import Layout, spans
 from specviz.engine.sampling import Warp
@@ -20,7 +19,8 @@ from specviz.request import Memory, Request, refuse_unused
 from specviz.requests.prepared import Prepared, Progress, measured_curve, suited
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
-from specviz.trace.schema import Note, Step
+from specviz.trace.notes.images import PictureNote
+from specviz.trace.schema import Step
 
 UNUSED = {
     "draft": "what drafts for a target that reads pictures ships with this project",
@@ -42,7 +42,7 @@ class PreparedPicture(Prepared):
         """The first step brings the picture along, so that a trace shows what was seen wherever it is opened."""
         if step.index or self.request.record != "tree" or self.question is None:
             return step
-        return replace(step, notes=(*step.notes, Note("picture", shown(self.question, self.target.sight.encoding_ns))))
+        return replace(step, notes=(*step.notes, shown(self.question, self.target.sight.encoding_ns).to_note()))
 
 
 def prepare(request: Request, memory: Memory, progress: Progress) -> PreparedPicture:
@@ -108,18 +108,19 @@ def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, 
     return VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), seen, tier)
 
 
-def shown(question: PictureQuestion, encoding_ns: int) -> dict[str, Any]:
+def shown(question: PictureQuestion, encoding_ns: int) -> PictureNote:
     """The picture as the model saw it, and where its tokens stand: in the prompt, and in the picture."""
-    made: dict[str, Any] = {
-        "png": as_text(question.picture),
-        "size": list(question.picture.size),
-        "grid": list(question.grid),
-        "spans": spans(question.visual),
-        "prompt": len(question.ids),
-        "encoding_ns": encoding_ns,
-    }
     rows, columns = question.grid
     whole = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
+    boxes = None
     if not whole and len(question.boxes) <= MOST_BOXES:
-        made["boxes"] = [[round(side, 4) for side in box] for box in question.boxes]
-    return made
+        boxes = [[round(side, 4) for side in box] for box in question.boxes]
+    return PictureNote(
+        png=as_text(question.picture),
+        size=question.picture.size,
+        grid=question.grid,
+        spans=spans(question.visual),
+        prompt=len(question.ids),
+        encoding_ns=encoding_ns,
+        boxes=boxes,
+    )

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specviz.engine.state_space import Activations, Carried, Recurrence
 from specviz.engine.tree import TreeShape
+from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
 
 SHOWN = (("slow", 0.1), ("middle", 0.5), ("fast", 0.9))
@@ -37,24 +38,21 @@ class PassStory:
         state = self.carried.state
         one = state.numel() * state.element_size()
         return (
-            Note(
-                "ssm_mask",
-                {
-                    "heads": [self._head(fade, order, *which) for which in SHOWN],
-                    "taps": self.layers.taps,
-                    "layers": ["attention" if kind == "attention" else "state" for kind in self.kinds],
-                    "state_bytes": one,
-                    "per_node_bytes": one * nodes,
-                    "replay_bytes": self.passed.bytes,
-                },
-            ),
+            DecayMaskNote(
+                heads=[self._head(fade, order, *which) for which in SHOWN],
+                taps=self.layers.taps,
+                layers=["attention" if kind == "attention" else "state" for kind in self.kinds],
+                state_bytes=one,
+                per_node_bytes=one * nodes,
+                replay_bytes=self.passed.bytes,
+            ).to_note(),
         )
 
-    def _head(self, fade: Tensor, order: list[int], name: str, place: float) -> dict[str, object]:
+    def _head(self, fade: Tensor, order: list[int], name: str, place: float) -> DecayHead:
         """One head's logarithms of decay from the carried state to every node."""
         heads = self.layers.heads
         found = order[min(len(order) - 1, int(place * len(order)))]
         layer, head = divmod(found, heads)
         states = [number for number, kind in enumerate(self.kinds) if kind == "state"]
         values = [round(float(one), 3) for one in fade[layer, :, head].tolist()]
-        return {"name": name, "layer": states[layer], "head": head, "fade": values}
+        return DecayHead(name, states[layer], head, values)

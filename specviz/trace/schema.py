@@ -8,9 +8,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 SCHEMA_VERSION = 1
+MAX_STEPS = 20_000
+MAX_NODES = 2048
+"""Nodes of one step, the root and the pruned ones included."""
+MAX_TEXT = 4096
+"""Characters of one token's text, and of any text and key inside free JSON."""
+EXACT = 2**53 - 1
+"""The largest whole number that every reader of JSON keeps exactly."""
 
 # Node 0 is the last committed token, which nobody judges, hence its own word.
 ROOT = "root"
@@ -28,6 +35,37 @@ REASONS = ("eos", "budget", "context", "cancelled", "time_limit", "error", "out_
 EXACTNESS = ("exact", "relaxed")
 MODALITIES = ("text", "vision_language", "image")
 PHASES = ("draft", "verify", "judge", "commit", "host")
+SOURCES = ("target", "residual")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Bounds of a value in a trace file, of which the JSON Schema is made (``trace.json_schema``).
+
+    ``least`` and ``most`` bound a number, the length of a text, or the entries of a list or a mapping; ``words`` are the only
+    values that a text may have. ``about`` describes the value.
+    """
+
+    least: float | None = None
+    most: float | None = None
+    words: tuple[str, ...] = ()
+    about: str = ""
+
+
+Token = Annotated[int, Limit(0, 2**31 - 1, about="A token id of the target's vocabulary.")]
+Text = Annotated[str, Limit(most=MAX_TEXT, about="Text of one token. It comes from a model: treat it as untrusted.")]
+NodeIndex = Annotated[int, Limit(0, MAX_NODES - 1, about="An index into nodes.")]
+Count = Annotated[int, Limit(0, EXACT)]
+Probability = Annotated[float, Limit(0, 1)]
+Seconds = Annotated[float, Limit(0, 1e9)]
+Amount = Annotated[float, Limit(0, 1e12)]
+Status = Annotated[str, Limit(words=STATUSES)]
+Cut = Annotated[str, Limit(words=CUTS)]
+Reason = Annotated[str, Limit(words=REASONS)]
+Grid = Annotated[
+    tuple[Annotated[int, Limit(0, 65_535)], Annotated[int, Limit(0, 65_535)]], Limit(about="Row and column in an image run.")
+]
+Setting = Annotated[str, Limit(most=4096)] | bool | Annotated[float, Limit(-EXACT, EXACT)] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +80,37 @@ class Node:
     nothing per node. ``grid`` is (row, column) in an image run.
     """
 
-    parent: int
-    token: int
-    text: str
-    q: float | None = None
-    p: float | None = None
-    status: str = SKIPPED
-    threshold: float | None = None
-    draw: float | None = None
-    grid: tuple[int, int] | None = None
+    parent: Annotated[int, Limit(-1, MAX_NODES - 1)]
+    """An earlier node, -1 for the root."""
+    token: Token
+    text: Text
+    q: Probability | None = None
+    """The drafter's probability; null for a point mass."""
+    p: Probability | None = None
+    """The target's probability; null where the target was not asked."""
+    status: Status = SKIPPED
+    threshold: Annotated[float, Limit(-1e9, 1e9)] | None = None
+    """What the draw was held against."""
+    draw: Probability | None = None
+    """The random number in [0, 1)."""
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A token the target ranked high at some node: id, text, probability in the sense of ``Node.p``."""
 
-    token: int
-    text: str
-    p: float
+    token: Token
+    text: Text
+    p: Probability
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRow:
     """What the target would have said after ``node``: its best few tokens, likeliest first. Only for visited nodes."""
 
-    node: int
-    top: tuple[Candidate, ...]
+    node: NodeIndex
+    top: Annotated[tuple[Candidate, ...], Limit(most=64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +120,12 @@ class Bonus:
     ``source`` is "target" when drawn from p itself and "residual" when drawn from what rejection left over.
     """
 
-    parent: int
-    token: int
-    text: str
-    p: float | None
-    source: str = "target"
-    grid: tuple[int, int] | None = None
+    parent: NodeIndex
+    token: Token
+    text: Text
+    p: Probability | None
+    source: Annotated[str, Limit(words=SOURCES)] = "target"
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +133,12 @@ class Nanoseconds:
     """Where the time of one step went, in nanoseconds. ``host`` is the rest of the step's wall time but for ``aside``:
     that went into what is only shown, and is in no total."""
 
-    draft: int = 0
-    verify: int = 0
-    judge: int = 0
-    commit: int = 0
-    host: int = 0
-    aside: int = 0
+    draft: Count = 0
+    verify: Count = 0
+    judge: Count = 0
+    commit: Count = 0
+    host: Count = 0
+    aside: Count = 0
 
     @property
     def total(self) -> int:
@@ -104,9 +147,13 @@ class Nanoseconds:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A method's own story about one step. ``type`` names the view that draws it; ``data`` is plain JSON."""
+    """A method's own account of one step as it stands in a trace.
 
-    type: str
+    ``type`` names the panel that draws it, ``data`` is plain JSON. Fields of known types are those of ``trace.notes``; a type
+    that a newer version wrote is kept as it is.
+    """
+
+    type: Annotated[str, Limit(1, 64)]
     data: Mapping[str, Any]
 
 
@@ -123,23 +170,32 @@ class Step:
     a rule that weighs p against q took each of them as a point mass, whatever confidence stands in ``Node.q``.
     """
 
-    index: int
-    position: int
-    nodes: tuple[Node, ...]
-    path: tuple[int, ...]
+    index: Annotated[int, Limit(0, MAX_STEPS - 1)]
+    """Steps before this one."""
+    position: Annotated[int, Limit(0, 100_000_000)]
+    """Absolute position of the root, which is also the length of the target's cache before the pass."""
+    nodes: Annotated[tuple[Node, ...], Limit(1, MAX_NODES)]
+    """The draft tree, root first, parents before children."""
+    path: Annotated[tuple[NodeIndex, ...], Limit(most=MAX_NODES)]
+    """Accepted nodes from the root's child downwards."""
     bonus: Bonus | None
-    emitted: tuple[int, ...]
-    pieces: tuple[str, ...]
-    rule: str
+    emitted: Annotated[tuple[Token, ...], Limit(most=MAX_NODES + 1)]
+    """Tokens added to the output: path, then bonus, cut at the end."""
+    pieces: Annotated[tuple[Text, ...], Limit(most=MAX_NODES + 1)]
+    rule: Annotated[str, Limit(words=RULES)]
     time: Nanoseconds
-    cut: str | None = None
-    draft_calls: int = 0
-    verified: int = 0
-    padded: int = 1
-    rows: tuple[TargetRow, ...] = ()
-    notes: tuple[Note, ...] = ()
-    passes: int = 1
+    cut: Cut | None = None
+    draft_calls: Count = 0
+    verified: Annotated[int, Limit(0, MAX_NODES - 1)] = 0
+    """Drafted nodes the target scored."""
+    padded: Annotated[int, Limit(1, 1_000_000)] = 1
+    """Rows of the target's pass, root and padding included."""
+    rows: Annotated[tuple[TargetRow, ...], Limit(most=MAX_NODES)] = ()
+    notes: Annotated[tuple[Note, ...], Limit(most=16)] = ()
+    passes: Annotated[int, Limit(1, 100_000)] = 1
+    """Runs of the target in this step; 1 where it is missing."""
     certain: bool = False
+    """Guesses were chosen, not drawn: the rule took each as a point mass, and q is confidence alone."""
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -170,11 +226,12 @@ class Sampling:
     ``generation`` is the number of earlier runs that taught the drafter: its draws are keyed by it as by the seed.
     """
 
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    generation: int = 0
+    temperature: Annotated[float, Limit(0, 100)] = 0.0
+    top_k: Annotated[int, Limit(0, 2**31 - 1)] = 0
+    top_p: Probability = 1.0
+    seed: Annotated[int, Limit(-(2**63), 2**64 - 1)] = 0
+    generation: Count = 0
+    """Earlier runs that taught the drafter, 0 where absent: its draws are keyed by it as by the seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +242,9 @@ class Codebook:
     whole range. ``colours`` is base64 of red, green and blue, a byte each: the mean colour of a picture of that code alone.
     """
 
-    size: int
-    places: str
-    colours: str
+    size: Annotated[int, Limit(1, 65_536)]
+    places: Annotated[str, Limit(most=400_000)]
+    colours: Annotated[str, Limit(most=300_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,53 +254,105 @@ class Run:
     ``grid`` is (rows, columns) of an image run, ``guidance`` how hard it follows its prompt (1: not at all harder).
     """
 
-    modality: str
-    target: str
-    method: str
-    title: str
-    exactness: str
-    parameters: Mapping[str, Any]
+    modality: Annotated[str, Limit(words=MODALITIES)]
+    target: Annotated[str, Limit(most=1024)]
+    method: Annotated[str, Limit(1, 128)]
+    title: Annotated[str, Limit(most=256)]
+    exactness: Annotated[str, Limit(words=EXACTNESS)]
+    parameters: Annotated[Mapping[str, Setting], Limit(most=64)]
     sampling: Sampling
-    device: str
-    dtype: str
-    tier: str
-    prompt: str
-    prompt_pieces: tuple[str, ...]
-    max_new_tokens: int
-    bound: str = ""
-    draft: str = ""
+    device: Annotated[str, Limit(most=256)]
+    dtype: Annotated[str, Limit(most=64)]
+    tier: Annotated[str, Limit(most=64)]
+    prompt: Annotated[str, Limit(most=1_000_000)]
+    prompt_pieces: Annotated[tuple[Text, ...], Limit(most=262_144)]
+    max_new_tokens: Annotated[int, Limit(0, 1_000_000)]
+    bound: Annotated[str, Limit(most=4096)] = ""
+    draft: Annotated[str, Limit(most=1024)] = ""
     chat_template: bool = False
-    tokenizer_hash: str = ""
-    libraries: Mapping[str, str] = field(default_factory=dict)
-    machine: str = ""
-    recorded_at: str = ""
-    warnings: tuple[str, ...] = ()
-    grid: tuple[int, int] | None = None
-    guidance: float | None = None
+    tokenizer_hash: Annotated[str, Limit(most=256)] = ""
+    libraries: Annotated[Mapping[str, Annotated[str, Limit(most=256)]], Limit(most=64)] = field(default_factory=dict)
+    machine: Annotated[str, Limit(most=1024)] = ""
+    recorded_at: Annotated[str, Limit(most=64)] = ""
+    warnings: Annotated[tuple[Annotated[str, Limit(most=4096)], ...], Limit(most=64)] = ()
+    grid: Grid | None = None
+    guidance: Annotated[float, Limit(0, 1000)] | None = None
     codebook: Codebook | None = None
     version: int = SCHEMA_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where a run first left its baseline: output position, and the gap between the baseline's two best logits there."""
+    """Where a run first left its baseline.
 
-    position: int
-    gap: float | None
+    ``position`` counts the output's tokens, ``gap`` lies between the baseline's two best logits there.
+    """
+
+    position: Annotated[int, Limit(0, 1_000_000)]
+    gap: Annotated[float, Limit(0, 1e9)] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The target's own autoregressive run on the same prompt, seed, tier and process. ``token_ns`` is one entry a token."""
+    """The target's own autoregressive run.
 
-    token_ns: tuple[int, ...]
-    prefill_ns: int
+    It had the same prompt, seed, tier and process. ``token_ns`` is one entry a token.
+    """
+
+    token_ns: Annotated[tuple[Count, ...], Limit(most=1_000_000)]
+    prefill_ns: Count
     equal: bool
     first_divergence: Divergence | None = None
 
     @property
     def total_ns(self) -> int:
         return sum(self.token_ns)
+
+
+class PhaseSeconds(TypedDict, total=False):
+    """Seconds of a run by phase; ``total`` leaves the prefill out."""
+
+    draft: Seconds
+    verify: Seconds
+    judge: Seconds
+    commit: Seconds
+    host: Seconds
+    total: Seconds
+    prefill: Seconds
+
+
+class PhaseShares(TypedDict, total=False):
+    """Fractions of a run's time by phase."""
+
+    draft: Probability | None
+    verify: Probability | None
+    judge: Probability | None
+    commit: Probability | None
+    host: Probability | None
+
+
+class Metrics(TypedDict, total=False):
+    """What the steps add up to. Further keys may follow; a number without meaning is null."""
+
+    tau: Amount | None
+    steps: Count
+    passes: Count
+    emitted: Count
+    accepted: Count
+    accepted_by_depth: Annotated[list[Probability | None], Limit(most=MAX_NODES)]
+    histogram: Annotated[list[Count], Limit(most=MAX_NODES + 1)]
+    node_efficiency: Amount | None
+    cut_steps: Count
+    draft_calls: Count
+    verified: Count
+    reason: Reason
+    seconds: PhaseSeconds
+    shares: PhaseShares
+    tokens_per_second: Amount | None
+    baseline_tokens_per_second: Amount | None
+    speedup: Amount | None
+    predicted_speedup: Amount | None
+    first_divergence: Divergence | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +362,15 @@ class End:
     ``picture`` is what an image run drew, whole or so far, as base64 of a PNG.
     """
 
-    reason: str
-    output_ids: tuple[int, ...]
-    text: str
-    prefill_ns: int
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    message: str = ""
+    reason: Reason
+    output_ids: Annotated[tuple[Token, ...], Limit(most=1_000_000)]
+    text: Annotated[str, Limit(most=1_000_000)]
+    prefill_ns: Count
+    metrics: Annotated[Mapping[str, Any], Metrics] = field(default_factory=dict)
+    message: Annotated[str, Limit(most=65_536)] = ""
     baseline: Baseline | None = None
-    picture: str = ""
+    picture: Annotated[str, Limit(most=1_000_000)] = ""
+    """What an image run drew: base64 of a PNG."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,15 @@ import fastjsonschema
 from specviz.errors import BadTrace
 from specviz.trace import metrics
 from specviz.trace.meaning import check_end, check_follows, check_step
-from specviz.trace.schema import SCHEMA_VERSION, End, Run, Step, Trace
+from specviz.trace.schema import MAX_STEPS, MAX_TEXT, SCHEMA_VERSION, End, Run, Step, Trace
 from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, decoded
 
 MAX_FILE = 32 << 20
 """Most bytes of a trace file."""
-MAX_STEPS = 20_000
 MAX_NESTING = 8
 """Levels of free JSON (a note, a run's metrics) below the line itself."""
 MAX_VALUES = 16_384
 """Values, keys included, in one such piece of free JSON."""
-MAX_TEXT = 4096
-"""Characters of a text inside free JSON, and of a key."""
 MAX_DIGITS = 20
 
 SCHEMA_FILE = Path(__file__).with_name("trace.schema.json")
@@ -34,18 +31,24 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """Version -> what turns one of its lines into a line of the next version, so that old files stay readable."""
 
 
-@lru_cache(maxsize=1)
+@cache
 def schema() -> Mapping[str, Any]:
     """The shipped JSON Schema of one line."""
     found: Mapping[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
     return found
 
 
-@lru_cache(maxsize=3)
+@cache
 def _checker(kind: str) -> Callable[[Any], Any]:
-    """The schema's definition of one kind of line, compiled."""
+    """The schema's definition of a line or of a note, compiled.
+
+    That of a step leaves open what a note of some type holds: asking each type in turn would cost more than all the rest, so
+    :func:`_check_notes` goes to the one that it is.
+    """
     whole = {name: part for name, part in schema().items() if name != "oneOf"}
-    only = {**whole, "allOf": [{"$ref": f"#/definitions/{kind}"}]}
+    parts = whole["definitions"]
+    note = {name: part for name, part in parts["note"].items() if name != "allOf"}
+    only = {**whole, "definitions": {**parts, "note": note}, "allOf": [{"$ref": f"#/definitions/{kind}"}]}
     made: Callable[[Any], Any] = fastjsonschema.compile(only, use_default=False)
     return made
 
@@ -121,6 +124,23 @@ def check_shape(found: Mapping[str, Any]) -> None:
         _checker(kind)(found)
     except fastjsonschema.JsonSchemaValueException as fault:
         raise _told(fault) from None
+    _check_notes(found.get("notes", ()))
+
+
+def _check_notes(notes: Iterable[Mapping[str, Any]]) -> None:
+    """Raise BadTrace with the field and the note's type where a note lacks what notes of that type have.
+
+    A type that is not in the schema is a newer version's: such a note stays the plain JSON that it is.
+    """
+    known = schema()["definitions"]
+    for place, note in enumerate(notes):
+        name = f"note_{note['type']}"
+        if name not in known:
+            continue
+        try:
+            _checker(name)(note)
+        except fastjsonschema.JsonSchemaValueException as fault:
+            raise _told(fault, f"notes[{place}]", f" in a note of type {note['type']}") from None
 
 
 def shaped(found: dict[str, Any], seq: int) -> Record:
@@ -135,9 +155,12 @@ def shaped(found: dict[str, Any], seq: int) -> Record:
     return decoded(found)
 
 
-def _told(fault: fastjsonschema.JsonSchemaValueException) -> BadTrace:
-    """The schema's complaint, with the field as a path inside the line: ``nodes[3][4]``, ``sampling.top_p``."""
-    where = str(fault.name).removeprefix("data").removeprefix(".")
+def _told(fault: fastjsonschema.JsonSchemaValueException, inside: str = "", of: str = "") -> BadTrace:
+    """The schema's complaint, with the field as a path inside the line: ``nodes[3][4]``, ``sampling.top_p``.
+
+    ``inside`` is the path to what was checked where that is no whole line, and ``of`` says what it was.
+    """
+    where = (inside + str(fault.name).removeprefix("data")).removeprefix(".")
     what = str(fault.message).removeprefix(str(fault.name)).strip()
     names: list[str] = []
     if fault.rule == "required":
@@ -147,7 +170,7 @@ def _told(fault: fastjsonschema.JsonSchemaValueException) -> BadTrace:
         names, what = [name for name in fault.value if name not in known], "is no field of this format"
     if names:
         where = f"{where}.{names[0]}" if where else names[0]
-    return BadTrace(f"{what[:200]}.", field=where[:200] or None)
+    return BadTrace(f"{what[:200]}{of}.", field=where[:200] or None)
 
 
 def _check_free(value: Any, field: str) -> None:
@@ -157,12 +180,14 @@ def _check_free(value: Any, field: str) -> None:
     for _ in range(MAX_NESTING + 1):
         below: list[Any] = []
         for one in level:
-            if isinstance(one, str) and len(one) > MAX_TEXT:
-                raise BadTrace(f"holds a text of more than {MAX_TEXT} characters.", field=field)
-            if isinstance(one, dict):
+            kind = type(one)  # what JSON was read as is of no subclass
+            if kind is str:
+                if len(one) > MAX_TEXT:
+                    raise BadTrace(f"holds a text of more than {MAX_TEXT} characters.", field=field)
+            elif kind is dict:
                 below.extend(one)
                 below.extend(one.values())
-            elif isinstance(one, list):
+            elif kind is list:
                 below.extend(one)
         if not below:
             return

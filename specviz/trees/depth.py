@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy
 
 from specviz.errors import BadInput
+from specviz.trace.notes.drafts import BeamMassNote
 from specviz.trace.schema import Note
 
 PUBLISHED_LEVELS = (5, 7, 9)
@@ -49,14 +50,14 @@ class BeamMass:
     def story(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
         # The deepest level there was room for is not tested: nothing hangs on it.
         tested = [level for level in range(1, len(beams) + 1) if level < limit and self.tests(level)]
-        data = {
-            "mass": [log_mass(values) for values in beams],
-            "tested": tested,
-            "threshold": self.threshold,
-            "stopped": len(beams) if stopped else None,
-            "limit": limit,
-        }
-        return Note("mass", data | ({"below": list(self.below)} if self.below else {}))
+        return BeamMassNote(
+            mass=[log_mass(values) for values in beams],
+            tested=tested,
+            threshold=self.threshold,
+            stopped=len(beams) if stopped else None,
+            limit=limit,
+            below=self.below,
+        ).to_note()
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ The choice looks at the drafter alone, so every child is certain, and no distrib
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy
 import torch
@@ -21,6 +21,7 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Context, Draft, Pick
 from specviz.engine.tiers import padded_width
 from specviz.engine.tree import DraftTree
+from specviz.trace.notes.drafts import GrowthNote, TreeDepth
 from specviz.trace.schema import Note
 
 SHOWN = 96
@@ -168,7 +169,7 @@ class Dynamic:
 
     def __init__(
         self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: SizePolicy | None = None,
-        cooled: float = 0.0, chosen: Mapping[str, Any] | None = None,
+        cooled: float = 0.0, chosen: TreeDepth | None = None,
     ) -> None:  # fmt: skip
         if not nodes and pays is None:
             raise ValueError("a tree without a given size needs a size policy")
@@ -210,14 +211,14 @@ class Dynamic:
     ) -> tuple[Note, ...]:
         shown = [0, *sorted(kept), *left]
         place = {node: number for number, node in enumerate(shown)}
-        data = {
-            "beams": [[place[node] for node in beam if node in place] for beam in found.beams],
-            "value": [found.values[node] for node in shown],
-            "kept": 1 + len(kept),
-            "considered": len(found.tokens) - 1,
-            **({"depth": dict(self.chosen)} if self.chosen else {}),
-        }
-        notes = [Note("growth", data), *drafter.story(())]
+        growth = GrowthNote(
+            beams=[[place[node] for node in beam if node in place] for beam in found.beams],
+            value=[found.values[node] for node in shown],
+            kept=1 + len(kept),
+            considered=len(found.tokens) - 1,
+            depth=self.chosen,
+        )
+        notes = [growth.to_note(), *drafter.story(())]
         if self.stop is not None and len(found.beams) > 1:
             notes.append(self.stop.story(found.beam_values(), stopped, limit))
         return tuple(notes)

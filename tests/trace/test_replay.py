@@ -30,7 +30,7 @@ def hostile() -> Trace:
     trace = sample_trace(3)
     first = trace.steps[0]
     nodes = (first.nodes[0], replace(first.nodes[1], text=SHOUT), *first.nodes[2:])
-    step = replace(first, nodes=nodes, notes=(Note("copy", {"x": SHOUT}),))
+    step = replace(first, nodes=nodes, notes=(Note("shout", {"x": SHOUT}),))
     return replace(trace, run=replace(trace.run, title=SHOUT, prompt=SHOUT), steps=(step, *trace.steps[1:]))
 
 

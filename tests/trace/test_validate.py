@@ -231,8 +231,8 @@ def test_the_schema_is_one_and_knows_every_word_of_the_format() -> None:
     parts = found["definitions"]
     assert tuple(parts["node"]["items"][5]["enum"]) == schema.STATUSES
     assert tuple(parts["step"]["properties"]["rule"]["enum"]) == schema.RULES
-    assert set(parts["cut"]["enum"]) == {None, *schema.CUTS}
-    assert tuple(parts["reason"]["enum"]) == schema.REASONS
+    assert set(parts["step"]["properties"]["cut"]["enum"]) == {None, *schema.CUTS}
+    assert tuple(parts["end"]["properties"]["reason"]["enum"]) == schema.REASONS
     assert tuple(parts["run"]["properties"]["exactness"]["enum"]) == schema.EXACTNESS
     assert tuple(parts["run"]["properties"]["modality"]["enum"]) == schema.MODALITIES
     assert parts["run"]["properties"]["v"]["const"] == schema.SCHEMA_VERSION

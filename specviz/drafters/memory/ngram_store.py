@@ -19,6 +19,7 @@ from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round
 from specviz.engine.sampling import Warp
 from specviz.engine.to_device import send
+from specviz.trace.notes.drafts import NgramRow, NgramRowsNote
 from specviz.trace.schema import Note
 
 KEPT = 10
@@ -145,19 +146,19 @@ class NgramDrafter(Silent):
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         rows = [self._told(pick) for pick in picks]
-        return (Note("ngram_rows", {"rows": rows, "entries": len(self.store.entries)}),)
+        return (NgramRowsNote(rows, len(self.store.entries)).to_note(),)
 
-    def _told(self, pick: Pick) -> dict[str, object]:
+    def _told(self, pick: Pick) -> NgramRow:
         ids = pick.proposal.ids
-        return {
-            "node": pick.node,
-            "order": self._orders[pick.node],
-            "tokens": [] if ids is None else ids.tolist(),
-            "probability": pick.proposal.probability.tolist(),
-            "perturbed": [] if pick.perturbed is None else pick.perturbed.clamp(-1e3, 1e3).tolist(),
-            "order_taken": pick.order.tolist(),
-            "picked": pick.picked,
-        }
+        return NgramRow(
+            node=pick.node,
+            order=self._orders[pick.node],
+            tokens=[] if ids is None else ids.tolist(),
+            probability=pick.proposal.probability.tolist(),
+            perturbed=[] if pick.perturbed is None else pick.perturbed.clamp(-1e3, 1e3).tolist(),
+            order_taken=pick.order.tolist(),
+            picked=pick.picked,
+        )
 
     def observe(self, finished: Round) -> None:
         visited = finished.verdict.visited[: len(finished.emitted)]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.trace.notes.drafts import CopyNote
 from specviz.trace.schema import Note
 
 
@@ -81,4 +82,4 @@ class PromptCopy(Silent):
 
     @staticmethod
     def _note(start: int, size: int, source: int, length: int) -> Note:
-        return Note("copy", {"suffix_start": start, "suffix_length": size, "source": source, "length": length})
+        return CopyNote(start, size, source, length).to_note()

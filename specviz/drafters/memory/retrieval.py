@@ -14,6 +14,7 @@ from specviz.drafters.memory.suffix_guess import Guess, LengthRule, best_guess, 
 from specviz.drafters.memory.suffix_tree import DEPTH, SuffixTree
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.trace.notes.drafts import SuffixNote, SuffixRow, SuffixTrial
 from specviz.trace.schema import Note
 
 CONTEXT = "context"
@@ -84,23 +85,20 @@ class Retrieval(Silent):
     def _note(self, found: Sequence[Found]) -> Note:
         best = _best(found)
         guess, used = best.guess, best.guess.score >= self.threshold
-        return Note(
-            "suffix",
-            {
-                "source": best.source if guess.tokens else "none",
-                "suffix_start": len(self._text) - guess.matched,
-                "suffix_length": guess.matched,
-                "occurrences": guess.spots[0].branch.count if guess.spots else 0,
-                "limit": guess.limit,
-                "score": guess.score,
-                "threshold": self.threshold,
-                "used": bool(guess.tokens) and used,
-                "scores": {one.source: one.guess.score for one in found},
-                "tried": [{"length": n, "limit": limit, "score": score} for n, limit, score in sorted(best.tried)],
-                "rows": _rows(guess) if used else [],
-                "remembered": 0 if self.store is None else self.store.tokens,
-            },
-        )
+        return SuffixNote(
+            source=best.source if guess.tokens else "none",
+            suffix_start=len(self._text) - guess.matched,
+            suffix_length=guess.matched,
+            occurrences=guess.spots[0].branch.count if guess.spots else 0,
+            limit=guess.limit,
+            score=guess.score,
+            threshold=self.threshold,
+            used=bool(guess.tokens) and used,
+            scores={one.source: one.guess.score for one in found},
+            tried=[SuffixTrial(*one) for one in sorted(best.tried)],
+            rows=_rows(guess) if used else [],
+            remembered=0 if self.store is None else self.store.tokens,
+        ).to_note()
 
 
 def _best(found: Sequence[Found]) -> Found:
@@ -108,9 +106,9 @@ def _best(found: Sequence[Found]) -> Found:
     return max(found, key=lambda one: one.guess.score)
 
 
-def _rows(guess: Guess) -> list[dict[str, object]]:
+def _rows(guess: Guess) -> list[SuffixRow]:
     """Of each place in the tree where a draft token was chosen: what followed there and how often, drafted or not."""
-    rows: list[dict[str, object]] = []
+    rows: list[SuffixRow] = []
     inner = sorted({0, *guess.parents}) if guess.tokens else []
     for node in inner:
         following = list(guess.spots[node].following())
@@ -120,13 +118,13 @@ def _rows(guess: Guess) -> list[dict[str, object]]:
             continue
         shown = following[:SHOWN_CHILDREN]
         rows.append(
-            {
-                "node": node,
-                "count": count,
-                "tokens": [token for token, _, _ in shown],
-                "counts": [below.branch.count for _, _, below in shown],
-                "others": len(following) - len(shown),
-            }
+            SuffixRow(
+                node=node,
+                count=count,
+                tokens=[token for token, _, _ in shown],
+                counts=[below.branch.count for _, _, below in shown],
+                others=len(following) - len(shown),
+            )
         )
         if len(rows) == SHOWN_ROWS:
             break

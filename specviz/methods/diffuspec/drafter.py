@@ -15,6 +15,7 @@ from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal
 from specviz.engine.to_device import send
+from specviz.trace.notes.drafts import DenoisedNote, Offer
 from specviz.trace.schema import Note
 
 SHOWN = 4
@@ -59,8 +60,8 @@ class MaskedBlock(Silent):
             return ()
         best = self._distributions.topk(min(SHOWN, self._distributions.shape[-1]), dim=-1)
         ids, shares = self.support[best.indices].tolist(), best.values.tolist()
-        places = [{"tokens": row, "probability": share} for row, share in zip(ids, shares, strict=True)]
-        return (Note("denoised", {"places": places}),)
+        places = [Offer(row, share) for row, share in zip(ids, shares, strict=True)]
+        return (DenoisedNote(places).to_note(),)
 
     def close(self) -> None:
         self._distributions = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.methods.diffuspec.lattice import Column, Gauge, LengthRule, Ngrams, Search, columns, distribution, fence, search
+from specviz.trace.notes.drafts import DraftLength, LatticeBeams, LatticeColumn, LatticeNote
 from specviz.trace.schema import Note
 
 SHOWN = 6
@@ -88,19 +89,13 @@ class Searched:
         taken = {(at, pick) for at, step in enumerate(found.steps) for pick in step.picks}
         rows = [_column(column, at, taken) for at, column in enumerate(lattice)]
         steps = [
-            {
-                "parents": list(step.parents),
-                "picks": [rows[at][1][pick] for pick in step.picks],
-                "score": list(step.scores),
-            }
+            LatticeBeams(list(step.parents), [rows[at][1][pick] for pick in step.picks], list(step.scores))
             for at, step in enumerate(found.steps)
         ]
-        gauge = {
-            "length": length, "shortest": self._rule.shortest, "longest": self._rule.longest,
-            "drafted": self.gauge.drafted, "accepted": self.gauge.accepted, "adaptive": self._adaptive,
-        }  # fmt: skip
-        data = {"columns": [row for row, _ in rows], "beams": steps, "fence": cut, "ended": found.ended, "gauge": gauge}
-        return Note("lattice", {**data, "weight": self._how.weight})
+        gauge = DraftLength(
+            length, self._rule.shortest, self._rule.longest, self.gauge.drafted, self.gauge.accepted, self._adaptive
+        )
+        return LatticeNote([row for row, _ in rows], steps, cut, gauge, self._how.weight, found.ended).to_note()
 
     def observe(self, finished: Round) -> None:
         """How much of the draft counts: what lies before the fence, or before the path's own end; and what was accepted."""
@@ -113,12 +108,8 @@ class Searched:
         self.drafter.close()
 
 
-def _column(column: Column, at: int, taken: set[tuple[int, int]]) -> tuple[dict[str, Any], dict[int, int]]:
+def _column(column: Column, at: int, taken: set[tuple[int, int]]) -> tuple[LatticeColumn, dict[int, int]]:
     """A column as it is told: its best candidates and those that a beam took; and where each of them stands there."""
     kept = [pick for pick in range(len(column.tokens)) if pick < SHOWN or (at, pick) in taken]
-    told = {
-        "tokens": column.tokens[kept].tolist(),
-        "probability": np.exp(column.log_q[kept]).tolist(),
-        "size": len(column.tokens),
-    }
+    told = LatticeColumn(column.tokens[kept].tolist(), np.exp(column.log_q[kept]).tolist(), len(column.tokens))
     return told, {pick: number for number, pick in enumerate(kept)}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specviz.targets.attention_maps import entropies, importance, middle_layers, text_part
+from specviz.trace.notes.images import AttentionEntropyNote
 
 Hidden = Mapping[int, Tensor]
 
@@ -20,7 +21,7 @@ class AttentionSummary:
     scattered every layer's look is at every place of the prompt, and which layer is the least scattered there."""
 
     importance: Callable[[Hidden, Sequence[int]], Tensor]
-    story: Callable[[Hidden], Mapping[str, Any]]
+    story: Callable[[Hidden], AttentionEntropyNote]
 
 
 def looking_of(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
@@ -36,14 +37,15 @@ def looking_of(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
         return importance(text, hidden, places_of(hidden), places)
 
     @torch.inference_mode()
-    def story(hidden: Hidden) -> Mapping[str, Any]:
+    def story(hidden: Hidden) -> AttentionEntropyNote:
         found = entropies(text, range(layers), hidden, places_of(hidden))
         middle = middle_layers(layers)
         chosen = found[list(middle)].argmin(0)
-        return {
-            "entropy": [[round(value, 3) for value in row] for row in found.tolist()],
-            "middle": list(middle),
-            "chosen": [middle[one] for one in chosen.tolist()],
-        }
+        return AttentionEntropyNote(
+            looks=(),
+            entropy=[[round(value, 3) for value in row] for row in found.tolist()],
+            middle=list(middle),
+            chosen=[middle[one] for one in chosen.tolist()],
+        )
 
     return AttentionSummary(important, story), tuple(range(layers + 1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -18,6 +19,7 @@ from specviz.drafters.cross_stepper import CrossStepper
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.visual_context import EMBEDDINGS, Layout, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
+from specviz.trace.notes.images import AttentionEntropyNote, AttentionLook
 from specviz.trace.schema import Note
 
 ARCS = 6
@@ -35,7 +37,7 @@ class ReadsAttention(Protocol):
         """From hidden states by layer and visual places, how much the last layer looks at each, [place]."""
 
     @property
-    def story(self) -> Callable[[Hidden], Mapping[str, Any]]:
+    def story(self) -> Callable[[Hidden], AttentionEntropyNote]:
         """What the screen is told about its layers."""
 
 
@@ -49,7 +51,7 @@ class CrossDrafter(FeatureDrafter):
         self._view: View | None = None
         self._kept: tuple[int, ...] = layout.visual
         self._embeddings: Tensor | None = None
-        self._map: Mapping[str, Any] | None = None
+        self._map: AttentionEntropyNote | None = None
         self._rows: list[tuple[tuple[int, ...], Tensor]] = []
         self._aside: AbstractContextManager[None] = nullcontext()
 
@@ -121,13 +123,15 @@ class CrossDrafter(FeatureDrafter):
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         with self._aside:
-            told: dict[str, Any] = {"looks": [self._look(path, row) for path, row in self._rows[:ROWS]]}
+            looks = [self._look(path, row) for path, row in self._rows[:ROWS]]
         self._rows = []
         if self._map is not None:
-            told, self._map = {**self._map, **told}, None
-        return (*super().story(picks), self._layout.note(self._kept), Note("entropy_map", told))
+            note, self._map = replace(self._map, looks=looks), None
+        else:
+            note = AttentionEntropyNote(looks)
+        return (*super().story(picks), self._layout.note(self._kept), note.to_note())
 
-    def _look(self, path: tuple[int, ...], row: Tensor) -> dict[str, Any]:
+    def _look(self, path: tuple[int, ...], row: Tensor) -> AttentionLook:
         """Where one row looks in the picture: the places it looks at most, and how much of its look is for the picture.
 
         Column c holds the thought about the view's token c - 1.
@@ -138,6 +142,6 @@ class CrossDrafter(FeatureDrafter):
         values, places = row[list(columns.values())], list(columns)
         best = values.topk(min(ARCS, len(values)))
         looks = [
-            [places[index], round(weight, 4)] for index, weight in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            (places[index], round(weight, 4)) for index, weight in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
-        return {"tokens": list(path), "picture": round(float(values.sum()), 4), "at": looks}
+        return AttentionLook(list(path), round(float(values.sum()), 4), looks)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Drafter, Growth
 from specviz.engine.tree import DraftTree, TreeShape
+from specviz.trace.notes.drafts import Block, BlocksNote
 from specviz.trace.schema import Note
 from specviz.trees.dynamic import RanksChildren, SizePolicy
 
@@ -38,9 +39,9 @@ class Blocks:
         draft = self.growth.grow(drafter, context)
         if draft.calls == 0:
             return draft
-        return replace(draft, notes=(*draft.notes, *context.told(lambda: [Note("blocks", self._told(draft))])))
+        return replace(draft, notes=(*draft.notes, *context.told(lambda: [self._note(draft)])))
 
-    def _told(self, draft: Draft) -> dict[str, object]:
+    def _note(self, draft: Draft) -> Note:
         """Nodes by forward, dropped ones included, and the levels between which they lie."""
         depths = list(draft.tree.shape.depths)
         for parent, _, _ in draft.pruned:
@@ -48,11 +49,11 @@ class Blocks:
         found: dict[int, list[int]] = {}
         for node, depth in enumerate(depths[1:], start=1):
             found.setdefault((depth - 1) // self.block, []).append(node)
-        told = [
-            {"nodes": nodes, "depths": [number * self.block + 1, max(depths[node] for node in nodes)]}
+        blocks = [
+            Block(nodes, [number * self.block + 1, max(depths[node] for node in nodes)])
             for number, nodes in sorted(found.items())
         ]
-        return {"blocks": told, "width": self.block}
+        return BlocksNote(blocks, self.block).to_note()
 
 
 class Ranked:

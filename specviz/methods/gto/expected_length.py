@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from specviz.engine.interfaces import Acceptance, Context, Draft, TargetPass, Verdict
 from specviz.engine.to_device import send
 from specviz.engine.tree import DraftTree
+from specviz.trace.notes.verdicts import Branch, ReferenceTree, TreeRewardNote
 from specviz.trace.schema import Note
 
 Scored = tuple[Draft, TargetPass]
@@ -71,18 +71,14 @@ class Rewarded:
 
     def _note(self, draft: Draft, target: TargetPass, context: Context) -> Note:
         lengths = _lengths(draft, target, context)
-        data: dict[str, Any] = {
-            "reward": tree_reward(lengths.values()),
-            "before": None,
-            "branches": [{"node": node, "length": length} for node, length in lengths.items()],
-            "reference": None,
-        }
+        branches = [Branch(node, length) for node, length in lengths.items()]
+        note = TreeRewardNote(tree_reward(lengths.values()), before=None, branches=branches, reference=None)
         other = self._other()
         if other is not None:
             tree = other[0].tree
-            data["before"] = tree_reward(_lengths(*other, context).values())
-            data["reference"] = {"tokens": list(tree.host_tokens), "parents": list(tree.shape.parents)}
-        return Note("reward", data)
+            before = tree_reward(_lengths(*other, context).values())
+            note = replace(note, before=before, reference=ReferenceTree(tree.host_tokens, tree.shape.parents))
+        return note.to_note()
 
 
 def _lengths(draft: Draft, target: TargetPass, context: Context) -> dict[int, float]:

@@ -19,6 +19,8 @@ from specviz.engine.sampling import EXTRA
 from specviz.engine.to_device import send
 from specviz.methods.hedgespec.counterfactual import DelayQueue, Share, expected_length
 from specviz.methods.hedgespec.online_learners import Chooser
+from specviz.trace.notes.base import plain
+from specviz.trace.notes.models import DrafterSelectionNote, Waiting
 from specviz.trace.schema import Note
 
 Judged = Callable[[int, int], Share]
@@ -55,7 +57,7 @@ class DrafterSelector:
         self.queue = DelayQueue(len(arms), ahead, loss)
         self._playing = 0
         self._looked = 0
-        self._told: dict[str, Any] = {}
+        self._story: tuple[DrafterSelectionNote, dict[str, Any]] | None = None
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self.queue.clear()
@@ -75,15 +77,16 @@ class DrafterSelector:
 
     def _note(self, probabilities: list[float]) -> Note:
         """What the round brings for the others is written into it once that is known: before the step is recorded."""
-        self._told = {
-            "names": [one.name for one in self.arms],
-            "chances": probabilities,
-            "drafted": self._playing,
-            "informed": self.chooser.informed,
-            "loss": self.queue.loss,
-            "ahead": self.queue.ahead,
-        }
-        return Note("arms", self._told)
+        begun = DrafterSelectionNote(
+            names=[one.name for one in self.arms],
+            chances=probabilities,
+            drafted=self._playing,
+            informed=self.chooser.informed,
+            loss=self.queue.loss,
+            ahead=self.queue.ahead,
+        )
+        self._story = begun, plain(begun)
+        return Note(begun.type, self._story[1])
 
     def observe(self, finished: Round) -> None:
         context, emitted = finished.context, finished.emitted
@@ -131,14 +134,18 @@ class DrafterSelector:
         start = finished.context.position + 1
         known = range(start, start + min(len(finished.emitted), self.ahead))
         chains = [[one(start, place) for place in known] for one in judged]
-        self._told |= {
-            "tokens": list(finished.emitted),
-            "ghosts": [[shared for shared, _ in chain] for chain in chains],
-            "expected": [expected_length(chain) for chain in chains],
-            "settled": settled,
-            "waiting": [{"place": place, "known": count} for place, count in self.queue.waiting],
-            "after": self.chooser.probabilities(),
-        }
+        assert self._story is not None
+        begun, data = self._story
+        whole = replace(
+            begun,
+            tokens=list(finished.emitted),
+            ghosts=[[shared for shared, _ in chain] for chain in chains],
+            expected=[expected_length(chain) for chain in chains],
+            settled=settled,
+            waiting=[Waiting(*one) for one in self.queue.waiting],
+            after=self.chooser.probabilities(),
+        )
+        data.update(plain(whole))
 
     def close(self) -> None:
         for arm in self.arms:

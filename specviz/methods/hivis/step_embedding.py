@@ -8,6 +8,7 @@ Axis names: ``step``, ``row``, ``hidden``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import send
+from specviz.trace.notes.images import StepEmbeddingsNote
 from specviz.trace.schema import Note
 
 DEPTHS = 8
@@ -75,11 +77,11 @@ class StepwiseDrafter(FeatureDrafter):
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         norms = [float(norm) for norm in self._steps.norm(dim=-1)]
-        data = {"norms": norms, "reached": list(self._reached), "kept": list(self._kept), **self._more()}
-        return (*super().story(picks), Note("residuals", data))
+        note = self._compared(StepEmbeddingsNote(norms, self._reached, self._kept))
+        return (*super().story(picks), note.to_note())
 
-    def _more(self) -> dict[str, list[int]]:
-        return {}
+    def _compared(self, note: StepEmbeddingsNote) -> StepEmbeddingsNote:
+        return note
 
 
 class Comparing(StepwiseDrafter):
@@ -115,5 +117,5 @@ class Comparing(StepwiseDrafter):
         super().close()
         self._bare.close()
 
-    def _more(self) -> dict[str, list[int]]:
-        return {"asked": list(self._asked), "with": list(self._right[0]), "without": list(self._right[1])}
+    def _compared(self, note: StepEmbeddingsNote) -> StepEmbeddingsNote:
+        return replace(note, asked=self._asked, with_=self._right[0], without=self._right[1])

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
 from specviz.methods.howl.threshold import AdaptiveThreshold, expected
+from specviz.trace.notes.drafts import SuffixNote
+from specviz.trace.notes.models import LastStateNote
 from specviz.trace.schema import Note
 
 
@@ -58,17 +60,11 @@ class HybridController:
         score = None if looked is None or not looked.notes else looked.notes[0].data.get("score")
         if score is not None and self.threshold is None:
             score = expected(looked)  # what was weighed: near the end there is room for a part of the guess only
-        data = {
-            "half": half,
-            "length": len(context.ids),
-            "score": score,
-            "threshold": bar,
-            "probed": self.probed,
-        }
+        own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=bar, probed=self.probed)
         notes = drafted.notes
         if half == "suffix" and notes:
-            notes = (Note(notes[0].type, {**notes[0].data, "threshold": bar}), *notes[1:])
-        return Note("last_state", data), *notes
+            notes = (replace(SuffixNote.of(notes[0]), threshold=bar).to_note(), *notes[1:])
+        return own.to_note(), *notes
 
     def observe(self, finished: Round) -> None:
         self._weighing.learn(finished, self._found, self._remembered)

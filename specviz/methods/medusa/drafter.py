@@ -15,6 +15,7 @@ from torch import Tensor
 from specviz.drafters.networks.parallel_net import ParallelNet
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.trace.notes.drafts import HeadOffer, HeadsNote
 from specviz.trace.schema import Note
 
 SHOWN = 10
@@ -71,8 +72,5 @@ class ParallelDrafter(Silent):
 
     def story(self, found: Sequence[Depth]) -> tuple[Note, ...]:
         """What each head said."""
-        rows = [
-            {"head": number, "tokens": list(one.tokens[:SHOWN]), "probability": list(one.probability[:SHOWN])}
-            for number, one in enumerate(found, start=1)
-        ]
-        return (Note("heads", {"heads": rows}),) if rows else ()
+        heads = [HeadOffer(number, one.tokens[:SHOWN], one.probability[:SHOWN]) for number, one in enumerate(found, start=1)]
+        return (HeadsNote(heads).to_note(),) if heads else ()

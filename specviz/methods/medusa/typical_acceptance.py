@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +19,8 @@ from specviz.acceptance.match import Match
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.to_device import send
 from specviz.engine.verdict import TargetTokens, statuses
-from specviz.trace.schema import ACCEPTED, RELAXED, Note
+from specviz.trace.notes.verdicts import TypicalAcceptanceNote, TypicalPosition
+from specviz.trace.schema import ACCEPTED, RELAXED
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Typical:
             statuses=tuple(known),
             visited=(*(node for node in found.asked if node != end), end),
             thresholds=found.thresholds,
-            notes=context.told(lambda: [Note("typical", {"positions": found.shown})] if found.shown else []),
+            notes=context.told(lambda: [TypicalAcceptanceNote(found.shown).to_note()] if found.shown else []),
         )
 
 
@@ -77,7 +77,7 @@ class _Search:
     kept: dict[int, float] = field(default_factory=lambda: {0: 0.0})
     asked: list[int] = field(default_factory=list)
     thresholds: dict[int, float] = field(default_factory=dict)
-    shown: list[dict[str, Any]] = field(default_factory=list)
+    shown: list[TypicalPosition] = field(default_factory=list)
 
     def run(self) -> None:
         """Fill ``kept``: the nodes that may stand on the path, with the log of their path's probability."""
@@ -124,4 +124,4 @@ class _Search:
     def _show(self, node: int, threshold: float, entropy: float, log_p: list[float]) -> None:
         for child, one in zip(self.draft.tree.shape.children[node], log_p, strict=False):
             token, p = self.draft.tree.host_tokens[child], math.exp(one)
-            self.shown.append({"node": child, "token": token, "p": p, "threshold": threshold, "entropy": entropy})
+            self.shown.append(TypicalPosition(child, token, p, threshold, entropy))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tree import DraftTree
-from specviz.trace.schema import Note
+from specviz.trace.notes.images import CoarseCodesNote
 
 
 class RowDrafting(Protocol):
@@ -23,5 +23,5 @@ class BlockRows:
         fine, coarse = drafter.block(context)
         fine = fine[: max(0, context.room)]
         tree = DraftTree.of([context.ids[-1], *fine], range(-1, len(fine)), context.device)
-        notes = context.told(lambda: [Note("coarse", {"codes": coarse, "fine": fine})])
+        notes = context.told(lambda: [CoarseCodesNote(coarse, fine).to_note()])
         return Draft(tree, confidence=(None,) * len(tree), calls=len(coarse), notes=notes)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
+from specviz.trace.notes.verdicts import LocalVerificationNote
 from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED, ROOT, Note
 
 Cell = tuple[int, int]
@@ -103,8 +104,23 @@ class LocalVerification:
             statuses=tuple(marks),
             visited=(*range(nodes - 1),),
             thresholds=dict.fromkeys(range(1, nodes), self.tau),
-            notes=context.told(lambda: [Note("islands", {"mass": mass})]),
+            notes=context.told(lambda: [self._judged(mass, marks)]),
         )
+
+    def _judged(self, mass: Sequence[float], marks: Sequence[str]) -> Note:
+        """The note before anything is drawn again."""
+        return LocalVerificationNote(
+            mass=mass,
+            tau=self.tau,
+            pool=self.pool,
+            radius=self.radius,
+            rewritten=self.rewrite,
+            failed=[node for node, mark in enumerate(marks) if mark == REJECTED],
+            islands=(),
+            waves=[0] * len(mass),
+            passes=1,
+            stale=(),
+        ).to_note()
 
     def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
         """Draw the islands again, in waves."""
@@ -151,24 +167,18 @@ class _Waves:
             statuses=(ROOT, *marks),
             replaced={node: self.tokens[node] for node in self.wave_of},
             passes=self.passes,
-            notes=self.context.told(lambda: [self._note(failed, found)]),
+            notes=self.context.told(lambda: [self._note(found)]),
         )
 
-    def _note(self, failed: list[int], found: list[list[int]]) -> Note:
-        story = {
-            **self.judged.notes[0].data,
-            "tau": self.rule.tau,
-            "pool": self.rule.pool,
-            "radius": self.rule.radius,
-            "rewritten": self.rule.rewrite,
-            "failed": failed,
-            "islands": [[cell - self.shift for cell in island] for island in found],
-            "waves": [self.wave_of.get(node, 0) for node in range(1, len(self.tokens))],
-            "passes": self.passes,
+    def _note(self, found: list[list[int]]) -> Note:
+        return replace(
+            LocalVerificationNote.of(self.judged.notes[0]),
+            islands=[[cell - self.shift for cell in island] for island in found],
+            waves=[self.wave_of.get(node, 0) for node in range(1, len(self.tokens))],
+            passes=self.passes,
             # The last code has no entry yet: it is the next round's root.
-            "stale": sorted(self.outdated - {self.last}),
-        }
-        return Note("islands", story)
+            stale=sorted(self.outdated - {self.last}),
+        ).to_note()
 
     def _run(self, left: list[list[int]]) -> None:
         """Wave by wave the first cell that is left of every island; the first wave needs no pass of its own.

@@ -10,7 +10,7 @@ the ones before it, and that distribution is the q of the target's accept rule; 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -29,6 +29,7 @@ from specviz.engine.interfaces import (
 )
 from specviz.engine.sampling import EXTRA, Noise
 from specviz.engine.tree import DraftTree, shape_of
+from specviz.trace.notes.models import CascadeCosts, CascadeNote, CascadePass, CascadeTotals
 from specviz.trace.schema import Note
 
 LONGEST = 64
@@ -90,7 +91,7 @@ class Cascade:
         judge: Acceptance,
         gathered: int,
         taps: Sequence[int] = (),
-        facts: Mapping[str, Any] | None = None,
+        facts: CascadeCosts | None = None,
         ends: frozenset[int] = frozenset(),
     ) -> None:
         self.middle = middle
@@ -211,16 +212,11 @@ class Cascade:
 
     def _note(self, buffer: _Buffer, length: int) -> Note:
         passes = [
-            {
-                "drafted": one.drafted, "kept": one.kept, "calls": one.calls, "tokens": one.tokens,
-                "drafting": one.drafting / 1e6, "verifying": one.verifying / 1e6,
-            }
+            CascadePass(one.drafted, one.kept, one.calls, one.tokens, one.drafting / 1e6, one.verifying / 1e6)
             for one in buffer.passes
-        ]  # fmt: skip
-        data = {"middle": self.middle.name, "gathered": self.gathered, "length": length, "passes": passes}
-        data["so_far"] = {**self._so_far, **self._spent}
-        data["forecast"] = self._facts
-        return Note("belts", data)
+        ]
+        so_far = CascadeTotals(**self._so_far, drafting=self._spent["drafting"], verifying=self._spent["verifying"])
+        return CascadeNote(self.middle.name, self.gathered, length, passes, so_far, self._facts).to_note()
 
     def observe(self, finished: Round) -> None:
         """The drafter learns the target's own states; the middle model forgets what the target did not keep."""

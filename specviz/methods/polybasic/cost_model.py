@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 from specviz.engine.cost import CostCurve
+from specviz.trace.notes.models import CascadeCosts
 
 DEEPEST = 32
 """Longest buffer that is considered."""
@@ -135,19 +136,19 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
     return size, made(size)
 
 
-def told(found: CascadeForecast) -> dict[str, float]:
-    """A forecast for the screen; ``before`` are milliseconds a token without the model."""
-    return {
-        "target": found.above,
-        "target_block": found.above_new,
-        "middle": found.new,
-        "drafter": found.drafter,
-        "without": found.without,
-        "with": found.with_it,
-        "below": found.below,
-        "ratio": found.ratio,
-        "bound": found.bound,
-        "margin": found.margin,
-        "before": found.before,
-        "gain": found.gain,
-    }
+def told(found: CascadeForecast) -> CascadeCosts:
+    """A forecast for the screen."""
+    return CascadeCosts(
+        target=found.above,
+        target_block=found.above_new,
+        middle=found.new,
+        drafter=found.drafter,
+        without=found.without,
+        with_=found.with_it,
+        below=found.below,
+        ratio=found.ratio,
+        bound=found.bound,
+        margin=found.margin,
+        before=found.before,
+        gain=found.gain,
+    )

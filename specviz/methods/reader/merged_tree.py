@@ -15,6 +15,7 @@ from typing import Protocol
 from specviz.engine.interfaces import Context, Controller, Draft, Round, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
+from specviz.trace.notes.drafts import Graft, MergedTreeNote
 from specviz.trace.schema import Note
 from specviz.trees.dynamic import SizePolicy
 from specviz.trees.estimates import Estimates
@@ -83,7 +84,7 @@ class _Merging:
     def __init__(self, root: int, deepest: int) -> None:
         self.leaves = [_Leaf(-1, root, 0)]
         self.below: list[dict[int, int]] = [{}]
-        self.grafts: list[dict[str, object]] = []
+        self.grafts: list[Graft] = []
         self._deepest = deepest
 
     def add(self, parent: int, token: int, source: str, kind: Hashable, prior: float) -> int | None:
@@ -133,8 +134,7 @@ class _Merging:
             if made is not None:
                 place[number] = made
         if guess.tokens:
-            told = {"node": node, "source": held.source, "matched": guess.matched, "count": len(guess.tokens)}
-            self.grafts.append(told)
+            self.grafts.append(Graft(node, held.source, guess.matched, len(guess.tokens)))
 
     def path(self, node: int) -> list[int]:
         """Tokens from below the root down to ``node``."""
@@ -237,18 +237,15 @@ class Merged:
         return Draft(tree, confidence=confidence, calls=calls or int(size > 1), pruned=pruned, notes=notes)
 
     def _note(self, found: _Merging, leaves: Sequence[_Leaf], size: int, place: dict[int, int]) -> Note:
-        return Note(
-            "merged",
-            {
-                "sources": ["root", *("+".join(leaf.sources) for leaf in leaves[1:])],
-                "value": [leaf.value for leaf in leaves],
-                "kept": size,
-                "considered": len(found.leaves) - 1,
-                "expected": sum(leaf.value for leaf in leaves[:size]),
-                "fitted": not self.nodes,
-                "grafts": [{**one, "node": place[one["node"]]} for one in found.grafts if one["node"] in place],
-            },
-        )
+        return MergedTreeNote(
+            sources=["root", *("+".join(leaf.sources) for leaf in leaves[1:])],
+            value=[leaf.value for leaf in leaves],
+            kept=size,
+            considered=len(found.leaves) - 1,
+            expected=sum(leaf.value for leaf in leaves[:size]),
+            fitted=not self.nodes,
+            grafts=[replace(one, node=place[one.node]) for one in found.grafts if one.node in place],
+        ).to_note()
 
     def observe(self, finished: Round) -> None:
         """Every node whose parent was accepted tells how good its kind is."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Proposal
 from specviz.engine.tree import DraftTree
-from specviz.trace.schema import Note
+from specviz.trace.notes.images import JacobiWindowNote
 
 
 class ProposesWindow(Protocol):
@@ -31,5 +31,5 @@ class Window:
             None,
             *(float(distributions[place][code]) if place in distributions else None for place, code in enumerate(codes)),
         ]
-        notes = context.told(lambda: [Note("window", {"codes": codes, "redrawn": len(distributions)})])
+        notes = context.told(lambda: [JacobiWindowNote(codes, len(distributions)).to_note()])
         return Draft(tree, proposals, shares, 0, notes=notes)

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tree import DraftTree, TreeShape
+from specviz.trace.notes.drafts import SuccessorRow
 from specviz.trace.schema import Note
 
 SHOWN = 12
@@ -18,7 +19,7 @@ class RanksSuccessors(Protocol):
     def successors(self, tokens: Sequence[int]) -> Sequence[Sequence[int]]:
         """For each token its successors, likeliest first; an empty row where nothing is known."""
 
-    def note(self, rows: Sequence[dict[str, object]]) -> Note:
+    def note(self, rows: Sequence[SuccessorRow]) -> Note:
         """The story of the rows that were unfolded."""
 
 
@@ -46,10 +47,7 @@ class Static:
         tree = DraftTree.of(tokens, parents, context.device)
 
         def note() -> list[Note]:
-            rows = [
-                {"node": node, "token": tokens[node], "tokens": list(ranked), "used": used}
-                for node, ranked, used in unfolded[:SHOWN]
-            ]
+            rows = [SuccessorRow(node, tokens[node], list(ranked), used) for node, ranked, used in unfolded[:SHOWN]]
             return [drafter.note(rows)]
 
         return Draft(tree, confidence=(None,) * len(tree), calls=1, notes=context.told(note))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Round
+from specviz.trace.notes.drafts import SuccessorRow, SuccessorsNote
 from specviz.trace.schema import Note
 
 WIDTH = 8
@@ -71,8 +72,8 @@ class Recycler(Silent):
     def successors(self, tokens: Sequence[int]) -> list[list[int]]:
         return [self.matrix.read(token) for token in tokens]
 
-    def note(self, rows: Sequence[dict[str, object]]) -> Note:
-        return Note("successors", {"rows": list(rows), "updated": self._updated})
+    def note(self, rows: Sequence[SuccessorRow]) -> Note:
+        return SuccessorsNote(rows, self._updated).to_note()
 
     def observe(self, finished: Round) -> None:
         best = top_successors(finished.target.logits).cpu()

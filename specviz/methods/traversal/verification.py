@@ -17,7 +17,6 @@ deterministically; each then counts as a point mass, and the rule accepts as oft
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torch import Tensor
 
@@ -27,6 +26,7 @@ from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.verdict import statuses
 from specviz.methods.traversal.residual import NodeResidual, TreeResiduals
+from specviz.trace.notes.verdicts import TraversalNote, Visit
 from specviz.trace.schema import Note
 
 
@@ -128,22 +128,13 @@ class _Walk:
     def _note(self, path: tuple[int, ...]) -> Note:
         """The walk, and beside it what the rule from the root downwards does with the same tree and uniform draws."""
         downwards = Rejection().judge(self.draft, self.target, replace(self.context, story=False)).path
-        passed = [{"node": node, "start": None, "weight": None, "draw": None, "outcome": "passed"} for node in path[-2::-1]]
-        return Note(
-            "traversal",
-            {
-                "visits": [self._told(visit) for visit in self.judged] + passed,
-                "rescued": [node for node in path if node not in downwards],
-                "top_down": len(downwards),
-            },
-        )
+        passed = [Visit(node, None, None, None, "passed") for node in path[-2::-1]]
+        return TraversalNote(
+            visits=[self._told(visit) for visit in self.judged] + passed,
+            rescued=[node for node in path if node not in downwards],
+            top_down=len(downwards),
+        ).to_note()
 
-    def _told(self, visit: _Visit) -> dict[str, Any]:
-        taken = visit is self.judged[-1]
-        return {
-            "node": visit.node,
-            "start": visit.start,
-            "weight": visit.weight,
-            "draw": self.draws.get(visit.node),
-            "outcome": "accepted" if taken else "failed",
-        }
+    def _told(self, visit: _Visit) -> Visit:
+        outcome = "accepted" if visit is self.judged[-1] else "failed"
+        return Visit(visit.node, visit.start, visit.weight, self.draws.get(visit.node), outcome)

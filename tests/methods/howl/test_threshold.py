@@ -13,7 +13,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.howl.hybrid import HybridController
 from specviz.methods.howl.threshold import TREE, AdaptiveThreshold, expected, followed
-from specviz.trace.schema import Note
+from specviz.trace.notes.drafts import SuffixNote
 from specviz.trees.retrieved import Retrieved
 
 
@@ -89,7 +89,8 @@ def test_a_long_run_of_failures_leaves_a_bar_that_can_be_drawn() -> None:
 def test_the_score_that_is_told_is_the_one_that_was_weighed(room: int, half: str, score: float) -> None:
     """Near the end only a part of a guess has room, and what was left out is not held against the network."""
     guessed = SimpleNamespace(tokens=[1, 2, 3, 4, 5, 6], parents=[0, 1, 2, 3, 4, 5], share=lambda node: 1.0)
-    memory: Any = SimpleNamespace(guess=lambda context: (guessed, (Note("suffix", {"score": 6.0}),)))
+    note = SuffixNote("context", 0, 1, 1, 6, 6.0, 0.0, True, {"context": 6.0}, (), (), 0).to_note()
+    memory: Any = SimpleNamespace(guess=lambda context: (guessed, (note,)))
     nobody: Any = None
     network: Any = SimpleNamespace(grow=lambda drafter, context: guess([], [], []))
     context = Context([9], 1, 0, Warp(), Noise(0), torch.device("cpu"), room)

@@ -11,6 +11,7 @@ from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.token_recycling.static import Static
+from specviz.trace.notes.drafts import SuccessorRow, SuccessorsNote
 from specviz.trace.schema import Note
 from specviz.trees.copied import Copied
 
@@ -25,8 +26,8 @@ class Ranked:
     def successors(self, tokens: Sequence[int]) -> list[list[int]]:
         return [[10 * token, 10 * token + 1, 10 * token + 2] if token < 50 else [] for token in tokens]
 
-    def note(self, rows: Sequence[dict[str, object]]) -> Note:
-        return Note("rows", {"rows": list(rows)})
+    def note(self, rows: Sequence[SuccessorRow]) -> Note:
+        return SuccessorsNote(rows, 0).to_note()
 
 
 def test_a_child_of_rank_r_carries_the_rth_guess_after_its_parent() -> None:

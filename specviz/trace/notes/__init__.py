@@ -1,0 +1,13 @@
+"""Typed notes: every note type of a trace as a frozen dataclass, by the room of the step it tells of.
+
+A note is a method's own account of one step, and a panel of the same name in ``viewer/js/notes`` draws it. Nodes are indices
+into the step's nodes, places are positions in the whole text, probabilities lie between 0 and 1, logarithms are natural.
+"""
+
+from __future__ import annotations
+
+from specviz.trace.notes import drafts, images, models, verdicts
+from specviz.trace.notes.base import TypedNote
+
+NOTE_TYPES: dict[str, type[TypedNote]] = {one.type: one for room in (drafts, models, verdicts, images) for one in room.NOTES}
+"""Name in a trace -> the dataclass of that note."""

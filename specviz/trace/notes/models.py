@@ -1,0 +1,212 @@
+"""Notes of several models or drafters at work together, of shared batches, and of what goes on inside a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from specviz.trace.notes.base import TypedNote
+from specviz.trace.schema import Limit
+
+HALVES = ("suffix", "tree")
+
+
+@dataclass(frozen=True)
+class CascadePass:
+    """One pass of the intermediate model over a draft: ``tokens`` are what it kept and its own one. Times in ms."""
+
+    drafted: int
+    kept: int
+    calls: int
+    tokens: Sequence[int]
+    drafting: float
+    verifying: float
+    texts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class CascadeTotals:
+    """Counts and milliseconds of the run so far: target rounds, tokens kept and buffered, intermediate passes, forwards."""
+
+    rounds: int
+    kept: int
+    buffered: int
+    passes: int
+    calls: int
+    drafting: float
+    verifying: float
+
+
+@dataclass(frozen=True)
+class CascadeCosts:
+    """What the levels cost and accept by calibration: milliseconds a pass, tokens a pass, and the two conditions."""
+
+    target: float
+    target_block: float
+    middle: float
+    drafter: float
+    without: float
+    """Tokens a target pass without the intermediate model, in ``with`` with it."""
+    with_: float
+    below: float
+    """Tokens that stay of an intermediate pass."""
+    ratio: float
+    """Cost of an intermediate pass in target passes; below ``bound`` the published condition holds."""
+    bound: float
+    margin: float
+    gain: float
+    before: float | None = None
+    """Milliseconds a token without the intermediate model; missing in older traces."""
+
+
+@dataclass(frozen=True)
+class CascadeNote(TypedNote):
+    """Drafter, intermediate model and target in one round, by Polybasic (arXiv 2510.26527)."""
+
+    type: ClassVar[str] = "belts"
+    middle: str
+    """The intermediate model."""
+    gathered: int
+    """μ: tokens that make a round of the target."""
+    length: int
+    """Tokens the target was given."""
+    passes: Sequence[CascadePass]
+    so_far: CascadeTotals | None = None
+    forecast: CascadeCosts | None = None
+
+
+@dataclass(frozen=True)
+class LayerGroupsNote(TypedNote):
+    """Layers of the draft model that ran side by side, and the cache that was repaired, by EasySpec (arXiv 2502.02493)."""
+
+    type: ClassVar[str] = "layers"
+    layers: int
+    groups: Sequence[Sequence[int]]
+    """[stage, layer]: layers, from 0, of each stage."""
+    stages: int
+    calibrated: bool
+    """Whether fuzzy cache entries are repaired once a round."""
+    cached: int
+    drafted: int
+    devices: Sequence[str]
+    exact: int | None = None
+    """Tokens of the exact pass, of which ``repaired`` had fuzzy entries; ``fuzzy`` ones stay."""
+    repaired: int | None = None
+    fuzzy: int | None = None
+    likeness: Sequence[Sequence[float]] | None = None
+    """[layer, token]: cosine between the fuzzy and the exact entry."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A chain in the delay queue: its start, and how many of its places are judged."""
+
+    place: int
+    known: int
+
+
+@dataclass(frozen=True)
+class DrafterSelectionNote(TypedNote):
+    """Drafter selected among several and what each would have brought, by HedgeSpec (arXiv 2510.20064).
+
+    All from ``tokens`` on is known once the round is verified; a chooser that learns from its own rounds alone may lack it.
+    """
+
+    type: ClassVar[str] = "arms"
+    names: Sequence[str]
+    chances: Sequence[float]
+    """[arm]: probability of drafting."""
+    drafted: int
+    """The arm that drafted."""
+    informed: bool
+    """Whether the chooser learns of all arms; else of the one that drafted."""
+    loss: str
+    ahead: int
+    """Longest chain."""
+    tokens: Sequence[int] = ()
+    """Tokens that the round emitted."""
+    ghosts: Sequence[Sequence[float]] = ()
+    """[arm, place]: acceptance probability of each arm's chain along the emitted tokens."""
+    expected: Sequence[float] = ()
+    """[arm]: expected tokens a pass."""
+    settled: int | None = None
+    """Chains whose loss became known."""
+    waiting: Sequence[Waiting] = ()
+    after: Sequence[float] = ()
+    """[arm]: ``chances`` of the next round."""
+    texts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class LastStateNote(TypedNote):
+    """Half of a hybrid that drafted, a suffix tree or a network that reads one state, by OWL (arXiv 2510.07535)."""
+
+    type: ClassVar[str] = "last_state"
+    half: Annotated[str, Limit(words=HALVES)]
+    length: int
+    """Tokens of text so far."""
+    score: float | None
+    """Score of the suffix tree's draft; null where there is none to ask."""
+    threshold: float | None
+    probed: bool
+    """Whether the drafter reads the state of a [SPEC] token."""
+
+
+@dataclass(frozen=True)
+class BatchRowCache:
+    """A row's cache: lengths of its unbroken runs of entries, and the holes between them."""
+
+    row: int
+    runs: Sequence[int]
+    holes: int
+
+
+@dataclass(frozen=True)
+class BatchCacheNote(TypedNote):
+    """Cache of several runs that share one batch, as it stood after a round of batched decoding."""
+
+    type: ClassVar[str] = "rows"
+    row: int
+    """The row of this run."""
+    round: int
+    every: int
+    """Rounds from sweep to sweep; 0: never."""
+    swept: bool
+    rows: Sequence[BatchRowCache]
+
+
+@dataclass(frozen=True)
+class DecayHead:
+    """A head of a state-space layer: ``fade`` [node] is the log of what remains of the carried state."""
+
+    name: str
+    layer: int
+    head: int
+    fade: Sequence[float]
+
+
+@dataclass(frozen=True)
+class DecayMaskNote(TypedNote):
+    """Decay along every path of a tree in a state-space target, by STree (arXiv 2505.14969)."""
+
+    type: ClassVar[str] = "ssm_mask"
+    heads: Sequence[DecayHead]
+    taps: int
+    """Width of the convolution."""
+    layers: Sequence[str]
+    """[layer]: "state" or "attention"."""
+    state_bytes: int
+    """A copy of the state; ``per_node_bytes`` is one a node, ``replay_bytes`` what a replay keeps instead."""
+    per_node_bytes: int
+    replay_bytes: int
+
+
+NOTES: tuple[type[TypedNote], ...] = (
+    CascadeNote,
+    LayerGroupsNote,
+    DrafterSelectionNote,
+    LastStateNote,
+    BatchCacheNote,
+    DecayMaskNote,
+)

@@ -1,0 +1,180 @@
+"""Notes of accept rules: what was compared at each judged node, and what a drafted tree was worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from specviz.trace.notes.base import TypedNote
+from specviz.trace.schema import Limit
+
+OUTCOMES = ("accepted", "failed", "passed")
+
+
+@dataclass(frozen=True)
+class OverlapPosition:
+    """Target and drafter after ``node``: p and q of the tokens that matter most, and the sum of min(p, q) over all."""
+
+    node: int
+    tokens: Sequence[int]
+    p: Sequence[float]
+    q: Sequence[float]
+    overlap: float
+    texts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class OverlapNote(TypedNote):
+    """Both distributions where rejection sampling judged children, by speculative sampling (arXiv 2211.17192)."""
+
+    type: ClassVar[str] = "overlap"
+    positions: Sequence[OverlapPosition]
+
+
+@dataclass(frozen=True)
+class TypicalPosition:
+    """A judged node: the target's p of its token, the threshold, and the entropy it came from, in nats."""
+
+    node: int
+    token: int
+    p: float
+    threshold: float
+    entropy: float
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class TypicalAcceptanceNote(TypedNote):
+    """Nodes that typical acceptance judged, by Medusa (arXiv 2401.10774, section 2.3.1)."""
+
+    type: ClassVar[str] = "typical"
+    positions: Sequence[TypicalPosition]
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A node's verdict in the walk from the leaves upwards; a node that passed lies above the accepted one."""
+
+    node: int
+    start: float | None
+    """Acceptance weight when its subtree was entered, ``weight`` once its children had failed."""
+    weight: float | None
+    draw: float | None
+    outcome: Annotated[str, Limit(words=OUTCOMES)]
+
+
+@dataclass(frozen=True)
+class TraversalNote(TypedNote):
+    """Verdicts from leaf to root in the order they fell, by Traversal Verification (arXiv 2505.12398)."""
+
+    type: ClassVar[str] = "traversal"
+    visits: Sequence[Visit]
+    rescued: Sequence[int]
+    """Nodes on the path that the rule from the root downwards would not have reached."""
+    top_down: int
+    """Path length of that rule with the same draws."""
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A leaf and the expected acceptance length of the branch that ends in it."""
+
+    node: int
+    length: float
+
+
+@dataclass(frozen=True)
+class ReferenceTree:
+    """The tree that another drafter gave from the same root."""
+
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    texts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class TreeRewardNote(TypedNote):
+    """Reward of the drafted tree, log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134)."""
+
+    type: ClassVar[str] = "reward"
+    reward: float
+    before: float | None
+    """Reward of the reference tree."""
+    branches: Sequence[Branch]
+    reference: ReferenceTree | None
+
+
+@dataclass(frozen=True)
+class RelaxedJudgement:
+    """A judged code with its nearest latent codes, enough to judge it again under another limit.
+
+    p and q are of the code itself, before the relaxation. ``count`` of the nearest codes were ``limit`` enough to lend it
+    their probability, ``moved`` in all.
+    """
+
+    node: int
+    p: float
+    q: float
+    limit: float
+    """Most probability that the nearest codes may add."""
+    count: int
+    moved: float
+    near: str | Sequence[int]
+    """Nearest codes as base64 of little-endian 16-bit numbers, nearest first; a list of the first ten in older traces."""
+    mass: Sequence[float]
+    """The target's probability of the first few of them."""
+    sums: Sequence[tuple[int, float]]
+    """[how many, their probability in all], for a ladder of sizes."""
+
+
+@dataclass(frozen=True)
+class RelaxedNote(TypedNote):
+    """Codes judged with the probability of their latent neighbours, by LANTERN (arXiv 2410.03355) and LANTERN++.
+
+    The limit is ``delta``, a total variation distance, or ``factor``, times the code's own p.
+    """
+
+    type: ClassVar[str] = "relaxed"
+    k: int
+    """Neighbours that are looked at."""
+    form: str
+    """Form of the residual: exact, aggregated, repository."""
+    nodes: Sequence[RelaxedJudgement]
+    delta: float | None = None
+    factor: float | None = None
+
+
+@dataclass(frozen=True)
+class LocalVerificationNote(TypedNote):
+    """Islands of an image block that failed and were drawn again in waves, by MuLo-SD (arXiv 2601.05149).
+
+    Nodes count from 1 in reading order, so entry i of ``mass`` and ``waves`` is that of node i + 1.
+    """
+
+    type: ClassVar[str] = "islands"
+    mass: Sequence[float]
+    """The target's probability of the code and its ``pool`` nearest ones; below ``tau`` the code fails."""
+    tau: float
+    pool: int
+    radius: int
+    """Rows and columns around a failed code that are drawn again with it."""
+    rewritten: bool
+    """Whether stale cache entries are renewed."""
+    failed: Sequence[int]
+    islands: Sequence[Sequence[int]]
+    waves: Sequence[int]
+    """The wave that drew each code again, 0 for none."""
+    passes: int
+    stale: Sequence[int] | None = None
+    """Nodes whose cache entries were left as they were; missing in older traces."""
+
+
+NOTES: tuple[type[TypedNote], ...] = (
+    OverlapNote,
+    TypicalAcceptanceNote,
+    TraversalNote,
+    TreeRewardNote,
+    RelaxedNote,
+    LocalVerificationNote,
+)

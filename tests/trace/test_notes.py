@@ -1,0 +1,152 @@
+"""Every type of note is read as it was written, refused where a field is missing or mistyped, and drawn by a panel."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import pytest
+
+from specviz.errors import BadTrace
+from specviz.trace import json_schema, store, validate
+from specviz.trace.notes import NOTE_TYPES
+from specviz.trace.notes.base import TypedNote, hints, wire_name
+from specviz.trace.schema import Limit, Note
+from tests.samples import sample_trace
+
+ROOT = Path(__file__).parents[2]
+TRACES = sorted((ROOT / "assets" / "traces").glob("*.spectrace.jsonl"))
+SIMPLE: dict[Any, Any] = {int: 3, float: 0.5, str: "word", bool: True}
+SHIPPED = validate.schema()["definitions"]
+
+
+def example(kind: Any, whole: bool) -> Any:
+    """A value of this type: every optional field of a record when ``whole``, else none of them."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind in SIMPLE:
+        return SIMPLE[kind]
+    if is_dataclass(kind):
+        given = [one for one in fields(kind) if whole or (one.default is MISSING and one.default_factory is MISSING)]
+        return kind(**{one.name: example(hints(kind)[one.name], whole) for one in given})
+    if origin is Annotated:
+        limit = next(one for one in inner[1:] if isinstance(one, Limit))
+        found = example(inner[0], whole)
+        return limit.words[0] if limit.words else (found * int(limit.least) if limit.least else found)
+    if origin in (Union, types.UnionType):
+        return example(inner[0], whole) if whole else (None if type(None) in inner else example(inner[0], whole))
+    if origin is tuple:
+        return tuple(example(one, whole) for one in inner)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"key": example(inner[1], whole)}
+    return (example(inner[0], whole),)
+
+
+def line(note: Note) -> str:
+    """The line of a step with this note and no other."""
+    return store.line(replace(sample_trace(1).steps[0], notes=(note,)), 1)
+
+
+def back(note: Note) -> Note:
+    """The note once it was written to a line and read again."""
+    return validate.alone(line(note)).notes[0]
+
+
+def refused(note: Note) -> BadTrace:
+    with pytest.raises(BadTrace) as fault:
+        validate.alone(line(note))
+    return fault.value
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("name", NOTE_TYPES)
+def test_a_note_of_every_type_comes_back_as_it_was(name: str, whole: bool) -> None:
+    kind = NOTE_TYPES[name]
+    made = example(kind, whole)
+    found = back(made.to_note())
+    assert found.type == name and kind.of(found) == made
+    assert set(found.data) == {wire_name(one.name) for one in fields(kind) if whole or one.default is MISSING}
+
+
+@pytest.mark.parametrize("name", NOTE_TYPES)
+def test_a_missing_field_is_refused_by_name(name: str) -> None:
+    whole = example(NOTE_TYPES[name], True).to_note()
+    needed = [wire_name(one.name) for one in fields(NOTE_TYPES[name]) if one.default is MISSING]
+    assert needed
+    for key in needed:
+        fault = refused(Note(name, {one: value for one, value in whole.data.items() if one != key}))
+        assert fault.field == f"notes[0].{key}" and str(fault) == f"is missing in a note of type {name}."
+
+
+@pytest.mark.parametrize("name", NOTE_TYPES)
+def test_a_mistyped_field_is_refused_by_name(name: str) -> None:
+    whole = example(NOTE_TYPES[name], True).to_note()
+    for key in whole.data:
+        for wrong in ([[{"not": "this"}]], True if whole.data[key] is not True else "yes"):
+            fault = refused(Note(name, {**whole.data, key: wrong}))
+            assert fault.field is not None and fault.field.startswith(f"notes[0].{key}")
+            assert f"in a note of type {name}." in str(fault)
+
+
+def test_a_wrong_value_deep_inside_is_found() -> None:
+    data = {"beams": [[0], [1, "2"]], "value": [0.0, -1.0], "kept": 2, "considered": 1}
+    fault = refused(Note("growth", data))
+    assert fault.field == "notes[0].beams[1][1]" and str(fault) == "must be integer in a note of type growth."
+
+
+def test_notes_of_a_newer_version_stay_plain_json() -> None:
+    strange = Note("from_the_future", {"beams": "none", "deep": [{"a": [1, None]}]})
+    assert back(strange) == strange
+    more = Note("coarse", {"codes": [1], "fine": [1, 2], "shading": "blue"})
+    assert back(more) == more and NOTE_TYPES["coarse"].of(back(more)) == NOTE_TYPES["coarse"](codes=(1,), fine=(1, 2))
+
+
+def test_neighbours_of_an_older_trace_are_a_list() -> None:
+    judged = {
+        "node": 1,
+        "p": 0.1,
+        "q": 1.0,
+        "limit": 0.1,
+        "count": 1,
+        "moved": 0.05,
+        "near": [4, 7],
+        "mass": [0.05],
+        "sums": [[1, 0.05]],
+    }
+    note = Note("relaxed", {"k": 10, "form": "exact", "delta": 0.1, "nodes": [judged]})
+    assert back(note) == note
+
+
+@pytest.mark.parametrize("file", TRACES, ids=lambda file: file.name.split(".")[0])
+def test_recorded_traces_are_valid_and_hold_no_field_that_is_not_described(file: Path) -> None:
+    told = [note for step in store.read(file).steps for note in step.notes]
+    unknown = {f"{note.type}.{path}" for note in told for path in _strange(SHIPPED[f"note_{note.type}"], dict(note.data), "")}
+    assert not unknown
+
+
+def _strange(known: Mapping[str, Any], value: Any, path: str) -> set[str]:
+    """Keys in ``value`` that its schema does not have."""
+    if isinstance(value, list) and isinstance(known.get("items"), dict):
+        return {one for entry in value for one in _strange(known["items"], entry, path)}
+    if not isinstance(value, dict) or "properties" not in known:
+        return set()
+    found = {f"{path}{key}" for key in value if key not in known["properties"]}
+    inside = (
+        _strange(known["properties"][key], one, f"{path}{key}.") for key, one in value.items() if key in known["properties"]
+    )
+    return found.union(*inside)
+
+
+def test_the_shipped_schema_is_the_one_that_the_dataclasses_give() -> None:
+    remake = 'run: python -c "from specviz.trace import json_schema; json_schema.write()"'
+    assert json_schema.FILE.read_text(encoding="utf-8") == json_schema.text(), remake
+    assert json.loads(json_schema.text()) == json_schema.schema()
+
+
+def test_every_note_type_is_registered_and_has_a_panel_of_its_name() -> None:
+    assert set(NOTE_TYPES.values()) == set(TypedNote.__subclasses__())
+    panels = {file.stem for file in (ROOT / "specviz" / "viewer" / "js" / "notes").glob("*.js")}
+    assert panels == set(NOTE_TYPES)
