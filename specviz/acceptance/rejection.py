@@ -61,6 +61,7 @@ class _Walk:
             visited=tuple(self.visited),
             thresholds=self.thresholds,
             draws=self.draws,
+            certain=not self.draft.proposals,
             notes=self.context.told(lambda: [Note("overlap", {"positions": self.shown})] if self.shown else []),
         )
 

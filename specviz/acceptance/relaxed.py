@@ -117,6 +117,7 @@ class _Walk:
             visited=tuple(self.visited),
             thresholds=self.thresholds,
             draws=self.draws,
+            certain=not self.draft.proposals,
             notes=self.context.told(self._notes),
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,14 +23,11 @@ class TargetPass:
     """What one target pass gave: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers.
 
     ``story`` makes the notes of the pass itself, and is called only when somebody looks.
-    ``probed`` are the hidden states of the probe below each node, where the session was opened with one; after a prefill
-    that of the probe behind the last position alone, [1, hidden].
     """
 
     logits: Tensor
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
     story: Callable[[], tuple[Note, ...]] = tuple
-    probed: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 class Session(Protocol):
@@ -68,11 +65,10 @@ class Target(Protocol):
     dtype: torch.dtype
     tier: str
 
-    def open(self, capacity: int, taps: Sequence[int] = (), probe: Tensor | None = None) -> Session:
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
         """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them.
 
-        ``taps`` are the hidden-state layers wanted. ``probe`` [hidden] is an embedding that stands behind every scored
-        token as if it were the next one: it sees what that token sees, and nobody sees it.
+        ``taps`` are the hidden-state layers wanted.
         """
 
 
@@ -102,6 +98,8 @@ class Context:
     """Whether anybody will look: notes that cost time are made only then."""
     aside: AbstractContextManager[None] = field(default_factory=nullcontext)
     """What is done inside is only for those who look: its time is not the method's."""
+    mark: Callable[[str], None] = lambda phase: None
+    """Ends a phase of the round's clock, for a part that does the work of more than one."""
 
     @property
     def position(self) -> int:
@@ -159,7 +157,8 @@ class Verdict:
     """The judge's finding. ``path`` leaves the root out; ``visited`` are the nodes whose target row was looked at.
 
     ``bonus`` is None where the step ends with a drafted place. ``replaced`` are nodes of the path that carry another token
-    than the drafted one, and ``passes`` counts the target's runs: both by a :class:`Resampling`.
+    than the drafted one, and ``passes`` counts the target's runs. ``certain``: a token that the drafter chose, rather than
+    drew, was weighed as one of probability 1.
     """
 
     rule: str
@@ -173,6 +172,7 @@ class Verdict:
     notes: tuple[Note, ...] = ()
     replaced: Mapping[int, int] = field(default_factory=dict)
     passes: int = 1
+    certain: bool = False
 
 
 @dataclass(frozen=True)
@@ -213,12 +213,14 @@ class Acceptance(Protocol):
         """Walk the tree under this rule. Raises BadInput when the draft is of a kind the rule is not exact for."""
 
 
-class Resampling(Protocol):
-    """Draws rejected places of a judged block again, where a rule repairs instead of stopping at the first of them."""
+class SessionOpener(Protocol):
+    """Opens a run's session, where a method wants more of its target than every session gives."""
 
-    def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
-        """The verdict with ``replaced`` tokens. Runs the target as often as it takes, leaving its cache as if those
-        tokens had been scored."""
+    unshared: str
+    """Why such a session cannot be a row of a batch, in words for the user."""
+
+    def open(self, target: Target, capacity: int, taps: Sequence[int]) -> Session:
+        """As :meth:`Target.open`. Raises a SpecvizError for a target that has no such session."""
 
 
 class Controller(Protocol):
@@ -235,15 +237,14 @@ class Controller(Protocol):
 
 @dataclass(frozen=True)
 class Composition:
-    """What a method is made of. ``taps`` are the target's hidden-state layers its drafter wants, ``probe`` the embedding
-    that is to stand behind every scored token (see :meth:`Target.open`). ``generation`` counts the runs that taught what
-    it drafts from (see :class:`~specviz.engine.sampling.Noise`)."""
+    """What a method is made of. ``taps`` are the target's hidden-state layers its drafter wants, ``opener`` what opens the
+    session where :meth:`Target.open` does not do. ``generation`` counts the runs that taught what it drafts from (see
+    :class:`~specviz.engine.sampling.Noise`)."""
 
     controller: Controller
     acceptance: Acceptance
     taps: tuple[int, ...] = ()
     draft_name: str = ""
     warnings: tuple[str, ...] = ()
-    mending: Resampling | None = None
-    probe: Tensor | None = None
+    opener: SessionOpener | None = None
     generation: int = 0

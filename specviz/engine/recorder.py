@@ -6,6 +6,7 @@ into a step while the next pass runs; on a CPU the step is made at once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,8 +29,6 @@ from specviz.trace.schema import (
 )
 
 LEVELS = ("off", "path", "tree")
-WEIGHED = frozenset(("ratio", "without_replacement", "traversal", "relaxed"))
-"""Rules that weigh p against q, and take a guess that was chosen as a point mass."""
 TOP = 3
 
 
@@ -129,7 +128,7 @@ class Recorder:
             rows=rows,
             notes=self._notes(finished) if self.story else (),
             passes=verdict.passes,
-            certain=verdict.rule in WEIGHED and len(finished.draft.tree) > 1 and not finished.draft.proposals,
+            certain=verdict.certain and len(finished.draft.tree) > 1,
         )
         self._index += 1
         self.committed.extend(emitted)
@@ -219,6 +218,46 @@ class Recorder:
         if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
             return [self._texts(value) for value in data]
         return data
+
+
+@dataclass
+class DeferredSteps:
+    """Recorded rounds on their way to becoming steps: at once, or ``deferred`` until the next round's pass runs.
+
+    A step's tokens join ``output_ids`` only when it is made, so the two always agree. ``spent_ns`` is what recording the last
+    round has cost so far: host time of the round in which it is spent.
+    """
+
+    recorder: Recorder
+    output_ids: list[int]
+    deferred: bool = False
+    spent_ns: int = 0
+    _waiting: Pending | None = None
+    _made: Step | None = None
+
+    def push(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Step | None:
+        """Record a judged round. Its step, unless it is deferred."""
+        started = time.perf_counter_ns()
+        self._waiting = self.recorder.capture(finished, cut, clock, padded)
+        self.spent_ns = time.perf_counter_ns() - started
+        return None if self.deferred else self.pop()
+
+    def make(self) -> None:
+        """Make the step of the round that waits, if one does."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        started = time.perf_counter_ns()
+        self._made = self.recorder.finish(waiting)
+        self.output_ids.extend(self._made.emitted)
+        self.spent_ns += time.perf_counter_ns() - started
+
+    def pop(self) -> Step | None:
+        """The step that was made and not yet taken, or that of the round that waits, if there is one."""
+        if self._made is None:
+            self.make()
+        step, self._made = self._made, None
+        return step
 
 
 def written(text: TokenText, ids: Sequence[int], more: Sequence[int], ends: frozenset[int]) -> tuple[str, ...]:

@@ -169,8 +169,7 @@ class HybridSession:
         hidden, tapped = None, [dict[int, Tensor]() for _ in ids[::CHUNK]]
         for place, start in enumerate(range(0, len(ids), CHUNK)):
             part = list(ids[start : start + CHUNK])
-            tree = DraftTree(chain(len(part) - 1), send(part, self.target.device))
-            tree.__dict__["host_tokens"] = tuple(part)
+            tree = DraftTree(chain(len(part) - 1), send(part, self.target.device), tuple(part))
             hidden, tapped[place] = self._pass(tree)
             self.keep(range(len(part)))
         if self._since is not None:

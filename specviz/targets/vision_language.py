@@ -80,7 +80,7 @@ class VisionLanguageTarget(TextTarget):
         return super()._obstacle()
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> VisionLanguageSession:
-        self._refuse(capacity)
+        self.refuse(capacity)
         return VisionLanguageSession(self, capacity, tuple(taps))
 
     def run(

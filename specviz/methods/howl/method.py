@@ -70,5 +70,5 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     memory = Retrieval(store, LengthRule(parameters.most), threshold or 0.0)
     network, inner = owl.drafting(parameters, parts)
     controller = HybridController(inner.network, inner.growth, memory, Retrieved(), threshold, parameters.probe)
-    probe = network.probe if parameters.probe else None
-    return Composition(controller, Match(), (network.config.tap,), draft_name="owl", probe=probe)
+    opener = owl.opener(parameters, network)
+    return Composition(controller, Match(), (network.config.tap,), draft_name="owl", opener=opener)

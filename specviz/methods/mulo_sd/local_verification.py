@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
+from specviz.engine.interfaces import Context, Draft, Target, TargetPass, Verdict
+from specviz.errors import ModelUnavailable
+from specviz.targets.image import ImageSession
 from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED, ROOT, Note
 
 Cell = tuple[int, int]
@@ -70,10 +71,13 @@ def islands(cells: Sequence[int], columns: int) -> list[list[int]]:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class LocalVerification:
-    """``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries when a block is
-    done, else they stay."""
+    """Accept rule of one run, whose session it opens, as it runs the target again within a round.
+
+    ``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries when a block is done,
+    else they stay.
+    """
 
     neighbours: Tensor
     columns: int
@@ -81,13 +85,30 @@ class LocalVerification:
     pool: int
     radius: int
     rewrite: bool = True
+    unshared = "Local verification runs its target again within a round, for one picture: draw the pictures one after another."
+
+    def open(self, target: Target, capacity: int, taps: Sequence[int]) -> ImageSession:
+        """The run's session. Raises ModelUnavailable for a target whose cache entries cannot be written again."""
+        session = target.open(capacity, taps)
+        if not isinstance(session, ImageSession):
+            raise ModelUnavailable(f"{target.name} draws no pictures; choose an image target, such as emoji-64.")
+        self._session = session
+        return session
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
-        """Which codes of the block fail. The path is the whole block; :meth:`mend` draws again what has to be.
+        """Which codes of the block fail, and what the target draws in their places. The path is the whole block.
 
-        What stays is *accepted* where it is the very code that the target would have drawn there, else *relaxed*; the repair
-        changes what stands before it, so :meth:`mend` says so anew.
+        The target's further passes count as verification.
         """
+        verdict = self._failures(draft, target, context)
+        context.mark("judge")
+        verdict = _Waves(self, self._session, draft, target, verdict, context).verdict()
+        context.mark("verify")
+        return verdict
+
+    def _failures(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
+        """Which codes fail. What stays is *accepted* where it is the very code that the target would have drawn there, else
+        *relaxed*; the repair changes what stands before it, so it is said anew then."""
         nodes = len(draft.tree)
         distribution = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         codes = draft.tree.tokens[1:]
@@ -106,10 +127,6 @@ class LocalVerification:
             notes=context.told(lambda: [Note("islands", {"mass": mass})]),
         )
 
-    def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
-        """Draw the islands again, in waves."""
-        return _Waves(self, session, draft, scored, verdict, context).verdict()
-
 
 def kept_marks(codes: Sequence[int], logits: Tensor, context: Context) -> list[str]:
     """For each of a block's ``codes``, given the target's ``logits`` [place, code] there: is it the one it would have drawn?"""
@@ -122,7 +139,7 @@ class _Waves:
     """One block's repair. A node of the chain and a cell of the picture differ by ``shift``."""
 
     def __init__(
-        self, rule: LocalVerification, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context
+        self, rule: LocalVerification, session: ImageSession, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context
     ) -> None:
         self.rule, self.session, self.judged, self.context = rule, session, verdict, context
         self.logits = scored.logits.clone()

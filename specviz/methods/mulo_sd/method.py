@@ -71,4 +71,4 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     )
     stale = () if rule.rewrite else ("Cache entries of kept codes are not renewed after redraws: an approximation.",)
     controller = SingleDrafter(CoarseRows(partner, parameters.rows), BlockRows())
-    return Composition(controller, rule, draft_name=partner.name, warnings=stale, mending=rule)
+    return Composition(controller, rule, draft_name=partner.name, warnings=stale, opener=rule)

@@ -82,6 +82,7 @@ class _Walk:
             visited=(*(node for node in self.entered if node != end.node), end.node),
             thresholds={visit.node: visit.weight for visit in self.judged if visit.node},
             draws=self.draws,
+            certain=not self.draft.proposals,
             notes=self.context.told(lambda: [self._note(path)] if len(shape) > 1 else []),
         )
 
