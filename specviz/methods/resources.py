@@ -12,7 +12,6 @@ from specviz.errors import ModelUnavailable
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specviz.drafters.coarse_rows import CoarsePartner
     from specviz.drafters.intermediate import Middle
     from specviz.drafters.language_model import DraftModel
     from specviz.drafters.layer_groups import GroupedModel
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from specviz.engine.cost import CostCurve
     from specviz.engine.interfaces import Target
     from specviz.engine.sampling import Warp
+    from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 
 Kept = TypeVar("Kept")
 

@@ -17,11 +17,11 @@ import torch
 from PIL import Image
 
 from specviz.acceptance.relaxed import look_alikes
-from specviz.drafters.coarse_rows import CoarsePartner
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ModelUnavailable
+from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.parameters import build
 from specviz.methods.resources import MethodResources
 from specviz.models.device import choose_device, choose_dtype

@@ -15,8 +15,8 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Acceptance, Composition, Draft, Growth
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
+from specviz.methods.ddd.depth import BeamMass
 from specviz.targets.text import TextTarget
-from specviz.trees.depth import BeamMass
 from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.exactness.foreseeing import Foreseer
 from tests.exactness.test_text_methods import (

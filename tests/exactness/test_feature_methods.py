@@ -10,11 +10,11 @@ import torch
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
+from specviz.methods.ddd.depth import CalibratedDepth
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.methods.resources import TREES
 from specviz.targets.text import TextTarget
-from specviz.trees.depth import CalibratedDepth
 from tests.exactness.test_text_methods import (
     EVERY_WAY,
     GREEDY,

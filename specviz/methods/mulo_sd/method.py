@@ -58,10 +58,10 @@ class Parameters:
     weights=("image_ar_small", "image_samplers"),
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
-    from specviz.drafters.coarse_rows import CoarseRows
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.mulo_sd.block_rows import BlockRows
+    from specviz.methods.mulo_sd.coarse_rows import CoarseRows
     from specviz.methods.mulo_sd.local_verification import LocalVerification
 
     partner, grid = parts.coarse(), parts.grid

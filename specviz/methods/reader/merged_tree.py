@@ -15,9 +15,9 @@ from typing import Protocol
 from specviz.engine.interfaces import Context, Controller, Draft, Round, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
+from specviz.methods.reader.estimates import Estimates
 from specviz.trace.schema import Note
 from specviz.trees.dynamic import SizePolicy
-from specviz.trees.estimates import Estimates
 
 DRAFTER = "drafter"
 SHOWN = 96

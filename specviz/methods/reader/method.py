@@ -59,9 +59,9 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.drafters.memory.retrieval import Retrieval
     from specviz.drafters.memory.suffix_guess import LengthRule
     from specviz.engine.interfaces import Composition
+    from specviz.methods.reader.estimates import Estimates
     from specviz.methods.reader.merged_tree import Merged
     from specviz.trees.dynamic import SpeedupMaximising
-    from specviz.trees.estimates import Estimates
 
     store = None
     if parameters.remembered:

@@ -10,8 +10,8 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
+    from specviz.methods.ddd.depth import BeamMass
     from specviz.methods.resources import MethodResources
-    from specviz.trees.depth import BeamMass
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
 def _stop(parameters: Parameters, parts: MethodResources) -> tuple[BeamMass, tuple[str, ...]]:
     """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
-    from specviz.trees.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
+    from specviz.methods.ddd.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
 
     threshold, below, warnings = PUBLISHED_THRESHOLD, (), ()
     if parameters.threshold == "calibrated":

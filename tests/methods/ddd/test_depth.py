@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import BadInput
-from specviz.trees.depth import BeamMass, CalibratedDepth, log_mass
+from specviz.methods.ddd.depth import BeamMass, CalibratedDepth, log_mass
 from specviz.trees.dynamic import Dynamic
 from tests.trees.fancy import Fancy, context, paths, searched
 
