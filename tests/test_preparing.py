@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.registry import all_methods
+from specviz.methods.registry import get
 from specviz.models.hub.modality import modality_of
 from specviz.request import Request
 from specviz.requests import prepared
-from specviz.requests.prepared import measured_curve, suited
+from specviz.requests.prepared import check_modality, measured_curve
 from specviz.runner import prepare
 
 
@@ -33,8 +33,8 @@ def test_a_catalogue_name_says_it_itself() -> None:
 
 def test_a_method_of_another_kind_is_refused_with_the_ones_that_run() -> None:
     with pytest.raises(BadInput, match="Methods that do: .+"):
-        suited("medusa", "image", "a picture model")
-    assert suited("medusa", "text", "a language model") is all_methods()["medusa"]
+        check_modality(get("medusa"), "image", "a picture model")
+    check_modality(get("medusa"), "text", "a language model")
 
 
 def test_what_is_wrong_with_a_request_is_said_before_anything_is_fetched() -> None:

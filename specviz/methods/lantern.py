@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import ImageResources
 
 RESIDUAL = choice(
     "exact",
@@ -57,7 +57,7 @@ class Parameters:
     parameters=Parameters,
     weights=("image_drafter",),
 )  # fmt: skip
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.acceptance.relaxed import Limit, Relaxed
     from specviz.drafters.guided_drafter import feature_drafter
     from specviz.engine.controller import SingleDrafter

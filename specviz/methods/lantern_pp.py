@@ -12,7 +12,7 @@ from specviz.methods.static_tree import TREES, static_tree
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import ImageResources
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Parameters:
     parameters=Parameters,
     weights=("image_drafter",),
 )  # fmt: skip
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.acceptance.relaxed import Limit, Relaxed
     from specviz.drafters.guided_drafter import feature_drafter
     from specviz.engine.controller import SingleDrafter

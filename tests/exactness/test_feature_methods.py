@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -58,7 +56,7 @@ def compose(name: str, values: Values, target: TextTarget, warp: Warp) -> Compos
         wide = kind == "eagle3"
         return FeatureStepper(tiny_net(target.model, wide, 40 if wide else None))
 
-    return method.compose(build(method.parameters, values, name), replace(parts_for(target, warp), heads=heads))
+    return method.compose(build(method.parameters, values, name), parts_for(target, warp).using(heads=heads))
 
 
 @pytest.mark.parametrize(("case", "tier", "dtype", "warped"), WAYS)
@@ -181,8 +179,7 @@ def test_each_choice_of_threshold_brings_its_levels(values: Values, threshold: f
 def test_a_threshold_of_other_heads_is_not_taken_and_that_is_said(drafter: str, own: bool) -> None:
     target = tiny_target()
     method = all_methods()["ddd"]
-    parts = replace(
-        parts_for(target, GREEDY), heads=lambda kind: FeatureStepper(tiny_net(target.model, kind == "eagle3")),
+    parts = parts_for(target, GREEDY).using(heads=lambda kind: FeatureStepper(tiny_net(target.model, kind == "eagle3")),
         own_heads=own, draft_name="" if own else "some/heads",
     )  # fmt: skip
     made = method.compose(build(method.parameters, {**TREE, "drafter": drafter}, "ddd"), parts)

@@ -42,7 +42,7 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     def made(name: str, values: dict[str, object], warp: Any = GREEDY, forward: float = CHEAP, **more: object) -> Composition:
         monkeypatch.setattr(measuring, "forward_cost", lambda network, rows: forward * rows / 6)
         heads = {"heads": lambda kind: FeatureStepper(tiny_net(target.model, kind != "eagle", 40))}
-        parts = replace(parts_for(target, warp), **{**heads, **more})
+        parts = parts_for(target, warp).using(**{**heads, **more})
         method = all_methods()[name]
         return method.compose(build(method.parameters, values, name), parts)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -49,7 +48,7 @@ def compose(values: Values, found: HybridTarget, draft: HybridTarget | None, war
         return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
 
     method = all_methods()[name]
-    parts = replace(parts_for(found, warp), draft_model=draft_model)  # type: ignore[arg-type]
+    parts = parts_for(found, warp).using(draft_model=draft_model)  # type: ignore[arg-type]
     return method.compose(build(method.parameters, values, name), parts)
 
 

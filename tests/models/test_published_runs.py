@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,8 +24,7 @@ from tests.tiny import decode, parts_for, tiny_target
 def composed(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
     method = all_methods()[name]
     loaded: Any = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
-    parts = replace(
-        parts_for(target, warp), heads=lambda kind: drafting_heads(kind, str(folder), loaded, target),
+    parts = parts_for(target, warp).using(heads=lambda kind: drafting_heads(kind, str(folder), loaded, target),
         own_heads=ours(str(folder)), draft_name=str(folder),
     )  # fmt: skip
     return method.compose(build(method.parameters, values, name), parts)

@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import ImageResources
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Parameters:
     parameters=Parameters,
     weights=("image_ar_small", "image_samplers"),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.mulo_sd.block_rows import BlockRows

@@ -12,7 +12,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.methods.polybasic.chain_lengths import Weighed
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import TextResources
 
 MIDDLES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
 AUTO = ("int4", "int8", "small_draft")
@@ -59,7 +59,7 @@ class Parameters:
     weights=("eagle3",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.feature_drafter import FeatureDrafter
@@ -87,13 +87,13 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     return Composition(controller, Rejection(), tuple(taps), f"{best.middle.title}, {below} below it", warnings)
 
 
-def _below(parameters: Parameters, parts: MethodResources) -> str:
+def _below(parameters: Parameters, parts: TextResources) -> str:
     if parameters.drafter != "auto":
         return parameters.drafter
     return "copy" if parts.draft_name or parameters.middle == "draft" else "eagle3"
 
 
-def _best(parameters: Parameters, parts: MethodResources, below: str, forward: float) -> tuple[Weighed, str]:
+def _best(parameters: Parameters, parts: TextResources, below: str, forward: float) -> tuple[Weighed, str]:
     """The middle model that should pay most among those this machine can make, or the one that was asked for, and what the
     user should know of it. ``forward`` is a drafter forward in milliseconds.
     """
@@ -118,7 +118,7 @@ def _best(parameters: Parameters, parts: MethodResources, below: str, forward: f
     return best, warning(best, found, _recipe(kinds, parts, below))
 
 
-def _recipe(kinds: tuple[str, ...], parts: MethodResources, below: str) -> str:
+def _recipe(kinds: tuple[str, ...], parts: TextResources, below: str) -> str:
     """The command that finds out what such a chain accepts, or nothing for a pair that it does not run."""
     command = f"python -m specviz calibrate polybasic --target {parts.target.name}"
     if kinds == ("draft",):

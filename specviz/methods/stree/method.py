@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition, Target
     from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import TextResources
     from specviz.trees.dynamic import SpeedupMaximising
 
 
@@ -59,7 +59,7 @@ class Parameters:
     weights=("hybrid", "hybrid_draft"),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.engine.controller import SingleDrafter
@@ -90,7 +90,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     return Composition(SingleDrafter(drafter, growth), acceptance, draft_name=draft.name, warnings=draft.warnings)
 
 
-def _paying(parameters: Parameters, parts: MethodResources, draft: Target) -> SpeedupMaximising:
+def _paying(parameters: Parameters, parts: TextResources, draft: Target) -> SpeedupMaximising:
     """Who sizes a beam's tree: level by level the drafter runs over all that it has seen of the tree so far."""
     from specviz.trees.dynamic import SpeedupMaximising
 
