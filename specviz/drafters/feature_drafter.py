@@ -9,13 +9,12 @@ own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from specviz.drafters.cross_stepper import CrossCache, CrossStepper
-from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
+from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
@@ -27,19 +26,65 @@ PIECE = 512
 _FIRST_COLUMNS = 512
 
 
-class FeatureDrafter(Silent):
+class DraftCache(Protocol):
+    """Keys and values of one run."""
+
+    def reserve(self, columns: int) -> None:
+        """Make room for so many columns."""
+
+
+class TapsLayers(Protocol):
+    """A configuration that names the target's layers which the network reads."""
+
+    @property
+    def taps(self) -> tuple[int, ...]: ...
+
+
+Cache = TypeVar("Cache", bound=DraftCache)
+
+
+class Stepper(Protocol[Cache]):
+    """A network laid out for drafting, shared between runs, each of which has its own cache."""
+
+    draft_ids: Tensor | None
+
+    @property
+    def config(self) -> TapsLayers:
+        """What the network was trained with."""
+
+    def open(self, capacity: int) -> Cache:
+        """An empty cache with room for ``capacity`` inputs at first."""
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table at least this long."""
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's hidden states [row, tap * hidden] to what the network takes, [row, hidden]."""
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Logits [row, support] of outputs [row, hidden]."""
+
+    def __call__(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Cache, start: int, seen: Tensor | None,
+        embedded: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on."""
+
+
+class FeatureDrafter(Silent, Generic[Cache]):
     """``network`` is shared, best made ready once; cache and features belong to one run.
 
     ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts.
     """
 
-    def __init__(self, network: FeatureStepper | FeatureNet | CrossStepper, context_length: int | None = None) -> None:
-        stepper = FeatureStepper(network) if isinstance(network, FeatureNet) else network
+    def __init__(self, network: Stepper[Cache] | FeatureNet, context_length: int | None = None) -> None:
+        # Without a stepper of one's own the caches are a FeatureStepper's.
+        stepper = cast("Stepper[Cache]", FeatureStepper(network)) if isinstance(network, FeatureNet) else network
         self.support: Tensor | None = stepper.draft_ids
         self.taps = stepper.config.taps
-        self._stepper = stepper
+        self._stepper: Stepper[Cache] = stepper
         self._context_length = 1 << 40 if context_length is None else context_length
-        self._cache: FeatureCache | CrossCache | None = None
+        self._cache: Cache | None = None
         self._calls = 0
         self._restart()
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
 
+AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
 
-class SingleDrafter:
+
+class SingleDrafter(Generic[AnyDrafter]):
     """Drafts the same way each round."""
 
-    def __init__(self, drafter: Drafter, growth: Growth) -> None:
+    def __init__(self, drafter: AnyDrafter, growth: Growth[AnyDrafter]) -> None:
         self.drafter = drafter
         self.growth = growth
 

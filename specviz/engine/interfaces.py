@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,7 +33,9 @@ class TargetPass:
 class Session(Protocol):
     """One run's hold on a target: its cache. Sessions of one target never share state."""
 
-    length: int
+    @property
+    def length(self) -> int:
+        """Committed tokens in the cache."""
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` into the cache. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
@@ -199,10 +201,14 @@ class Drafter(Protocol):
         """Give memory back."""
 
 
-class Growth(Protocol):
+Source = TypeVar("Source", contravariant=True)
+"""What a tree builder asks of a drafter."""
+
+
+class Growth(Protocol[Source]):
     """Turns a drafter's proposals into a tree."""
 
-    def grow(self, drafter: Drafter, context: Context) -> Draft:
+    def grow(self, drafter: Source, context: Context) -> Draft:
         """A tree whose root is ``context.ids[-1]``, no deeper than ``context.room``."""
 
 

@@ -75,7 +75,8 @@ class Recorder:
         device = finished.context.device
         if device.type == "cuda":
             if numbers is not None:
-                pending.numbers = tuple(self._pin(part) for part in numbers)  # type: ignore[assignment]
+                best, ids, asked = (self._pin(part) for part in numbers)
+                pending.numbers = best, ids, asked
             # At every level, since the clock's events must have passed too before they can be read.
             pending.ready = torch.cuda.Event()
             pending.ready.record(torch.cuda.current_stream(device))
@@ -141,7 +142,8 @@ class Recorder:
         best, ids = pending.numbers[0].exp().tolist(), pending.numbers[1].tolist()
         asked = pending.numbers[2].exp().tolist()
         verdict, children = pending.round.verdict, pending.round.draft.tree.shape.children
-        rows, p_of = [], {}
+        rows: list[TargetRow] = []
+        p_of: dict[int, float] = {}
         for place, node in enumerate(verdict.visited):
             top = tuple(Candidate(i, self.text.of(i), p) for i, p in zip(ids[place], best[place], strict=True) if p > 0)
             rows.append(TargetRow(node, top))

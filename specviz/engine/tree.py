@@ -107,7 +107,7 @@ def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
     """A shape from child counts: ``levels[d][i]`` is how many children the i-th node of depth d has (0 if missing)."""
     parents, level = [-1], [0]
     for counts in levels:
-        below = []
+        below: list[int] = []
         for node, count in zip(level, counts, strict=False):
             below += range(len(parents), len(parents) + count)
             parents += [node] * count

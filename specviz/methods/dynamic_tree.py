@@ -14,9 +14,14 @@ if TYPE_CHECKING:
 class TreeParameters(Protocol):
     """What a method's parameters say of its tree; 0 leaves depth or nodes to what pays."""
 
-    depth: int
-    width: int
-    nodes: int
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def nodes(self) -> int: ...
 
 
 def paying(parts: MethodResources, network: Any, rows: int) -> SpeedupMaximising:

@@ -96,6 +96,7 @@ def _value(one: Parameter, value: Any, method: str) -> Any:
             raise BadInput.of_field(what, one.name, f"is {shown(value)}; choose one of {', '.join(one.bounds.choices)}.")
         return _written(value)
     low, high = one.bounds.low, one.bounds.high
+    assert low is not None and high is not None, "a number has bounds"
     try:
         given = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):

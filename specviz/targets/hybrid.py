@@ -79,7 +79,9 @@ class HybridTarget:
         turns = None
         if body.rotary is not None:
             turns = body.rotary(x, send([[start + depth for depth in shape.depths]], self.device))
-        inputs, steps, tapped = [], [], {}
+        inputs: list[Tensor] = []
+        steps: list[Tensor] = []
+        tapped: dict[int, Tensor] = {}
         for number, block in enumerate(body.blocks):
             if number in taps:
                 tapped[number] = x[0]

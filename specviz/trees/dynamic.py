@@ -36,8 +36,9 @@ MAX_NODES = 255
 class RanksChildren(Protocol):
     """A drafter that can be asked about several nodes of a tree at once."""
 
-    support: Tensor | None
-    """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+    @property
+    def support(self) -> Tensor | None:
+        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         """Raw logits [node, support] after each of ``nodes`` of the tree so far, in one forward; None when it cannot.

@@ -32,7 +32,8 @@ class Retrieved:
 
     def grow(self, drafter: RetrievesContinuations, context: Context) -> Draft:
         guess, told = drafter.guess(context)
-        tokens, parents, shares, depth = [context.ids[-1]], [-1], [None], [0]
+        tokens, parents, depth = [context.ids[-1]], [-1], [0]
+        shares: list[float | None] = [None]
         place = {0: 0}
         for node, (token, above) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
             # The context's last place is the bonus token's.

@@ -77,7 +77,9 @@ def _stop(parameters: Parameters, parts: MethodResources) -> tuple[BeamMass, tup
     """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
     from specviz.methods.ddd.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
 
-    threshold, below, warnings = PUBLISHED_THRESHOLD, (), ()
+    below: tuple[float, ...] = ()
+    warnings: tuple[str, ...] = ()
+    threshold = PUBLISHED_THRESHOLD
     if parameters.threshold == "calibrated":
         found = CalibratedDepth.load(parts.tree_file("ddd"))
         if parts.own_heads and found.drafter == parameters.drafter:

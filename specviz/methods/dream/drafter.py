@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafters.cross_stepper import CrossStepper
+from specviz.drafters.cross_stepper import CrossCache, CrossStepper
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.visual_context import EMBEDDINGS, Layout, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
@@ -39,8 +39,10 @@ class ReadsAttention(Protocol):
         """What the screen is told about its layers."""
 
 
-class CrossDrafter(FeatureDrafter):
+class CrossDrafter(FeatureDrafter[CrossCache]):
     """``share`` of the visual tokens stays. ``taps`` are what the network and ``looking`` read of the target."""
+
+    _stepper: CrossStepper
 
     def __init__(self, network: CrossStepper, layout: Layout, looking: ReadsAttention, share: float) -> None:
         super().__init__(network)

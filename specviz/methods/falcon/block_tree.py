@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,14 +28,17 @@ def by_forwards(pays: SizePolicy, block: int) -> SizePolicy:
     return lambda probabilities, levels: pays(probabilities, -(-levels // block))
 
 
-class Blocks:
+AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
+
+
+class Blocks(Generic[AnyDrafter]):
     """Grows as ``growth`` does, and tells which nodes each forward of a drafter of ``block`` levels gave."""
 
-    def __init__(self, growth: Growth, block: int) -> None:
+    def __init__(self, growth: Growth[AnyDrafter], block: int) -> None:
         self.growth = growth
         self.block = block
 
-    def grow(self, drafter: Drafter, context: Context) -> Draft:
+    def grow(self, drafter: AnyDrafter, context: Context) -> Draft:
         draft = self.growth.grow(drafter, context)
         if draft.calls == 0:
             return draft

@@ -73,7 +73,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.block_drafter import BlockDrafter
     from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.interfaces import Composition, Growth
     from specviz.engine.tree import shape_from_counts
     from specviz.methods.dynamic_tree import paying
     from specviz.methods.falcon.block_tree import Blocks, Ranked, by_forwards
@@ -83,7 +83,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     network = parts.heads("falcon")
     block, depth = network.block, parameters.forwards * network.block
     pays = None if parameters.nodes else by_forwards(paying(parts, network, parameters.width), block)
-    growths = {
+    growths: dict[str, Growth[BlockDrafter]] = {
         "fitted": Dynamic(depth, parameters.width, parameters.nodes, pays=pays),
         "published": Ranked(shape_from_counts(PUBLISHED)),
         "drawn": Sampled(shape_from_counts(DRAWN)),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -36,19 +36,22 @@ class EvaluableDrafter(Drafter, Protocol):
         """Forwards and look-ups in hindsight since the last call of this."""
 
 
+Evaluable = TypeVar("Evaluable", bound=EvaluableDrafter)
+
+
 @dataclass(frozen=True)
-class Arm:
+class Arm(Generic[Evaluable]):
     """A drafter with a name and with what makes chains of it."""
 
     name: str
-    drafter: EvaluableDrafter
-    growth: Growth
+    drafter: Evaluable
+    growth: Growth[Evaluable]
 
 
 class DrafterSelector:
     """Drafts with one of ``arms``, chains of at most ``ahead`` tokens. ``chooser`` may outlive the run."""
 
-    def __init__(self, arms: Sequence[Arm], chooser: Chooser, ahead: int, loss: str = "length") -> None:
+    def __init__(self, arms: Sequence[Arm[Any]], chooser: Chooser, ahead: int, loss: str = "length") -> None:
         self.arms = arms
         self.chooser = chooser
         self.ahead = ahead

@@ -65,5 +65,5 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     kind = Comparing if parameters.residuals == "compare" else StepwiseDrafter
     drafter = kind(network, steps * 0 if parameters.residuals == "off" else steps)
-    seen = TextAlone(drafter, parts.picture) if parts.picture else drafter
+    seen: TextAlone | StepwiseDrafter = TextAlone(drafter, parts.picture) if parts.picture else drafter
     return Composition(SingleDrafter(seen, growth), Match(), network.config.taps, draft_name="hivis")

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import send
@@ -24,7 +24,7 @@ DEPTHS = 8
 """Levels that the tally tells apart."""
 
 
-class StepwiseDrafter(FeatureDrafter):
+class StepwiseDrafter(FeatureDrafter[FeatureCache]):
     """``steps`` [step, hidden]: the first is added to features that are the target's own, the next ones to the drafter's
     first output, its second, and so on; the last serves all deeper steps."""
 

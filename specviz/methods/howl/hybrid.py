@@ -7,20 +7,24 @@ held against a threshold, a given one or one that the run sets. Without a memory
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
 from specviz.methods.howl.threshold import AdaptiveThreshold, expected
 from specviz.trace.schema import Note
 
+Network = TypeVar("Network", bound=Drafter)
+Memory = TypeVar("Memory", bound=Drafter)
 
-class HybridController:
+
+class HybridController(Generic[Network, Memory]):
     """``memory`` proposes nothing where it is not sure enough (None: there is none); ``looked`` turns what it proposes into
     a tree, ``growth`` does so with the ``network``. ``probed`` is told to the reader: whether probes stand behind tokens.
     Without a ``threshold`` the bar is weighed anew in each round, and the memory must offer whatever it has.
     """
 
     def __init__(
-        self, network: Drafter, growth: Growth, memory: Drafter | None = None, looked: Growth | None = None,
+        self, network: Network, growth: Growth[Network], memory: Memory | None = None, looked: Growth[Memory] | None = None,
         threshold: float | None = None, probed: bool = False,
     ) -> None:  # fmt: skip
         if (memory is None) != (looked is None):
@@ -42,21 +46,21 @@ class HybridController:
             self.memory.begin(context, prefill)
 
     def draft(self, context: Context) -> Draft:
-        found, bar = None, self.threshold
+        bar = self.threshold
+        self._found, self._remembered = None, False
         if self.memory is not None and self.looked is not None:
-            found = self.looked.grow(self.memory, context)
+            found = self._found = self.looked.grow(self.memory, context)
             bar = self._weighing.bar() if self.threshold is None else self.threshold
-        self._found = found
-        self._remembered = found is not None and len(found.tree) > 1 and (self.threshold is not None or expected(found) >= bar)
-        if self._remembered:
-            return replace(found, notes=context.told(lambda: self._notes("suffix", context, found, found, bar)))
+            self._remembered = len(found.tree) > 1 and (self.threshold is not None or expected(found) >= bar)
+            if self._remembered:
+                return replace(found, notes=context.told(lambda: self._notes("suffix", context, found, found, bar)))
         grown = self.growth.grow(self.network, context)
-        return replace(grown, notes=context.told(lambda: self._notes("tree", context, grown, found, bar)))
+        return replace(grown, notes=context.told(lambda: self._notes("tree", context, grown, self._found, bar)))
 
     def _notes(self, half: str, context: Context, drafted: Draft, looked: Draft | None, bar: float | None) -> tuple[Note, ...]:
         """The method's own note first, with the memory's score, then those of the half that drafted."""
         score = None if looked is None or not looked.notes else looked.notes[0].data.get("score")
-        if score is not None and self.threshold is None:
+        if looked is not None and score is not None and self.threshold is None:
             score = expected(looked)  # what was weighed: near the end there is room for a part of the guess only
         data = {
             "half": half,

@@ -7,7 +7,7 @@ whatever the first one was: every node of a depth has the same list of children,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tree import DraftTree, TreeShape
@@ -36,7 +36,7 @@ class RanksByHead(Protocol):
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
 
-    def story(self, found: Sequence[Offer]) -> tuple[Note, ...]:
+    def story(self, found: Sequence[Any]) -> tuple[Note, ...]:
         """Notes on what was offered."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -76,7 +76,10 @@ class _Buffer:
     passes: list[Filtered] = field(default_factory=list)
 
 
-class Cascade:
+Below = TypeVar("Below", bound=Provisional)
+
+
+class Cascade(Generic[Below]):
     """``growth`` drafts with ``drafter`` below ``middle``, ``judge`` is the middle model's rule; ``gathered`` tokens make a
     round, or fewer where one of ``ends`` is among them. ``facts`` say for the screen what the levels cost and accept; ``taps``
     are what the drafter reads of a pass.
@@ -85,8 +88,8 @@ class Cascade:
     def __init__(
         self,
         middle: Verifying,
-        drafter: Provisional,
-        growth: Growth,
+        drafter: Below,
+        growth: Growth[Below],
         judge: Acceptance,
         gathered: int,
         taps: Sequence[int] = (),
@@ -147,8 +150,8 @@ class Cascade:
         scored, lead = self._score(inner, draft.tree)
         verdict = self._judge.judge(draft, scored, inner)
         nodes = (0, *verdict.path)
-        tokens = [draft.tree.host_tokens[node] for node in verdict.path] + [verdict.bonus]
-        assert self._session is not None
+        assert self._session is not None and verdict.bonus is not None
+        tokens = [*(draft.tree.host_tokens[node] for node in verdict.path), verdict.bonus]
         self._session.keep([*range(lead), *(lead + node for node in nodes)])
         ended = time.perf_counter_ns()
         self._drafter.observe(Round(inner, draft, scored, verdict, tokens))
@@ -181,7 +184,8 @@ class Cascade:
     def _block(self, context: Context, buffer: _Buffer, most: int) -> Draft:
         tokens = buffer.tokens[:most]
         tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
-        proposals, sure = {}, [None] * len(tree)
+        proposals: dict[int, Proposal] = {}
+        sure: list[float | None] = [None] * len(tree)
         for node, row in enumerate(buffer.rows[: len(tokens)]):
             if not context.warp.greedy:
                 proposals[node] = Proposal(context.warp.probabilities(row))

@@ -10,7 +10,7 @@ from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.interfaces import Composition, Controller
     from specviz.methods.polybasic.chain_lengths import Weighed
     from specviz.methods.resources import TextResources
 
@@ -72,19 +72,22 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
     below = _below(parameters, parts)
-    taps, growth, drafter, forward = (), Copied(), PromptCopy(3, 2, parameters.depth, True, True), 0.0
-    if below != "copy":
-        network = parts.heads(below)
-        drafter, taps, forward = FeatureDrafter(network), network.config.taps, forward_cost(network, parameters.width)
+    network = None if below == "copy" else parts.heads(below)
+    taps: tuple[int, ...] = () if network is None else tuple(network.config.taps)
+    forward = 0.0 if network is None else forward_cost(network, parameters.width)
     best, warning = _best(parameters, parts, below, forward)
-    if below != "copy":
+    facts = told(best.forecast) if best.forecast else None
+    rest = (Match(), best.block, taps, facts, parts.target.eos_ids)
+    controller: Controller
+    if network is None:
+        controller = Cascade(best.middle, PromptCopy(3, 2, parameters.depth, True, True), Copied(), *rest)
+    else:
         cost = best.middle.cost()
         pays = None if parameters.nodes else SpeedupMaximising.on(cost, forward=forward / cost.at(1))
         growth = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
-    facts = told(best.forecast) if best.forecast else None
-    controller = Cascade(best.middle, drafter, growth, Match(), best.block, taps, facts, parts.target.eos_ids)
+        controller = Cascade(best.middle, FeatureDrafter(network), growth, *rest)
     warnings = tuple(word for word in (*best.middle.warnings, warning) if word)
-    return Composition(controller, Rejection(), tuple(taps), f"{best.middle.title}, {below} below it", warnings)
+    return Composition(controller, Rejection(), taps, f"{best.middle.title}, {below} below it", warnings)
 
 
 def _below(parameters: Parameters, parts: TextResources) -> str:

@@ -46,10 +46,15 @@ class Looked(Protocol):
 class Held(Protocol):
     """What one memory expects."""
 
-    source: str
-    near: bool
-    """Whether it holds this very text."""
-    guess: Looked
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def near(self) -> bool:
+        """Whether it holds this very text."""
+
+    @property
+    def guess(self) -> Looked: ...
 
 
 class Memories(Protocol):

@@ -72,7 +72,9 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     estimates = parts.recall(("estimates", parts.target.name, parameters.drafter), Estimates)
     pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
     base = _base(parameters.drafter, parts)
-    controller = Merged(base and base.controller, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays)
+    controller = Merged(
+        base.controller if base else None, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays
+    )
     told = (base.taps, base.draft_name, base.warnings) if base else ()
     return Composition(controller, Match(), *told)
 

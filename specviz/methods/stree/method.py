@@ -63,7 +63,7 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.interfaces import Composition, Growth
     from specviz.errors import BadInput, ModelUnavailable
     from specviz.methods.stree.drafter import TreeModelDrafter
     from specviz.targets.hybrid import HybridTarget
@@ -81,13 +81,16 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     if parameters.rule == "ratio" and parameters.tree != "drawn":
         raise BadInput("The ratio test needs children that were drawn from the drafter's distribution: choose the drawn tree.")
     drafter = TreeModelDrafter(draft.target, parts.target.vocab_size)
+    growth: Growth[TreeModelDrafter]
     if parameters.tree == "beam":
         pays = None if parameters.nodes else _paying(parameters, parts, draft.target)
         growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays, cooled=parameters.cooled)
     else:
         growth = Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
     acceptance = Rejection() if parameters.rule == "ratio" else Match()
-    return Composition(SingleDrafter(drafter, growth), acceptance, draft_name=draft.name, warnings=draft.warnings)
+    return Composition(
+        SingleDrafter[TreeModelDrafter](drafter, growth), acceptance, draft_name=draft.name, warnings=draft.warnings
+    )
 
 
 def _paying(parameters: Parameters, parts: TextResources, draft: Target) -> SpeedupMaximising:
