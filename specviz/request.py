@@ -128,7 +128,7 @@ class Memory:
         self._most = most
         self._lock = threading.Lock()
 
-    def recall(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What stands under ``key``, made now if nothing does."""
         return self.entry(key, make).value
 
@@ -164,7 +164,7 @@ class Recollection:
         self._memory = memory
         self._entries: list[_Entry] = []
 
-    def recall(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """As :meth:`Memory.recall`, and noted."""
         self._entries.append(self._memory.entry(key, make))
         return self._entries[-1].value

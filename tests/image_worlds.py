@@ -41,7 +41,7 @@ class World:
         samplers = tiny_samplers(self.loaded)
         silent = None if self.target.rows == 1 else (self.guidance, self.target.unconditional)
         return parts_for(self.target, warp).using(
-            heads=lambda kind: FeatureStepper(network),
+            drafter_weights=lambda kind: FeatureStepper(network),
             guidance=silent,
             grid=(self.loaded.grid, self.loaded.grid),
             neighbours=lambda: look_alikes(self.loaded.codebook),

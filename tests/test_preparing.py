@@ -45,6 +45,19 @@ def test_what_is_wrong_with_a_request_is_said_before_anything_is_fetched() -> No
         prepare(Request("medusa", **asked, parameters={"wings": 2}))
 
 
+def test_an_error_of_a_parameter_names_its_field() -> None:
+    """So that a form may call it by the name it has on the page."""
+    with pytest.raises(BadInput, match=r"^stand's parameter nodes is 0.5; give a whole number") as met:
+        prepare(Request("stand", "hello", "nobody/has-this", parameters={"nodes": "0.5"}))
+    assert met.value.field == "nodes" and str(met.value).endswith(met.value.problem)
+    with pytest.raises(BadInput, match="^top_p is nan") as met:
+        Request("stand", "hello", top_p=float("nan"))
+    assert met.value.field == "top_p"
+    with pytest.raises(BadInput, match="no method") as met:
+        prepare(Request("no_such_method", "hello"))
+    assert met.value.field is None
+
+
 def test_a_folder_that_is_no_model_is_left_to_the_loader(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="safetensors"):
         prepare(Request("autoregressive", "hello", str(tmp_path)))

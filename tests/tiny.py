@@ -77,7 +77,7 @@ class _Kept:
 
     entries: dict[Any, Any]
 
-    def recall(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         if key not in self.entries:
             self.entries[key] = make()
         return self.entries[key]
@@ -93,7 +93,7 @@ class TinyResources(TextResources, ImageResources, VisionLanguageResources):
     def cost_curve(self) -> CostCurve:
         return self.curve
 
-    def curve_of(self, draft: Target) -> CostCurve:
+    def cost_curve_of(self, draft: Target) -> CostCurve:
         return self.curve
 
     def draft_model(self) -> DraftModel:
@@ -101,7 +101,7 @@ class TinyResources(TextResources, ImageResources, VisionLanguageResources):
         assert draft is not None
         return DraftModel(draft.name, draft.context_length, lambda capacity: SessionModel(draft.open(capacity), draft))
 
-    def heads(self, kind: str) -> Any:
+    def drafter_weights(self, kind: str) -> Any:
         raise ModelUnavailable(f"this test has no {kind}")
 
     def middle(self, kind: str) -> Middle:

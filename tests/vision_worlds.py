@@ -136,7 +136,7 @@ def parts_of(here: World, warp: Warp) -> MethodResources:
             net.bias[net.draft_ids == token] += 7.0
         return DraftModel("tiny", here.target.context_length, lambda capacity: SmallModel(net, capacity))
 
-    return parts_for(here.target, warp).using(heads=heads, draft_model=draft, picture=here.layout)
+    return parts_for(here.target, warp).using(drafter_weights=heads, draft_model=draft, picture=here.layout)
 
 
 def compose(name: str, values: dict[str, object], here: World, warp: Warp) -> Composition:

@@ -62,7 +62,7 @@ class _Walk:
             thresholds=self.thresholds,
             draws=self.draws,
             certain=not self.draft.proposals,
-            notes=self.context.told(lambda: [Note("overlap", {"positions": self.shown})] if self.shown else []),
+            notes=self.context.notes(lambda: [Note("overlap", {"positions": self.shown})] if self.shown else []),
         )
 
     def _at(self, node: int) -> Residual:
@@ -70,8 +70,8 @@ class _Walk:
         tree, proposal = self.draft.tree, self.draft.proposals.get(node)
         offered = [tree.host_tokens[child] for child in tree.shape.children[node]]
         left = remaining(self.context.warp.probabilities(self.target.logits[node]), proposal, offered)
-        if self.context.story and proposal is not None:
-            with self.context.aside:  # now, as judging the children changes what is left
+        if self.context.record_notes and proposal is not None:
+            with self.context.untimed:  # now, as judging the children changes what is left
                 self.shown.append(left.story(node))
         return left
 

@@ -18,7 +18,7 @@ from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
 # Rows of a prompt that go through the network at once: the mask grows with their number times the prompt's length.
@@ -116,7 +116,7 @@ class FeatureDrafter(Silent, Generic[Cache]):
     def observe(self, finished: Round) -> None:
         path = (0, *finished.verdict.path)[: len(finished.emitted)]
         if finished.target.hidden:
-            kept = send(list(path), finished.context.device)
+            kept = to_device(list(path), finished.context.device)
             self._waiting.append(self._features(finished.target, kept))
         else:
             self._waiting += self._imagined(finished, path)
@@ -200,7 +200,7 @@ class FeatureDrafter(Silent, Generic[Cache]):
             rows = features[done : done + end - start]
             places = torch.arange(start, end, device=device)
             seen = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
-            tokens = send(list(ids[start + 1 : end + 1]), device)
+            tokens = to_device(list(ids[start + 1 : end + 1]), device)
             embedded = self._pictured(tokens, start + 1)
             last = self._stepper(tokens, rows, self._places(places), self._cache, start, seen, embedded)[-1:]
             done, self._committed = done + end - start, end
@@ -218,9 +218,9 @@ class FeatureDrafter(Silent, Generic[Cache]):
         self._cache.reserve(start + len(nodes))
         self._stepper.reach(context.position + max(depths))
         features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
-        places = send([context.position - 1 + depth for depth in depths], device)
+        places = to_device([context.position - 1 + depth for depth in depths], device)
         seen = self._seen(nodes, start + len(nodes), device)
-        outputs = self._stepper(send(tokens, device), features, self._places(places), self._cache, start, seen)
+        outputs = self._stepper(to_device(tokens, device), features, self._places(places), self._cache, start, seen)
         self._drafted += len(nodes)
         self._calls += 1
         for place, node in enumerate(nodes):

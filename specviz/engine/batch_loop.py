@@ -134,7 +134,7 @@ class BatchDecoding:
             row.settle(row.session, context, draft, one, clock)
             for row, (context, draft), one in zip(rows, proposed, scored, strict=True)
         ]
-        told = self._story() if any(row.recorder.story for row in rows) else None
+        told = self._story() if any(row.recorder.record_notes for row in rows) else None
         self._round += 1
         if self.every and self._round % self.every == 0:
             self.moved += self.batch.cache.sweep()
@@ -145,7 +145,7 @@ class BatchDecoding:
         padded, steps = max(map(len, trees)), []
         started = time.perf_counter_ns()
         for row, one in zip(rows, settled, strict=True):
-            note = Note("rows", {"row": row.number, **told}) if told and row.recorder.story else None
+            note = Note("rows", {"row": row.number, **told}) if told and row.recorder.record_notes else None
             steps.append((row.number, row.record(one, clock, padded, note)))
         self._recording_ns = time.perf_counter_ns() - started
         for stop in {one.stop for one in settled if one.stop}:

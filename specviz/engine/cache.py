@@ -15,7 +15,7 @@ import transformers
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, StaticCache
 
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 
 # transformers 5.24 renamed the keyword of every forward, and drops the older name in 5.40.
 _RENAMED = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)
@@ -100,7 +100,7 @@ class GrowingCache:
         moved = [node for place, node in enumerate(path) if node != place]
         first = len(path) - len(moved)
         if moved:
-            source = send([self.length + node for node in moved], self.layers[0].device)
+            source = to_device([self.length + node for node in moved], self.layers[0].device)
             for layer in self.layers:
                 layer.move(source, self.length + first)
         self.rewind(end)
@@ -181,7 +181,7 @@ class FixedCache:
         moved = [node for place, node in enumerate(path) if node != place]
         first = self.length + len(path) - len(moved)
         if moved:
-            source = send([self.length + node for node in moved], self._layers[0].keys.device)
+            source = to_device([self.length + node for node in moved], self._layers[0].keys.device)
             end = first + len(moved)
             for layer in self._layers:
                 layer.keys[:, :, first:end] = layer.keys.index_select(2, source)

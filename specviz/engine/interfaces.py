@@ -22,12 +22,12 @@ from specviz.trace.schema import Note
 class TargetPass:
     """What one target pass gave: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers.
 
-    ``story`` makes the notes of the pass itself, and is called only when somebody looks.
+    ``notes`` makes the notes of the pass itself, and is called only when notes are recorded.
     """
 
     logits: Tensor
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
-    story: Callable[[], tuple[Note, ...]] = tuple
+    notes: Callable[[], tuple[Note, ...]] = tuple
 
 
 class Session(Protocol):
@@ -94,12 +94,12 @@ class Context:
     warp: Warp
     noise: Noise
     device: torch.device
-    room: int
+    max_depth: int
     """Deepest node that the context window still has a place for."""
-    story: bool = True
-    """Whether anybody will look: notes that cost time are made only then."""
-    aside: AbstractContextManager[None] = field(default_factory=nullcontext)
-    """What is done inside is only for those who look: its time is not the method's."""
+    record_notes: bool = True
+    """Whether notes that cost time are wanted."""
+    untimed: AbstractContextManager[None] = field(default_factory=nullcontext)
+    """What is done inside is for notes alone: its time is not the method's."""
     mark: Callable[[str], None] = lambda phase: None
     """Ends a phase of the round's clock, for a part that does the work of more than one."""
 
@@ -108,11 +108,11 @@ class Context:
         """Absolute position of the root."""
         return len(self.ids) - 1
 
-    def told(self, make: Callable[[], Sequence[Note]]) -> tuple[Note, ...]:
-        """The notes that ``make`` gives, in time that is not the method's; none where nobody looks."""
-        if not self.story:
+    def notes(self, make: Callable[[], Sequence[Note]]) -> tuple[Note, ...]:
+        """The notes that ``make`` gives, in time that is not the method's; none where none are recorded."""
+        if not self.record_notes:
             return ()
-        with self.aside:
+        with self.untimed:
             return tuple(make())
 
 
@@ -126,8 +126,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Pick:
-    """What a growth took at ``node``: the distribution, its Gumbel-perturbed log-probabilities (None when nothing was drawn),
-    the order in the support by which children were taken, and how many were.
+    """What a tree builder took at ``node``: the distribution, its Gumbel-perturbed log-probabilities (None when nothing was
+    drawn), the order in the support by which children were taken, and how many were.
     """
 
     node: int
@@ -189,7 +189,7 @@ class Round:
 
 
 class Drafter(Protocol):
-    """Proposes. What it offers a growth (rows, continuations, successors) is between the two of them."""
+    """Proposes. What it offers a tree builder (rows, continuations, successors) is between the two of them."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         """A new run: the prompt is ``context.ids``; ``prefill`` is the target's pass over all but its last token."""
@@ -205,11 +205,11 @@ Source = TypeVar("Source", contravariant=True)
 """What a tree builder asks of a drafter."""
 
 
-class Growth(Protocol[Source]):
+class TreeBuilder(Protocol[Source]):
     """Turns a drafter's proposals into a tree."""
 
-    def grow(self, drafter: Source, context: Context) -> Draft:
-        """A tree whose root is ``context.ids[-1]``, no deeper than ``context.room``."""
+    def build(self, drafter: Source, context: Context) -> Draft:
+        """A tree whose root is ``context.ids[-1]``, no deeper than ``context.max_depth``."""
 
 
 class Acceptance(Protocol):
@@ -243,13 +243,13 @@ class Controller(Protocol):
 
 @dataclass(frozen=True)
 class Composition:
-    """What a method is made of. ``taps`` are the target's hidden-state layers its drafter wants, ``opener`` what opens the
+    """What a method is made of. ``hidden_state_layers`` are those of the target that its drafter reads, ``opener`` opens the
     session where :meth:`Target.open` does not do. ``generation`` counts the runs that taught what it drafts from (see
     :class:`~specviz.engine.sampling.Noise`)."""
 
     controller: Controller
     acceptance: Acceptance
-    taps: tuple[int, ...] = ()
+    hidden_state_layers: tuple[int, ...] = ()
     draft_name: str = ""
     warnings: tuple[str, ...] = ()
     opener: SessionOpener | None = None

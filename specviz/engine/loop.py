@@ -45,8 +45,8 @@ class Decoding(RunState):
     def _open(self) -> Session:
         made, capacity = self.composition, min(self.target.context_length, len(self.prompt) + self.budget)
         if made.opener is None:
-            return self.target.open(capacity, made.taps)
-        return made.opener.open(self.target, capacity, made.taps)
+            return self.target.open(capacity, made.hidden_state_layers)
+        return made.opener.open(self.target, capacity, made.hidden_state_layers)
 
     def _rounds(self, session: Session, recorded: DeferredSteps) -> Iterator[Step]:
         """Rounds until done."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Round, TokenText
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.errors import BadInput
 from specviz.trace.schema import (
     PRUNED,
@@ -64,7 +64,7 @@ class Recorder:
             raise BadInput(f"There is no recording level {self.level!r}; choose one of {', '.join(LEVELS)}.")
 
     @property
-    def story(self) -> bool:
+    def record_notes(self) -> bool:
         """Whether notes that cost time are wanted."""
         return self.level == "tree"
 
@@ -91,11 +91,11 @@ class Recorder:
         """Top few log p and ids of every visited row, and p at each child of a visited node, as [visited, child]."""
         visited = finished.verdict.visited
         logits = finished.target.logits
-        rows = finished.context.warp.log_probabilities(logits.index_select(0, send(visited, logits.device)))
+        rows = finished.context.warp.log_probabilities(logits.index_select(0, to_device(visited, logits.device)))
         best = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
         asked = [self._asked(node, finished) for node in visited]
         width = max(len(row) for row in asked)
-        ids = send([row + [0] * (width - len(row)) for row in asked], rows.device)
+        ids = to_device([row + [0] * (width - len(row)) for row in asked], rows.device)
         return best.values.float(), best.indices, rows.gather(-1, ids).float()
 
     @staticmethod
@@ -127,7 +127,7 @@ class Recorder:
             verified=len(finished.draft.tree) - 1,
             padded=pending.padded,
             rows=rows,
-            notes=self._notes(finished) if self.story else (),
+            notes=self._notes(finished) if self.record_notes else (),
             passes=verdict.passes,
             certain=verdict.certain and len(finished.draft.tree) > 1,
         )
@@ -202,7 +202,7 @@ class Recorder:
         return Bonus(parent, verdict.bonus, self.text.of(verdict.bonus), p, verdict.source, cell)
 
     def _notes(self, finished: Round) -> tuple[Note, ...]:
-        told = (*finished.draft.notes, *finished.target.story(), *finished.verdict.notes)
+        told = (*finished.draft.notes, *finished.target.notes(), *finished.verdict.notes)
         return tuple(self._named(note) for note in told)
 
     def _named(self, note: Note) -> Note:

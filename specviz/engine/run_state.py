@@ -107,9 +107,9 @@ class RunState:
             warp=self.warp,
             noise=self.noise,
             device=self.target.device,
-            room=self.target.context_length - len(self.ids),
-            story=self.recorder.story,
-            aside=self.untimed,
+            max_depth=self.target.context_length - len(self.ids),
+            record_notes=self.recorder.record_notes,
+            untimed=self.untimed,
             mark=mark,
         )
 

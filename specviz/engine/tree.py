@@ -16,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.errors import BadInput
 
 
@@ -165,7 +165,7 @@ class DraftTree:
         if len(tokens) != len(parents):
             raise BadInput(f"A draft tree with {len(tokens)} tokens cannot have {len(parents)} parents.")
         known = tuple(map(int, tokens))
-        return DraftTree(shape_of(tuple(parents)), send(known, device), known)
+        return DraftTree(shape_of(tuple(parents)), to_device(known, device), known)
 
     def __len__(self) -> int:
         return len(self.shape)

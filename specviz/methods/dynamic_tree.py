@@ -53,4 +53,4 @@ def dynamic_tree(asked: TreeParameters, parts: MethodResources, network: Any, ki
 
 
 def _made_for(profile: DepthProfile, kind: str, parts: MethodResources) -> bool:
-    return parts.own_heads and (profile.drafter, profile.target) == (kind, parts.target.name)
+    return parts.uses_shipped_weights and (profile.drafter, profile.target) == (kind, parts.target.name)

@@ -64,8 +64,8 @@ def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree
 
-    network = parts.heads("eagle")
-    growth = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
+    network = parts.drafter_weights("eagle")
+    builder = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
     rule = Relaxed(parts.neighbours(), Limit(delta=parameters.delta), parameters.k, parameters.residual)
     drafter = feature_drafter(network, parts.guidance)
-    return Composition(SingleDrafter(drafter, growth), rule, network.config.taps, draft_name="image_drafter")
+    return Composition(SingleDrafter(drafter, builder), rule, network.config.taps, draft_name="image_drafter")

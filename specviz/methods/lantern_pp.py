@@ -66,8 +66,8 @@ def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.engine.interfaces import Composition
     from specviz.trees.sampled import Sampled
 
-    network = parts.heads("eagle")
+    network = parts.drafter_weights("eagle")
     rule = Relaxed(parts.neighbours(), Limit(factor=parameters.factor), parameters.k, parameters.residual)
-    growth = Sampled(static_tree(parameters.tree, parts, network))
+    builder = Sampled(static_tree(parameters.tree, parts, network))
     drafter = feature_drafter(network, parts.guidance)
-    return Composition(SingleDrafter(drafter, growth), rule, network.config.taps, draft_name="image_drafter")
+    return Composition(SingleDrafter(drafter, builder), rule, network.config.taps, draft_name="image_drafter")

@@ -29,7 +29,7 @@ TREES = Path(__file__).resolve().parents[2] / "assets" / "trees"
 class UserMemory(Protocol):
     """What earlier runs of the same user left."""
 
-    def recall(self, key: tuple[Hashable, ...], make: Callable[[], Any]) -> Any:
+    def remember(self, key: tuple[Hashable, ...], make: Callable[[], Any]) -> Any:
         """What stands under ``key``, made now if nothing does."""
 
 
@@ -37,9 +37,10 @@ class UserMemory(Protocol):
 class MethodResources(ABC):
     """What every target has. ``prompt_key`` tells prompts apart, for stores that must not outlive one.
 
-    ``draft_name`` is the draft model the user named, if any. ``own_heads`` is False where ``heads`` gives networks that
-    others published: what was measured on ours says nothing there. ``guidance`` is (scale, prompt of the row that says
-    nothing) where two rows are guided: logits are u + scale (c - u). ``grid`` is (rows, columns) of a picture that is drawn.
+    ``draft_name`` is the draft model the user named, if any. ``uses_shipped_weights`` is False where ``drafter_weights`` gives
+    networks that others published: what was measured on ours says nothing there. ``guidance`` is (scale, prompt of the row
+    that says nothing) where two rows are guided: logits are u + scale (c - u). ``grid`` is (rows, columns) of a picture that
+    is drawn.
     ``picture`` says where a prompt's picture stands, None where the prompt is text.
     """
 
@@ -48,7 +49,7 @@ class MethodResources(ABC):
     prompt_key: str
     memory: UserMemory
     draft_name: str = ""
-    own_heads: bool = True
+    uses_shipped_weights: bool = True
     guidance: tuple[float, tuple[int, ...]] | None = None
     grid: tuple[int, int] | None = None
     picture: Layout | None = None
@@ -58,14 +59,14 @@ class MethodResources(ABC):
         """What a pass of the target costs here by its nodes, measured once per target."""
 
     @abstractmethod
-    def heads(self, kind: str) -> Any:
+    def drafter_weights(self, kind: str) -> Any:
         """The network of that kind trained for the target, ready to draft ("eagle", "eagle3", "medusa", "falcon", "gto",
         "masked_lm", "deer" …), or "ngrams", which tells how well three tokens go together. Raises ModelUnavailable where
         there is none."""
 
-    def recall(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:
+    def remember(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:
         """What an earlier run of the same user left under ``key``, or what is made and left there now."""
-        found: Kept = self.memory.recall(key, make)
+        found: Kept = self.memory.remember(key, make)
         return found
 
     def tree_file(self, name: str) -> Path:
@@ -100,7 +101,7 @@ class TextResources(MethodResources):
         """A draft model up to ``group`` of whose layers attend side by side."""
 
     @abstractmethod
-    def curve_of(self, draft: Target) -> CostCurve:
+    def cost_curve_of(self, draft: Target) -> CostCurve:
         """What a pass of a draft model that scores trees costs here."""
 
 

@@ -125,7 +125,7 @@ class DrawingResources(ImageResources):
     def cost_curve(self) -> CostCurve:
         return measured_curve(self.target, self.progress)
 
-    def heads(self, kind: str) -> FeatureStepper:
+    def drafter_weights(self, kind: str) -> FeatureStepper:
         """The drafter that ships for the model, reading ids with the codes first, laid out for this machine."""
         if kind != "eagle":
             raise ModelUnavailable(f"There are no {kind} networks for {self.loaded.name}; choose a method that needs none.")

@@ -39,7 +39,7 @@ class LanguageModelResources(TextResources):
     def cost_curve(self) -> CostCurve:
         return measured_curve(self.target, self.progress)
 
-    def heads(self, kind: str) -> Any:
+    def drafter_weights(self, kind: str) -> Any:
         return drafting_heads(kind, self._draft, self.loaded, self.target, self.progress)
 
     def draft_model(self) -> DraftModel:
@@ -51,7 +51,7 @@ class LanguageModelResources(TextResources):
     def grouped(self, kind: str, group: int) -> GroupedModel:
         return grouped_model(kind, group, self._draft, self.loaded, self.target, self.progress)
 
-    def curve_of(self, draft: Target) -> CostCurve:
+    def cost_curve_of(self, draft: Target) -> CostCurve:
         return measured_curve(draft, self.progress)
 
 
@@ -76,7 +76,7 @@ def prepare(request: Request, method: Method, parameters: Any, memory: Memory, p
         hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),
         memory,
         draft_name=request.draft or "",
-        own_heads=ours(request.draft),
+        uses_shipped_weights=ours(request.draft),
         loaded=loaded,
         progress=progress,
     )

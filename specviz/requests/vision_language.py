@@ -57,7 +57,7 @@ class QuestionResources(VisionLanguageResources):
     def cost_curve(self) -> CostCurve:
         return measured_curve(self.target, self.progress)
 
-    def heads(self, kind: str) -> Any:
+    def drafter_weights(self, kind: str) -> Any:
         return vision_heads(kind, self.loaded, self.target)
 
     def draft_model(self) -> DraftModel:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import TREE_ROOM, GraphRunner, bucket, choose_tier, padded_width, see
-from specviz.engine.to_device import send
+from specviz.engine.tiers import TREE_ROOM, GraphRunner, bucket, choose_tier, padded_width, tree_attention_mask
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 
@@ -39,7 +39,7 @@ def layer_kinds(config: Any) -> tuple[str, ...]:
     return (kind,) * config.num_hidden_layers
 
 
-def trouble(model: Any, kinds: Sequence[str]) -> str:
+def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     """Why this model cannot verify trees, or nothing."""
     unknown = sorted(set(kinds) - BRANCHABLE)
     if unknown or getattr(model, "_is_stateful", False):
@@ -79,7 +79,7 @@ class TextTarget:
         self.dtype = model.dtype
         self.attention = str(model.config._attn_implementation)
         self.kinds = layer_kinds(self.config)
-        reason = trouble(model, self.kinds)
+        reason = unsupported_reason(model, self.kinds)
         if reason:
             raise ModelUnavailable(f"{name} {reason}.")
         # Models with a list of kinds take one mask for each kind; models that slide throughout take one mask.
@@ -108,7 +108,7 @@ class TextTarget:
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
 
-    def lend(self, capacity: int, taps: tuple[int, ...], embed: Embedding | None = None) -> tuple[FixedCache, GraphRunner]:
+    def acquire(self, capacity: int, taps: tuple[int, ...], embed: Embedding | None = None) -> tuple[FixedCache, GraphRunner]:
         """A static cache with its runner: the last run's when it fits, as capturing graphs takes longer than a run."""
         spare = None
         if embed is None:  # embeddings of one's own are captured too, and of no use to another run
@@ -125,7 +125,7 @@ class TextTarget:
         mask_dtype = self.dtype if self.attention == "eager" else torch.bool
         return cache, GraphRunner(forward, cache.point, capacity, self.device, mask_dtype)
 
-    def take_back(self, cache: FixedCache, runner: GraphRunner, taps: tuple[int, ...]) -> None:
+    def release(self, cache: FixedCache, runner: GraphRunner, taps: tuple[int, ...]) -> None:
         """Keep what a finished run was lent for the next one; only one, as it holds memory."""
         with self._lock:
             self._spare = (taps, cache, runner)
@@ -139,7 +139,7 @@ class TextTarget:
 
     def _window(self, seen: Tensor, length: int, depths: Sequence[int]) -> Tensor:
         """Bool [row, kv]: columns whose position is within the sliding window of the row's position."""
-        row = send([length + depth for depth in depths], seen.device)
+        row = to_device([length + depth for depth in depths], seen.device)
         column = torch.cat([torch.arange(length, device=seen.device), row])
         return row[:, None] - column[None, :] < int(self.config.sliding_window)
 
@@ -184,7 +184,7 @@ class TextSession:
         self._cache: GrowingCache | FixedCache
         self._graph: GraphRunner | None = None
         if target.tier == "graph":
-            self._cache, self._graph = target.lend(bucket(capacity + TREE_ROOM), taps, embed)
+            self._cache, self._graph = target.acquire(bucket(capacity + TREE_ROOM), taps, embed)
         else:
             self._cache = GrowingCache(len(target.kinds), capacity + TREE_ROOM)
 
@@ -230,10 +230,10 @@ class TextSession:
         if self._graph is not None:
             return self._graph(tree, self.length)
         target, nodes, start = self.target, len(tree), self.length
-        positions = send([[start + depth for depth in tree.shape.depths]], target.device)
+        positions = to_device([[start + depth for depth in tree.shape.depths]], target.device)
         mask = None
         if nodes > 1 or SLIDING in target.kinds:
-            mask = target.mask(see(tree, start, start + nodes, nodes, target.device), start, tree.shape.depths)
+            mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device), start, tree.shape.depths)
         return target.run(tree.tokens[None], positions, mask, self._cache.cache, self.taps, embed=self._embed)
 
     def keep(self, path: Sequence[int]) -> None:
@@ -251,6 +251,6 @@ class TextSession:
     def close(self) -> None:
         """Drop the cache; in the graph tier it goes back to the target, with its graphs."""
         if self._graph is not None and isinstance(self._cache, FixedCache) and self._embed is None:
-            self.target.take_back(self._cache, self._graph, self.taps)
+            self.target.release(self._cache, self._graph, self.taps)
         self._graph = None
         self._cache = GrowingCache(len(self.target.kinds), 1)

@@ -29,7 +29,7 @@ HERE = world()
 
 def plain(loaded: object, target: Any) -> Any:
     """What stands for the control here: the tiny network itself."""
-    return parts_of(HERE, Warp()).heads("dream")
+    return parts_of(HERE, Warp()).drafter_weights("dream")
 
 
 @pytest.fixture(autouse=True)

@@ -40,5 +40,5 @@ def compose(
 ) -> Composition:
     """One of the methods that choose among arms, as a user gets it."""
     method, models = get(name), arms(target)
-    parts = parts_for(target, warp, memory=memory).using(heads=lambda kind: models)
+    parts = parts_for(target, warp, memory=memory).using(drafter_weights=lambda kind: models)
     return method.compose(build(method.parameters, values, name), parts)

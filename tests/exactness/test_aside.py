@@ -1,7 +1,7 @@
 """What is only shown costs a method nothing: notes are made in time that is counted aside, whatever the method.
 
 A run that somebody looks at and one that nobody does must work alike in their timed phases. That is counted, not timed: tensor
-operations inside drafting, judging and learning but outside ``context.aside``, and notes that are made there.
+operations inside drafting, judging and learning but outside ``context.untimed``, and notes that are made there.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def test_every_run_that_recalls_the_same_has_the_next_generation() -> None:
     def generation(*keys: str) -> int:
         taken = Recollection(memory)
         for key in keys:
-            taken.recall((key,), dict)
+            taken.remember((key,), dict)
         return taken.generation()
 
     assert generation() == 0

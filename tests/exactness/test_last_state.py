@@ -67,7 +67,7 @@ def compose(
     text: Sequence[int] = (),
 ) -> Composition:  # fmt: skip
     method, network = get(name), recurrent_net(target, target.vocab_size if text else 40)
-    parts = parts_for(target, warp, memory=memory).using(heads=lambda kind: network)
+    parts = parts_for(target, warp, memory=memory).using(drafter_weights=lambda kind: network)
     made = method.compose(build(method.parameters, values, name), parts)
     if text:
         told = Foretold(network)

@@ -45,7 +45,7 @@ def assembled(
         told = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, cancel)
         rows.append(BatchRow(target, composition, *told))
         compositions.append(composition)
-    taps = {tap for composition in compositions for tap in composition.taps}
+    taps = {tap for composition in compositions for tap in composition.hidden_state_layers}
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
     return BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every)
 

@@ -120,5 +120,5 @@ def _decoded(bench: Bencher, text: str, temperature: float, name: str, network: 
     """A run of the drafter called ``name``, or of ``network`` in its place."""
     ready = _prepared(bench, text, temperature, name)
     if network is not None:
-        ready.parts = ready.parts.using(heads=lambda kind: network)
+        ready.parts = ready.parts.using(drafter_weights=lambda kind: network)
     return bench.once(ready)

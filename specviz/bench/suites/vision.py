@@ -202,7 +202,7 @@ def seconds(ready: Prepared) -> float:
 def _taught_plainly(ready: Prepared) -> Prepared:
     """The same run with the control's network in place of the one that ships."""
     network = plain_crossed(ready.loaded, ready.target)
-    ready.parts = ready.parts.using(heads=lambda kind: network)
+    ready.parts = ready.parts.using(drafter_weights=lambda kind: network)
     return ready
 
 

@@ -65,11 +65,11 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.dynamic_tree import paying
     from specviz.trees.dynamic import Dynamic
 
-    network = parts.heads(parameters.drafter)
+    network = parts.drafter_weights(parameters.drafter)
     stop, warnings = _stop(parameters, parts)
     pays = None if parameters.nodes else paying(parts, network, parameters.width)
-    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays)
-    controller = SingleDrafter(FeatureDrafter(network), growth)
+    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays)
+    controller = SingleDrafter(FeatureDrafter(network), builder)
     return Composition(controller, Match(), network.config.taps, parameters.drafter, warnings)
 
 
@@ -82,10 +82,10 @@ def _stop(parameters: Parameters, parts: MethodResources) -> tuple[BeamMass, tup
     threshold = PUBLISHED_THRESHOLD
     if parameters.threshold == "calibrated":
         found = CalibratedDepth.load(parts.tree_file("ddd"))
-        if parts.own_heads and found.drafter == parameters.drafter:
+        if parts.uses_shipped_weights and found.drafter == parameters.drafter:
             threshold, below = found.threshold, found.below()
         else:
-            heads = parameters.drafter if parts.own_heads else parts.draft_name
+            heads = parameters.drafter if parts.uses_shipped_weights else parts.draft_name
             warnings = (
                 f"The threshold was calibrated on {found.drafter} for {found.target}, and this run drafts with {heads}: it "
                 f"takes the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set one.",

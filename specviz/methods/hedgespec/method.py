@@ -67,7 +67,7 @@ Learner = TypeVar("Learner")
 
 def recalled(parts: MethodResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
     """The chooser that this user's last run left, or a new one."""
-    return parts.recall((kind, parts.target.name, loss), make) if remember else make()
+    return parts.remember((kind, parts.target.name, loss), make) if remember else make()
 
 
 def choosing(parts: MethodResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
@@ -84,7 +84,7 @@ def choosing(parts: MethodResources, chooser: Chooser, gamma: int, loss: str = "
     def opened(name: str) -> Callable[[int], SmallModel]:
         return lambda capacity: SmallModel(models[name], capacity)
 
-    models = parts.heads("arms")
+    models = parts.drafter_weights("arms")
     length = parts.target.context_length
     arms: list[Arm[Any]] = [Arm(name, JudgedModel(opened(name), length, gamma), Sampled(chain(gamma))) for name in DOMAINS]
     arms.append(Arm(COPY, JudgedCopy(3, 1, gamma), Copied()))

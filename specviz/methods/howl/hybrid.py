@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
+from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass, TreeBuilder
 from specviz.methods.howl.threshold import AdaptiveThreshold, expected
 from specviz.trace.schema import Note
 
@@ -19,18 +19,19 @@ Memory = TypeVar("Memory", bound=Drafter)
 
 class HybridController(Generic[Network, Memory]):
     """``memory`` proposes nothing where it is not sure enough (None: there is none); ``looked`` turns what it proposes into
-    a tree, ``growth`` does so with the ``network``. ``probed`` is told to the reader: whether probes stand behind tokens.
+    a tree, ``builder`` does so with the ``network``. ``probed`` is told to the reader: whether probes stand behind tokens.
     Without a ``threshold`` the bar is weighed anew in each round, and the memory must offer whatever it has.
     """
 
     def __init__(
-        self, network: Network, growth: Growth[Network], memory: Memory | None = None, looked: Growth[Memory] | None = None,
+        self, network: Network, builder: TreeBuilder[Network],
+        memory: Memory | None = None, looked: TreeBuilder[Memory] | None = None,
         threshold: float | None = None, probed: bool = False,
     ) -> None:  # fmt: skip
         if (memory is None) != (looked is None):
             raise ValueError("a memory needs a tree builder for what it proposes")
         self.network = network
-        self.growth = growth
+        self.builder = builder
         self.memory = memory
         self.looked = looked
         self.threshold = threshold
@@ -49,13 +50,13 @@ class HybridController(Generic[Network, Memory]):
         bar = self.threshold
         self._found, self._remembered = None, False
         if self.memory is not None and self.looked is not None:
-            found = self._found = self.looked.grow(self.memory, context)
+            found = self._found = self.looked.build(self.memory, context)
             bar = self._weighing.bar() if self.threshold is None else self.threshold
             self._remembered = len(found.tree) > 1 and (self.threshold is not None or expected(found) >= bar)
             if self._remembered:
-                return replace(found, notes=context.told(lambda: self._notes("suffix", context, found, found, bar)))
-        grown = self.growth.grow(self.network, context)
-        return replace(grown, notes=context.told(lambda: self._notes("tree", context, grown, self._found, bar)))
+                return replace(found, notes=context.notes(lambda: self._notes("suffix", context, found, found, bar)))
+        grown = self.builder.build(self.network, context)
+        return replace(grown, notes=context.notes(lambda: self._notes("tree", context, grown, self._found, bar)))
 
     def _notes(self, half: str, context: Context, drafted: Draft, looked: Draft | None, bar: float | None) -> tuple[Note, ...]:
         """The method's own note first, with the memory's score, then those of the half that drafted."""

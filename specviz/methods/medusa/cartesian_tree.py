@@ -60,9 +60,9 @@ class Product:
                 raise BadInput(f"The tree has the path {list(path)} but not its parent.")
         self._width = 1 + max((path[-1] for path in self._paths), default=0)
 
-    def grow(self, drafter: RanksByHead, context: Context) -> Draft:
+    def build(self, drafter: RanksByHead, context: Context) -> Draft:
         offers = drafter.depths(self._width)
-        deepest = min(len(offers), max(0, context.room - 1))
+        deepest = min(len(offers), max(0, context.max_depth - 1))
         tokens, parents = [context.ids[-1]], [-1]
         confidence: list[float | None] = [None]
         place: dict[RankPath, int] = {(): 0}
@@ -77,5 +77,5 @@ class Product:
             parents.append(place[path[:-1]])
             confidence.append(offer.probability[path[-1]])
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.told(lambda: drafter.story(offers))
+        notes = context.notes(lambda: drafter.story(offers))
         return Draft(tree, confidence=confidence, calls=drafter.calls(), notes=notes)

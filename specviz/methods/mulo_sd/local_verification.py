@@ -113,7 +113,7 @@ class LocalVerification:
         distribution = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         codes = draft.tree.tokens[1:]
         mass = pooled(distribution, codes, self.neighbours[:, : self.pool]).tolist()
-        with context.aside:  # the rule itself does not ask what the target would have drawn
+        with context.untimed:  # the rule itself does not ask what the target would have drawn
             kept = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
         marks = [ROOT, *(REJECTED if one < self.tau else mark for one, mark in zip(mass, kept, strict=True))]
         return Verdict(
@@ -124,7 +124,7 @@ class LocalVerification:
             statuses=tuple(marks),
             visited=(*range(nodes - 1),),
             thresholds=dict.fromkeys(range(1, nodes), self.tau),
-            notes=context.told(lambda: [Note("islands", {"mass": mass})]),
+            notes=context.notes(lambda: [Note("islands", {"mass": mass})]),
         )
 
 
@@ -159,7 +159,7 @@ class _Waves:
         again = spread(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
         found = islands(again, self.rule.columns)
         self._run([[cell - self.shift for cell in island] for island in found])
-        with self.context.aside:
+        with self.context.untimed:
             # By the logits of the last pass that read each place: with entries rewritten, those of the block as it is now.
             kept = kept_marks(self.tokens[1:], self.logits[: self.last], self.context)
         marks = [RESAMPLED if node in self.wave_of else mark for node, mark in enumerate(kept, start=1)]
@@ -168,7 +168,7 @@ class _Waves:
             statuses=(ROOT, *marks),
             replaced={node: self.tokens[node] for node in self.wave_of},
             passes=self.passes,
-            notes=self.context.told(lambda: [self._note(failed, found)]),
+            notes=self.context.notes(lambda: [self._note(failed, found)]),
         )
 
     def _note(self, failed: list[int], found: list[list[int]]) -> Note:

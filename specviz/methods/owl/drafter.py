@@ -14,7 +14,7 @@ from torch import Tensor
 from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper, State
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.methods.owl.spec_token import SpecTokenPass
 from specviz.trace.schema import Note
 
@@ -61,7 +61,7 @@ class RecurrentDrafter(Silent):
         """
         if self._last is None:
             return None
-        words = send([tokens[node] for node in nodes], context.device)
+        words = to_device([tokens[node] for node in nodes], context.device)
         if list(nodes) == [0]:
             state = self._stepper.begin(self._last, words)
         else:

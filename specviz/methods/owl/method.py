@@ -72,9 +72,9 @@ def drafting(parameters: Parameters, parts: MethodResources) -> tuple[RecurrentS
     from specviz.methods.owl.drafter import RecurrentDrafter
     from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
-    found = parts.heads("owl")
+    found = parts.drafter_weights("owl")
     network = found if isinstance(found, RecurrentStepper) else RecurrentStepper(found)
     rows = 2 if parameters.probe else 1
     pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier, rows=rows)
-    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
-    return network, HybridController(RecurrentDrafter(network), growth, probed=parameters.probe)
+    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    return network, HybridController(RecurrentDrafter(network), builder, probed=parameters.probe)

@@ -135,7 +135,7 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
     return size, made(size)
 
 
-def told(found: CascadeForecast) -> dict[str, float]:
+def as_note(found: CascadeForecast) -> dict[str, float]:
     """A forecast for the screen; ``before`` are milliseconds a token without the model."""
     return {
         "target": found.above,

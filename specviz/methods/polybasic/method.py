@@ -67,16 +67,16 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.drafters.networks.forward_cost import forward_cost
     from specviz.engine.interfaces import Composition
     from specviz.methods.polybasic.cascade import Cascade
-    from specviz.methods.polybasic.cost_model import told
+    from specviz.methods.polybasic.cost_model import as_note
     from specviz.trees.copied import Copied
     from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
     below = _below(parameters, parts)
-    network = None if below == "copy" else parts.heads(below)
+    network = None if below == "copy" else parts.drafter_weights(below)
     taps: tuple[int, ...] = () if network is None else tuple(network.config.taps)
     forward = 0.0 if network is None else forward_cost(network, parameters.width)
     best, warning = _best(parameters, parts, below, forward)
-    facts = told(best.forecast) if best.forecast else None
+    facts = as_note(best.forecast) if best.forecast else None
     rest = (Match(), best.block, taps, facts, parts.target.eos_ids)
     controller: Controller
     if network is None:
@@ -84,8 +84,8 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     else:
         cost = best.middle.cost()
         pays = None if parameters.nodes else SpeedupMaximising.on(cost, forward=forward / cost.at(1))
-        growth = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
-        controller = Cascade(best.middle, FeatureDrafter(network), growth, *rest)
+        builder = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
+        controller = Cascade(best.middle, FeatureDrafter(network), builder, *rest)
     warnings = tuple(word for word in (*best.middle.warnings, warning) if word)
     return Composition(controller, Rejection(), taps, f"{best.middle.title}, {below} below it", warnings)
 

@@ -205,9 +205,9 @@ class Merged:
             self.inner.begin(context, prefill)
 
     def draft(self, context: Context) -> Draft:
-        found, calls = _Merging(context.ids[-1], context.room - 1), 0
+        found, calls = _Merging(context.ids[-1], context.max_depth - 1), 0
         if self.inner is not None:
-            drafted = self.inner.draft(replace(context, warp=Warp(), story=False))
+            drafted = self.inner.draft(replace(context, warp=Warp(), record_notes=False))
             found.draft(drafted)
             calls = drafted.calls
         found.weigh(self.estimates)
@@ -229,7 +229,7 @@ class Merged:
     def _made(self, found: _Merging, kept: Sequence[int], left: Sequence[int], calls: int, context: Context) -> Draft:
         """The kept nodes as a tree, the best of the others as pruned ones numbered after them."""
         shown, place = [0], {0: 0}
-        for node in [*kept, *left[:SHOWN]] if context.story else kept:
+        for node in [*kept, *left[:SHOWN]] if context.record_notes else kept:
             place[node] = len(shown)
             shown.append(node)
         leaves = [found.leaves[node] for node in shown]
@@ -238,7 +238,7 @@ class Merged:
         tree = DraftTree.of([leaf.token for leaf in leaves[:size]], parents[:size], context.device)
         pruned = [(parent, leaf.token, leaf.probability) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)]
         confidence = [None, *(leaf.probability for leaf in leaves[1:size])]
-        notes = context.told(lambda: [self._note(found, leaves, size, place)])
+        notes = context.notes(lambda: [self._note(found, leaves, size, place)])
         return Draft(tree, confidence=confidence, calls=calls or int(size > 1), pruned=pruned, notes=notes)
 
     def _note(self, found: _Merging, leaves: Sequence[_Leaf], size: int, place: dict[int, int]) -> Note:

@@ -65,7 +65,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
     orders = tuple(range(4, parameters.lowest_order - 1, -1))
     key = ("stand", parts.target.name, parts.prompt_key, orders)
-    store = parts.recall(key, lambda: NgramStore(orders))
+    store = parts.remember(key, lambda: NgramStore(orders))
     acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
     return Composition(SingleDrafter(NgramDrafter(store), Sampled(_shape(parameters, parts, store))), acceptance)
 

@@ -71,7 +71,7 @@ def _drafter(parameters: Parameters, parts: TextResources) -> tuple[Any, tuple[i
     from specviz.drafters.language_model import LanguageModelDrafter
 
     if parameters.drafter == "eagle3":
-        network = parts.heads("eagle3")
+        network = parts.drafter_weights("eagle3")
         return FeatureDrafter(network), network.config.taps, "eagle3", ()
     draft = parts.draft_model()
     return LanguageModelDrafter(draft.open, draft.context_length), (), draft.name, draft.warnings

@@ -91,7 +91,7 @@ def test_the_score_that_is_told_is_the_one_that_was_weighed(room: int, half: str
     guessed = SimpleNamespace(tokens=[1, 2, 3, 4, 5, 6], parents=[0, 1, 2, 3, 4, 5], share=lambda node: 1.0)
     memory: Any = SimpleNamespace(guess=lambda context: (guessed, (Note("suffix", {"score": 6.0}),)))
     nobody: Any = None
-    network: Any = SimpleNamespace(grow=lambda drafter, context: guess([], [], []))
+    network: Any = SimpleNamespace(build=lambda drafter, context: guess([], [], []))
     context = Context([9], 1, 0, Warp(), Noise(0), torch.device("cpu"), room)
     told = HybridController(nobody, network, memory, Retrieved()).draft(context).notes[0]
     assert (told.data["half"], told.data["score"]) == (half, score)
