@@ -10,7 +10,21 @@ class SpecvizError(Exception):
 
 
 class BadInput(SpecvizError):
-    """A value the user typed or chose: a parameter, a prompt, a method name."""
+    """A value the user typed or chose: a parameter, a prompt, a method name.
+
+    ``field`` is the parameter at fault where it is one, and ``problem`` then what is wrong with it, as the message says it
+    after the parameter's name.
+    """
+
+    def __init__(self, message: str, field: str | None = None, problem: str = "") -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(message)
+
+    @classmethod
+    def of_field(cls, subject: str, field: str, problem: str) -> BadInput:
+        """The error of a ``field`` that the message calls ``subject``."""
+        return cls(f"{subject} {problem}", field, problem)
 
 
 class BadTrace(SpecvizError):

@@ -56,7 +56,7 @@ class Request:
             _text(name, getattr(self, name))
         for name in _SWITCHES:
             if not isinstance(getattr(self, name), bool):
-                raise BadInput(f"{name} is {shown(getattr(self, name))}; give True or False.")
+                raise BadInput.of_field(name, name, f"is {shown(getattr(self, name))}; give True or False.")
         for name, (low, high) in _BOUNDS.items():
             object.__setattr__(self, name, _whole(name, getattr(self, name), low, high))
         for name in _NUMBERS:
@@ -85,11 +85,11 @@ def refuse_unused(request: Request, why: Mapping[str, str]) -> None:
 
 def _text(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise BadInput(f"{name} is {shown(value)}; give text.")
+        raise BadInput.of_field(name, name, f"is {shown(value)}; give text.")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadInput(f"{name} has half of a surrogate pair, which is no character; take it out.") from None
+        raise BadInput.of_field(name, name, "has half of a surrogate pair, which is no character; take it out.") from None
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> int:
@@ -98,7 +98,7 @@ def _whole(name: str, value: Any, low: int, high: int) -> int:
     except TypeError:
         given = low - 1
     if isinstance(value, bool) or not low <= given <= high:
-        raise BadInput(f"{name} is {shown(value)}; choose a whole number from {low} to {high}.")
+        raise BadInput.of_field(name, name, f"is {shown(value)}; choose a whole number from {low} to {high}.")
     return given
 
 
@@ -108,7 +108,7 @@ def _number(name: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         given = math.nan
     if not math.isfinite(given):
-        raise BadInput(f"{name} is {shown(value)}; choose a finite number.")
+        raise BadInput.of_field(name, name, f"is {shown(value)}; choose a finite number.")
     return given
 
 
@@ -128,7 +128,7 @@ class Memory:
         self._most = most
         self._lock = threading.Lock()
 
-    def recall(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """What stands under ``key``, made now if nothing does."""
         return self.entry(key, make).value
 
@@ -164,7 +164,7 @@ class Recollection:
         self._memory = memory
         self._entries: list[_Entry] = []
 
-    def recall(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
         """As :meth:`Memory.recall`, and noted."""
         self._entries.append(self._memory.entry(key, make))
         return self._entries[-1].value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,9 +40,8 @@ class World:
         small, prompt, _ = image_target(self.small, PROMPT, self.guidance, "auto")
         samplers = tiny_samplers(self.loaded)
         silent = None if self.target.rows == 1 else (self.guidance, self.target.unconditional)
-        return replace(
-            parts_for(self.target, warp),
-            heads=lambda kind: FeatureStepper(network),
+        return parts_for(self.target, warp).using(
+            drafter_weights=lambda kind: FeatureStepper(network),
             guidance=silent,
             grid=(self.loaded.grid, self.loaded.grid),
             neighbours=lambda: look_alikes(self.loaded.codebook),

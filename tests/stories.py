@@ -55,14 +55,14 @@ class Told:
 Teller = Callable[[Distributions, random.Random], Told]
 
 
-def _growth(sketch: Sketch) -> Note:
+def _builder(sketch: Sketch) -> Note:
     value = [rounded(leaf.value) for leaf in sketch.leaves]
     return Note("growth", {"beams": sketch.beams, "value": value, "kept": sketch.kept, "considered": sketch.considered})
 
 
 def _dynamic(distributions: Distributions, generator: random.Random) -> Told:
     sketch = dynamic(distributions, DEPTH, WIDTH, NODES, lambda level, mass: True)
-    return Told(sketch, *walk(sketch), [_growth(sketch)], calls=DEPTH)
+    return Told(sketch, *walk(sketch), [_builder(sketch)], calls=DEPTH)
 
 
 def _mass(distributions: Distributions, generator: random.Random) -> Told:
@@ -77,7 +77,7 @@ def _mass(distributions: Distributions, generator: random.Random) -> Told:
     stopped = len(masses) if len(masses) < limit else None
     tested = [level for level in (5, 7, 9) if level <= len(masses)]
     data = {"mass": masses, "tested": tested, "threshold": threshold, "stopped": stopped, "limit": limit}
-    return Told(sketch, *walk(sketch), [_growth(sketch), Note("mass", data)], calls=len(masses))
+    return Told(sketch, *walk(sketch), [_builder(sketch), Note("mass", data)], calls=len(masses))
 
 
 def _reward(distributions: Distributions, generator: random.Random) -> Told:
@@ -92,7 +92,7 @@ def _reward(distributions: Distributions, generator: random.Random) -> Told:
     data = {
         "reward": _lse(branches), "before": _lse(_branches(before)), "branches": branches, "reference": reference,
     }  # fmt: skip
-    return Told(after, *walk(after), [_growth(after), Note("reward", data)], calls=DEPTH)
+    return Told(after, *walk(after), [_builder(after), Note("reward", data)], calls=DEPTH)
 
 
 def _branches(sketch: Sketch) -> list[dict[str, Any]]:
@@ -216,7 +216,7 @@ def _decays(distributions: Distributions, generator: random.Random) -> Told:
         "heads": heads, "taps": 4, "layers": ["state"] * 3 + ["attention"] + ["state"] * 2, "state_bytes": state,
         "per_node_bytes": nodes * state, "replay_bytes": nodes * 5 * (512 + 6) * 4,
     }  # fmt: skip
-    return Told(sketch, *walk(sketch), [_growth(sketch), Note("ssm_mask", data)], calls=4)
+    return Told(sketch, *walk(sketch), [_builder(sketch), Note("ssm_mask", data)], calls=4)
 
 
 def _halves(distributions: Distributions, generator: random.Random) -> Told:

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.registry import all_methods
+from specviz.methods.registry import get
 from specviz.models.hub.modality import modality_of
 from specviz.request import Request
 from specviz.requests import prepared
-from specviz.requests.prepared import measured_curve, suited
+from specviz.requests.prepared import check_modality, measured_curve
 from specviz.runner import prepare
 
 
@@ -33,8 +33,8 @@ def test_a_catalogue_name_says_it_itself() -> None:
 
 def test_a_method_of_another_kind_is_refused_with_the_ones_that_run() -> None:
     with pytest.raises(BadInput, match="Methods that do: .+"):
-        suited("medusa", "image", "a picture model")
-    assert suited("medusa", "text", "a language model") is all_methods()["medusa"]
+        check_modality(get("medusa"), "image", "a picture model")
+    check_modality(get("medusa"), "text", "a language model")
 
 
 def test_what_is_wrong_with_a_request_is_said_before_anything_is_fetched() -> None:
@@ -43,6 +43,19 @@ def test_what_is_wrong_with_a_request_is_said_before_anything_is_fetched() -> No
         prepare(Request("no_such_method", **asked))
     with pytest.raises(BadInput, match="no parameter"):
         prepare(Request("medusa", **asked, parameters={"wings": 2}))
+
+
+def test_an_error_of_a_parameter_names_its_field() -> None:
+    """So that a form may call it by the name it has on the page."""
+    with pytest.raises(BadInput, match=r"^stand's parameter nodes is 0.5; give a whole number") as met:
+        prepare(Request("stand", "hello", "nobody/has-this", parameters={"nodes": "0.5"}))
+    assert met.value.field == "nodes" and str(met.value).endswith(met.value.problem)
+    with pytest.raises(BadInput, match="^top_p is nan") as met:
+        Request("stand", "hello", top_p=float("nan"))
+    assert met.value.field == "top_p"
+    with pytest.raises(BadInput, match="no method") as met:
+        prepare(Request("no_such_method", "hello"))
+    assert met.value.field is None
 
 
 def test_a_folder_that_is_no_model_is_left_to_the_loader(tmp_path: Path) -> None:

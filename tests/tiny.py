@@ -9,17 +9,22 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from specviz.drafters.intermediate import Middle
 from specviz.drafters.language_model import DraftModel, SessionModel
+from specviz.drafters.layer_groups import GroupedModel
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Composition
+from specviz.engine.interfaces import Composition, Target
 from specviz.engine.loop import Decoding, Outcome
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.resources import MethodResources
+from specviz.errors import ModelUnavailable
+from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
+from specviz.methods.resources import ImageResources, TextResources, VisionLanguageResources
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step
 
 VOCAB = 48
+CURVE = CostCurve((1, 40, 200), (10.0, 12.0, 40.0))
 
 
 def tiny_llama(seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, context: int = 1024) -> LlamaForCausalLM:
@@ -66,21 +71,59 @@ class Letters:
         return tuple(self.of(token) for token in more)
 
 
-def parts_for(
-    target: TextTarget, warp: Warp, draft: TextTarget | None = None, memory: dict[Any, Any] | None = None
-) -> MethodResources:
-    """Parts without a machine to measure: a cost curve in which forty nodes are cheap."""
-    kept = {} if memory is None else memory
+@dataclass
+class _Kept:
+    """What earlier runs left, in a dict."""
 
-    def recall(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        return kept.setdefault(key, make()) if key not in kept else kept[key]
+    entries: dict[Any, Any]
 
-    def draft_model() -> DraftModel:
+    def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in self.entries:
+            self.entries[key] = make()
+        return self.entries[key]
+
+
+@dataclass
+class TinyResources(TextResources, ImageResources, VisionLanguageResources):
+    """Of whatever kind is asked for; a test says what it draws on by ``using``."""
+
+    curve: CostCurve = CURVE
+    drafting: TextTarget | None = None
+
+    def cost_curve(self) -> CostCurve:
+        return self.curve
+
+    def cost_curve_of(self, draft: Target) -> CostCurve:
+        return self.curve
+
+    def draft_model(self) -> DraftModel:
+        draft = self.drafting
         assert draft is not None
         return DraftModel(draft.name, draft.context_length, lambda capacity: SessionModel(draft.open(capacity), draft))
 
-    curve = CostCurve((1, 40, 200), (10.0, 12.0, 40.0))
-    return MethodResources(target, warp, "prompt", recall, lambda: curve, draft_model, curve_of=lambda draft: curve)
+    def drafter_weights(self, kind: str) -> Any:
+        raise ModelUnavailable(f"this test has no {kind}")
+
+    def middle(self, kind: str) -> Middle:
+        raise ModelUnavailable(f"this test has no {kind}")
+
+    def grouped(self, kind: str, group: int) -> GroupedModel:
+        raise ModelUnavailable(f"this test has no {kind}")
+
+    def neighbours(self) -> torch.Tensor:
+        raise ModelUnavailable("this test draws no pictures")
+
+    def coarse(self) -> CoarsePartner:
+        raise ModelUnavailable("this test draws no pictures")
+
+
+def parts_for(
+    target: TextTarget, warp: Warp, draft: TextTarget | None = None, memory: dict[Any, Any] | None = None
+) -> TinyResources:
+    """Parts without a machine to measure: a cost curve in which forty nodes are cheap."""
+    kept = {} if memory is None else memory
+
+    return TinyResources(target, warp, "prompt", _Kept(kept), drafting=draft)
 
 
 @dataclass

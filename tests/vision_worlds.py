@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -136,7 +136,7 @@ def parts_of(here: World, warp: Warp) -> MethodResources:
             net.bias[net.draft_ids == token] += 7.0
         return DraftModel("tiny", here.target.context_length, lambda capacity: SmallModel(net, capacity))
 
-    return replace(parts_for(here.target, warp), heads=heads, draft_model=draft, picture=here.layout)
+    return parts_for(here.target, warp).using(drafter_weights=heads, draft_model=draft, picture=here.layout)
 
 
 def compose(name: str, values: dict[str, object], here: World, warp: Warp) -> Composition:

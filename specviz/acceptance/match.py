@@ -17,7 +17,9 @@ class Match:
         tree = draft.tree
         tokens, children = tree.host_tokens, tree.shape.children
         choices = TargetTokens(target.logits, tree, context)
-        node, path, visited, judged = 0, [], [0], []
+        path: list[int] = []
+        judged: list[int] = []
+        node, visited = 0, [0]
         while True:
             choice = choices.at(node)
             judged += children[node]

@@ -60,7 +60,8 @@ class _Walk:
             visited=tuple(self.visited),
             thresholds=self.thresholds,
             draws=self.draws,
-            notes=self.context.told(lambda: [OverlapNote(self.shown).to_note()] if self.shown else []),
+            certain=not self.draft.proposals,
+            notes=self.context.notes(lambda: [OverlapNote(self.shown).to_note()] if self.shown else []),
         )
 
     def _at(self, node: int) -> Residual:
@@ -68,8 +69,8 @@ class _Walk:
         tree, proposal = self.draft.tree, self.draft.proposals.get(node)
         offered = [tree.host_tokens[child] for child in tree.shape.children[node]]
         left = remaining(self.context.warp.probabilities(self.target.logits[node]), proposal, offered)
-        if self.context.story and proposal is not None:
-            with self.context.aside:  # now, as judging the children changes what is left
+        if self.context.record_notes and proposal is not None:
+            with self.context.untimed:  # now, as judging the children changes what is left
                 self.shown.append(left.story(node))
         return left
 

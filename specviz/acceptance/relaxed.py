@@ -117,7 +117,8 @@ class _Walk:
             visited=tuple(self.visited),
             thresholds=self.thresholds,
             draws=self.draws,
-            notes=self.context.told(self._notes),
+            certain=not self.draft.proposals,
+            notes=self.context.notes(self._notes),
         )
 
     def _notes(self) -> tuple[Note, ...]:
@@ -193,8 +194,8 @@ class _Walk:
 
     def _tell(self, child: int, code: int, distribution: Tensor, taken: Tensor, sums: Tensor, share: float) -> None:
         """What the screen needs of one judged child, and enough to judge it again under another limit."""
-        if self.context.story:
-            with self.context.aside:
+        if self.context.record_notes:
+            with self.context.untimed:
                 self.shown.append(self._shown(child, code, distribution, taken, sums, share))
 
     def _shown(self, child: int, code: int, distribution: Tensor, taken: Tensor, sums: Tensor, share: float) -> RelaxedJudgement:

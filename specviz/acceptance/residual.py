@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Proposal
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.trace.notes.verdicts import OverlapPosition
 
 SHOWN = 8
@@ -52,7 +52,7 @@ def remaining(target: Tensor, proposal: Proposal | None, offered: Sequence[int])
     None stands for children chosen deterministically.
     """
     if proposal is None:
-        return SparseResidual(target, send(list(dict.fromkeys(offered)), target.device), None)
+        return SparseResidual(target, to_device(list(dict.fromkeys(offered)), target.device), None)
     if proposal.ids is not None and proposal.ids.numel() <= _FEW:
         return SparseResidual(target, proposal.ids, proposal.probability.tolist())
     return DenseResidual(target, proposal)
@@ -91,7 +91,7 @@ class SparseResidual:
             self._mass = float(self._left().sum(dtype=torch.float64))
 
     def _left(self) -> Tensor:
-        kept = send(self._r, self._target.device, self._target.dtype)
+        kept = to_device(self._r, self._target.device, self._target.dtype)
         return self._target.index_copy(0, self._ids, kept)
 
     def distribution(self) -> Tensor:

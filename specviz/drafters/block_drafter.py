@@ -15,7 +15,7 @@ from torch import Tensor
 from specviz.drafters.networks.block_net import BlockNet, State
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
 
@@ -105,7 +105,7 @@ class BlockDrafter(Silent):
     def observe(self, finished: Round) -> None:
         kept = [0, *finished.verdict.path][: len(finished.emitted)]
         features = finished.target.hidden[self._tap]
-        self._waiting.append((list(finished.emitted), features.index_select(0, send(kept, features.device))))
+        self._waiting.append((list(finished.emitted), features.index_select(0, to_device(kept, features.device))))
 
     def close(self) -> None:
         self._memory = Memory(self.network, 1)
@@ -114,7 +114,7 @@ class BlockDrafter(Silent):
     def _commit(self, tokens: list[int], features: Tensor) -> None:
         """The next inputs of the committed text: the target's ``features`` [input, hidden] and the tokens after them."""
         network, start = self.network, self._memory.length
-        inputs = network.inputs(send([tokens], features.device), features[None])
+        inputs = network.inputs(to_device([tokens], features.device), features[None])
         x, self._state = network.recur(inputs, self._state)
         network.reach(start + len(tokens))
         places = torch.arange(start, start + len(tokens), device=features.device)
@@ -158,15 +158,15 @@ class BlockDrafter(Silent):
         assert branches is not None, "the root is asked first"
         chains = [_chain(parents, seed, block) for seed in seeds]
         above = [branches.slots[chain[0]] for chain in chains]
-        said = send([[tokens[node] for node in chain[1:]] for chain in chains], branches.features.device)
-        slots = send(above, said.device)
+        said = to_device([[tokens[node] for node in chain[1:]] for chain in chains], branches.features.device)
+        slots = to_device(above, said.device)
         state = (branches.state[0][:, slots], branches.state[1][:, slots])
         x, state = network.recur(network.inputs(said, branches.features[slots]), state)
         rows = x.reshape(1, len(seeds) * block, -1)
         start = self._memory.length
         places = [start + _depth(parents, chain[0]) + place for chain in chains for place in range(block)]
         network.reach(max(places) + 1)
-        query, key, value = network.layer.project(rows, network.turns(send(places, said.device)))
+        query, key, value = network.layer.project(rows, network.turns(to_device(places, said.device)))
         self._memory.put(key, value, committed=False)
         mask = self._mask(branches.add(seeds, above), said.device)
         features = network.layer.finish(rows, query, *self._memory.all(), mask).view(len(seeds), block, -1)
@@ -175,7 +175,7 @@ class BlockDrafter(Silent):
 
     def _mask(self, seen: list[list[bool]], device: torch.device) -> Tensor:
         """Bool [row, kv]: every row sees the committed text, its own block and the blocks above it."""
-        tree = send(seen, device, torch.bool)
+        tree = to_device(seen, device, torch.bool)
         tree = tree.repeat_interleave(self.block, 0).repeat_interleave(self.block, 1)
         return torch.cat((tree.new_ones(len(tree), self._memory.length), tree), dim=1)
 
@@ -206,7 +206,7 @@ class BlockDrafter(Silent):
         return made
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        """Nothing beyond what the growth can tell."""
+        """Nothing beyond what the tree builder can tell."""
         return ()
 
 

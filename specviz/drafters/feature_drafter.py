@@ -9,17 +9,16 @@ own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from specviz.drafters.cross_stepper import CrossCache, CrossStepper
-from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
+from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
 # Rows of a prompt that go through the network at once: the mask grows with their number times the prompt's length.
@@ -27,19 +26,65 @@ PIECE = 512
 _FIRST_COLUMNS = 512
 
 
-class FeatureDrafter(Silent):
+class DraftCache(Protocol):
+    """Keys and values of one run."""
+
+    def reserve(self, columns: int) -> None:
+        """Make room for so many columns."""
+
+
+class TapsLayers(Protocol):
+    """A configuration that names the target's layers which the network reads."""
+
+    @property
+    def taps(self) -> tuple[int, ...]: ...
+
+
+Cache = TypeVar("Cache", bound=DraftCache)
+
+
+class Stepper(Protocol[Cache]):
+    """A network laid out for drafting, shared between runs, each of which has its own cache."""
+
+    draft_ids: Tensor | None
+
+    @property
+    def config(self) -> TapsLayers:
+        """What the network was trained with."""
+
+    def open(self, capacity: int) -> Cache:
+        """An empty cache with room for ``capacity`` inputs at first."""
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table at least this long."""
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's hidden states [row, tap * hidden] to what the network takes, [row, hidden]."""
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Logits [row, support] of outputs [row, hidden]."""
+
+    def __call__(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Cache, start: int, seen: Tensor | None,
+        embedded: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on."""
+
+
+class FeatureDrafter(Silent, Generic[Cache]):
     """``network`` is shared, best made ready once; cache and features belong to one run.
 
     ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts.
     """
 
-    def __init__(self, network: FeatureStepper | FeatureNet | CrossStepper, context_length: int | None = None) -> None:
-        stepper = FeatureStepper(network) if isinstance(network, FeatureNet) else network
+    def __init__(self, network: Stepper[Cache] | FeatureNet, context_length: int | None = None) -> None:
+        # Without a stepper of one's own the caches are a FeatureStepper's.
+        stepper = cast("Stepper[Cache]", FeatureStepper(network)) if isinstance(network, FeatureNet) else network
         self.support: Tensor | None = stepper.draft_ids
         self.taps = stepper.config.taps
-        self._stepper = stepper
+        self._stepper: Stepper[Cache] = stepper
         self._context_length = 1 << 40 if context_length is None else context_length
-        self._cache: FeatureCache | CrossCache | None = None
+        self._cache: Cache | None = None
         self._calls = 0
         self._restart()
 
@@ -71,7 +116,7 @@ class FeatureDrafter(Silent):
     def observe(self, finished: Round) -> None:
         path = (0, *finished.verdict.path)[: len(finished.emitted)]
         if finished.target.hidden:
-            kept = send(list(path), finished.context.device)
+            kept = to_device(list(path), finished.context.device)
             self._waiting.append(self._features(finished.target, kept))
         else:
             self._waiting += self._imagined(finished, path)
@@ -155,7 +200,7 @@ class FeatureDrafter(Silent):
             rows = features[done : done + end - start]
             places = torch.arange(start, end, device=device)
             seen = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
-            tokens = send(list(ids[start + 1 : end + 1]), device)
+            tokens = to_device(list(ids[start + 1 : end + 1]), device)
             embedded = self._pictured(tokens, start + 1)
             last = self._stepper(tokens, rows, self._places(places), self._cache, start, seen, embedded)[-1:]
             done, self._committed = done + end - start, end
@@ -173,9 +218,9 @@ class FeatureDrafter(Silent):
         self._cache.reserve(start + len(nodes))
         self._stepper.reach(context.position + max(depths))
         features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
-        places = send([context.position - 1 + depth for depth in depths], device)
+        places = to_device([context.position - 1 + depth for depth in depths], device)
         seen = self._seen(nodes, start + len(nodes), device)
-        outputs = self._stepper(send(tokens, device), features, self._places(places), self._cache, start, seen)
+        outputs = self._stepper(to_device(tokens, device), features, self._places(places), self._cache, start, seen)
         self._drafted += len(nodes)
         self._calls += 1
         for place, node in enumerate(nodes):

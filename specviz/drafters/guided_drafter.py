@@ -17,7 +17,7 @@ from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
 TWO = 2
@@ -52,7 +52,7 @@ class GuidedDrafter(Silent):
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._restart()
-        self._cache = self._stepper.open(TWO * (len(context.ids) + max(1, context.room)))
+        self._cache = self._stepper.open(TWO * (len(context.ids) + max(1, context.max_depth)))
         if prefill is not None:
             self._waiting.append(self._features(prefill))
             self._commit(context.ids, context.position - 1)
@@ -60,7 +60,7 @@ class GuidedDrafter(Silent):
 
     def observe(self, finished: Round) -> None:
         path = (0, *finished.verdict.path)[: len(finished.emitted)]
-        self._waiting.append(self._features(finished.target)[send(list(path), finished.context.device)])
+        self._waiting.append(self._features(finished.target)[to_device(list(path), finished.context.device)])
         self._end_round()
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class GuidedDrafter(Silent):
             return features[:0]
         said = list(ids[start + 1 : until + 1])
         silent = [*self._silent[start + 1 : until + 1], *said[len(self._silent[start + 1 : until + 1]) :]]
-        tokens = send([token for pair in zip(said, silent, strict=True) for token in pair], device)
+        tokens = to_device([token for pair in zip(said, silent, strict=True) for token in pair], device)
         places = torch.arange(start, until, device=device)
         column = torch.arange(until, device=device)
         seen = (column[None] <= places[:, None]).repeat_interleave(TWO, 0)
@@ -129,8 +129,8 @@ class GuidedDrafter(Silent):
         for row, node in enumerate(nodes):
             seen[row, list(self._ancestry[node])] = True
         features = torch.stack([self._outputs[parents[node]] for node in nodes])
-        twice = send([tokens[node] for node in nodes for _ in range(TWO)], device)
-        places = send([context.position - 1 + depth for depth in depths], device)
+        twice = to_device([tokens[node] for node in nodes for _ in range(TWO)], device)
+        places = to_device([context.position - 1 + depth for depth in depths], device)
         outputs = self._pass(twice, features, places, start, seen.to(device).repeat_interleave(TWO, 0))
         self._drafted += len(nodes)
         for place, node in enumerate(nodes):

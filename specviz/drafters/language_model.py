@@ -118,7 +118,7 @@ class LanguageModelDrafter(Silent):
         self._calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        capacity = min(self._context_length, len(context.ids) + context.room)
+        capacity = min(self._context_length, len(context.ids) + context.max_depth)
         self._model = self._open(capacity)
         self._fed = []
         self._agreed = 0

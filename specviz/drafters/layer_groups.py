@@ -77,7 +77,7 @@ class GroupedDrafter(Silent):
         self._story = _Repair()
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        capacity = min(self._grouped.context_length, len(context.ids) + context.room)
+        capacity = min(self._grouped.context_length, len(context.ids) + context.max_depth)
         self._model = self._grouped.open(capacity)
         self._fed, self._exact = [], 0
         if 1 < len(context.ids) <= self._grouped.context_length:
@@ -108,17 +108,17 @@ class GroupedDrafter(Silent):
             self._story = _Repair(fuzzy=len(text) - self._exact)
             found = model.extend(text[same:], True)
         else:
-            fuzzy = (self._exact, same) if context.story and same > self._exact else None
+            fuzzy = (self._exact, same) if context.record_notes and same > self._exact else None
             before = None
             if fuzzy:
-                with context.aside:
+                with context.untimed:
                     before = model.entries(*fuzzy)
             model.rewind(self._exact)
             found = model.extend(text[self._exact :], False)
             repaired = max(0, same - self._exact)
             likeness: list[list[float]] = []
             if fuzzy and before is not None:
-                with context.aside:
+                with context.untimed:
                     likeness = _likeness(before, model.entries(*fuzzy))
             self._story = _Repair(len(text) - self._exact, repaired, likeness)
             self._exact = len(text)

@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafters.cross_stepper import CrossStepper
 from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.trace.notes.images import VisualTokensNote
@@ -127,10 +126,10 @@ class TextAlone:
         return (*self._drafter.story(picks), self._layout.note((), markers))
 
 
-class AllRows(FeatureDrafter):
+class AllRows(FeatureDrafter[FeatureCache]):
     """A feature drafter over the whole prompt, the picture's own embeddings at its places."""
 
-    def __init__(self, network: FeatureStepper | FeatureNet | CrossStepper, layout: Layout) -> None:
+    def __init__(self, network: FeatureStepper | FeatureNet, layout: Layout) -> None:
         super().__init__(network)
         self._layout = layout
         self._embeddings: Tensor | None = None

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 from specviz.engine.cost import CostCurve
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 
 MOST_ROWS = 8
@@ -127,15 +127,15 @@ class RowCache:
         slots = [[self.tails[row] + node for node in range(wide)] for row in rows]
         for layer in self.layers:
             layer.first, layer.last, layer.width = first, first + len(trees), width
-            layer.slots = send(slots, self.device)
+            layer.slots = to_device(slots, self.device)
         filled, deep = [], []
         for row, tree in zip(rows, trees, strict=True):
             idle = wide - len(tree)
             filled.append([*tree.host_tokens, *([tree.host_tokens[0]] * idle)])
             deep.append([self.length(row) + depth for depth in (*tree.shape.depths, *([0] * idle))])
-        positions = send(deep, self.device)
+        positions = to_device(deep, self.device)
         seen, places = self._seen(rows, trees, wide, width, positions)
-        return PassLayout(send(filled, self.device), positions, seen, places)
+        return PassLayout(to_device(filled, self.device), positions, seen, places)
 
     def _seen(
         self, rows: Sequence[int], trees: Sequence[DraftTree], wide: int, width: int, positions: Tensor
@@ -144,7 +144,7 @@ class RowCache:
         seen = torch.zeros(len(trees), wide, width, dtype=torch.bool, device=self.device)
         places = torch.zeros(len(trees), width, dtype=torch.long, device=self.device)
         for number, (row, tree) in enumerate(zip(rows, trees, strict=True)):
-            nodes, tail, kept = len(tree), self.tails[row], send(self.kept[row], self.device)
+            nodes, tail, kept = len(tree), self.tails[row], to_device(self.kept[row], self.device)
             column = torch.zeros(width, dtype=torch.bool, device=self.device)
             column[kept] = True
             seen[number, :nodes] = column
@@ -186,7 +186,7 @@ class RowCache:
             longest = max(map(len, self.kept))
             # Shorter rows are filled up with copies of their first slot, which nobody sees there.
             slots = [[*kept[start:], *([0] * (longest - max(start, len(kept))))] for kept in self.kept]
-            where = send(slots, self.device)
+            where = to_device(slots, self.device)
             for layer in self.layers:
                 layer.gather(start, where)
         self.kept = [list(range(len(kept))) for kept in self.kept]
@@ -196,7 +196,7 @@ class RowCache:
     @torch.inference_mode()
     def select(self, rows: Sequence[int]) -> None:
         """Keep only these rows, in this order."""
-        which = send(list(rows), self.device)
+        which = to_device(list(rows), self.device)
         for layer in self.layers:
             if layer.is_initialized:
                 layer.select(which)
@@ -206,5 +206,5 @@ class RowCache:
 
     def tensors(self, row: int) -> list[tuple[Tensor, Tensor]]:
         """Committed keys and values of a row in the order of their positions, [1, head, kv, size] each, for audits."""
-        slots = send(self.kept[row], self.device)
+        slots = to_device(self.kept[row], self.device)
         return [(layer.key_buffer[row : row + 1, :, slots], layer.value_buffer[row : row + 1, :, slots]) for layer in self.layers]

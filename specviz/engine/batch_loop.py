@@ -1,20 +1,20 @@
 """Batched decoding loop: each round every row drafts, one pass scores all trees, then every row judges and commits.
 
-A row is the one loop's :class:`Decoding` with the pass taken out of its hands, so a row's text is what that run alone
-would have written: what it draws depends on its own seed and positions, and no row sees another's keys.
+A row goes through the same :class:`~specviz.engine.run_state.RunState` as a run with a session of its own, so its text is what
+that run alone would have written: what it draws depends on its own seed and positions, and no row sees another's keys.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from specviz.engine.batch_cache import RowCache
 from specviz.engine.clock import Stopwatch
-from specviz.engine.interfaces import Context, Draft, Round, TargetPass
-from specviz.engine.loop import Decoding
+from specviz.engine.interfaces import Context, Draft, TargetPass
+from specviz.engine.run_state import RunState, Settled
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 from specviz.trace.notes.models import BatchCacheNote, BatchRowCache
@@ -46,47 +46,33 @@ class Batch(Protocol):
         """A row as the loop sees it."""
 
 
-@dataclass
-class Settled:
-    """A row's judged round, before it is recorded."""
-
-    finished: Round
-    cut: str | None
-    stop: str | None
-
-
-class BatchRow(Decoding):
+class BatchRow(RunState):
     """One run of the batch. ``number`` is its place among the runs asked for, and stays."""
 
     number: int
     session: RowSession
-    context: Context
-    drafted: Draft
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.recorded = self.deferred_steps(deferred=False)
 
     def enter(self, number: int, session: RowSession) -> None:
         """Take a row and put the prompt into it."""
         self.number, self.session = number, session
-        self._prefill(session)
+        self.prefill(session)
 
-    def propose(self) -> DraftTree:
-        """This round's tree."""
-        self.context = self._context()
-        self.drafted = self.composition.controller.draft(self.context)
-        return self.drafted.tree
-
-    def settle(self, scored: TargetPass, clock: Stopwatch) -> Settled:
-        """Judge, commit, learn."""
-        return Settled(*self._settle(self.session, self.context, self.drafted, scored, clock))
+    def propose(self, clock: Stopwatch) -> tuple[Context, Draft]:
+        """This round's draft, and what it was drafted from."""
+        context = self.context(clock.mark)
+        return context, self.composition.controller.draft(context)
 
     def record(self, settled: Settled, clock: Stopwatch, padded: int, note: Note | None) -> Step:
         """The step of this row. Its times are the whole round's, since that is what a row waits for."""
         finished = settled.finished
         if note is not None:
             finished = replace(finished, draft=replace(finished.draft, notes=(*finished.draft.notes, note)))
-        self._waiting = self.recorder.capture(finished, settled.cut, clock, padded)
-        step = self._finish()
-        assert step is not None
-        self._round += 1
+        step = self.recorded.push(finished, settled.cut, clock, padded)
+        assert step is not None, "a row's steps are not deferred"
         return step
 
     def leave(self, reason: str) -> None:
@@ -111,11 +97,9 @@ class BatchDecoding:
             raise BadInput(f"A sweep every {every} rounds is not possible; give 0 (never) or more.")
         if not rows or len(rows) != len(batch.cache):
             raise BadInput(f"{len(rows)} runs cannot share a batch of {len(batch.cache)} rows; give each run its row.")
-        if any(row.composition.probe is not None for row in rows):
-            raise BadInput(
-                "A pass shared by several rows has no room for the [SPEC] token that this method lets stand behind every token: "
-                "give the parameter probe=false, or run the prompts one after another."
-            )
+        for row in rows:
+            if row.composition.opener is not None:
+                raise BadInput(row.composition.opener.unshared)
         self.batch = batch
         self.every = every
         self.running = list(rows)
@@ -142,12 +126,16 @@ class BatchDecoding:
     def _play(self) -> list[tuple[int, Step]]:
         rows, clock = self.running, Stopwatch(self.batch.cache.device)
         clock.start(self._recording_ns)
-        trees = [row.propose() for row in rows]
+        proposed = [row.propose(clock) for row in rows]
+        trees = [draft.tree for _, draft in proposed]
         clock.mark("draft")
         scored = self.batch.score(trees)
         clock.mark("verify")
-        settled = [row.settle(one, clock) for row, one in zip(rows, scored, strict=True)]
-        told = self._story() if any(row.recorder.story for row in rows) else None
+        settled = [
+            row.settle(row.session, context, draft, one, clock)
+            for row, (context, draft), one in zip(rows, proposed, scored, strict=True)
+        ]
+        told = self._story() if any(row.recorder.record_notes for row in rows) else None
         self._round += 1
         if self.every and self._round % self.every == 0:
             self.moved += self.batch.cache.sweep()
@@ -158,7 +146,7 @@ class BatchDecoding:
         padded, steps = max(map(len, trees)), []
         started = time.perf_counter_ns()
         for row, one in zip(rows, settled, strict=True):
-            note = replace(told, row=row.number).to_note() if told and row.recorder.story else None
+            note = replace(told, row=row.number).to_note() if told and row.recorder.record_notes else None
             steps.append((row.number, row.record(one, clock, padded, note)))
         self._recording_ns = time.perf_counter_ns() - started
         for stop in {one.stop for one in settled if one.stop}:

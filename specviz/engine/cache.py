@@ -8,14 +8,14 @@ need no new rotation: a node of depth d was rotated for position length + d, whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 import transformers
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer, StaticCache
 
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 
 # transformers 5.24 renamed the keyword of every forward, and drops the older name in 5.40.
 _RENAMED = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)
@@ -100,7 +100,7 @@ class GrowingCache:
         moved = [node for place, node in enumerate(path) if node != place]
         first = len(path) - len(moved)
         if moved:
-            source = send([self.length + node for node in moved], self.layers[0].device)
+            source = to_device([self.length + node for node in moved], self.layers[0].device)
             for layer in self.layers:
                 layer.move(source, self.length + first)
         self.rewind(end)
@@ -124,6 +124,15 @@ class GrowingCache:
         return [layer.seen() for layer in self.layers]
 
 
+class _FixedLayer(Protocol):
+    """A layer of a transformers static cache; keys and values, [batch, head, kv, size], are there once it is initialised."""
+
+    is_initialized: bool
+    keys: Tensor
+    values: Tensor
+    cumulative_length: Tensor
+
+
 class FixedCache:
     """KV of the graph tier: one address for a run's life. The device's length counter is set before each pass."""
 
@@ -133,6 +142,11 @@ class FixedCache:
         self.length = 0
         self._counters: Tensor | None = None
 
+    @property
+    def _layers(self) -> list[_FixedLayer]:
+        """The layers as a static cache has them, one for every decoder layer."""
+        return cast("list[_FixedLayer]", self.cache.layers)
+
     def width(self, nodes: int) -> int:
         """Columns of the attention mask: always all of them."""
         return self.capacity
@@ -140,7 +154,7 @@ class FixedCache:
     @torch.inference_mode()
     def point(self) -> None:
         """Make the next pass write behind the committed tokens."""
-        layers = self.cache.layers
+        layers = self._layers
         if self._counters is None and layers[0].is_initialized:
             # All counters in one tensor, each layer holding its element: one launch sets them all.
             self._counters = torch.zeros(len(layers), dtype=torch.long, device=layers[0].keys.device)
@@ -153,7 +167,7 @@ class FixedCache:
     def clear(self) -> None:
         """As new, at the same address. Zeroed, since a masked entry still counts as 0 times it, and it may be NaN."""
         self.length = 0
-        for layer in self.cache.layers:
+        for layer in self._layers:
             if layer.is_initialized:
                 layer.keys.zero_()
                 layer.values.zero_()
@@ -167,9 +181,9 @@ class FixedCache:
         moved = [node for place, node in enumerate(path) if node != place]
         first = self.length + len(path) - len(moved)
         if moved:
-            source = send([self.length + node for node in moved], self.cache.layers[0].keys.device)
+            source = to_device([self.length + node for node in moved], self._layers[0].keys.device)
             end = first + len(moved)
-            for layer in self.cache.layers:
+            for layer in self._layers:
                 layer.keys[:, :, first:end] = layer.keys.index_select(2, source)
                 layer.values[:, :, first:end] = layer.values.index_select(2, source)
         self.length += len(path)
@@ -179,4 +193,4 @@ class FixedCache:
 
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
         """Committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
-        return [(layer.keys[:, :, : self.length], layer.values[:, :, : self.length]) for layer in self.cache.layers]
+        return [(layer.keys[:, :, : self.length], layer.values[:, :, : self.length]) for layer in self._layers]

@@ -46,11 +46,11 @@ class Untimed:
 class Stopwatch:
     """Marks the end of each phase of one step. A phase may be marked more than once; its parts add up.
 
-    What ``aside`` has spent meanwhile belongs to no phase.
+    What ``untimed`` has spent meanwhile belongs to no phase.
     """
 
     device: torch.device
-    aside: Untimed | None = None
+    untimed: Untimed | None = None
     _started: int = 0
     _marks: list[tuple[str, int | torch.cuda.Event, int]] = field(default_factory=list)
     _first: int | torch.cuda.Event = 0
@@ -66,7 +66,7 @@ class Stopwatch:
         self._first = self._now()
 
     def _aside(self) -> int:
-        return 0 if self.aside is None else self.aside.spent
+        return 0 if self.untimed is None else self.untimed.spent
 
     def _now(self) -> int | torch.cuda.Event:
         if self.device.type != "cuda":
@@ -98,4 +98,5 @@ class Stopwatch:
     def _between(before: int | torch.cuda.Event, after: int | torch.cuda.Event) -> int:
         if isinstance(before, int) and isinstance(after, int):
             return after - before
-        return int(before.elapsed_time(after) * 1e6)  # type: ignore[union-attr]
+        assert not isinstance(before, int) and not isinstance(after, int), "marks of one step are of one kind"
+        return int(before.elapsed_time(after) * 1e6)

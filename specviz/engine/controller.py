@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
+from typing import Generic, TypeVar
+
+from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass, TreeBuilder
+
+AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
 
 
-class SingleDrafter:
+class SingleDrafter(Generic[AnyDrafter]):
     """Drafts the same way each round."""
 
-    def __init__(self, drafter: Drafter, growth: Growth) -> None:
+    def __init__(self, drafter: AnyDrafter, builder: TreeBuilder[AnyDrafter]) -> None:
         self.drafter = drafter
-        self.growth = growth
+        self.builder = builder
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self.drafter.begin(context, prefill)
 
     def draft(self, context: Context) -> Draft:
-        return self.growth.grow(self.drafter, context)
+        return self.builder.build(self.drafter, context)
 
     def observe(self, finished: Round) -> None:
         self.drafter.observe(finished)

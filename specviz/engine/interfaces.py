@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,21 +22,20 @@ from specviz.trace.schema import Note
 class TargetPass:
     """What one target pass gave: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers.
 
-    ``story`` makes the notes of the pass itself, and is called only when somebody looks.
-    ``probed`` are the hidden states of the probe below each node, where the session was opened with one; after a prefill
-    that of the probe behind the last position alone, [1, hidden].
+    ``notes`` makes the notes of the pass itself, and is called only when notes are recorded.
     """
 
     logits: Tensor
     hidden: Mapping[int, Tensor] = field(default_factory=dict)
-    story: Callable[[], tuple[Note, ...]] = tuple
-    probed: Mapping[int, Tensor] = field(default_factory=dict)
+    notes: Callable[[], tuple[Note, ...]] = tuple
 
 
 class Session(Protocol):
     """One run's hold on a target: its cache. Sessions of one target never share state."""
 
-    length: int
+    @property
+    def length(self) -> int:
+        """Committed tokens in the cache."""
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` into the cache. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
@@ -68,11 +67,10 @@ class Target(Protocol):
     dtype: torch.dtype
     tier: str
 
-    def open(self, capacity: int, taps: Sequence[int] = (), probe: Tensor | None = None) -> Session:
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
         """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them.
 
-        ``taps`` are the hidden-state layers wanted. ``probe`` [hidden] is an embedding that stands behind every scored
-        token as if it were the next one: it sees what that token sees, and nobody sees it.
+        ``taps`` are the hidden-state layers wanted.
         """
 
 
@@ -96,23 +94,25 @@ class Context:
     warp: Warp
     noise: Noise
     device: torch.device
-    room: int
+    max_depth: int
     """Deepest node that the context window still has a place for."""
-    story: bool = True
-    """Whether anybody will look: notes that cost time are made only then."""
-    aside: AbstractContextManager[None] = field(default_factory=nullcontext)
-    """What is done inside is only for those who look: its time is not the method's."""
+    record_notes: bool = True
+    """Whether notes that cost time are wanted."""
+    untimed: AbstractContextManager[None] = field(default_factory=nullcontext)
+    """What is done inside is for notes alone: its time is not the method's."""
+    mark: Callable[[str], None] = lambda phase: None
+    """Ends a phase of the round's clock, for a part that does the work of more than one."""
 
     @property
     def position(self) -> int:
         """Absolute position of the root."""
         return len(self.ids) - 1
 
-    def told(self, make: Callable[[], Sequence[Note]]) -> tuple[Note, ...]:
-        """The notes that ``make`` gives, in time that is not the method's; none where nobody looks."""
-        if not self.story:
+    def notes(self, make: Callable[[], Sequence[Note]]) -> tuple[Note, ...]:
+        """The notes that ``make`` gives, in time that is not the method's; none where none are recorded."""
+        if not self.record_notes:
             return ()
-        with self.aside:
+        with self.untimed:
             return tuple(make())
 
 
@@ -126,8 +126,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Pick:
-    """What a growth took at ``node``: the distribution, its Gumbel-perturbed log-probabilities (None when nothing was drawn),
-    the order in the support by which children were taken, and how many were.
+    """What a tree builder took at ``node``: the distribution, its Gumbel-perturbed log-probabilities (None when nothing was
+    drawn), the order in the support by which children were taken, and how many were.
     """
 
     node: int
@@ -159,7 +159,8 @@ class Verdict:
     """The judge's finding. ``path`` leaves the root out; ``visited`` are the nodes whose target row was looked at.
 
     ``bonus`` is None where the step ends with a drafted place. ``replaced`` are nodes of the path that carry another token
-    than the drafted one, and ``passes`` counts the target's runs: both by a :class:`Resampling`.
+    than the drafted one, and ``passes`` counts the target's runs. ``certain``: a token that the drafter chose, rather than
+    drew, was weighed as one of probability 1.
     """
 
     rule: str
@@ -173,6 +174,7 @@ class Verdict:
     notes: tuple[Note, ...] = ()
     replaced: Mapping[int, int] = field(default_factory=dict)
     passes: int = 1
+    certain: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class Round:
 
 
 class Drafter(Protocol):
-    """Proposes. What it offers a growth (rows, continuations, successors) is between the two of them."""
+    """Proposes. What it offers a tree builder (rows, continuations, successors) is between the two of them."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         """A new run: the prompt is ``context.ids``; ``prefill`` is the target's pass over all but its last token."""
@@ -199,11 +201,15 @@ class Drafter(Protocol):
         """Give memory back."""
 
 
-class Growth(Protocol):
+Source = TypeVar("Source", contravariant=True)
+"""What a tree builder asks of a drafter."""
+
+
+class TreeBuilder(Protocol[Source]):
     """Turns a drafter's proposals into a tree."""
 
-    def grow(self, drafter: Drafter, context: Context) -> Draft:
-        """A tree whose root is ``context.ids[-1]``, no deeper than ``context.room``."""
+    def build(self, drafter: Source, context: Context) -> Draft:
+        """A tree whose root is ``context.ids[-1]``, no deeper than ``context.max_depth``."""
 
 
 class Acceptance(Protocol):
@@ -213,12 +219,14 @@ class Acceptance(Protocol):
         """Walk the tree under this rule. Raises BadInput when the draft is of a kind the rule is not exact for."""
 
 
-class Resampling(Protocol):
-    """Draws rejected places of a judged block again, where a rule repairs instead of stopping at the first of them."""
+class SessionOpener(Protocol):
+    """Opens a run's session, where a method wants more of its target than every session gives."""
 
-    def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
-        """The verdict with ``replaced`` tokens. Runs the target as often as it takes, leaving its cache as if those
-        tokens had been scored."""
+    unshared: str
+    """Why such a session cannot be a row of a batch, in words for the user."""
+
+    def open(self, target: Target, capacity: int, taps: Sequence[int]) -> Session:
+        """As :meth:`Target.open`. Raises a SpecvizError for a target that has no such session."""
 
 
 class Controller(Protocol):
@@ -235,15 +243,14 @@ class Controller(Protocol):
 
 @dataclass(frozen=True)
 class Composition:
-    """What a method is made of. ``taps`` are the target's hidden-state layers its drafter wants, ``probe`` the embedding
-    that is to stand behind every scored token (see :meth:`Target.open`). ``generation`` counts the runs that taught what
-    it drafts from (see :class:`~specviz.engine.sampling.Noise`)."""
+    """What a method is made of. ``hidden_state_layers`` are those of the target that its drafter reads, ``opener`` opens the
+    session where :meth:`Target.open` does not do. ``generation`` counts the runs that taught what it drafts from (see
+    :class:`~specviz.engine.sampling.Noise`)."""
 
     controller: Controller
     acceptance: Acceptance
-    taps: tuple[int, ...] = ()
+    hidden_state_layers: tuple[int, ...] = ()
     draft_name: str = ""
     warnings: tuple[str, ...] = ()
-    mending: Resampling | None = None
-    probe: Tensor | None = None
+    opener: SessionOpener | None = None
     generation: int = 0

@@ -6,6 +6,7 @@ into a step while the next pass runs; on a CPU the step is made at once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Round, TokenText
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.errors import BadInput
 from specviz.trace.schema import (
     PRUNED,
@@ -28,8 +29,6 @@ from specviz.trace.schema import (
 )
 
 LEVELS = ("off", "path", "tree")
-WEIGHED = frozenset(("ratio", "without_replacement", "traversal", "relaxed"))
-"""Rules that weigh p against q, and take a guess that was chosen as a point mass."""
 TOP = 3
 
 
@@ -65,7 +64,7 @@ class Recorder:
             raise BadInput(f"There is no recording level {self.level!r}; choose one of {', '.join(LEVELS)}.")
 
     @property
-    def story(self) -> bool:
+    def record_notes(self) -> bool:
         """Whether notes that cost time are wanted."""
         return self.level == "tree"
 
@@ -76,7 +75,8 @@ class Recorder:
         device = finished.context.device
         if device.type == "cuda":
             if numbers is not None:
-                pending.numbers = tuple(self._pin(part) for part in numbers)  # type: ignore[assignment]
+                best, ids, asked = (self._pin(part) for part in numbers)
+                pending.numbers = best, ids, asked
             # At every level, since the clock's events must have passed too before they can be read.
             pending.ready = torch.cuda.Event()
             pending.ready.record(torch.cuda.current_stream(device))
@@ -91,11 +91,11 @@ class Recorder:
         """Top few log p and ids of every visited row, and p at each child of a visited node, as [visited, child]."""
         visited = finished.verdict.visited
         logits = finished.target.logits
-        rows = finished.context.warp.log_probabilities(logits.index_select(0, send(visited, logits.device)))
+        rows = finished.context.warp.log_probabilities(logits.index_select(0, to_device(visited, logits.device)))
         best = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
         asked = [self._asked(node, finished) for node in visited]
         width = max(len(row) for row in asked)
-        ids = send([row + [0] * (width - len(row)) for row in asked], rows.device)
+        ids = to_device([row + [0] * (width - len(row)) for row in asked], rows.device)
         return best.values.float(), best.indices, rows.gather(-1, ids).float()
 
     @staticmethod
@@ -127,9 +127,9 @@ class Recorder:
             verified=len(finished.draft.tree) - 1,
             padded=pending.padded,
             rows=rows,
-            notes=self._notes(finished) if self.story else (),
+            notes=self._notes(finished) if self.record_notes else (),
             passes=verdict.passes,
-            certain=verdict.rule in WEIGHED and len(finished.draft.tree) > 1 and not finished.draft.proposals,
+            certain=verdict.certain and len(finished.draft.tree) > 1,
         )
         self._index += 1
         self.committed.extend(emitted)
@@ -142,7 +142,8 @@ class Recorder:
         best, ids = pending.numbers[0].exp().tolist(), pending.numbers[1].tolist()
         asked = pending.numbers[2].exp().tolist()
         verdict, children = pending.round.verdict, pending.round.draft.tree.shape.children
-        rows, p_of = [], {}
+        rows: list[TargetRow] = []
+        p_of: dict[int, float] = {}
         for place, node in enumerate(verdict.visited):
             top = tuple(Candidate(i, self.text.of(i), p) for i, p in zip(ids[place], best[place], strict=True) if p > 0)
             rows.append(TargetRow(node, top))
@@ -201,7 +202,7 @@ class Recorder:
         return Bonus(parent, verdict.bonus, self.text.of(verdict.bonus), p, verdict.source, cell)
 
     def _notes(self, finished: Round) -> tuple[Note, ...]:
-        told = (*finished.draft.notes, *finished.target.story(), *finished.verdict.notes)
+        told = (*finished.draft.notes, *finished.target.notes(), *finished.verdict.notes)
         return tuple(self._named(note) for note in told)
 
     def _named(self, note: Note) -> Note:
@@ -219,6 +220,46 @@ class Recorder:
         if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
             return [self._texts(value) for value in data]
         return data
+
+
+@dataclass
+class DeferredSteps:
+    """Recorded rounds on their way to becoming steps: at once, or ``deferred`` until the next round's pass runs.
+
+    A step's tokens join ``output_ids`` only when it is made, so the two always agree. ``spent_ns`` is what recording the last
+    round has cost so far: host time of the round in which it is spent.
+    """
+
+    recorder: Recorder
+    output_ids: list[int]
+    deferred: bool = False
+    spent_ns: int = 0
+    _waiting: Pending | None = None
+    _made: Step | None = None
+
+    def push(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Step | None:
+        """Record a judged round. Its step, unless it is deferred."""
+        started = time.perf_counter_ns()
+        self._waiting = self.recorder.capture(finished, cut, clock, padded)
+        self.spent_ns = time.perf_counter_ns() - started
+        return None if self.deferred else self.pop()
+
+    def make(self) -> None:
+        """Make the step of the round that waits, if one does."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is None:
+            return
+        started = time.perf_counter_ns()
+        self._made = self.recorder.finish(waiting)
+        self.output_ids.extend(self._made.emitted)
+        self.spent_ns += time.perf_counter_ns() - started
+
+    def pop(self) -> Step | None:
+        """The step that was made and not yet taken, or that of the round that waits, if there is one."""
+        if self._made is None:
+            self.make()
+        step, self._made = self._made, None
+        return step
 
 
 def written(text: TokenText, ids: Sequence[int], more: Sequence[int], ends: frozenset[int]) -> tuple[str, ...]:

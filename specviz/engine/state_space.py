@@ -57,8 +57,14 @@ class Recurrence:
 def stacked(layers: Sequence[Recurrence]) -> Recurrence:
     """Layers of one shape as one, for :func:`replayed`."""
     first = layers[0]
-    names = ("kernel", "bias", "rate", "skip")
-    return Recurrence(*(torch.stack([getattr(one, name) for one in layers]) for name in names), first.groups, first.state)
+    return Recurrence(
+        torch.stack([one.kernel for one in layers]),
+        torch.stack([one.bias for one in layers]),
+        torch.stack([one.rate for one in layers]),
+        torch.stack([one.skip for one in layers]),
+        first.groups,
+        first.state,
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 
@@ -53,7 +53,7 @@ def bucket(capacity: int) -> int:
     return capacity
 
 
-def see(tree: DraftTree, length: int, width: int, rows: int, device: torch.device) -> Tensor:
+def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, device: torch.device) -> Tensor:
     """Bool [rows, width]: the tree's visibility mask behind ``length`` cached tokens, True where attention may look.
 
     Rows past the tree's nodes are padding; each sees only its own slot, because an empty row is backend-defined.
@@ -120,8 +120,8 @@ class GraphRunner:
         nodes = len(tree)
         buffers.tokens[0, :nodes] = tree.tokens
         places = [length + depth for depth in tree.shape.depths] + [length] * (width - nodes)
-        buffers.positions[0].copy_(send(places, self.device))
-        mask = see(tree, length, self.capacity, width, self.device)
+        buffers.positions[0].copy_(to_device(places, self.device))
+        mask = tree_attention_mask(tree, length, self.capacity, width, self.device)
         if self.mask_dtype == torch.bool:
             buffers.mask[0, 0].copy_(mask)
         else:

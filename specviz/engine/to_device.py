@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-def send(values: Sequence[Any], device: torch.device | str, dtype: torch.dtype = torch.long) -> Tensor:
+def to_device(values: Sequence[Any], device: torch.device | str, dtype: torch.dtype = torch.long) -> Tensor:
     """``values`` (nested sequences of numbers) as a tensor on ``device``."""
     device = torch.device(device)
     if device.type != "cuda":

@@ -16,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.errors import BadInput
 
 
@@ -107,7 +107,7 @@ def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
     """A shape from child counts: ``levels[d][i]`` is how many children the i-th node of depth d has (0 if missing)."""
     parents, level = [-1], [0]
     for counts in levels:
-        below = []
+        below: list[int] = []
         for node, count in zip(level, counts, strict=False):
             below += range(len(parents), len(parents) + count)
             parents += [node] * count
@@ -150,18 +150,14 @@ def best_ranks(depth: int, width: int, nodes: int) -> TreeShape:
     return shape_from_paths(paths)
 
 
-@lru_cache(maxsize=64)
-def _with_probes(shape: TreeShape) -> TreeShape:
-    """The shape with one more leaf below each of its nodes, all of them after the nodes, in their order."""
-    return TreeShape((*shape.parents, *range(len(shape))))
-
-
 @dataclass(frozen=True)
 class DraftTree:
-    """A shape with a token at each node. ``tokens`` is int64 [node] on the target's device."""
+    """A shape with a token at each node. ``tokens`` is int64 [node] on the target's device, ``known`` the same as Python
+    integers where the host has them already, so that they need not be fetched back."""
 
     shape: TreeShape
     tokens: Tensor
+    known: tuple[int, ...] | None = None
 
     @staticmethod
     def of(tokens: Sequence[int], parents: Sequence[int], device: torch.device | str = "cpu") -> DraftTree:
@@ -169,19 +165,12 @@ class DraftTree:
         if len(tokens) != len(parents):
             raise BadInput(f"A draft tree with {len(tokens)} tokens cannot have {len(parents)} parents.")
         known = tuple(map(int, tokens))
-        tree = DraftTree(shape_of(tuple(parents)), send(known, device))
-        tree.__dict__["host_tokens"] = known  # so that nobody has to fetch them back
-        return tree
+        return DraftTree(shape_of(tuple(parents)), to_device(known, device), known)
 
     def __len__(self) -> int:
         return len(self.shape)
 
-    def probed(self, token: int) -> DraftTree:
-        """The tree with a leaf that carries ``token`` below each node; the leaves come last."""
-        leaves = self.tokens.new_full((len(self),), token)
-        return DraftTree(_with_probes(self.shape), torch.cat((self.tokens, leaves)))
-
     @cached_property
     def host_tokens(self) -> tuple[int, ...]:
-        """The tokens as Python integers: one copy from the device, made once."""
-        return tuple(self.tokens.tolist())
+        """The tokens as Python integers: at most one copy from the device."""
+        return self.known if self.known is not None else tuple(self.tokens.tolist())

@@ -53,5 +53,5 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.trees.sampled import Sampled
 
     name = "deer" if parameters.aligned else "masked_lm"
-    drafter = MaskedBlock(parts.heads(name), parameters.block)
+    drafter = MaskedBlock(parts.drafter_weights(name), parameters.block)
     return Composition(SingleDrafter(drafter, Sampled(chain(parameters.block))), Rejection(), draft_name=name)

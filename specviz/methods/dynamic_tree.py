@@ -16,9 +16,14 @@ if TYPE_CHECKING:
 class TreeParameters(Protocol):
     """What a method's parameters say of its tree; 0 leaves depth or nodes to what pays."""
 
-    depth: int
-    width: int
-    nodes: int
+    @property
+    def depth(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def nodes(self) -> int: ...
 
 
 def paying(parts: MethodResources, network: Any, rows: int) -> SpeedupMaximising:
@@ -50,4 +55,4 @@ def dynamic_tree(asked: TreeParameters, parts: MethodResources, network: Any, ki
 
 
 def _made_for(profile: DepthProfile, kind: str, parts: MethodResources) -> bool:
-    return parts.own_heads and (profile.drafter, profile.target) == (kind, parts.target.name)
+    return parts.uses_shipped_weights and (profile.drafter, profile.target) == (kind, parts.target.name)

@@ -61,7 +61,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.engine.interfaces import Composition
     from specviz.trees.sampled import Sampled
 
-    network = parts.heads("eagle")
+    network = parts.drafter_weights("eagle")
     controller = SingleDrafter(feature_drafter(network, parts.guidance), Sampled(_shape(parameters, parts)))
     acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
     return Composition(controller, acceptance, network.config.taps, draft_name="eagle")

@@ -67,12 +67,12 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree
 
-    network = parts.heads("eagle")
-    growth = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
+    network = parts.drafter_weights("eagle")
+    builder = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
     acceptance = Match() if parameters.rule == "match" else Rejection()
     taps = network.config.taps
     if parts.picture is None:
         drafter = feature_drafter(network, parts.guidance)
-        return Composition(SingleDrafter(drafter, growth), acceptance, taps, draft_name="eagle")
+        return Composition(SingleDrafter(drafter, builder), acceptance, taps, draft_name="eagle")
     rows = AllRows(network, parts.picture)
-    return Composition(SingleDrafter(rows, growth), acceptance, rows.reads, draft_name="eagle with visual rows")
+    return Composition(SingleDrafter(rows, builder), acceptance, rows.reads, draft_name="eagle with visual rows")

@@ -67,7 +67,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree
 
-    network = parts.heads("eagle3")
-    growth = dynamic_tree(parameters, parts, network, "eagle3", "eagle3", usual=5)
+    network = parts.drafter_weights("eagle3")
+    builder = dynamic_tree(parameters, parts, network, "eagle3", "eagle3", usual=5)
     acceptance = Match() if parameters.rule == "match" else Rejection()
-    return Composition(SingleDrafter(FeatureDrafter(network), growth), acceptance, network.config.taps, draft_name="eagle3")
+    return Composition(SingleDrafter(FeatureDrafter(network), builder), acceptance, network.config.taps, draft_name="eagle3")

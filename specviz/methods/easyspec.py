@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import TextResources
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Parameters:
     weights=("small_draft",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.layer_groups import GroupedDrafter
     from specviz.engine.controller import SingleDrafter

@@ -12,7 +12,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import VisionLanguageResources
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Parameters:
     parameters=Parameters,
     weights=("vlm_text_only",),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: VisionLanguageResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.language_model import LanguageModelDrafter

@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import ImageResources
 
 RESIDUAL = choice(
     "exact",
@@ -57,15 +57,15 @@ class Parameters:
     parameters=Parameters,
     weights=("image_drafter",),
 )  # fmt: skip
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.acceptance.relaxed import Limit, Relaxed
     from specviz.drafters.guided_drafter import feature_drafter
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree
 
-    network = parts.heads("eagle")
-    growth = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
+    network = parts.drafter_weights("eagle")
+    builder = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
     rule = Relaxed(parts.neighbours(), Limit(delta=parameters.delta), parameters.k, parameters.residual)
     drafter = feature_drafter(network, parts.guidance)
-    return Composition(SingleDrafter(drafter, growth), rule, network.config.taps, draft_name="image_drafter")
+    return Composition(SingleDrafter(drafter, builder), rule, network.config.taps, draft_name="image_drafter")

@@ -12,7 +12,7 @@ from specviz.methods.static_tree import TREES, static_tree
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import ImageResources
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class Parameters:
     parameters=Parameters,
     weights=("image_drafter",),
 )  # fmt: skip
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.acceptance.relaxed import Limit, Relaxed
     from specviz.drafters.guided_drafter import feature_drafter
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.trees.sampled import Sampled
 
-    network = parts.heads("eagle")
+    network = parts.drafter_weights("eagle")
     rule = Relaxed(parts.neighbours(), Limit(factor=parameters.factor), parameters.k, parameters.residual)
-    growth = Sampled(static_tree(parameters.tree, parts, network))
+    builder = Sampled(static_tree(parameters.tree, parts, network))
     drafter = feature_drafter(network, parts.guidance)
-    return Composition(SingleDrafter(drafter, growth), rule, network.config.taps, draft_name="image_drafter")
+    return Composition(SingleDrafter(drafter, builder), rule, network.config.taps, draft_name="image_drafter")

@@ -89,13 +89,14 @@ def _value(one: Parameter, value: Any, method: str) -> Any:
         }
         word = _written(value).lower()
         if word not in words:
-            raise BadInput(f"{what} is {shown(value)}; give true or false.")
+            raise BadInput.of_field(what, one.name, f"is {shown(value)}; give true or false.")
         return words[word]
     if one.bounds.choices or one.kind == "str":
         if _written(value) not in one.bounds.choices:
-            raise BadInput(f"{what} is {shown(value)}; choose one of {', '.join(one.bounds.choices)}.")
+            raise BadInput.of_field(what, one.name, f"is {shown(value)}; choose one of {', '.join(one.bounds.choices)}.")
         return _written(value)
     low, high = one.bounds.low, one.bounds.high
+    assert low is not None and high is not None, "a number has bounds"
     try:
         given = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -103,7 +104,7 @@ def _value(one: Parameter, value: Any, method: str) -> Any:
     if not math.isfinite(given) or not low <= given <= high or (one.kind == "int" and given != int(given)):
         kind = "a whole number" if one.kind == "int" else "a number"
         said = f"{given:.12g}" if math.isfinite(given) else shown(value)
-        raise BadInput(f"{what} is {said}; give {kind} from {low} to {high}.")
+        raise BadInput.of_field(what, one.name, f"is {said}; give {kind} from {low} to {high}.")
     return int(given) if one.kind == "int" else given
 
 

@@ -67,7 +67,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
     store = None
     if parameters.remembered:
-        store = parts.recall(("target_outputs", parts.target.name), OutputStore)
+        store = parts.remember(("target_outputs", parts.target.name), OutputStore)
         store.most_outputs = parameters.remembered
     rule = LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")
     return Composition(SingleDrafter(Retrieval(store, rule, parameters.threshold), Retrieved()), Match())

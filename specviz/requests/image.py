@@ -10,20 +10,21 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image
 
 from specviz.acceptance.relaxed import look_alikes
-from specviz.drafters.coarse_rows import CoarsePartner
 from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.engine.cost import CostCurve
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.parameters import build
-from specviz.methods.resources import MethodResources
+from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
+from specviz.methods.registry import Method
+from specviz.methods.resources import ImageResources
 from specviz.models.device import choose_device, choose_dtype
 from specviz.models.drafters.heads import layout_for
 from specviz.models.hub.catalog import resolve
@@ -34,7 +35,7 @@ from specviz.models.image.image_parts import image_drafter, image_samplers
 from specviz.models.image.image_vocabulary import warning
 from specviz.models.image.prompts import checked
 from specviz.request import Memory, Request, refuse_unused
-from specviz.requests.prepared import Prepared, Progress, measured_curve, suited
+from specviz.requests.prepared import Prepared, Progress, measured_curve
 from specviz.targets.image import ImageTarget
 from specviz.trace.notes.images import CanvasNote
 from specviz.trace.schema import Note, Step
@@ -50,6 +51,8 @@ PARTNERS = {"emoji-64": "emoji-32"}
 LIVE_SIDE = 128
 """Pictures up to this many pixels a side travel with every step; larger ones are shown in colours of codes until the end."""
 MOST_GUIDANCE = 20.0
+
+Kept = TypeVar("Kept")
 
 _LOCK = threading.RLock()
 _KEPT: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
@@ -76,7 +79,7 @@ class PreparedImage(Prepared):
     def recorder(self, record: str) -> Recorder:
         return Recorder(self.text, record, self.parts.grid)
 
-    def told(self, step: Step, output: Sequence[int]) -> Step:
+    def annotate(self, step: Step, output: Sequence[int]) -> Step:
         """The step with the rows of the picture that it finished, for eyes that cannot wait for the end.
 
         Decoding costs as much as a pass of a small target, so it is done once a row and not once a step.
@@ -92,7 +95,7 @@ class PreparedImage(Prepared):
         canvas = CanvasNote(row=first, rows=last + 1 - first, codes=len(output), png=png(band, 48))
         return _with_note(step, canvas.to_note())
 
-    def closing(self, output: Sequence[int]) -> dict[str, Any]:
+    def end_fields(self, output: Sequence[int]) -> dict[str, Any]:
         return {"picture": png(self.loaded.picture(list(output)))}
 
 
@@ -111,11 +114,39 @@ def _with_note(step: Step, note: Note) -> Step:
     return Step(**{**values, "notes": (*step.notes, note)})
 
 
-def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
+@dataclass(kw_only=True)
+class DrawingResources(ImageResources):
+    """What ships for the model; ``scale`` is how strongly the prompt guides it."""
+
+    loaded: LoadedImage
+    request: Request
+    scale: float
+    progress: Progress
+
+    def cost_curve(self) -> CostCurve:
+        return measured_curve(self.target, self.progress)
+
+    def drafter_weights(self, kind: str) -> FeatureStepper:
+        """The drafter that ships for the model, reading ids with the codes first, laid out for this machine."""
+        if kind != "eagle":
+            raise ModelUnavailable(f"There are no {kind} networks for {self.loaded.name}; choose a method that needs none.")
+        return _kept(self.loaded, "drafter", self._drafter)
+
+    def _drafter(self) -> FeatureStepper:
+        network = image_drafter(self.loaded)
+        network.embedding, network.draft_ids = codes_first(self.loaded), None
+        return FeatureStepper(network, layout_for(network))
+
+    def neighbours(self) -> torch.Tensor:
+        return _kept(self.loaded, "neighbours", lambda: look_alikes(self.loaded.codebook))
+
+    def coarse(self) -> CoarsePartner:
+        return _partner(self.request, self.loaded, self.scale, self.progress)
+
+
+def prepare(request: Request, method: Method, parameters: Any, memory: Memory, progress: Progress) -> Prepared:
     """Load and check. Raises a SpecvizError that says what to change."""
-    method = suited(request.method, "image", request.target)
     warp = Warp(request.temperature, request.top_k, request.top_p)
-    parameters = build(method.parameters, request.parameters, request.method)
     guidance = _guidance(request.guidance)
     checked(request.prompt)
     refuse_unused(request, UNUSED)
@@ -123,27 +154,26 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
     scale = loaded.guidance if guidance is None else guidance
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
-    parts = MethodResources(
-        target=target,
-        warp=warp,
-        prompt_key=hashlib.sha256(repr((loaded.name, prompt)).encode()).hexdigest(),
-        recall=memory.recall,
-        cost_curve=lambda: measured_curve(target, progress),
-        draft_model=lambda: _refused(loaded, "draft models"),
-        heads=lambda kind: _drafter(kind, loaded),
+    parts = DrawingResources(
+        target,
+        warp,
+        hashlib.sha256(repr((loaded.name, prompt)).encode()).hexdigest(),
+        memory,
         guidance=None if target.rows == 1 else (scale, target.unconditional),
         grid=grid,
-        neighbours=lambda: _kept(loaded, "neighbours", lambda: look_alikes(loaded.codebook)),
-        coarse=lambda: _partner(request, loaded, scale, progress),
+        loaded=loaded,
+        request=request,
+        scale=scale,
+        progress=progress,
     )
     book = _kept(loaded, "map", lambda: codebook_map(loaded))
-    facts = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
+    run_fields: dict[str, Any] = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
     said = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
         said.append(warning(loaded.name, request.prompt))
-    facts["warnings"] = tuple(word for word in said if word)
+    run_fields["warnings"] = tuple(word for word in said if word)
     text = CodeText(loaded)
-    about = (parts, "image", loaded.cells, facts, memory)
+    about = (parts, "image", loaded.cells, run_fields, memory)
     return PreparedImage(request, method, parameters, loaded, target, text, prompt, *about)
 
 
@@ -179,23 +209,6 @@ def _guidance(asked: float | None) -> float | None:
     return asked
 
 
-def _drafter(kind: str, loaded: LoadedImage) -> FeatureStepper:
-    """The drafter that ships for the model, reading ids with the codes first, laid out for this machine."""
-    if kind != "eagle":
-        _refused(loaded, f"{kind} networks")
-
-    def made() -> FeatureStepper:
-        network = image_drafter(loaded)
-        network.embedding, network.draft_ids = codes_first(loaded), None
-        return FeatureStepper(network, layout_for(network))
-
-    return _kept(loaded, "drafter", made)
-
-
-def _refused(loaded: LoadedImage, what: str) -> Any:
-    raise ModelUnavailable(f"There are no {what} for {loaded.name}; choose a method that needs none.")
-
-
 def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Progress) -> CoarsePartner:
     if loaded.name not in PARTNERS:
         raise ModelUnavailable(f"{loaded.name} has no partner of half its grid; choose {', '.join(PARTNERS)}, or another method.")
@@ -213,10 +226,11 @@ def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, sam
     return CoarsePartner(target.name, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down)
 
 
-def _kept(loaded: LoadedImage, what: str, make: Callable[[], Any]) -> Any:
+def _kept(loaded: LoadedImage, what: str, make: Callable[[], Kept]) -> Kept:
     """What was made once for this model; it goes with the model."""
     with _LOCK:
         kept = _KEPT.setdefault(loaded.model, {})
         if what not in kept:
             kept[what] = make()
-        return kept[what]
+        found: Kept = kept[what]
+        return found

@@ -1,65 +1,97 @@
-"""A request with everything it names loaded and checked: what each kind of target fills in, and what runs do with it."""
+"""Prepared request: everything it names loaded and checked, from which runs and their records are made.
+
+Each kind of target fills it in; see the other modules of this package.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
+import torch
+import transformers
+
+import specviz
 from specviz.engine.cost import CostCurve, measure
-from specviz.engine.interfaces import Composition
+from specviz.engine.interfaces import Composition, Target, TokenText
 from specviz.engine.loop import Decoding
-from specviz.engine.recorder import Recorder
+from specviz.engine.recorder import Recorder, written
+from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Noise
+from specviz.engine.stop import Stop, why
 from specviz.errors import BadInput
 from specviz.methods.registry import Method, all_methods, get
 from specviz.methods.resources import MethodResources
 from specviz.request import Memory, Recollection, Request
-from specviz.trace.schema import Step
+from specviz.trace.metrics import summarise
+from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step
 
 Progress = Callable[[str, float | None], None]
 
 KINDS = {"text": "text", "image": "images", "vision_language": "pictures and text"}
 """What targets of a modality work on, in words for a sentence."""
+FAULTS = frozenset({"error", "out_of_memory"})
+"""Reasons of an end that something went wrong for."""
 
 _CURVES: dict[tuple[str, ...], CostCurve] = {}
 _CURVES_LOCK = threading.Lock()
+
+
+class LoadedModel(Protocol):
+    """A model as its loader gives it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]: ...
+
+
+class PreparedTarget(Target, Protocol):
+    """A target with what the user has to know about how it runs, if anything."""
+
+    warning: str
 
 
 @dataclass
 class Prepared:
     """A request with everything it names loaded and checked; nothing has been decoded yet.
 
-    ``loaded`` is the model as its loader gives it: it has a ``name`` and ``warnings``. ``text`` spells tokens.
-    ``facts`` are further fields of the trace's run line that this kind of target fills. ``memory`` is the user's.
+    ``parameters`` are the method's own, validated. ``run_fields`` are further fields of the trace's run line that this kind
+    of target fills. ``memory`` is the user's.
     """
 
     request: Request
     method: Method
     parameters: Any
-    loaded: Any
-    target: Any
-    text: Any
+    loaded: LoadedModel
+    target: PreparedTarget
+    text: TokenText
     prompt_ids: list[int]
     parts: MethodResources
     modality: str = "text"
     budget: int = 0
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    run_fields: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
 
     def __post_init__(self) -> None:
         self.budget = self.budget or self.request.max_new_tokens
 
     def compose(self, name: str | None = None, **changed: Any) -> Composition:
-        """One run of the method, or of a parameterless one by ``name``, with some of the parts ``changed``.
+        """One run of the method, or of a parameterless one by ``name``, with some of the resources ``changed``.
 
         What it recalls from the memory gives the run its generation, so each run needs a composition of its own. Raises
         BadInput where a draft was asked for and the method drafts without one.
         """
         method, values = (self.method, self.parameters) if name is None else (get(name), get(name).parameters())
         recollection = Recollection(self.memory)
-        made = method.compose(values, replace(self.parts, recall=recollection.recall, **changed))
+        made = method.compose(values, self.parts.using(memory=recollection, **changed))
         if name is None and self.request.draft and not made.draft_name:
             raise BadInput(f"{self.method.title} takes no draft: it drafts without a second model; leave draft out.")
         return replace(made, generation=recollection.generation())
@@ -76,27 +108,154 @@ class Prepared:
         """Who makes the steps of a run."""
         return Recorder(self.text, record, ends=frozenset(self.target.eos_ids))
 
-    def told(self, step: Step, output: Sequence[int]) -> Step:
+    def annotate(self, step: Step, output: Sequence[int]) -> Step:
         """The step as it goes into the trace; ``output`` is all that was written up to and with it."""
         return step
 
-    def closing(self, output: Sequence[int]) -> dict[str, Any]:
+    def end_fields(self, output: Sequence[int]) -> dict[str, Any]:
         """Further fields of the trace's end line."""
         return {}
 
+    def steps(self, decoding: Decoding) -> Iterator[Step]:
+        """The steps as they go into the trace. A fault in annotating one, as of a picture's decoder, ends the run after the
+        plain step: the trace keeps what was decided, and its end says why."""
+        rounds = decoding.steps()
+        for step in rounds:
+            try:
+                annotated = self.annotate(step, decoding.outcome.output_ids)
+            except Exception as error:  # the steps so far must survive a fault in any part, ours included
+                rounds.close()
+                decoding.note_fault(error)
+                yield step
+                return
+            yield annotated
 
-def suited(name: str, modality: str, target: str) -> Method:
-    """The method called ``name``. Raises BadInput naming those that run on such a target when it does not."""
-    found = get(name)
-    if modality not in found.modality:
+    def earlier_trajectories(self, cancel: threading.Event) -> str:
+        """Decode other trajectories of the prompt first, for methods that learn from them. No run has their noise, whatever
+        its seed: a run must neither be judged by numbers that its drafter has seen, nor find its own text learned by heart.
+
+        They may take half of a time limit, so that it leaves something to see. Answers with a warning when that cut them
+        short.
+        """
+        wanted = getattr(self.parameters, "earlier_trajectories", 0)
+        for number in range(1, wanted + 1):
+            decoding = self.decoding(self.compose(), self.request.seed, "off", cancel, number)
+            with closing(decoding.steps()) as steps:
+                cut = any(_halfway(cancel) for _ in steps)
+            if cut or _halfway(cancel):
+                whole = number - cut
+                if whole == wanted or (cancel.is_set() and not why(cancel)):
+                    return ""
+                return f"{whole} of {wanted} earlier trajectories fitted into half the time."
+        return ""
+
+    def run_record(self, composition: Composition) -> Run:
+        """What was asked for and where it runs, for its trace."""
+        request, method, target = self.request, self.method, self.target
+        more = dict(self.run_fields)
+        warnings = (*self.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
+        return Run(
+            modality=self.modality,
+            target=self.loaded.name,
+            method=method.name,
+            title=method.title,
+            exactness=method.exactness,
+            parameters=dict(vars(self.parameters)),
+            sampling=Sampling(request.temperature, request.top_k, request.top_p, request.seed, composition.generation),
+            device=str(target.device),
+            dtype=str(target.dtype).removeprefix("torch."),
+            tier=target.tier,
+            prompt=request.prompt,
+            prompt_pieces=self.text.pieces([], self.prompt_ids),
+            max_new_tokens=self.budget,
+            bound=method.bound,
+            draft=composition.draft_name,
+            libraries=_libraries(),
+            machine=_machine(target.device),
+            recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            warnings=tuple(word for word in warnings if word),
+            **more,
+        )
+
+    def end_record(self, decoding: RunState, steps: list[Step]) -> End:
+        """How the run ended, for its trace. A fault in this kind of target's own fields is the reason where there was none."""
+        outcome = decoding.outcome
+        try:
+            more = self.end_fields(outcome.output_ids)
+        except Exception as error:  # the run's end must be told whatever its picture does
+            more = {}
+            if outcome.reason not in FAULTS:  # else the first fault is told already
+                decoding.note_fault(error)
+        return End(
+            reason=outcome.reason,
+            output_ids=tuple(outcome.output_ids),
+            text="".join(written(self.text, [], outcome.output_ids, frozenset(self.target.eos_ids))),
+            prefill_ns=outcome.prefill_ns,
+            metrics=summarise(steps, outcome.reason, outcome.prefill_ns),
+            message=outcome.message,
+            **more,
+        )
+
+    def baseline(self, end: End, cancel: threading.Event) -> Baseline | None:
+        """The target alone, after a run that ended with ``end``: same prompt, seed, tier, process and number of tokens. None
+        when it was stopped, or there is not even time for another prefill."""
+        if not _spare(cancel, end.prefill_ns / 1e9):
+            return None
+        decoding = self.decoding(self.compose("autoregressive"), self.request.seed, "off", cancel)
+        taken = tuple(step.time.total for step in decoding.steps())
+        ours, alone = list(end.output_ids), decoding.outcome.output_ids
+        if decoding.outcome.reason in {"cancelled", "time_limit", *FAULTS}:
+            return None
+        place = next((at for at, (one, two) in enumerate(zip(ours, alone, strict=False)) if one != two), None)
+        if place is None and len(ours) != len(alone):
+            place = min(len(ours), len(alone))
+        divergence = None if place is None else Divergence(place, self._gap(alone[:place]))
+        return Baseline(taken, decoding.outcome.prefill_ns, place is None, divergence)
+
+    def _gap(self, output: list[int]) -> float:
+        """How far apart the target's two best logits are after ``output``: a tiny gap means rounding decided."""
+        text = self.prompt_ids + output
+        session = self.target.open(len(text) + 1)
+        best = session.prefill(text).logits[-1].float().topk(2).values
+        session.close()
+        return float(best[0] - best[1])
+
+
+def _spare(cancel: threading.Event, seconds: float) -> bool:
+    """Whether there is time for something that took this long before."""
+    return cancel.spare(seconds) if isinstance(cancel, Stop) else not cancel.is_set()
+
+
+def _halfway(cancel: threading.Event) -> bool:
+    """Whether what comes before the run itself has to end."""
+    return cancel.halfway() if isinstance(cancel, Stop) else cancel.is_set()
+
+
+def _libraries() -> dict[str, str]:
+    return {
+        "specviz": specviz.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+
+
+def _machine(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads of {os.cpu_count()}"
+
+
+def check_modality(method: Method, modality: str, target: str) -> None:
+    """Raise BadInput naming the methods that run on such a target when ``method`` does not."""
+    if modality not in method.modality:
         able = ", ".join(one.name for one in all_methods().values() if modality in one.modality) or "none yet"
         raise BadInput(
-            f"{found.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {able}."
+            f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {able}."
         )
-    return found
 
 
-def measured_curve(target: Any, progress: Progress) -> CostCurve:
+def measured_curve(target: Target, progress: Progress) -> CostCurve:
     """The cost curve of this target here, measured once per process."""
     progress("Measuring what a pass costs here", None)
     rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice

@@ -3,29 +3,64 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
+from typing import Any
 
+from specviz.drafters.intermediate import Middle
+from specviz.drafters.language_model import DraftModel
+from specviz.drafters.layer_groups import GroupedModel
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Target
 from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ContextFull
-from specviz.methods.parameters import build
-from specviz.methods.resources import MethodResources
+from specviz.methods.registry import Method
+from specviz.methods.resources import TextResources
 from specviz.models.drafters.drafts import draft_model
 from specviz.models.drafters.grouped import grouped_model
 from specviz.models.drafters.heads import drafting_heads, ours
 from specviz.models.drafters.intermediate_models import middle_model
-from specviz.models.text.load import load_causal_lm
+from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.request import Memory, Request, refuse_unused
-from specviz.requests.prepared import Prepared, Progress, measured_curve, suited
+from specviz.requests.prepared import Prepared, Progress, measured_curve
 from specviz.targets.causal import causal_target
 
 
-def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
+@dataclass(kw_only=True)
+class LanguageModelResources(TextResources):
+    """Drafters are those of the draft model that the user named, where one was, and else those that ship."""
+
+    loaded: LoadedText
+    progress: Progress
+
+    @property
+    def _draft(self) -> str | None:
+        return self.draft_name or None
+
+    def cost_curve(self) -> CostCurve:
+        return measured_curve(self.target, self.progress)
+
+    def drafter_weights(self, kind: str) -> Any:
+        return drafting_heads(kind, self._draft, self.loaded, self.target, self.progress)
+
+    def draft_model(self) -> DraftModel:
+        return draft_model(self._draft, self.loaded, self.target, self.progress)
+
+    def middle(self, kind: str) -> Middle:
+        return middle_model(kind, self._draft, self.loaded, self.target, self.progress)
+
+    def grouped(self, kind: str, group: int) -> GroupedModel:
+        return grouped_model(kind, group, self._draft, self.loaded, self.target, self.progress)
+
+    def cost_curve_of(self, draft: Target) -> CostCurve:
+        return measured_curve(draft, self.progress)
+
+
+def prepare(request: Request, method: Method, parameters: Any, memory: Memory, progress: Progress) -> Prepared:
     """Load and check. Raises a SpecvizError that says what to change."""
-    method = suited(request.method, "text", request.target)
     if request.image is not None:
         raise BadInput(f"{request.target} reads no pictures. Leave the picture out, or choose a target that does: scenes-vlm.")
     refuse_unused(request, {"guidance": "only a model that draws pictures is guided by its prompt"})
     warp = Warp(request.temperature, request.top_k, request.top_p)
-    parameters = build(method.parameters, request.parameters, request.method)
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
     target = causal_target(loaded.model, loaded.name, loaded.eos_ids, request.tier)
     text = loaded.text
@@ -35,19 +70,15 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> Prepared:
             f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
             f"{target.context_length} that {loaded.name} can see. Shorten the prompt or ask for fewer tokens."
         )
-    parts = MethodResources(
-        target=target,
-        warp=warp,
-        prompt_key=hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),
-        recall=memory.recall,
-        cost_curve=lambda: measured_curve(target, progress),
-        draft_model=lambda: draft_model(request.draft, loaded, target, progress),
-        heads=lambda kind: drafting_heads(kind, request.draft, loaded, target, progress),
-        middle=lambda kind: middle_model(kind, request.draft, loaded, target, progress),
-        grouped=lambda kind, group: grouped_model(kind, group, request.draft, loaded, target, progress),
+    parts = LanguageModelResources(
+        target,
+        warp,
+        hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),
+        memory,
         draft_name=request.draft or "",
-        own_heads=ours(request.draft),
-        curve_of=lambda draft: measured_curve(draft, progress),
+        uses_shipped_weights=ours(request.draft),
+        loaded=loaded,
+        progress=progress,
     )
     template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
-    return Prepared(request, method, parameters, loaded, target, text, ids, parts, facts=template, memory=memory)
+    return Prepared(request, method, parameters, loaded, target, text, ids, parts, run_fields=template, memory=memory)

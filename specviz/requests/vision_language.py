@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from specviz.drafters.language_model import DraftModel
 from specviz.drafters.visual_context import Layout, spans
+from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
 from specviz.errors import ContextFull
-from specviz.methods.parameters import build
-from specviz.methods.resources import MethodResources
+from specviz.methods.registry import Method
+from specviz.methods.resources import VisionLanguageResources
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import as_text, one_picture
 from specviz.models.vision.vision_drafts import text_only_model, vision_heads
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.request import Memory, Request, refuse_unused
-from specviz.requests.prepared import Prepared, Progress, measured_curve, suited
+from specviz.requests.prepared import Prepared, Progress, measured_curve
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from specviz.trace.notes.images import PictureNote
@@ -38,19 +41,34 @@ class PreparedPicture(Prepared):
 
     question: PictureQuestion | None = None
 
-    def told(self, step: Step, output: Sequence[int]) -> Step:
+    def annotate(self, step: Step, output: Sequence[int]) -> Step:
         """The first step brings the picture along, so that a trace shows what was seen wherever it is opened."""
         if step.index or self.request.record != "tree" or self.question is None:
             return step
         return replace(step, notes=(*step.notes, shown(self.question, self.target.sight.encoding_ns).to_note()))
 
 
-def prepare(request: Request, memory: Memory, progress: Progress) -> PreparedPicture:
+@dataclass(kw_only=True)
+class QuestionResources(VisionLanguageResources):
+    """Drafters are those that ship for the model."""
+
+    loaded: LoadedVisionLanguage
+    progress: Progress
+
+    def cost_curve(self) -> CostCurve:
+        return measured_curve(self.target, self.progress)
+
+    def drafter_weights(self, kind: str) -> Any:
+        return vision_heads(kind, self.loaded, self.target)
+
+    def draft_model(self) -> DraftModel:
+        return text_only_model(self.loaded, self.target)
+
+
+def prepare(request: Request, method: Method, parameters: Any, memory: Memory, progress: Progress) -> PreparedPicture:
     """Load and check. Raises a SpecvizError that says what to change."""
-    method = suited(request.method, "vision_language", request.target)
     refuse_unused(request, UNUSED)
     warp = Warp(request.temperature, request.top_k, request.top_p)
-    parameters = build(method.parameters, request.parameters, request.method)
     picture = one_picture(request.image)
     loaded = load_vision_language(request.target, request.dtype, request.device, progress)
     loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings))
@@ -62,8 +80,17 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> PreparedPic
             f"Picture and question are {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
             f"{target.context_length} that {loaded.name} can see. Ask for fewer tokens."
         )
-    parts = _parts(warp, loaded, target, question, memory, progress)
-    facts = {"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash}
+    prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
+    parts = QuestionResources(
+        target,
+        warp,
+        hashlib.sha256(prompt).hexdigest(),
+        memory,
+        picture=Layout(len(question.ids), question.visual, question.hidden),
+        loaded=loaded,
+        progress=progress,
+    )
+    run_fields = {"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash}
     return PreparedPicture(
         request,
         method,
@@ -74,30 +101,9 @@ def prepare(request: Request, memory: Memory, progress: Progress) -> PreparedPic
         ids,
         parts,
         "vision_language",
-        facts=facts,
+        run_fields=run_fields,
         memory=memory,
         question=question,
-    )
-
-
-def _parts(
-    warp: Warp,
-    loaded: LoadedVisionLanguage,
-    target: VisionLanguageTarget,
-    question: PictureQuestion,
-    memory: Memory,
-    progress: Progress,
-) -> MethodResources:
-    prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
-    return MethodResources(
-        target=target,
-        warp=warp,
-        prompt_key=hashlib.sha256(prompt).hexdigest(),
-        recall=memory.recall,
-        cost_curve=lambda: measured_curve(target, progress),
-        draft_model=lambda: text_only_model(loaded, target),
-        heads=lambda kind: vision_heads(kind, loaded, target),
-        picture=Layout(len(question.ids), question.visual, question.hidden),
     )
 
 

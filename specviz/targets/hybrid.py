@@ -17,8 +17,8 @@ from torch import Tensor
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.state_space import Activations, Carried, Recurrence, joined, replayed, stacked, tree_scan
-from specviz.engine.tiers import TREE_ROOM, choose_tier, see
-from specviz.engine.to_device import send
+from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
 from specviz.errors import ContextFull
 from specviz.targets.pass_notes import PassStory
@@ -78,8 +78,10 @@ class HybridTarget:
         x = x.to(self.wide) if body.wide else x
         turns = None
         if body.rotary is not None:
-            turns = body.rotary(x, send([[start + depth for depth in shape.depths]], self.device))
-        inputs, steps, tapped = [], [], {}
+            turns = body.rotary(x, to_device([[start + depth for depth in shape.depths]], self.device))
+        inputs: list[Tensor] = []
+        steps: list[Tensor] = []
+        tapped: dict[int, Tensor] = {}
         for number, block in enumerate(body.blocks):
             if number in taps:
                 tapped[number] = x[0]
@@ -169,8 +171,7 @@ class HybridSession:
         hidden, tapped = None, [dict[int, Tensor]() for _ in ids[::CHUNK]]
         for place, start in enumerate(range(0, len(ids), CHUNK)):
             part = list(ids[start : start + CHUNK])
-            tree = DraftTree(chain(len(part) - 1), send(part, self.target.device))
-            tree.__dict__["host_tokens"] = tuple(part)
+            tree = DraftTree(chain(len(part) - 1), to_device(part, self.target.device), tuple(part))
             hidden, tapped[place] = self._pass(tree)
             self.keep(range(len(part)))
         if self._since is not None:
@@ -191,7 +192,7 @@ class HybridSession:
         mask = None
         if self._cache is not None:
             self._cache.rewind(start)
-            seen = see(tree, start, start + nodes, nodes, target.device)[None, None]
+            seen = tree_attention_mask(tree, start, start + nodes, nodes, target.device)[None, None]
             mask = seen if target.model.config._attn_implementation == "sdpa" else _additive(seen, target.dtype)
         attended = _Attended(self._cache, mask)
         hidden, self._passed, tapped = target.run(tree.tokens, tree.shape, start, self.carried, attended, self.taps)
@@ -206,7 +207,7 @@ class HybridSession:
             self._cache.keep(path)
         kept = self._passed
         if len(path) < len(kept):
-            kept = kept.of(send(list(path), self.target.device))
+            kept = kept.of(to_device(list(path), self.target.device))
         self.carried = replayed(self.target.together, kept, self.carried)
         self.length += len(path)
         self._ids += [self._tree.host_tokens[node] for node in path]

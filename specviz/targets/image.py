@@ -15,8 +15,8 @@ from torch import Tensor
 
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import TREE_ROOM, choose_tier, see
-from specviz.engine.to_device import send
+from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 
@@ -77,7 +77,7 @@ class ImageTarget:
         other = ids
         if start < len(self.unconditional):
             silent = self.unconditional[start : start + len(ids)]
-            other = torch.cat((send(silent, ids.device), ids[len(silent) :]))
+            other = torch.cat((to_device(silent, ids.device), ids[len(silent) :]))
         return self.table[torch.stack((ids, other))]
 
     @torch.inference_mode()
@@ -122,7 +122,7 @@ class ImageSession:
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is cached; logits [1, code] of the last one, hidden [position, row * hidden]."""
         target, start = self.target, self.length
-        tokens = send(list(ids), target.device)
+        tokens = to_device(list(ids), target.device)
         places = torch.arange(start, start + len(ids), device=target.device)
         mask = None
         if start:
@@ -135,8 +135,8 @@ class ImageSession:
     def score(self, tree: DraftTree) -> TargetPass:
         """One pass over the tree; the committed length stays until :meth:`keep`."""
         target, nodes, start = self.target, len(tree), self.length
-        positions = send([[start + depth for depth in tree.shape.depths]], target.device)
-        mask = target.mask(see(tree, start, start + nodes, nodes, target.device)) if nodes > 1 else None
+        positions = to_device([[start + depth for depth in tree.shape.depths]], target.device)
+        mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device)) if nodes > 1 else None
         return TargetPass(*target.run(target.embedded(tree.tokens, start), positions, mask, self._cache.cache, self.taps))
 
     def rewrite(self, tokens: Sequence[int], nodes: Sequence[int]) -> TargetPass:
@@ -146,8 +146,8 @@ class ImageSession:
         """
         target, start = self.target, self.length
         first, last = nodes[0], nodes[-1]
-        places = send([start + node for node in nodes], target.device)
-        embedded = target.embedded(send([tokens[node] for node in nodes], target.device), start + first)
+        places = to_device([start + node for node in nodes], target.device)
+        embedded = target.embedded(to_device([tokens[node] for node in nodes], target.device), start + first)
         together = last - first + 1 == len(nodes)
         base = start + (first if together else len(tokens))
         for layer in self._cache.layers:

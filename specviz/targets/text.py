@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import TREE_ROOM, GraphRunner, bucket, choose_tier, padded_width, see
-from specviz.engine.to_device import send
+from specviz.engine.tiers import TREE_ROOM, GraphRunner, bucket, choose_tier, padded_width, tree_attention_mask
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 
@@ -39,7 +39,7 @@ def layer_kinds(config: Any) -> tuple[str, ...]:
     return (kind,) * config.num_hidden_layers
 
 
-def trouble(model: Any, kinds: Sequence[str]) -> str:
+def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     """Why this model cannot verify trees, or nothing."""
     unknown = sorted(set(kinds) - BRANCHABLE)
     if unknown or getattr(model, "_is_stateful", False):
@@ -61,6 +61,10 @@ def _rope_kind(config: Any) -> str:
     return str(parameters.get("rope_type", "default")) if isinstance(parameters, Mapping) else "default"
 
 
+Embedding = Callable[[Tensor], Tensor]
+"""From token ids [1, row] to what the model reads in their places [1, row, hidden]."""
+
+
 class TextTarget:
     """Wraps a loaded model. Shared between runs; all state of a run lives in its session."""
 
@@ -75,7 +79,7 @@ class TextTarget:
         self.dtype = model.dtype
         self.attention = str(model.config._attn_implementation)
         self.kinds = layer_kinds(self.config)
-        reason = trouble(model, self.kinds)
+        reason = unsupported_reason(model, self.kinds)
         if reason:
             raise ModelUnavailable(f"{name} {reason}.")
         # Models with a list of kinds take one mask for each kind; models that slide throughout take one mask.
@@ -91,23 +95,23 @@ class TextTarget:
         rope = _rope_kind(self.config)
         return f"its {rope} rotary positions are computed on the host" if rope in HOST_ROPE else ""
 
-    def open(self, capacity: int, taps: Sequence[int] = (), probe: Tensor | None = None) -> TextSession:
+    def open(self, capacity: int, taps: Sequence[int] = ()) -> TextSession:
         """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them.
 
-        ``probe`` [hidden] is an embedding that stands behind every scored token and is seen by nobody.
         Raises ContextFull beyond the model's own context.
         """
-        self._refuse(capacity)
-        return TextSession(self, capacity, tuple(taps), probe)
+        self.refuse(capacity)
+        return TextSession(self, capacity, tuple(taps))
 
-    def _refuse(self, capacity: int) -> None:
+    def refuse(self, capacity: int) -> None:
+        """Raise ContextFull for more tokens than the model can see."""
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
 
-    def lend(self, capacity: int, taps: tuple[int, ...], probe: Tensor | None = None) -> tuple[FixedCache, GraphRunner]:
+    def acquire(self, capacity: int, taps: tuple[int, ...], embed: Embedding | None = None) -> tuple[FixedCache, GraphRunner]:
         """A static cache with its runner: the last run's when it fits, as capturing graphs takes longer than a run."""
         spare = None
-        if probe is None:  # what a probe is part of is of no use to another run
+        if embed is None:  # embeddings of one's own are captured too, and of no use to another run
             with self._lock:
                 spare, self._spare = self._spare, None
         if spare is not None and (spare[1].capacity, spare[0]) == (capacity, taps):
@@ -116,12 +120,12 @@ class TextTarget:
         cache = FixedCache(self.config, capacity)
 
         def forward(tokens: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-            return self.run(tokens, positions, mask, cache.cache, taps, probe=probe)
+            return self.run(tokens, positions, mask, cache.cache, taps, embed=embed)
 
         mask_dtype = self.dtype if self.attention == "eager" else torch.bool
         return cache, GraphRunner(forward, cache.point, capacity, self.device, mask_dtype)
 
-    def take_back(self, cache: FixedCache, runner: GraphRunner, taps: tuple[int, ...]) -> None:
+    def release(self, cache: FixedCache, runner: GraphRunner, taps: tuple[int, ...]) -> None:
         """Keep what a finished run was lent for the next one; only one, as it holds memory."""
         with self._lock:
             self._spare = (taps, cache, runner)
@@ -135,7 +139,7 @@ class TextTarget:
 
     def _window(self, seen: Tensor, length: int, depths: Sequence[int]) -> Tensor:
         """Bool [row, kv]: columns whose position is within the sliding window of the row's position."""
-        row = send([length + depth for depth in depths], seen.device)
+        row = to_device([length + depth for depth in depths], seen.device)
         column = torch.cat([torch.arange(length, device=seen.device), row])
         return row[:, None] - column[None, :] < int(self.config.sliding_window)
 
@@ -146,31 +150,19 @@ class TextTarget:
             return additive.masked_fill_(seen, 0)[None, None]
         return seen[None, None]
 
-    @property
-    def probe_token(self) -> int:
-        """What stands for a probe among token ids: no token has this id."""
-        return self.vocab_size
-
-    def _inputs(self, tokens: Tensor, probe: Tensor | None) -> dict[str, Tensor]:
-        """Token ids, or their embeddings where ``probe`` stands in the place of some."""
-        if probe is None:
-            return {"input_ids": tokens}
-        embedded = self.model.get_input_embeddings()(tokens.clamp_max(self.vocab_size - 1))
-        probing = (tokens == self.probe_token)[..., None]
-        return {"inputs_embeds": torch.where(probing, probe.to(embedded), embedded)}
-
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0,
-        probe: Tensor | None = None, **more: Any,
+        embed: Embedding | None = None, **more: Any,
     ) -> tuple[Tensor, dict[int, Tensor]]:  # fmt: skip
         """One call of the model over ``tokens`` [1, row]: logits [row, vocab] (only the ``last`` if set) and taps.
 
-        ``probe`` [hidden] is the embedding of :attr:`probe_token`. ``more`` is what only some models are given.
+        ``embed`` stands in for the model's own table of embeddings. ``more`` is what only some models are given.
         """
         asked = {"output_hidden_states": list(taps)} if taps else {}
         with torch.inference_mode():
+            inputs = {"input_ids": tokens} if embed is None else {"inputs_embeds": embed(tokens)}
             found = self.model(
-                **self._inputs(tokens, probe),
+                **inputs,
                 position_ids=positions,
                 attention_mask=mask,
                 **{CACHE_ARGUMENT: cache},
@@ -185,14 +177,14 @@ class TextTarget:
 class TextSession:
     """One run's cache on a :class:`TextTarget`."""
 
-    def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], probe: Tensor | None = None) -> None:
+    def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embed: Embedding | None = None) -> None:
         self.target = target
         self.taps = taps
-        self.probe = probe
+        self._embed = embed
         self._cache: GrowingCache | FixedCache
         self._graph: GraphRunner | None = None
         if target.tier == "graph":
-            self._cache, self._graph = target.lend(bucket(capacity + TREE_ROOM), taps, probe)
+            self._cache, self._graph = target.acquire(bucket(capacity + TREE_ROOM), taps, embed)
         else:
             self._cache = GrowingCache(len(target.kinds), capacity + TREE_ROOM)
 
@@ -203,31 +195,23 @@ class TextSession:
 
     def padded(self, nodes: int) -> int:
         """Rows a pass over ``nodes`` really has in this tier."""
-        rows = nodes if self.probe is None else 2 * nodes
-        return padded_width(rows) if self._graph else rows
+        return padded_width(nodes) if self._graph else nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is cached; logits [1, vocab] of the last one, hidden [position, hidden]."""
-        target, start, real = self.target, self.length, len(ids)
-        ids = [*ids, target.probe_token] if self.probe is not None else list(ids)
-        tokens = torch.tensor([ids], dtype=torch.long, device=target.device)
+        scored = TargetPass(*self._chain(ids))
+        self._cache.advance(len(ids))
+        return scored
+
+    def _chain(self, ids: Sequence[int], last: int = 1) -> tuple[Tensor, dict[int, Tensor]]:
+        """One pass over ``ids`` behind what is cached: logits of the ``last`` of them, hidden states of all."""
+        target, start = self.target, self.length
+        tokens = torch.tensor([list(ids)], dtype=torch.long, device=target.device)
         positions = torch.arange(start, start + len(ids), device=target.device)[None]
         if isinstance(self._cache, FixedCache):
             self._cache.point()
         mask = self._chain_mask(len(ids), start)
-        last = 1 + len(ids) - real
-        logits, hidden = target.run(tokens, positions, mask, self._cache.cache, self.taps, last=last, probe=self.probe)
-        self._cache.advance(real)
-        if self.probe is None:
-            return TargetPass(logits, hidden)
-        self._cache.rewind(start + real)  # the probe's own keys and values go
-        return self._split(logits[:1], hidden, real)
-
-    @staticmethod
-    def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> TargetPass:
-        """What belongs to tokens, and what to the probes behind them."""
-        own = {layer: states[:real] for layer, states in hidden.items()}
-        return TargetPass(logits[:real], own, probed={layer: states[real:] for layer, states in hidden.items()})
+        return target.run(tokens, positions, mask, self._cache.cache, self.taps, last=last, embed=self._embed)
 
     def _chain_mask(self, tokens: int, start: int) -> Any:
         """Causal mask [tokens, kv] over cache and chain. An empty growing cache needs none: the model makes its own."""
@@ -240,19 +224,17 @@ class TextSession:
 
     def score(self, tree: DraftTree) -> TargetPass:
         """One pass over the tree; the committed length stays until :meth:`keep`."""
-        if self.probe is None:
-            return TargetPass(*self._scored(tree))
-        return self._split(*self._scored(tree.probed(self.target.probe_token)), len(tree))
+        return TargetPass(*self._scored(tree))
 
     def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
         if self._graph is not None:
             return self._graph(tree, self.length)
         target, nodes, start = self.target, len(tree), self.length
-        positions = send([[start + depth for depth in tree.shape.depths]], target.device)
+        positions = to_device([[start + depth for depth in tree.shape.depths]], target.device)
         mask = None
         if nodes > 1 or SLIDING in target.kinds:
-            mask = target.mask(see(tree, start, start + nodes, nodes, target.device), start, tree.shape.depths)
-        return target.run(tree.tokens[None], positions, mask, self._cache.cache, self.taps, probe=self.probe)
+            mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device), start, tree.shape.depths)
+        return target.run(tree.tokens[None], positions, mask, self._cache.cache, self.taps, embed=self._embed)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the entries of these nodes (root first) of the last tree."""
@@ -268,7 +250,7 @@ class TextSession:
 
     def close(self) -> None:
         """Drop the cache; in the graph tier it goes back to the target, with its graphs."""
-        if self._graph is not None and isinstance(self._cache, FixedCache) and self.probe is None:
-            self.target.take_back(self._cache, self._graph, self.taps)
+        if self._graph is not None and isinstance(self._cache, FixedCache) and self._embed is None:
+            self.target.release(self._cache, self._graph, self.taps)
         self._graph = None
         self._cache = GrowingCache(len(self.target.kinds), 1)

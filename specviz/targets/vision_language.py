@@ -18,7 +18,7 @@ from specviz.engine.cache import FixedCache
 from specviz.engine.interfaces import TargetPass
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.targets.image_prompt import ImagePrompt
-from specviz.targets.text import SLIDING, TextSession, TextTarget, layer_kinds, trouble
+from specviz.targets.text import SLIDING, TextSession, TextTarget, layer_kinds, unsupported_reason
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def family_of(model: Any, name: str) -> Family:
     """The model's family. Raises ModelUnavailable with the reason when trees cannot be verified on it."""
     config = model.config
     kind = str(getattr(config, "model_type", ""))
-    reason = trouble(model, layer_kinds(config.get_text_config()))
+    reason = unsupported_reason(model, layer_kinds(config.get_text_config()))
     if not reason and kind not in FAMILIES:
         reason = (
             f"is of the kind {kind}, for which nobody has checked that a tree pass equals its paths; choose a target of "
@@ -80,7 +80,7 @@ class VisionLanguageTarget(TextTarget):
         return super()._obstacle()
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> VisionLanguageSession:
-        self._refuse(capacity)
+        self.refuse(capacity)
         return VisionLanguageSession(self, capacity, tuple(taps))
 
     def run(

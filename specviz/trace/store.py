@@ -13,7 +13,7 @@ from pathlib import Path
 from specviz.errors import BadInput, BadTrace, SpecvizError
 from specviz.trace.schema import End, Run, Trace
 from specviz.trace.validate import MAX_FILE, gathered, read_lines, records
-from specviz.trace.wire import MAX_ENDS, MAX_LINE, TraceWriter, decoded, line
+from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, TraceWriter, decoded, line
 
 __all__ = ["SUFFIX", "TraceStore", "TraceWriter", "line", "lines", "read", "rewritten", "text", "validate", "write"]
 
@@ -23,8 +23,8 @@ SUFFIX = ".spectrace.jsonl"
 def lines(trace: Trace) -> list[str]:
     """The lines of a trace's file, without line ends."""
     writer = TraceWriter()
-    records = [trace.run, *trace.steps] + ([] if trace.end is None else [trace.end])
-    return [writer.add(record) for record in records]
+    whole: list[Record] = [trace.run, *trace.steps, *([] if trace.end is None else [trace.end])]
+    return [writer.add(record) for record in whole]
 
 
 def text(trace: Trace) -> str:

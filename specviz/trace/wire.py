@@ -208,7 +208,8 @@ class TraceWriter:
 
 def decoded(found: Mapping[str, Any]) -> Record:
     """A line's JSON object as its record. The object has passed the schema, so every field has its type."""
-    return {"run": _as_run, "step": _as_step, "end": _as_end}[found["kind"]](found)
+    readers: dict[str, Callable[[Mapping[str, Any]], Record]] = {"run": _as_run, "step": _as_step, "end": _as_end}
+    return readers[found["kind"]](found)
 
 
 def _integers(values: list[Any]) -> tuple[int, ...]:

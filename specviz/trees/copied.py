@@ -20,8 +20,8 @@ class ProposesContinuation(Protocol):
 class Copied:
     """The continuation as a chain, cut to the room there is (a drafter may do so itself, and tell it so)."""
 
-    def grow(self, drafter: ProposesContinuation, context: Context) -> Draft:
+    def build(self, drafter: ProposesContinuation, context: Context) -> Draft:
         tokens, notes = drafter.continuation(context)
-        tokens = list(tokens)[: max(0, context.room - 1)]
+        tokens = list(tokens)[: max(0, context.max_depth - 1)]
         tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
         return Draft(tree, confidence=(None,) * len(tree), calls=1 if tokens else 0, notes=notes)

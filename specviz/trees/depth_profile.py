@@ -1,5 +1,5 @@
 """Depth choice for dynamic trees: the acceptance each depth brought in a calibration run over what it costs on this machine.
-Chosen once before a run; a rule that stops a round early is :mod:`specviz.trees.depth`.
+Chosen once before a run, not anew in each round.
 """
 
 from __future__ import annotations

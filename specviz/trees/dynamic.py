@@ -37,8 +37,9 @@ MAX_NODES = 255
 class RanksChildren(Protocol):
     """A drafter that can be asked about several nodes of a tree at once."""
 
-    support: Tensor | None
-    """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+    @property
+    def support(self) -> Tensor | None:
+        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         """Raw logits [node, support] after each of ``nodes`` of the tree so far, in one forward; None when it cannot.
@@ -181,8 +182,8 @@ class Dynamic:
         self.cooled = cooled
         self.chosen = chosen
 
-    def grow(self, drafter: RanksChildren, context: Context) -> Draft:
-        found, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.room - 1), False
+    def build(self, drafter: RanksChildren, context: Context) -> Draft:
+        found, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.max_depth - 1), False
         temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
         while len(found.beams) <= limit:
             logits = drafter.logits(context, found.tokens, found.parents, found.beams[-1])
@@ -195,10 +196,10 @@ class Dynamic:
         ranked, calls = found.ranked(), drafter.calls()
         kept = ranked[: self._size(found, ranked)]
         left: list[int] = []
-        if context.story:
-            with context.aside:
+        if context.record_notes:
+            with context.untimed:
                 left = found.shown(ranked[len(kept) :])
-        notes = context.told(lambda: self._story(drafter, found, kept, left, stopped, limit))
+        notes = context.notes(lambda: self._story(drafter, found, kept, left, stopped, limit))
         return _draft(found, sorted(kept), left, calls, notes, context.device)
 
     def _size(self, found: _Candidates, ranked: Sequence[int]) -> int:

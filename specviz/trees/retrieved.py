@@ -30,13 +30,14 @@ class RetrievesContinuations(Protocol):
 class Retrieved:
     """The guess as a tree, cut to the depth there is room for."""
 
-    def grow(self, drafter: RetrievesContinuations, context: Context) -> Draft:
+    def build(self, drafter: RetrievesContinuations, context: Context) -> Draft:
         guess, told = drafter.guess(context)
-        tokens, parents, shares, depth = [context.ids[-1]], [-1], [None], [0]
+        tokens, parents, depth = [context.ids[-1]], [-1], [0]
+        shares: list[float | None] = [None]
         place = {0: 0}
         for node, (token, above) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
             # The context's last place is the bonus token's.
-            if above not in place or depth[place[above]] + 1 > context.room - 1:
+            if above not in place or depth[place[above]] + 1 > context.max_depth - 1:
                 continue
             place[node] = len(tokens)
             tokens.append(token)
@@ -44,7 +45,7 @@ class Retrieved:
             depth.append(depth[place[above]] + 1)
             shares.append(guess.share(node))
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.told(lambda: [_renumbered(note, place) for note in told])
+        notes = context.notes(lambda: [_renumbered(note, place) for note in told])
         return Draft(tree, confidence=shares, calls=1 if len(tokens) > 1 else 0, notes=notes)
 
 

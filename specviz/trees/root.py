@@ -9,5 +9,5 @@ from specviz.engine.tree import DraftTree
 class RootOnly:
     """A tree of one node."""
 
-    def grow(self, drafter: Drafter, context: Context) -> Draft:
+    def build(self, drafter: Drafter, context: Context) -> Draft:
         return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))

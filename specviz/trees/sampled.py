@@ -122,12 +122,12 @@ class Sampled:
         self._shape = shape
         self._ranked = ranked
 
-    def grow(self, drafter: Rows, context: Context) -> Draft:
+    def build(self, drafter: Rows, context: Context) -> Draft:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
         growing, place, noise = _Growing([context.ids[-1]]), {0: 0}, _Block(context, len(shape))
         for depth, level in enumerate(shape.levels):
             here = [node for node in level if node in place and shape.children[node]]
-            if not here or depth >= context.room - 1:
+            if not here or depth >= context.max_depth - 1:
                 break
             distributions = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in here])
             if _together(distributions):
@@ -148,7 +148,7 @@ class Sampled:
                 fresh = growing.hang(place[node], pick, pick.perturbed is None)
                 place.update(zip(shape.children[node], fresh, strict=False))
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
-        notes = context.told(lambda: drafter.story(growing.picks[:SHOWN]))
+        notes = context.notes(lambda: drafter.story(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
     def _level(

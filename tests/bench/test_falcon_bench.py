@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +37,7 @@ class TinyBench:
 
     def prepared(self, method: str, prompt: str, temperature: float, parameters: dict[str, Any]) -> Any:
         card = all_methods()[method]
-        parts = replace(parts_for(TARGET, Warp(temperature)), heads=self.heads)
+        parts = parts_for(TARGET, Warp(temperature)).using(drafter_weights=self.heads)
         values = build(card.parameters, parameters, method)
         return SimpleNamespace(parts=parts, target=TARGET, prompt=prompt, card=card, values=values)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +29,7 @@ HERE = world()
 
 def plain(loaded: object, target: Any) -> Any:
     """What stands for the control here: the tiny network itself."""
-    return parts_of(HERE, Warp()).heads("dream")
+    return parts_of(HERE, Warp()).drafter_weights("dream")
 
 
 @pytest.fixture(autouse=True)
@@ -196,5 +195,5 @@ def test_the_suite_is_known_and_picks_its_own_target(monkeypatch: pytest.MonkeyP
 
 def test_a_context_that_is_replaced_keeps_its_picture() -> None:
     parts = parts_of(HERE, Warp())
-    assert replace(parts, prompt_key="other").picture is HERE.layout
+    assert parts.using(prompt_key="other").picture is HERE.layout
     assert len(HERE.layout.of_text) == HERE.layout.length - len(HERE.layout.hidden)

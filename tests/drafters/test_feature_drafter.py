@@ -30,10 +30,10 @@ class Scripted:
     def __init__(self, truth: Sequence[int]) -> None:
         self.truth = list(truth)
 
-    def grow(self, drafter: Audited, context: Context) -> Draft:
+    def build(self, drafter: Audited, context: Context) -> Draft:
         tokens, parents, here = [context.ids[-1]], [-1], 0
         asked = drafter.logits(context, tokens, parents, [0])
-        for level in range(min(4, context.room - 1)):
+        for level in range(min(4, context.max_depth - 1)):
             place = len(context.ids) - context.prompt_length + level
             right = self.truth[place] if place < len(self.truth) else 0
             best = right if level < context.round % 5 else (right + 7) % VOCAB
@@ -62,7 +62,9 @@ def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, promp
     target = tiny_target()
     truth = alone(target, prompt, 60).ids
     drafter = audited(target, wide)
-    run = decode(target, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), taps=drafter.taps), prompt, 60)
+    run = decode(
+        target, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), hidden_state_layers=drafter.taps), prompt, 60
+    )
     assert run.ids == truth
     assert drafter.worst < 1e-9
     assert {0, 1, 2, 3, 4} <= set(drafter.accepted), "the script was to reach every accepted length"
@@ -76,7 +78,9 @@ def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, promp
 def test_trees_drawn_from_it_are_the_networks_distribution(temperature: float, wide: bool, support: int | None) -> None:
     target, warp = tiny_target(), Warp(temperature)
     drafter = audited(target, wide, support)
-    composition = Composition(SingleDrafter(drafter, Sampled(TREE)), Rejection() if temperature else Match(), taps=drafter.taps)
+    composition = Composition(
+        SingleDrafter(drafter, Sampled(TREE)), Rejection() if temperature else Match(), hidden_state_layers=drafter.taps
+    )
     run = decode(target, composition, PROMPT, 80, warp)
     assert drafter.worst < 1e-9 and drafter.checked > 100
     drafted = {node.token for step in run.steps for node in step.nodes[1:]}
@@ -88,7 +92,9 @@ def test_trees_drawn_from_it_are_the_networks_distribution(temperature: float, w
 def test_a_tree_costs_one_forward_a_level() -> None:
     target = tiny_target()
     drafter = audited(target, True)
-    run = decode(target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), taps=drafter.taps), PROMPT, 40)
+    run = decode(
+        target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), PROMPT, 40
+    )
     whole = [step for step in run.steps if len(step.nodes) == len(TREE)]
     # The prompt was taken in at the beginning; four levels are asked for, the deepest nodes never.
     assert whole and {step.draft_calls for step in whole} == {4}
@@ -99,7 +105,7 @@ def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) ->
     target = tiny_target()
     drafter = audited(target, True)
     prompt = [(5 * place + place // 7) % VOCAB for place in range(40)]
-    decode(target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), taps=drafter.taps), prompt, 30)
+    decode(target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), prompt, 30)
     assert drafter.worst < 1e-9 and drafter.checked > 50
 
 
@@ -109,7 +115,9 @@ def test_the_end_of_a_text_inside_a_path_and_a_second_run_leave_nothing_behind()
     ends = tiny_target(eos=[truth[17]])
     drafter = audited(ends, True)
     for _ in range(2):
-        run = decode(ends, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), taps=drafter.taps), PROMPT, 60)
+        run = decode(
+            ends, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), hidden_state_layers=drafter.taps), PROMPT, 60
+        )
         assert run.ids == truth[: truth.index(truth[17]) + 1] and run.outcome.reason == "eos"
     assert drafter.worst < 1e-9
 
@@ -117,7 +125,9 @@ def test_the_end_of_a_text_inside_a_path_and_a_second_run_leave_nothing_behind()
 def test_it_falls_silent_where_its_context_ends() -> None:
     target = tiny_target()
     drafter = Audited(tiny_net(target.model, True), target.model, context_length=20)
-    run = decode(target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), taps=drafter.taps), PROMPT, 40)
+    run = decode(
+        target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), PROMPT, 40
+    )
     assert run.ids == alone(target, PROMPT, 40).ids
     assert drafter.silent > 5 and drafter.checked > 5 and drafter.worst < 1e-9
     assert all(len(step.nodes) == 1 for step in run.steps[-5:])
@@ -126,7 +136,9 @@ def test_it_falls_silent_where_its_context_ends() -> None:
 def test_a_full_target_context_ends_the_run_cleanly() -> None:
     target = tiny_target(context=30)
     drafter = audited(target, False)
-    run = decode(target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), taps=drafter.taps), PROMPT, 60)
+    run = decode(
+        target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), PROMPT, 60
+    )
     assert run.outcome.reason == "context" and len(run.ids) == 30 - len(PROMPT)
     assert drafter.worst < 1e-9
 
@@ -137,13 +149,19 @@ def test_rows_are_warped_distributions_over_its_vocabulary() -> None:
     seen = []
 
     class Looking:
-        def grow(self, drafter: Audited, context: Context) -> Draft:
+        def build(self, drafter: Audited, context: Context) -> Draft:
             raw = drafter.logits(context, [context.ids[-1]], [-1], [0])
             distribution = drafter.rows(context, [context.ids[-1]], [-1], [0])[0]
             seen.append((raw, distribution))
             return Draft(DraftTree.of([context.ids[-1]], [-1], context.device), calls=drafter.calls())
 
-    decode(target, Composition(SingleDrafter(drafter, Looking()), Match(), taps=drafter.taps), PROMPT, 4, Warp(0.5, top_k=3))
+    decode(
+        target,
+        Composition(SingleDrafter(drafter, Looking()), Match(), hidden_state_layers=drafter.taps),
+        PROMPT,
+        4,
+        Warp(0.5, top_k=3),
+    )
     for raw, distribution in seen:
         best = raw[0].topk(3)
         assert torch.equal(distribution.probability.nonzero()[:, 0].sort().values, best.indices.sort().values)

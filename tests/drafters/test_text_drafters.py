@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from specviz.drafters.memory.ngram_store import Entry, NgramStore, best_tokens, warped
 from specviz.drafters.memory.prompt_copy import PromptCopy
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
+from specviz.methods.stand.ngram_store import Entry, NgramStore, best_tokens, warped
 from specviz.methods.token_recycling.method import PUBLISHED
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
 from tests.tiny import decode, parts_for, tiny_target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,5 +40,5 @@ def compose(
 ) -> Composition:
     """One of the methods that choose among arms, as a user gets it."""
     method, models = get(name), arms(target)
-    parts = replace(parts_for(target, warp, memory=memory), heads=lambda kind: models)
+    parts = parts_for(target, warp, memory=memory).using(drafter_weights=lambda kind: models)
     return method.compose(build(method.parameters, values, name), parts)

@@ -41,7 +41,7 @@ def batch_of(
         recorder, prompt = Recorder(Letters()), PROMPTS[number]
         rows.append(BatchRow(target, composition, prompt, warp, Noise(number), budgets[number], recorder))
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
-    return BatchDecoding(rows, TextRows(target, capacities, compositions[0].taps), every)
+    return BatchDecoding(rows, TextRows(target, capacities, compositions[0].hidden_state_layers), every)
 
 
 def steps_by_row(batch: BatchDecoding) -> list[list[Step]]:

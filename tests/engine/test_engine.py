@@ -194,11 +194,11 @@ class Failing(RootOnly):
     def __init__(self, error: Exception) -> None:
         self.error, self.left = error, 2
 
-    def grow(self, drafter: Silent, context: Context) -> Draft:
+    def build(self, drafter: Silent, context: Context) -> Draft:
         if not self.left:
             raise self.error
         self.left -= 1
-        return super().grow(drafter, context)
+        return super().build(drafter, context)
 
 
 @pytest.mark.parametrize(

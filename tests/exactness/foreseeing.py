@@ -25,7 +25,7 @@ class Foreseer(Silent):
         self._calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._session = self._model.open(len(context.ids) + context.room)
+        self._session = self._model.open(len(context.ids) + context.max_depth)
         if len(context.ids) > 1:
             self._session.prefill(list(context.ids[:-1]))
 

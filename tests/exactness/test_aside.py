@@ -1,7 +1,7 @@
 """What is only shown costs a method nothing: notes are made in time that is counted aside, whatever the method.
 
 A run that somebody looks at and one that nobody does must work alike in their timed phases. That is counted, not timed: tensor
-operations inside drafting, judging and learning but outside ``context.aside``, and notes that are made there.
+operations inside drafting, judging and learning but outside ``context.untimed``, and notes that are made there.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.medusa.typical_acceptance import Typical
+from specviz.methods.owl import spec_token
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Note
 from tests.drafters import tiny_arms
@@ -146,7 +147,7 @@ class Watch(TorchDispatchMode):
 
     @property
     def counts(self) -> bool:
-        return self._timed > 0 and self._run is not None and not self._run._aside._depth
+        return self._timed > 0 and self._run is not None and not self._run.untimed._depth
 
     def made(self, note: str) -> None:
         if self._timed:
@@ -170,8 +171,6 @@ class Watch(TorchDispatchMode):
         target, composition, prompt = made
         self.timing(composition.controller, "draft", "observe")
         self.timing(composition.acceptance, "judge")
-        if composition.mending is not None:
-            self.timing(composition.mending, "mend")
         self._run = Decoding(target, composition, prompt, WARM, Noise(7), 20, Recorder(Letters(), level))
         with self:
             for _ in self._run.steps():
@@ -197,7 +196,7 @@ def test_what_is_only_shown_is_made_aside(name: str, monkeypatch: pytest.MonkeyP
     written = []
     for level in ("off", "tree", "off"):  # the first one fills what is computed once a process
         watches.append(Watch())
-        for kept in (tree.shape_of, tree._with_probes, sampling._weyl):  # or it hangs on what ran before
+        for kept in (tree.shape_of, spec_token.with_leaves, sampling._weyl):  # or it hangs on what ran before
             kept.cache_clear()
         torch.manual_seed(0)
         written.append(watches[-1].over(METHODS[name](), level))

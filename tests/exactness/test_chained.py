@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -67,7 +66,7 @@ def middle_of(kind: str, target: TextTarget) -> Middle:
 def compose(case: str, target: TextTarget, warp: Warp) -> Composition:
     kind, values = CASES[case]
     network = FeatureStepper(tiny_net(target.model, True, 40))
-    parts = replace(parts_for(target, warp), heads=lambda name: network, middle=lambda name: middle_of(name, target))
+    parts = parts_for(target, warp).using(drafter_weights=lambda name: network, middle=lambda name: middle_of(name, target))
     method = get("polybasic")
     return method.compose(build(method.parameters, {"middle": kind, **values}, "polybasic"), parts)
 

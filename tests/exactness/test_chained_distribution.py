@@ -95,7 +95,7 @@ def gathered(world: World, judge: Any, rounds: int) -> list[Draft]:
     found = []
     controller = Cascade(Table(world, 1), Guess(world.vocab), Sampled(chain(1)), judge, 2)
     for number in range(rounds):
-        context = Context([0], 1, 0, world.warp, Noise(number), torch.device("cpu"), 20, story=False)
+        context = Context([0], 1, 0, world.warp, Noise(number), torch.device("cpu"), 20, record_notes=False)
         controller.begin(context, None)
         found.append(controller.draft(context))
     return found

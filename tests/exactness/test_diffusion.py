@@ -50,7 +50,7 @@ def compose(case: str, target: TextTarget, warp: Warp, text: Sequence[int] = (),
     name, values = CASES[case]
     network, method = masked_lm(target, target.vocab_size if text else 40), get(name)
     heads = {"masked_lm": network, "deer": network, "ngrams": ngrams(target.vocab_size)}
-    parts = replace(parts_for(target, warp), heads=heads.__getitem__)
+    parts = parts_for(target, warp).using(drafter_weights=heads.__getitem__)
     made = method.compose(build(method.parameters, values, name), parts)
     if text:
         told = Foretold(network, made.controller.drafter.places)

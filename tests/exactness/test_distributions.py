@@ -200,9 +200,9 @@ def test_noticed_bonus_from_the_unwarped_distribution(monkeypatch: pytest.Monkey
 
 def judged(world: World, shape: TreeShape, rule: Acceptance, drafts: int, times: int) -> Tensor:
     """The distribution of three tokens as counted over ``drafts`` grown trees, each judged ``times`` with fresh noise."""
-    growth, counts = Sampled(shape), Counter[tuple[int, ...]]()
+    builder, counts = Sampled(shape), Counter[tuple[int, ...]]()
     for number in range(drafts):
-        draft = growth.grow(world, context(Noise(1), world.warp, number))
+        draft = builder.build(world, context(Noise(1), world.warp, number))
         scored = world.scored(draft.tree)
         for again in range(times):
             verdict = rule.judge(draft, scored, context(Noise(number * times + again + 2), world.warp, again))
@@ -240,9 +240,9 @@ def test_noise_shared_by_draft_and_judge_is_noticed() -> None:
             return 0.0
 
     world = World(4, 10)
-    growth, out = Sampled(chain(2)), torch.zeros((4, 4, 4), dtype=torch.float64)
+    builder, out = Sampled(chain(2)), torch.zeros((4, 4, 4), dtype=torch.float64)
     for number in range(2_000):
-        draft = growth.grow(world, context(Noise(1), world.warp, number))
+        draft = builder.build(world, context(Noise(1), world.warp, number))
         verdict = Rejection().judge(draft, world.scored(draft.tree), context(Shared(number), world.warp))
         path = [draft.tree.host_tokens[node] for node in verdict.path]
         world.complete(out, path, torch.eye(4, dtype=torch.float64)[verdict.bonus], 1 / 2_000)

@@ -49,7 +49,7 @@ def spoken(target: TextTarget) -> tuple[torch.Tensor, ...]:
 
 
 def context(warp: Warp, number: int = 0) -> Context:
-    return Context(PROMPT, len(PROMPT), number, warp, Noise(3), torch.device("cpu"), 50, story=False)
+    return Context(PROMPT, len(PROMPT), number, warp, Noise(3), torch.device("cpu"), 50, record_notes=False)
 
 
 def drafter_on(target: TextTarget, kind: str, warp: Warp) -> FeatureDrafter:
@@ -80,7 +80,7 @@ def world_of(target: TextTarget, kind: str, warp: Warp) -> World:
 def test_the_distributions_kept_with_a_tree_are_the_ones_its_children_were_drawn_from(kind: str, warp: str) -> None:
     target = tiny_target(vocab=VOCAB)
     world = world_of(target, kind, WARPS[warp])
-    draft = Sampled(SHAPES["tree"]).grow(drafter_on(target, kind, WARPS[warp]), context(WARPS[warp]))
+    draft = Sampled(SHAPES["tree"]).build(drafter_on(target, kind, WARPS[warp]), context(WARPS[warp]))
     for node, distribution in draft.proposals.items():
         prefix = [draft.tree.host_tokens[one] for one in draft.tree.shape.path(node)[1:]]
         assert torch.allclose(distribution.probability, world.proposal(prefix).probability, atol=1e-12)
@@ -115,10 +115,10 @@ def test_whole_runs_keep_the_distribution_too() -> None:
 def test_matching_a_drawn_tree_equals_the_autoregressive_run() -> None:
     target, warp = tiny_target(), Warp(0.9)
     stepper = FeatureStepper(tiny_net(target.model, False))
-    growth = Sampled(shape_from_counts(PUBLISHED))
+    builder = Sampled(shape_from_counts(PUBLISHED))
     drafted, alone = (
         decode(target, Composition(SingleDrafter(FeatureDrafter(stepper, 1024), shape), Match(), (2,)), PROMPT, 80, warp, 5).ids
-        for shape in (growth, Sampled(shape_from_counts([])))
+        for shape in (builder, Sampled(shape_from_counts([])))
     )
     assert drafted == alone
 

@@ -12,11 +12,11 @@ from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Acceptance, Composition, Draft, Growth
+from specviz.engine.interfaces import Acceptance, Composition, Draft, TreeBuilder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
+from specviz.methods.ddd.depth import BeamMass
 from specviz.targets.text import TextTarget
-from specviz.trees.depth import BeamMass
 from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.exactness.foreseeing import Foreseer
 from tests.exactness.test_text_methods import (
@@ -34,24 +34,24 @@ from tests.exactness.worlds import World, context, drawn, exact_distribution, re
 from tests.tiny import decode, tiny_target
 
 CURVE = CostCurve((1, 8, 16, 32), (10.0, 11.0, 13.0, 20.0))
-GROWTHS: dict[str, Callable[[], Growth]] = {
+GROWTHS: dict[str, Callable[[], TreeBuilder]] = {
     "twelve nodes": lambda: Dynamic(3, 3, 12),
     "as many as pay": lambda: Dynamic(3, 3, pays=SpeedupMaximising.on(CURVE)),
     "as deep as sure": lambda: Dynamic(6, 3, 12, BeamMass(-0.7, ())),
 }
 # How many nodes stay, and how deep they lie, does not hang on tier and dtype: one size is tried every way.
 WAYS = [("twelve nodes", *way) for way in EVERY_WAY]
-WAYS += [(growth, "eager", torch.float64, warp) for growth in list(GROWTHS)[1:] for warp in ("greedy", "warm")]
+WAYS += [(builder, "eager", torch.float64, warp) for builder in list(GROWTHS)[1:] for warp in ("greedy", "warm")]
 
 
-def composed(target: TextTarget, growth: Growth, noise: float = 0.02, rule: Acceptance | None = None) -> Composition:
-    return Composition(SingleDrafter(Foreseer(target, noise), growth), rule or Match())
+def composed(target: TextTarget, builder: TreeBuilder, noise: float = 0.02, rule: Acceptance | None = None) -> Composition:
+    return Composition(SingleDrafter(Foreseer(target, noise), builder), rule or Match())
 
 
 @pytest.mark.parametrize(("growth", "tier", "dtype", "warped"), WAYS)
-def test_same_tokens_as_one_by_one(growth: str, tier: str, dtype: torch.dtype, warped: str) -> None:
+def test_same_tokens_as_one_by_one(builder: str, tier: str, dtype: torch.dtype, warped: str) -> None:
     target, warp = tiny_target(tier, dtype), WARPS[warped]
-    run = decode(target, composed(target, GROWTHS[growth]()), PROMPT, tokens(tier, dtype), warp, 7)
+    run = decode(target, composed(target, GROWTHS[builder]()), PROMPT, tokens(tier, dtype), warp, 7)
     assert run.ids == one_by_one(tier, dtype, warp)
     assert any(len(step.path) > 1 for step in run.steps), "nothing deep was ever accepted, so nothing was tested"
 
@@ -94,10 +94,10 @@ def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
     assert (run.outcome.reason, run.steps[-1].cut, run.steps[-1].bonus) == ("eos", "eos", None)
 
 
-@pytest.mark.parametrize(("growth", "tier"), [*((growth, "eager") for growth in GROWTHS), ("twelve nodes", "graph")])
-def test_a_full_context_ends_the_run_with_the_same_text(growth: str, tier: str) -> None:
+@pytest.mark.parametrize(("growth", "tier"), [*((builder, "eager") for builder in GROWTHS), ("twelve nodes", "graph")])
+def test_a_full_context_ends_the_run_with_the_same_text(builder: str, tier: str) -> None:
     target = tiny_target(tier, context=64)
-    run = decode(target, composed(target, GROWTHS[growth]()), PROMPT, 500, GREEDY)
+    run = decode(target, composed(target, GROWTHS[builder]()), PROMPT, 500, GREEDY)
     alone = until_full(tier)
     assert run.outcome.reason == alone.outcome.reason == "context"
     assert run.ids == alone.ids
@@ -105,9 +105,9 @@ def test_a_full_context_ends_the_run_with_the_same_text(growth: str, tier: str) 
 
 @pytest.mark.parametrize("prompt", [[5], [5, 6]])
 @pytest.mark.parametrize("growth", list(GROWTHS))
-def test_shortest_prompts(growth: str, prompt: list[int]) -> None:
+def test_shortest_prompts(builder: str, prompt: list[int]) -> None:
     target = tiny_target()
-    run = decode(target, composed(target, GROWTHS[growth]()), prompt, 30, WARM)
+    run = decode(target, composed(target, GROWTHS[builder]()), prompt, 30, WARM)
     assert run.ids == decode(target, composed(target, Dynamic(1, 1, 1), 3.0), prompt, 30, WARM).ids
 
 
@@ -154,7 +154,7 @@ class Best:
 
 
 def ranked(world: World, nodes: int) -> Draft:
-    return Dynamic(2, 3, nodes).grow(Best(world), context(Noise(0), world.warp))  # type: ignore[arg-type]
+    return Dynamic(2, 3, nodes).build(Best(world), context(Noise(0), world.warp))  # type: ignore[arg-type]
 
 
 def strays(world: World, drafts: list[tuple[float, Draft]], monkeypatch: pytest.MonkeyPatch) -> float:

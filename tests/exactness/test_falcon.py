@@ -56,7 +56,7 @@ class Foretold(BlockDrafter):
 def compose(case: str, target: TextTarget, warp: Warp, text: Sequence[int] = (), gap: int = 0, block: int = 2) -> Composition:
     """The method with a random network, or with one that is told ``text``."""
     method, network = get("falcon"), block_net(target, block, draft=target.vocab_size if text else 40)
-    parts = replace(parts_for(target, warp), heads=lambda name: network)
+    parts = parts_for(target, warp).using(drafter_weights=lambda name: network)
     composition = method.compose(build(method.parameters, CASES[case], "falcon"), parts)
     if text:
         told = Foretold(network)

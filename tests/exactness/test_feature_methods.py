@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
+from specviz.methods.ddd.depth import CalibratedDepth
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.methods.resources import TREES
 from specviz.targets.text import TextTarget
-from specviz.trees.depth import CalibratedDepth
 from tests.exactness.test_text_methods import (
     EVERY_WAY,
     GREEDY,
@@ -58,7 +56,7 @@ def compose(name: str, values: Values, target: TextTarget, warp: Warp) -> Compos
         wide = kind == "eagle3"
         return FeatureStepper(tiny_net(target.model, wide, 40 if wide else None))
 
-    return method.compose(build(method.parameters, values, name), replace(parts_for(target, warp), heads=heads))
+    return method.compose(build(method.parameters, values, name), parts_for(target, warp).using(drafter_weights=heads))
 
 
 @pytest.mark.parametrize(("case", "tier", "dtype", "warped"), WAYS)
@@ -172,7 +170,7 @@ CALIBRATED = CalibratedDepth.load(TREES / "ddd.json")
 def test_each_choice_of_threshold_brings_its_levels(values: Values, threshold: float, levels: tuple[int, ...]) -> None:
     target = tiny_target()
     made = compose("ddd", {**TREE, **values}, target, GREEDY)
-    stop = made.controller.growth.stop  # type: ignore[attr-defined]
+    stop = made.controller.builder.stop  # type: ignore[attr-defined]
     assert (stop.threshold, stop.levels, made.warnings) == (threshold, levels, ())
     assert stop.below == (CALIBRATED.below() if threshold == CALIBRATED.threshold else ())
 
@@ -181,12 +179,11 @@ def test_each_choice_of_threshold_brings_its_levels(values: Values, threshold: f
 def test_a_threshold_of_other_heads_is_not_taken_and_that_is_said(drafter: str, own: bool) -> None:
     target = tiny_target()
     method = all_methods()["ddd"]
-    parts = replace(
-        parts_for(target, GREEDY), heads=lambda kind: FeatureStepper(tiny_net(target.model, kind == "eagle3")),
-        own_heads=own, draft_name="" if own else "some/heads",
+    parts = parts_for(target, GREEDY).using(drafter_weights=lambda kind: FeatureStepper(tiny_net(target.model, kind == "eagle3")),
+        uses_shipped_weights=own, draft_name="" if own else "some/heads",
     )  # fmt: skip
     made = method.compose(build(method.parameters, {**TREE, "drafter": drafter}, "ddd"), parts)
-    stop = made.controller.growth.stop  # type: ignore[attr-defined]
+    stop = made.controller.builder.stop  # type: ignore[attr-defined]
     assert (stop.threshold, stop.levels, stop.below) == (-0.3, (5, 7, 9), ())
     (said,) = made.warnings
     assert f"calibrated on eagle3 for {CALIBRATED.target}" in said

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -39,7 +37,7 @@ def compose(values: dict[str, object], target: TextTarget, warp: Warp, seeds: di
         return FeatureStepper(tiny_net(target.model, True, 40, seed=(seeds or SEEDS)[kind]))
 
     card = all_methods()["gto"]
-    return card.compose(build(card.parameters, values, "gto"), replace(parts_for(target, warp), heads=heads))
+    return card.compose(build(card.parameters, values, "gto"), parts_for(target, warp).using(drafter_weights=heads))
 
 
 def run(values: dict[str, object], warp: Warp, budget: int = 60, level: str = "tree", **more: object) -> Decoded:

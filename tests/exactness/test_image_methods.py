@@ -12,9 +12,10 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
+from specviz.methods.registry import get
 from specviz.request import Request
 from specviz.requests.image import CodeText
-from specviz.requests.prepared import suited
+from specviz.requests.prepared import check_modality
 from specviz.runner import prepare
 from tests.image_runs import image_trace, tiny_models
 from tests.image_worlds import WARM, World, plain_rows
@@ -247,4 +248,4 @@ def test_pictures_are_as_wide_as_they_are_said_to_be() -> None:
 
 def test_methods_of_language_are_refused_on_a_picture_target() -> None:
     with pytest.raises(BadInput, match="lantern"):
-        suited("medusa", "image", "emoji-64")
+        check_modality(get("medusa"), "image", "emoji-64")

@@ -77,7 +77,7 @@ def decoded(tables: Tables, drafter: JacobiWindow, fate: Fate) -> tuple[int, ...
         if not left:
             break
         context = Context([0, *text], 1, number, Warp(1.0), fate, torch.device("cpu"), left, False)  # type: ignore[arg-type]
-        draft = Window().grow(drafter, context)
+        draft = Window().build(drafter, context)
         guesses = draft.tree.host_tokens[1:]
         rows = [tables.p[(*text, *guesses[:place])] for place in range(len(guesses) + 1)]
         scored = TargetPass(torch.from_numpy(numpy.log(numpy.stack(rows))))

@@ -34,9 +34,8 @@ from specviz.methods.registry import Method, get
 from specviz.methods.resources import MethodResources
 from specviz.request import Memory, Recollection, Request
 from specviz.requests.prepared import Prepared
-from specviz.runner import _earlier_trajectories
 from specviz.trees.sampled import Sampled
-from tests.tiny import Letters
+from tests.tiny import Letters, TinyResources
 
 WARM = Warp(1.0)
 
@@ -149,8 +148,7 @@ RUNS = 4
 def ready(toy: Toy, seed: int, **values: Any) -> Prepared:
     """A user with a fresh memory who asks for one seed."""
     target, memory, method = toy.target(), Memory(), toy.method
-    nobody: Any = None
-    parts = MethodResources(target, WARM, "prompt", memory.recall, lambda: CostCurve((1, 9), (1.0, 2.0)), nobody)
+    parts = TinyResources(target, WARM, "prompt", memory, curve=CostCurve((1, 9), (1.0, 2.0)))
     request = Request(method.name, "prompt", max_new_tokens=toy.budget, temperature=1.0, seed=seed)
     loaded = SimpleNamespace(name="places", warnings=())
     given = build(method.parameters, {"nodes": 1, **values} if method.name == "stand" else values, method.name)
@@ -209,7 +207,7 @@ def test_every_run_that_recalls_the_same_has_the_next_generation() -> None:
     def generation(*keys: str) -> int:
         taken = Recollection(memory)
         for key in keys:
-            taken.recall((key,), dict)
+            taken.remember((key,), dict)
         return taken.generation()
 
     assert generation() == 0
@@ -264,7 +262,7 @@ def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkey
         monkeypatch.setattr(one, "decoding", noted)
         for _ in range(2):
             composition = one.compose()
-            _earlier_trajectories(one, threading.Event())
+            one.earlier_trajectories(threading.Event())
             written(one, composition)
     assert len(noises) == 18
     # What teaches and what is taught never meet, in whatever order a user asks for seeds; nor does one trajectory another.

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from specviz.engine.interfaces import Composition, Context, TargetPass
+from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, shape_of
 from specviz.methods.owl.drafter import RecurrentDrafter
+from specviz.methods.owl.spec_token import SpecToken, SpecTokenPass
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
@@ -66,7 +67,7 @@ def compose(
     text: Sequence[int] = (),
 ) -> Composition:  # fmt: skip
     method, network = get(name), recurrent_net(target, target.vocab_size if text else 40)
-    parts = replace(parts_for(target, warp, memory=memory), heads=lambda kind: network)
+    parts = parts_for(target, warp, memory=memory).using(drafter_weights=lambda kind: network)
     made = method.compose(build(method.parameters, values, name), parts)
     if text:
         told = Foretold(network)
@@ -92,13 +93,13 @@ def test_whatever_the_probe_holds_no_logit_and_no_cached_key_changes_in_any_bit(
     target = TextTarget(target.model, "tiny", (), "eager")
     tree, seen = DraftTree.of(TOKENS, PARENTS), []
     for size in (0.0, 1.0, 1e4):
-        session = target.open(64, (2,), size * torch.randn(32, dtype=dtype))
+        session = SpecToken(size * torch.randn(32, dtype=dtype)).open(target, 64, (2,))
         first = session.prefill(PROMPT)
         found = session.score(tree)
         session.keep((0, 1, 3))
         kept = [part for layer in session.tensors() for part in layer]
         seen.append([first.logits, first.hidden[2], found.logits, found.hidden[2], *kept])
-        assert not torch.equal(found.probed[2][0], found.probed[2][1])
+        assert not torch.equal(found.behind[2][0], found.behind[2][1])
     for other in seen[1:]:
         assert all(torch.equal(one, two) for one, two in zip(seen[0], other, strict=True))
 
@@ -110,7 +111,7 @@ def test_a_pass_with_probes_gives_what_one_without_gives(tier: str) -> None:
     wide = DraftTree.of(TOKENS * 2, [*PARENTS, *range(len(TOKENS))])  # the same rows, with tokens for probes
     found = []
     for drafted, probe in ((tree, torch.randn(32)), (wide, None), (tree, None)):
-        session = target.open(64, (2,), probe)
+        session = target.open(64, (2,)) if probe is None else SpecToken(probe).open(target, 64, (2,))
         session.prefill(PROMPT if probe is not None else [*PROMPT, 11])
         session.rewind(len(PROMPT))
         found.append(session.score(drafted).logits[: len(TOKENS)])
@@ -122,7 +123,7 @@ def test_a_probe_sees_its_token_and_what_that_token_sees() -> None:
     """The probe below a node is a pass over the path to it with the probe's embedding behind: nothing else reaches it."""
     target = tiny_target()
     probe = torch.randn(32, dtype=torch.float64)
-    session = target.open(64, (2,), probe)
+    session = SpecToken(probe).open(target, 64, (2,))
     first = session.prefill(PROMPT)
     found = session.score(DraftTree.of(TOKENS, PARENTS))
     shape = shape_of(tuple(PARENTS))
@@ -131,7 +132,7 @@ def test_a_probe_sees_its_token_and_what_that_token_sees() -> None:
         path = [] if node is None else [TOKENS[one] for one in shape.path(node)]
         embedded = torch.cat((embed(torch.tensor([*PROMPT, *path])), probe[None]))[None]
         wanted = target.model(inputs_embeds=embedded, output_hidden_states=True).hidden_states[2][0, -1]
-        got = first.probed[2][0] if node is None else found.probed[2][node]
+        got = first.behind[2][0] if node is None else found.behind[2][node]
         torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
 
 
@@ -141,8 +142,9 @@ def test_the_cache_equals_a_fresh_prefill_after_every_step(
     name: str, values: dict[str, object], tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, warp = tiny_target(tier), WARPS[warped]
-    audit = _Audit(target)
+    audit, opens = _Audit(target), SpecToken.open
     monkeypatch.setattr(target, "open", audit.open)
+    monkeypatch.setattr(SpecToken, "open", lambda token, target, *given: audit.open(*given, opened=partial(opens, token, target)))
     run = decode(target, compose(name, values, target, warp), PROMPT, 60, warp)
     assert audit.checked == len(run.steps)
     assert audit.worst < 1e-9
@@ -199,7 +201,7 @@ def test_the_draft_depends_on_the_last_token_alone() -> None:
     found = []
     for length in (3, 900):
         context = Context([1] * length + [7], length, 0, GREEDY, Noise(0), torch.device("cpu"), 100)
-        drafter.begin(context, TargetPass(torch.zeros(1, 1), state, probed=state))
+        drafter.begin(context, SpecTokenPass(torch.zeros(1, 1), state, behind=state))
         found.append(drafter.logits(context, [7], [-1], [0]))
     assert torch.equal(*found)
 

@@ -57,7 +57,7 @@ def grouped(kind: str, target: TextTarget, group: int) -> GroupedModel:
 
 
 def compose(kind: str, values: dict[str, Any], target: TextTarget, warp: Warp) -> Composition:
-    parts = replace(parts_for(target, warp), grouped=lambda name, group: grouped(kind, target, group))
+    parts = parts_for(target, warp).using(grouped=lambda name, group: grouped(kind, target, group))
     method = get("easyspec")
     return method.compose(build(method.parameters, values, "easyspec"), parts)
 
@@ -158,7 +158,7 @@ def test_one_layer_a_group_is_speculative_sampling() -> None:
     model = small(target)
     draft = DraftModel("small", 1024, lambda capacity: SmallModel(model, capacity))
     plain = get("speculative_sampling")
-    usual = plain.compose(plain.parameters(gamma=4), replace(parts_for(target, warp), draft_model=lambda: draft))
+    usual = plain.compose(plain.parameters(gamma=4), parts_for(target, warp).using(draft_model=lambda: draft))
     ours = compose("small", {"group": 1, "gamma": 4}, target, warp)
     first, second = (decode(target, one, PROMPT, 120, warp, 5) for one in (usual, ours))
     assert first.ids == second.ids

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -92,7 +91,7 @@ def test_with_the_published_root_the_strict_end_is_the_greedy_text() -> None:
 def test_the_root_is_the_users_choice_and_sampled_by_default(root: str, greedy: bool) -> None:
     method, target = get("medusa"), tiny_target()
     network = ParallelNet(ParallelConfig(32, 4, TAP), target.model.get_output_embeddings().weight.detach())
-    parts = replace(parts_for(target, WARM), heads=lambda kind: network, own_heads=False)
+    parts = parts_for(target, WARM).using(drafter_weights=lambda kind: network, uses_shipped_weights=False)
     values = method.parameters(root=root)
     assert method.compose(values, parts).acceptance == Typical(greedy_root=greedy)
     assert method.parameters().root == "sampled"

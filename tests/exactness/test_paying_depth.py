@@ -41,8 +41,8 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
     def made(name: str, values: dict[str, object], warp: Any = GREEDY, forward: float = CHEAP, **more: object) -> Composition:
         monkeypatch.setattr(measuring, "forward_cost", lambda network, rows: forward * rows / 6)
-        heads = {"heads": lambda kind: FeatureStepper(tiny_net(target.model, kind != "eagle", 40))}
-        parts = replace(parts_for(target, warp), **{**heads, **more})
+        heads = {"drafter_weights": lambda kind: FeatureStepper(tiny_net(target.model, kind != "eagle", 40))}
+        parts = parts_for(target, warp).using(**{**heads, **more})
         method = all_methods()[name]
         return method.compose(build(method.parameters, values, name), parts)
 
@@ -50,11 +50,11 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def depth(composition: Composition) -> int:
-    return composition.controller.growth.depth  # type: ignore[attr-defined]
+    return composition.controller.builder.depth  # type: ignore[attr-defined]
 
 
 def pays(composition: Composition) -> Any:
-    return composition.controller.growth.pays  # type: ignore[attr-defined]
+    return composition.controller.builder.pays  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -62,7 +62,7 @@ def test_cheap_forwards_go_deep_and_dear_ones_do_not(name: str, compose: Any) ->
     assert depth(compose(name, {})) == 8
     assert depth(compose(name, {}, forward=DEAR)) == LEAST
     assert depth(compose(name, {}, WARM)) == LEAST, "where deeper levels bring nothing"
-    chosen = compose(name, {}).controller.growth.chosen
+    chosen = compose(name, {}).controller.builder.chosen
     assert (chosen["levels"], chosen["nodes"]) == (8, 16)
     assert chosen["tau"] == pytest.approx(COLD[7][1]) and chosen["gain"] > 1
     json.dumps(chosen)
@@ -71,13 +71,13 @@ def test_cheap_forwards_go_deep_and_dear_ones_do_not(name: str, compose: Any) ->
 @pytest.mark.parametrize("name", HEADS)
 def test_a_stated_depth_is_taken_as_stated(name: str, compose: Any) -> None:
     for values in ({"depth": 3}, {"depth": 3, "nodes": 9}):
-        found = compose(name, values, forward=DEAR).controller.growth
+        found = compose(name, values, forward=DEAR).controller.builder
         assert (found.depth, found.chosen) == (3, None)
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_nobody_measured_take_the_usual_depth_and_say_so(name: str, compose: Any) -> None:
-    found = compose(name, {}, own_heads=False, draft_name="some/heads").controller.growth
+    found = compose(name, {}, uses_shipped_weights=False, draft_name="some/heads").controller.builder
     assert (found.depth, found.chosen) == (USUAL[name], {"levels": USUAL[name]})
     said = {one.name: one.bounds.help for one in describe(all_methods()[name].parameters)}["depth"]
     assert f"else {USUAL[name]}." in said
@@ -91,12 +91,12 @@ def test_another_target_takes_the_usual_depth(compose: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_beam_that_nobody_measured_takes_the_usual_depth(name: str, compose: Any) -> None:
-    found = compose(name, {"width": 3}).controller.growth
+    found = compose(name, {"width": 3}).controller.builder
     assert (found.depth, found.chosen) == (USUAL[name], {"levels": USUAL[name]})
 
 
 def test_a_stated_size_is_weighed_and_kept(compose: Any) -> None:
-    found = compose("eagle3", {"nodes": 2}, forward=2.0).controller.growth
+    found = compose("eagle3", {"nodes": 2}, forward=2.0).controller.builder
     assert (found.nodes, found.chosen["nodes"]) == (2, 2)
 
 
@@ -126,8 +126,8 @@ def test_the_text_is_the_targets_own(name: str, warp: Any, compose: Any) -> None
 def test_a_forward_of_two_levels_is_measured_too(compose: Any) -> None:
     def size(forward: float, levels: int, **values: object) -> int:
         network = block_net(tiny_target())
-        composition = compose("falcon", {"width": 6, **values}, forward=forward, heads=lambda kind: network)
-        return composition.controller.growth.growth.pays([0.001] * 3, levels)
+        composition = compose("falcon", {"width": 6, **values}, forward=forward, drafter_weights=lambda kind: network)
+        return composition.controller.builder.builder.pays([0.001] * 3, levels)
 
     assert size(CHEAP, 2) == 0, "hardly worth a row"
     assert size(90.0, 2) == 3, "but where the round is dear anyhow it is"

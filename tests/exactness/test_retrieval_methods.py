@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -36,7 +35,9 @@ IDS = [f"{name}-{'-'.join(map(str, values.values()))}" for name, values in CASES
 def compose(name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: dict[Any, Any]) -> Composition:
     draft = TextTarget(perturbed(target.model, 0.02), "tiny draft", (), target.tier)
     method = all_methods()[name]
-    parts = replace(parts_for(target, warp, draft, memory), heads=lambda kind: FeatureStepper(tiny_net(target.model, True, 40)))
+    parts = parts_for(target, warp, draft, memory).using(
+        drafter_weights=lambda kind: FeatureStepper(tiny_net(target.model, True, 40))
+    )
     return method.compose(build(method.parameters, values, name), parts)
 
 

@@ -10,6 +10,7 @@ import torch
 
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
+from specviz.methods.owl.spec_token import SpecToken
 from specviz.models.text.load import load_causal_lm
 from specviz.runner import run
 from specviz.targets.text import TextTarget
@@ -88,7 +89,7 @@ def test_no_bit_of_a_real_tokens_logits_changes_with_the_probe_beside_it() -> No
         (tree, torch.randn(hidden, generator=torch.Generator().manual_seed(1))),
         (wide, None),
     ):
-        session = found.open(256, (), probe)
+        session = found.open(256) if probe is None else SpecToken(probe).open(found, 256, ())
         session.prefill(prompt if probe is not None else [*prompt, 11])  # as many rows as with the probe behind
         session.rewind(len(prompt))
         seen.append(session.score(drafted).logits[: len(tokens)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -49,7 +48,7 @@ def compose(values: Values, found: HybridTarget, draft: HybridTarget | None, war
         return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
 
     method = all_methods()[name]
-    parts = replace(parts_for(found, warp), draft_model=draft_model)  # type: ignore[arg-type]
+    parts = parts_for(found, warp).using(draft_model=draft_model)  # type: ignore[arg-type]
     return method.compose(build(method.parameters, values, name), parts)
 
 
@@ -198,7 +197,7 @@ SHAPE = shape_from_counts([[3], [2, 1]])
 
 
 def context(warp: Warp) -> Context:
-    return Context(SHORT, len(SHORT), 0, warp, Noise(3), torch.device("cpu"), 50, story=False)
+    return Context(SHORT, len(SHORT), 0, warp, Noise(3), torch.device("cpu"), 50, record_notes=False)
 
 
 @cache
@@ -255,7 +254,7 @@ def test_the_distributions_kept_with_a_drawn_tree_are_the_ones_its_children_came
     found, draft = doubtful()
     drafter = TreeModelDrafter(draft, VOCAB)
     drafter.begin(context(WARM), None)
-    grown = Sampled(SHAPE).grow(drafter, context(WARM))
+    grown = Sampled(SHAPE).build(drafter, context(WARM))
     for node, distribution in grown.proposals.items():
         text = [*SHORT[:-1], *(grown.tree.host_tokens[one] for one in grown.tree.shape.path(node))]
         own = WARM.probabilities(draft.open(20).prefill(text).logits)[0]

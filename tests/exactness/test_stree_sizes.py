@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -43,13 +41,12 @@ def test_the_drafter_s_own_passes_are_paid_for() -> None:
     """Level by level the drafter's pass is over one node, then over the beam too, then over both beams."""
     pair = models("hybrid")
     method = all_methods()["stree"]
-    parts = replace(
-        parts_for(pair[0], WARM),  # type: ignore[arg-type]
+    parts = parts_for(pair[0], WARM).using(
         draft_model=lambda: DraftModel("near", 1 << 20, lambda room: SessionModel(pair[1].open(room), pair[1]), (), pair[1]),
         cost_curve=lambda: CostCurve((1, 96), (10.0, 105.0)),
-        curve_of=lambda draft: CostCurve((1, 96), (3.0, 98.0)) if draft is pair[1] else pytest.fail("another model"),
+        cost_curve_of=lambda draft: CostCurve((1, 96), (3.0, 98.0)) if draft is pair[1] else pytest.fail("another model"),
     )
     composed = method.compose(build(Parameters, {**BEAM, "nodes": 0}, "stree"), parts)
-    growth = composed.controller.growth  # type: ignore[attr-defined]
-    assert growth.pays.forward == pytest.approx((3 + 6 + 9) / 3)
-    assert growth.pays.cost[4] == pytest.approx(14.0)
+    builder = composed.controller.builder  # type: ignore[attr-defined]
+    assert builder.pays.forward == pytest.approx((3 + 6 + 9) / 3)
+    assert builder.pays.cost[4] == pytest.approx(14.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -205,8 +207,8 @@ class _Audit:
         self.target, self.checked, self.worst = target, 0, 0.0
         self._open = target.open
 
-    def open(self, capacity: int, taps: tuple[int, ...] = (), probe: torch.Tensor | None = None) -> object:
-        session = self._open(capacity, taps, probe)
+    def open(self, capacity: int, taps: tuple[int, ...] = (), opened: Callable[..., Any] | None = None) -> object:
+        session = (opened or self._open)(capacity, taps)
         text: list[int] = []
         prefill, score, keep = session.prefill, session.score, session.keep
 

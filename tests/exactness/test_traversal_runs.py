@@ -3,8 +3,6 @@ end."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from torch import dtype, float32, float64
 
@@ -37,7 +35,7 @@ NAMES = ["sparse", "binary", "chain", "draft model"]
 def composed(values: dict[str, object], target: TextTarget, warp: Warp, noise: float = 0.02) -> Composition:
     method = all_methods()["traversal"]
     draft = TextTarget(perturbed(target.model, noise), "tiny draft", (), target.tier)
-    parts = replace(parts_for(target, warp, draft), heads=lambda kind: tiny_net(target.model, kind == "eagle3"))
+    parts = parts_for(target, warp, draft).using(drafter_weights=lambda kind: tiny_net(target.model, kind == "eagle3"))
     return method.compose(build(method.parameters, values, "traversal"), parts)
 
 

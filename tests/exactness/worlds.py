@@ -131,7 +131,7 @@ class Coins:
 
 
 def context(noise: object, warp: Warp, number: int = 0) -> Context:
-    return Context([0], 1, number, warp, noise, torch.device("cpu"), 100, story=False)  # type: ignore[arg-type]
+    return Context([0], 1, number, warp, noise, torch.device("cpu"), 100, record_notes=False)  # type: ignore[arg-type]
 
 
 def exact_distribution(

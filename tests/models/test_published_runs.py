@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,9 +24,8 @@ from tests.tiny import decode, parts_for, tiny_target
 def composed(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
     method = all_methods()[name]
     loaded: Any = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
-    parts = replace(
-        parts_for(target, warp), heads=lambda kind: drafting_heads(kind, str(folder), loaded, target),
-        own_heads=ours(str(folder)), draft_name=str(folder),
+    parts = parts_for(target, warp).using(drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, target),
+        uses_shipped_weights=ours(str(folder)), draft_name=str(folder),
     )  # fmt: skip
     return method.compose(build(method.parameters, values, name), parts)
 
@@ -36,7 +34,7 @@ def composed(name: str, values: dict[str, object], target: TextTarget, warp: War
 def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
     composition = composed("eagle3", {"depth": 3, "width": 4, "nodes": 16}, target, warp, folder)
-    assert composition.taps == (0, 1, 2)
+    assert composition.hidden_state_layers == (0, 1, 2)
     found = decode(target, composition, PROMPT, 80, warp, 7)
     assert found.ids == one_by_one("eager", float64, warp)[:80]
     assert any(step.path for step in found.steps)

@@ -20,7 +20,7 @@ from tests.trees.fancy import Fancy, Path, context, path_to, paths, searched
 @pytest.mark.parametrize("seed", range(3))
 def test_the_best_of_all_that_the_beams_considered_stay(depth: int, width: int, nodes: int, seed: int) -> None:
     drafter = Fancy(seed)
-    draft = Dynamic(depth, width, nodes).grow(drafter, context())
+    draft = Dynamic(depth, width, nodes).build(drafter, context())
     candidates = searched(drafter, depth, width)
     best = sorted(candidates, key=lambda path: -candidates[path])[:nodes]
     assert sorted(paths(draft)[1:]) == sorted(best)
@@ -28,13 +28,13 @@ def test_the_best_of_all_that_the_beams_considered_stay(depth: int, width: int, 
 
 
 def test_as_many_candidates_as_the_paper_counts() -> None:
-    draft = Dynamic(6, 5, 20).grow(Fancy(), context())
+    draft = Dynamic(6, 5, 20).build(Fancy(), context())
     assert draft.notes[0].data["considered"] == 5 + 5 * 5**2
 
 
 def test_each_level_is_one_forward_over_the_beam() -> None:
     drafter = Fancy()
-    Dynamic(3, 4, 10).grow(drafter, context())
+    Dynamic(3, 4, 10).build(drafter, context())
     assert [len(asked) for asked in drafter.asked] == [1, 4, 4]
     assert drafter.asked[0] == [()]
 
@@ -43,7 +43,7 @@ def test_each_level_is_one_forward_over_the_beam() -> None:
 def test_a_kept_node_has_its_parent_and_no_twin(seed: int, depth: int, width: int, nodes: int) -> None:
     # So flat and coarse a distribution makes ties everywhere.
     drafter = Fancy(seed, temperature=0.0 if seed % 2 else 1.0)
-    draft = Dynamic(depth, width, nodes).grow(drafter, context())
+    draft = Dynamic(depth, width, nodes).build(drafter, context())
     found = paths(draft)
     assert len(set(found)) == len(found)
     assert all(path[:-1] in found for path in found[1:])
@@ -54,7 +54,7 @@ def test_a_kept_node_has_its_parent_and_no_twin(seed: int, depth: int, width: in
 def test_a_sure_drafter_keeps_a_chain_connected() -> None:
     """Probabilities of 1 make every node of the chain worth the same: only the order tells parent from child."""
     drafter = Fancy(temperature=5000.0)
-    draft = Dynamic(6, 3, 4).grow(drafter, context())
+    draft = Dynamic(6, 3, 4).build(drafter, context())
     assert draft.tree.shape.parents == (-1, 0, 1, 2, 3)
 
 
@@ -65,14 +65,14 @@ def test_what_has_no_mass_is_no_candidate() -> None:
             distribution[3:] = -math.inf
             return distribution
 
-    draft = Dynamic(2, 6, 40).grow(Choosy(), context())
+    draft = Dynamic(2, 6, 40).build(Choosy(), context())
     assert len(draft.tree) == 1 + 3 + 9
     assert max(draft.tree.host_tokens[1:]) < 3
 
 
 def test_tokens_are_the_targets_where_the_drafter_has_a_vocabulary_of_its_own() -> None:
     drafter = Fancy(support=[11, 2, 30, 7])
-    draft = Dynamic(3, 2, 8).grow(drafter, context())
+    draft = Dynamic(3, 2, 8).build(drafter, context())
     assert set(draft.tree.host_tokens[1:]) <= {11, 2, 30, 7}
     best = sorted(searched(drafter, 3, 2).items(), key=lambda one: -one[1])[:8]
     assert sorted(paths(draft)[1:]) == sorted(path for path, _ in best)
@@ -80,40 +80,40 @@ def test_tokens_are_the_targets_where_the_drafter_has_a_vocabulary_of_its_own() 
 
 def test_confidence_is_the_drafters_own_given_the_parent() -> None:
     drafter = Fancy()
-    draft = Dynamic(3, 3, 9).grow(drafter, context())
+    draft = Dynamic(3, 3, 9).build(drafter, context())
     assert draft.confidence[0] is None
     for node, path in enumerate(paths(draft)[1:], start=1):
         assert draft.confidence[node] == pytest.approx(float(drafter.distribution(path[:-1]).softmax(-1)[path[-1]]))
 
 
 def test_the_temperature_does_not_change_the_tree() -> None:
-    cold, warm = (Dynamic(4, 3, 12).grow(Fancy(), context(warp=warp)) for warp in (Warp(), Warp(1.3, 5, 0.8)))
+    cold, warm = (Dynamic(4, 3, 12).build(Fancy(), context(warp=warp)) for warp in (Warp(), Warp(1.3, 5, 0.8)))
     assert cold.tree.host_tokens == warm.tree.host_tokens
 
 
 @pytest.mark.parametrize(("temperature", "read_at"), [(0.0, 0.4), (0.2, 0.4), (0.8, 0.8), (1.5, 1.5)])
 def test_a_cooled_tree_reads_probabilities_at_the_runs_temperature_or_its_floor(temperature: float, read_at: float) -> None:
     drafter = Fancy()
-    draft = Dynamic(4, 3, 12, cooled=0.4).grow(drafter, context(warp=Warp(temperature)))
+    draft = Dynamic(4, 3, 12, cooled=0.4).build(drafter, context(warp=Warp(temperature)))
     for node, path in enumerate(paths(draft)[1:], start=1):
         distribution = (drafter.distribution(path[:-1]) / read_at).softmax(-1)
         assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))
 
 
 def test_a_cooler_distribution_makes_deeper_trees() -> None:
-    sharp, plain = (sum(Dynamic(6, 3, 12, cooled=at).grow(Fancy(), context()).tree.shape.depths) for at in (0.3, 0.0))
+    sharp, plain = (sum(Dynamic(6, 3, 12, cooled=at).build(Fancy(), context()).tree.shape.depths) for at in (0.3, 0.0))
     assert sharp > plain
 
 
 @pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (4, 3), (50, 5)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
-    draft = Dynamic(5, 2, 40).grow(Fancy(), context(room))
+    draft = Dynamic(5, 2, 40).build(Fancy(), context(room))
     assert max(draft.tree.shape.depths) == depth == draft.calls
 
 
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_a_drafter_that_can_go_no_deeper_ends_the_tree(most: int) -> None:
-    draft = Dynamic(5, 2, 40).grow(Fancy(most=most), context())
+    draft = Dynamic(5, 2, 40).build(Fancy(most=most), context())
     assert max(draft.tree.shape.depths) == most
 
 
@@ -121,7 +121,7 @@ def test_a_drafter_that_can_go_no_deeper_ends_the_tree(most: int) -> None:
 
 
 def test_dropped_candidates_are_shown_below_their_parents() -> None:
-    draft = Dynamic(4, 4, 10).grow(Fancy(), context())
+    draft = Dynamic(4, 4, 10).build(Fancy(), context())
     story = draft.notes[0].data
     parents = [*draft.tree.shape.parents, *(up for up, _, _ in draft.pruned)]
     assert all(parent < node for node, parent in enumerate(parents))
@@ -136,7 +136,7 @@ def test_dropped_candidates_are_shown_below_their_parents() -> None:
 
 def test_beams_are_told_in_the_traces_numbers() -> None:
     drafter = Fancy()
-    draft = Dynamic(4, 3, 7).grow(drafter, context())
+    draft = Dynamic(4, 3, 7).build(drafter, context())
     tokens = [*draft.tree.host_tokens, *(token for _, token, _ in draft.pruned)]
     parents = [*draft.tree.shape.parents, *(up for up, _, _ in draft.pruned)]
     beams = draft.notes[0].data["beams"]
@@ -146,7 +146,7 @@ def test_beams_are_told_in_the_traces_numbers() -> None:
 
 
 def test_no_more_is_shown_than_anybody_can_look_at() -> None:
-    draft = Dynamic(6, 7, 5).grow(Fancy(), context())
+    draft = Dynamic(6, 7, 5).build(Fancy(), context())
     assert len(draft.pruned) == 96
     parents = [*draft.tree.shape.parents, *(up for up, _, _ in draft.pruned)]
     assert all(0 <= parent < node for node, parent in enumerate(parents[1:], start=1))
@@ -155,7 +155,7 @@ def test_no_more_is_shown_than_anybody_can_look_at() -> None:
 
 
 def test_a_story_is_told_only_to_those_who_look() -> None:
-    watched, alone = (Dynamic(3, 3, 5).grow(Fancy(), context(story=story)) for story in (True, False))
+    watched, alone = (Dynamic(3, 3, 5).build(Fancy(), context(story=story)) for story in (True, False))
     assert [note.type for note in watched.notes] == ["growth", "told"]
     assert (alone.notes, list(alone.pruned)) == ((), [])
     assert watched.tree.host_tokens == alone.tree.host_tokens
@@ -194,7 +194,7 @@ def test_padding_that_is_paid_for_is_used() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_sure_rounds_get_larger_trees_than_doubtful_ones(seed: int) -> None:
     sure, doubtful = (
-        Dynamic(5, 4, pays=SpeedupMaximising.on(CURVE)).grow(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
+        Dynamic(5, 4, pays=SpeedupMaximising.on(CURVE)).build(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
     )
     assert max(sure.tree.shape.depths) > max(doubtful.tree.shape.depths)
 

@@ -50,9 +50,9 @@ WIDE[[7, 11, 30, 2]] = LAW
 
 @pytest.mark.parametrize("told", [Told(LAW), Told(LAW, [7, 11, 30, 2]), Told(WIDE)], ids=["short", "listed", "wide"])
 def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told) -> None:
-    growth, rounds, found = Sampled(shape_from_counts([[2]])), 6000, Counter[tuple[int, ...]]()
+    builder, rounds, found = Sampled(shape_from_counts([[2]])), 6000, Counter[tuple[int, ...]]()
     for number in range(rounds):
-        found[growth.grow(told, context(number)).tree.host_tokens[1:]] += 1
+        found[builder.build(told, context(number)).tree.host_tokens[1:]] += 1
     ids = sorted({token for pair in found for token in pair})
     names = {7: 0, 11: 1, 30: 2, 2: 3} if 30 in ids else {token: token for token in range(4)}
     square = 0.0
@@ -65,23 +65,23 @@ def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told
 
 
 def test_two_nodes_of_one_round_draw_independently() -> None:
-    growth, found = Sampled(shape_from_counts([[1], [1]])), Counter[tuple[int, ...]]()
+    builder, found = Sampled(shape_from_counts([[1], [1]])), Counter[tuple[int, ...]]()
     for number in range(6000):
-        found[growth.grow(Told(LAW), context(number)).tree.host_tokens[1:]] += 1
+        found[builder.build(Told(LAW), context(number)).tree.host_tokens[1:]] += 1
     expected = {pair: 6000 * float(LAW[pair[0]] * LAW[pair[1]]) for pair in itertools.product(range(4), repeat=2)}
     assert sum((found[pair] - count) ** 2 / count for pair, count in expected.items()) < 56.5  # 15 degrees
 
 
 def test_a_round_can_be_drawn_again_and_the_next_one_differs() -> None:
-    growth = Sampled(shape_from_counts([[2], [2, 1]]))
-    first, again, following = (growth.grow(Told(LAW), context(number)).tree.host_tokens for number in (3, 3, 4))
+    builder = Sampled(shape_from_counts([[2], [2, 1]]))
+    first, again, following = (builder.build(Told(LAW), context(number)).tree.host_tokens for number in (3, 3, 4))
     assert first == again != following
-    assert growth.grow(Told(LAW), context(3, seed=1)).tree.host_tokens != first
+    assert builder.build(Told(LAW), context(3, seed=1)).tree.host_tokens != first
 
 
 def test_distributions_are_kept_as_drawn_from_and_children_in_draw_order() -> None:
     told = Told(LAW, [7, 11, 30, 2])
-    draft = Sampled(shape_from_counts([[3], [1]])).grow(told, context(1, story=True))
+    draft = Sampled(shape_from_counts([[3], [1]])).build(told, context(1, story=True))
     assert set(draft.proposals) == {0, 1}
     pick = told.picks[0]
     assert pick.perturbed is not None
@@ -95,7 +95,7 @@ def test_distributions_are_kept_as_drawn_from_and_children_in_draw_order() -> No
 
 
 def test_at_temperature_zero_the_best_are_taken_as_certain() -> None:
-    draft = Sampled(shape_from_counts([[2], [1]])).grow(Told(LAW), context(warp=Warp()))
+    draft = Sampled(shape_from_counts([[2], [1]])).build(Told(LAW), context(warp=Warp()))
     assert draft.tree.host_tokens == (9, 0, 1, 0)
     assert not draft.proposals
 
@@ -103,17 +103,17 @@ def test_at_temperature_zero_the_best_are_taken_as_certain() -> None:
 def test_no_more_children_than_tokens_with_mass() -> None:
     distribution = torch.tensor([0.0, 0.6, 0.0, 0.4], dtype=torch.float64)
     for number in range(50):
-        draft = Sampled(shape_from_counts([[4], [2, 2]])).grow(Told(distribution), context(number))
+        draft = Sampled(shape_from_counts([[4], [2, 2]])).build(Told(distribution), context(number))
         assert [len(row) for row in draft.tree.shape.children] == [2, 2, 2, 0, 0, 0, 0]
         assert set(draft.tree.host_tokens[1:]) == {1, 3}
 
 
 def test_where_the_drafter_knows_nothing_the_branch_ends() -> None:
     sure = torch.tensor([0.0, 1.0], dtype=torch.float64)
-    assert len(Sampled(chain(5)).grow(Told(sure, [0, 4], silent_after=4), context()).tree) == 2
+    assert len(Sampled(chain(5)).build(Told(sure, [0, 4], silent_after=4), context()).tree) == 2
 
 
 @pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (4, 3), (50, 6)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
-    draft = Sampled(chain(6)).grow(Told(LAW), context(room=room))
+    draft = Sampled(chain(6)).build(Told(LAW), context(room=room))
     assert max(draft.tree.shape.depths) == depth

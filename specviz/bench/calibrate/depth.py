@@ -68,12 +68,12 @@ class Aside:
     """Grows a tree at every place and sends nothing but the root, so that the target writes as if alone."""
 
     def __init__(self, depth: int, width: int) -> None:
-        self._growth = Dynamic(depth, width, EVERY)
+        self._builder = Dynamic(depth, width, EVERY)
         self.trees: list[Draft] = []
 
-    def grow(self, drafter: RanksChildren, context: Context) -> Draft:
-        self.trees.append(self._growth.grow(drafter, replace(context, story=False)))
-        return RootOnly().grow(drafter, context)
+    def build(self, drafter: RanksChildren, context: Context) -> Draft:
+        self.trees.append(self._builder.build(drafter, replace(context, record_notes=False)))
+        return RootOnly().build(drafter, context)
 
 
 def placements(aside: Aside, output: Sequence[int], deepest: int) -> list[Place]:

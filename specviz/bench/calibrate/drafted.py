@@ -17,6 +17,7 @@ from specviz.bench.calibrate import depth as calibrate_depth
 from specviz.bench.kit.prompts import CALIBRATION
 from specviz.bench.suites import chain
 from specviz.errors import BadInput
+from specviz.methods.ddd.depth import CalibratedDepth
 from specviz.methods.resources import TREES
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Request
@@ -24,7 +25,6 @@ from specviz.runner import prepare
 from specviz.trace.schema import Step
 from specviz.training.feature import make_medusa
 from specviz.trees.calibrated import from_counts
-from specviz.trees.depth import CalibratedDepth
 
 BEARABLE = 0.005
 """The share of emitted tokens that a threshold may cost. Nodes not drafted deeper are spent elsewhere, so it costs less."""

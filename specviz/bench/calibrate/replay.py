@@ -18,13 +18,13 @@ import torch
 
 from specviz.acceptance.match import Match
 from specviz.bench.kit.prompts import CALIBRATION
-from specviz.drafters.memory.ngram_store import NgramStore, best_tokens, warped
 from specviz.drafters.null import Silent
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Round
 from specviz.engine.sampling import DRAFT, Noise, Warp
 from specviz.errors import BadInput
 from specviz.methods.resources import TREES
+from specviz.methods.stand.ngram_store import NgramStore, best_tokens, warped
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
 from specviz.request import Request
 from specviz.runner import Prepared, prepare

@@ -24,7 +24,7 @@ def layer(prepare: Callable[[], Prepared], drafter: str, times: int = 60) -> Row
     """
     try:
         ready = prepare()
-        network = ready.parts.heads(drafter)
+        network = ready.parts.drafter_weights(drafter)
     except SpecvizError as problem:
         return Row(NAME, None, detail=str(problem))
     if isinstance(network, tuple):

@@ -16,7 +16,7 @@ from specviz.engine.batch_loop import BatchDecoding, BatchRow
 from specviz.engine.interfaces import Composition
 from specviz.errors import BadInput
 from specviz.request import Memory
-from specviz.runner import Prepared, end_record, run_record
+from specviz.runner import Prepared
 from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step, Trace
 
@@ -45,7 +45,7 @@ def assembled(
         told = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, cancel)
         rows.append(BatchRow(target, composition, *told))
         compositions.append(composition)
-    taps = {tap for composition in compositions for tap in composition.taps}
+    taps = {tap for composition in compositions for tap in composition.hidden_state_layers}
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
     return BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every)
 
@@ -62,7 +62,7 @@ def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Even
     """
     batch = assembled(ready, every, cancel=cancel)
     rows = list(batch.running)
-    records = [run_record(one, row.composition) for one, row in zip(ready, rows, strict=True)]
+    records = [one.run_record(row.composition) for one, row in zip(ready, rows, strict=True)]
     steps: list[list[Step]] = [[] for _ in rows]
     rounds = batch.rounds()
     try:
@@ -74,7 +74,7 @@ def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Even
     for row, told in zip(rows, steps, strict=True):
         row.outcome.output_ids = [token for step in told for token in step.emitted]
     return [
-        Trace(record, tuple(told), end_record(one, row, told))
+        Trace(record, tuple(told), one.end_record(row, told))
         for record, told, one, row in zip(records, steps, ready, rows, strict=True)
     ]
 

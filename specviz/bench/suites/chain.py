@@ -167,7 +167,7 @@ def _candidate(bench: Bencher, prompts: Sequence[str], kind: str, alone: Lengths
     ready = bench.prepared("polybasic", prompts[0], parameters=chosen)
     above, middle = ready.parts.cost_curve(), ready.parts.middle(kind)
     nodes = SAME["nodes"] if middle.branches else SAME["depth"]
-    costs = Costs(above, middle.cost(), forward_cost(ready.parts.heads(ALONE[0]), SAME["width"]), nodes)
+    costs = Costs(above, middle.cost(), forward_cost(ready.parts.drafter_weights(ALONE[0]), SAME["width"]), nodes)
     size, found = forecast(costs, alone, lengths)
     ratios = []
     for prompt in prompts:

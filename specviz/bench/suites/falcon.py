@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from specviz.bench.kit.measure import Bencher, Timed
@@ -120,5 +120,5 @@ def _decoded(bench: Bencher, text: str, temperature: float, name: str, network: 
     """A run of the drafter called ``name``, or of ``network`` in its place."""
     ready = _prepared(bench, text, temperature, name)
     if network is not None:
-        ready.parts = replace(ready.parts, heads=lambda kind: network)
+        ready.parts = ready.parts.using(drafter_weights=lambda kind: network)
     return bench.once(ready)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from specviz.bench.kit.measure import Bencher, Timed
@@ -86,8 +86,8 @@ def _networks(ready: Prepared, found: Measured) -> dict[str, Any]:
         return FeatureStepper(network, layout_for(network))
 
     makers: dict[str, Callable[[], Any]] = {
-        "gto": lambda: ready.parts.heads("gto"),
-        "start": lambda: ready.parts.heads(BEFORE),
+        "gto": lambda: ready.parts.drafter_weights("gto"),
+        "start": lambda: ready.parts.drafter_weights(BEFORE),
         "control": control,
     }
     made = {}
@@ -105,5 +105,5 @@ def _decoded(bench: Bencher, text: str, temperature: float, networks: Mapping[st
     """A run of ``main``'s drafter, with ``other``'s trees beside its own where one is named."""
     ready = bench.prepared("gto", text, temperature, parameters={**SIZE, "compare": other is not None})
     chosen = {"gto": networks[main], BEFORE: networks.get(other or main)}
-    ready.parts = replace(ready.parts, heads=chosen.__getitem__)
+    ready.parts = ready.parts.using(drafter_weights=chosen.__getitem__)
     return bench.once(ready, record="off" if other is None else "tree")

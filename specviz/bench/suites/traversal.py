@@ -43,7 +43,7 @@ def upwards(draft: Draft, target: TargetPass, context: Context) -> float:
     """Expected accepted length under traversal. The weights a walk meets hang on its failures alone, so one walk in
     which all fail tells every outcome's probability."""
     depths = draft.tree.shape.depths
-    verdict = Traversal().judge(draft, target, replace(context, noise=Tails(context.noise.seed), story=False))
+    verdict = Traversal().judge(draft, target, replace(context, noise=Tails(context.noise.seed), record_notes=False))
     expected, left = 0.0, 1.0
     for node, weight in verdict.thresholds.items():
         expected += left * weight * depths[node]

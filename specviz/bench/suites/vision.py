@@ -13,7 +13,6 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -203,7 +202,7 @@ def seconds(ready: Prepared) -> float:
 def _taught_plainly(ready: Prepared) -> Prepared:
     """The same run with the control's network in place of the one that ships."""
     network = plain_crossed(ready.loaded, ready.target)
-    ready.parts = replace(ready.parts, heads=lambda kind: network)
+    ready.parts = ready.parts.using(drafter_weights=lambda kind: network)
     return ready
 
 

@@ -68,9 +68,9 @@ class PromptCopy(Silent):
             source = self._source(tuple(ids[-size:]), len(ids))
             if source is not None:
                 # The context's last place is the bonus token's.
-                tokens = ids[source : source + min(self.length, max(0, context.room - 1))]
-                return tokens, context.told(lambda: [self._note(len(ids) - size, size, source, len(tokens))])
-        return (), context.told(lambda: [self._note(len(ids), 0, 0, 0)])
+                tokens = ids[source : source + min(self.length, max(0, context.max_depth - 1))]
+                return tokens, context.notes(lambda: [self._note(len(ids) - size, size, source, len(tokens))])
+        return (), context.notes(lambda: [self._note(len(ids), 0, 0, 0)])
 
     def _source(self, suffix: tuple[int, ...], total: int) -> int | None:
         """Where the continuation to copy starts, or None."""

@@ -80,7 +80,7 @@ class Retrieval(Silent):
         """The better guess of the two, empty when it stays below the threshold, and its story."""
         best = _best(self.found())
         kept = best.guess if best.guess.score >= self.threshold else Guess()
-        return kept, context.told(lambda: [self._note(self.found(thorough=True))])
+        return kept, context.notes(lambda: [self._note(self.found(thorough=True))])
 
     def _note(self, found: Sequence[Found]) -> Note:
         best = _best(found)

@@ -204,9 +204,9 @@ class BlockNet(nn.Module):
         """A copy for drafting alone: its matrices are frozen, and kept as ``layout`` makes them."""
         made = copy.deepcopy(self, {id(shared): shared for shared in (self.embedding, self.head)})
         made._steps, made._speak = made._step_by_step(layout), layout(made.head)
-        made.leave = Laid(layout(made.leave.weight))
-        for name in ("qkv", "out", "up", "down"):
-            setattr(made.layer, name, Laid(layout(getattr(made.layer, name).weight)))
+        inner = ((made.layer, name) for name in ("qkv", "out", "up", "down"))
+        for part, name in ((made, "leave"), *inner):
+            setattr(part, name, Laid(layout(getattr(part, name).weight)))
         return made
 
     def logits(self, features: Tensor) -> Tensor:

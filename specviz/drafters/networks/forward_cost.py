@@ -27,7 +27,7 @@ def forward_cost(network: FeatureStepper | BlockNet, rows: int) -> float:
     with _LOCK:
         known = _KEPT.setdefault(network, {})
         if rows not in known:
-            known[rows] = (_blocks if isinstance(network, BlockNet) else _measured)(network, rows)
+            known[rows] = _blocks(network, rows) if isinstance(network, BlockNet) else _measured(network, rows)
         return known[rows]
 
 

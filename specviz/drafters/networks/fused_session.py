@@ -8,8 +8,8 @@ import torch
 
 from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import see
-from specviz.engine.to_device import send
+from specviz.engine.tiers import tree_attention_mask
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 
 PIECE = 256
@@ -54,8 +54,8 @@ class LeanSession:
         start, nodes, device = self.length, len(tree), self.decoder.device
         self._cache.reserve(start + nodes)
         self.decoder.reach(start + max(tree.shape.depths) + 1)
-        places = send([start + depth for depth in tree.shape.depths], device)
-        seen = see(tree, start, start + nodes, nodes, device) if nodes > 1 else None
+        places = to_device([start + depth for depth in tree.shape.depths], device)
+        seen = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
         return TargetPass(*self.decoder(tree.tokens, places, self._cache, seen, self.taps, last=last))
 
     def keep(self, path: Sequence[int]) -> None:

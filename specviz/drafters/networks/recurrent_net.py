@@ -158,8 +158,7 @@ def load(path: Path, embedding: Tensor, head: Tensor, dtype: torch.dtype, device
         raise ModelUnavailable(f"{path.name} is no recurrent drafter: choose a file written by this app's training.")
     config = RecurrentConfig(**json.loads(card["config"]))
     ids = tensors.pop("draft_ids")
-    shared = [part.detach().to(device, dtype) for part in (embedding, head)]
-    net = RecurrentNet(config, *shared, ids.to(device))
+    net = RecurrentNet(config, embedding.detach().to(device, dtype), head.detach().to(device, dtype), ids.to(device))
     try:
         net.load_state_dict(tensors)
     except RuntimeError as problem:

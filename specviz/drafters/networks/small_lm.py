@@ -145,6 +145,12 @@ class SmallLM(nn.Module):
         return self._stepper(ids, cache, last_only)
 
 
+def _matrices(block: nn.Module, grown: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A layer's matrices as :class:`Stepper` reads them."""
+    assert isinstance(block, SmallBlock)
+    return block.qkv.weight * grown, block.out.weight.T, block.up.weight * grown, block.down.weight.T
+
+
 class Stepper:
     """The network as it runs while drafting: one sequence, a cache, and as few operations a layer as it takes.
 
@@ -157,9 +163,7 @@ class Stepper:
         self.model, self.config = model, config
         self.size = config.width // config.heads
         grown = config.width**0.5
-        self.layers = [
-            (block.qkv.weight * grown, block.out.weight.T, block.up.weight * grown, block.down.weight.T) for block in model.blocks
-        ]
+        self.layers = [_matrices(block, grown) for block in model.blocks]
         self.head = (model.head() * grown).contiguous()
 
     def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:

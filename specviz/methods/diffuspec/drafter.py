@@ -14,7 +14,7 @@ from torch import Tensor
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.trace.notes.drafts import DenoisedNote, Offer
 from specviz.trace.schema import Note
 
@@ -37,7 +37,7 @@ class MaskedBlock(Silent):
     def block(self, context: Context, places: int) -> Tensor:
         """Logits [place, support] of ``places`` masks behind the committed text: one forward."""
         self._calls += 1
-        return self.model(send(list(context.ids[-self.model.config.window :]), self.support.device), places)
+        return self.model(to_device(list(context.ids[-self.model.config.window :]), self.support.device), places)
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -45,7 +45,7 @@ class MaskedBlock(Silent):
         """The warped distribution of the next place (the plain softmax at temperature 0); the root asks for the whole block."""
         assert list(nodes) == [len(tokens) - 1], "this drafter grows chains"
         if nodes[0] == 0:
-            places = min(self.places, context.room - 1)
+            places = min(self.places, context.max_depth - 1)
             self._distributions = context.warp.log_probabilities(self.block(context, places)).exp()
         assert self._distributions is not None
         return [Proposal(self._distributions[nodes[0]], self.support) if nodes[0] < len(self._distributions) else None]

@@ -59,8 +59,8 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.diffuspec.lattice import LengthRule
     from specviz.methods.diffuspec.searched import Searched, Searching
 
-    drafter = MaskedBlock(parts.heads("masked_lm"), parameters.longest)
+    drafter = MaskedBlock(parts.drafter_weights("masked_lm"), parameters.longest)
     how = Searching(parameters.mass, parameters.cap, parameters.beams, parameters.weight)
     rule = LengthRule(min(parameters.shortest, parameters.longest), parameters.longest, parameters.stride)
-    controller = Searched(drafter, parts.heads("ngrams"), how, rule, parts.target.eos_ids, parameters.adaptive)
+    controller = Searched(drafter, parts.drafter_weights("ngrams"), how, rule, parts.target.eos_ids, parameters.adaptive)
     return Composition(controller, Match(), draft_name="masked_lm")

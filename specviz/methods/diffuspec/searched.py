@@ -69,7 +69,7 @@ class Searched:
         self.gauge = Gauge(self._rule)
 
     def draft(self, context: Context) -> Draft:
-        length = min(self.gauge.length if self._adaptive else self._rule.longest, context.room - 1)
+        length = min(self.gauge.length if self._adaptive else self._rule.longest, context.max_depth - 1)
         self._found = None
         if length < 1:
             return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))
@@ -82,7 +82,7 @@ class Searched:
         self._found, self._counted = found, min(before_end)
         tree = DraftTree.of([context.ids[-1], *found.path], range(-1, len(found.path)), context.device)
         confidence = [None, *(math.exp(one) for one in found.log_q)]
-        notes = context.told(lambda: [self._told(lattice, found, length, cut)])
+        notes = context.notes(lambda: [self._told(lattice, found, length, cut)])
         return Draft(tree, confidence=confidence, calls=self.drafter.calls(), notes=notes)
 
     def _told(self, lattice: list[Column], found: Search, length: int, cut: int | None) -> Note:

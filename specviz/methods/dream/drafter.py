@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafters.cross_stepper import CrossStepper
+from specviz.drafters.cross_stepper import CrossCache, CrossStepper
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.visual_context import EMBEDDINGS, Layout, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
@@ -41,8 +41,10 @@ class ReadsAttention(Protocol):
         """What the screen is told about its layers."""
 
 
-class CrossDrafter(FeatureDrafter):
+class CrossDrafter(FeatureDrafter[CrossCache]):
     """``share`` of the visual tokens stays. ``taps`` are what the network and ``looking`` read of the target."""
+
+    _stepper: CrossStepper
 
     def __init__(self, network: CrossStepper, layout: Layout, looking: ReadsAttention, share: float) -> None:
         super().__init__(network)
@@ -61,12 +63,12 @@ class CrossDrafter(FeatureDrafter):
         self._kept = self._chosen(prefill.hidden)
         kept = frozenset(self._kept)
         view = self._view = View(self._layout.length, [one for one in self._layout.visual if one not in kept])
-        self._aside, self._map = context.aside, None
-        if context.story:
-            with context.aside:
+        self._aside, self._map = context.untimed, None
+        if context.record_notes:
+            with context.untimed:
                 self._map = self._looking.story(prefill.hidden)
-        self._stepper = self._shared.watching(context.aside) if context.story else self._shared
-        self._stepper.reach(len(context.ids) + context.room + 2)
+        self._stepper = self._shared.watching(context.untimed) if context.record_notes else self._shared
+        self._stepper.reach(len(context.ids) + context.max_depth + 2)
         prefill = view.prefill(prefill)
         self._embeddings = prefill.hidden[EMBEDDINGS]
         super().begin(view.context(context), prefill)
@@ -87,7 +89,7 @@ class CrossDrafter(FeatureDrafter):
         assert self._view is not None
         found = super().logits(self._view.context(context), tokens, parents, nodes)
         if self._stepper.watched is not None:
-            with context.aside:
+            with context.untimed:
                 self._take(tokens, parents, nodes)
         return found
 

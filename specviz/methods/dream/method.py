@@ -61,11 +61,11 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.dream.drafter import CrossDrafter
     from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
-    network = parts.heads("dream")
+    network = parts.drafter_weights("dream")
     if not parameters.cross_attention:
         network = network.without_cross_attention()
     looking, taps = looking_of(parts.target)
     pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
-    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     drafter = CrossDrafter(network, parts.picture or Layout(0, (), ()), looking, parameters.keep)
-    return Composition(SingleDrafter(drafter, growth), Match(), taps, draft_name="dream")
+    return Composition(SingleDrafter(drafter, builder), Match(), taps, draft_name="dream")

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from specviz.engine.interfaces import Context, Draft, Drafter, Growth
+from specviz.engine.interfaces import Context, Draft, Drafter, TreeBuilder
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.notes.drafts import Block, BlocksNote
 from specviz.trace.schema import Note
@@ -24,22 +25,25 @@ from specviz.trees.dynamic import RanksChildren, SizePolicy
 
 
 def by_forwards(pays: SizePolicy, block: int) -> SizePolicy:
-    """``pays`` for trees of which a drafter forward gives ``block`` levels, when the growth counts a forward a level."""
+    """``pays`` for trees of which a drafter forward gives ``block`` levels, when the builder counts a forward a level."""
     return lambda probabilities, levels: pays(probabilities, -(-levels // block))
 
 
-class Blocks:
-    """Grows as ``growth`` does, and tells which nodes each forward of a drafter of ``block`` levels gave."""
+AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
 
-    def __init__(self, growth: Growth, block: int) -> None:
-        self.growth = growth
+
+class Blocks(Generic[AnyDrafter]):
+    """Grows as ``builder`` does, and tells which nodes each forward of a drafter of ``block`` levels gave."""
+
+    def __init__(self, builder: TreeBuilder[AnyDrafter], block: int) -> None:
+        self.builder = builder
         self.block = block
 
-    def grow(self, drafter: Drafter, context: Context) -> Draft:
-        draft = self.growth.grow(drafter, context)
+    def build(self, drafter: AnyDrafter, context: Context) -> Draft:
+        draft = self.builder.build(drafter, context)
         if draft.calls == 0:
             return draft
-        return replace(draft, notes=(*draft.notes, *context.told(lambda: [self._note(draft)])))
+        return replace(draft, notes=(*draft.notes, *context.notes(lambda: [self._note(draft)])))
 
     def _note(self, draft: Draft) -> Note:
         """Nodes by forward, dropped ones included, and the levels between which they lie."""
@@ -65,12 +69,12 @@ class Ranked:
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape
 
-    def grow(self, drafter: RanksChildren, context: Context) -> Draft:
+    def build(self, drafter: RanksChildren, context: Context) -> Draft:
         tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
         confidence: list[float | None] = [None]
         for depth, level in enumerate(self.shape.levels):
             here = [node for node in level if node in place and self.shape.children[node]]
-            if not here or depth >= context.room - 1:
+            if not here or depth >= context.max_depth - 1:
                 break
             logits = drafter.logits(context, tokens, parents, [place[node] for node in here])
             if logits is None:
@@ -83,7 +87,7 @@ class Ranked:
                     parents.append(place[node])
                     confidence.append(math.exp(share))
         tree, calls = DraftTree.of(tokens, parents, context.device), drafter.calls()
-        notes = context.told(lambda: drafter.story(()))
+        notes = context.notes(lambda: drafter.story(()))
         return Draft(tree, confidence=confidence, calls=calls, notes=notes)
 
 

@@ -73,21 +73,21 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.block_drafter import BlockDrafter
     from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.interfaces import Composition, TreeBuilder
     from specviz.engine.tree import shape_from_counts
     from specviz.methods.dynamic_tree import paying
     from specviz.methods.falcon.block_tree import Blocks, Ranked, by_forwards
     from specviz.trees.dynamic import Dynamic
     from specviz.trees.sampled import Sampled
 
-    network = parts.heads("falcon")
+    network = parts.drafter_weights("falcon")
     block, depth = network.block, parameters.forwards * network.block
     pays = None if parameters.nodes else by_forwards(paying(parts, network, parameters.width), block)
-    growths = {
+    builders: dict[str, TreeBuilder[BlockDrafter]] = {
         "fitted": Dynamic(depth, parameters.width, parameters.nodes, pays=pays),
         "published": Ranked(shape_from_counts(PUBLISHED)),
         "drawn": Sampled(shape_from_counts(DRAWN)),
     }
     acceptance = Rejection() if parameters.tree == "drawn" else Match()
-    controller = SingleDrafter(BlockDrafter(network), Blocks(growths[parameters.tree], block))
+    controller = SingleDrafter(BlockDrafter(network), Blocks(builders[parameters.tree], block))
     return Composition(controller, acceptance, (network.config.tap,), draft_name="falcon")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from specviz.engine.interfaces import Acceptance, Context, Draft, TargetPass, Verdict
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.verdicts import Branch, ReferenceTree, TreeRewardNote
 from specviz.trace.schema import Note
@@ -50,8 +50,8 @@ def probabilities(tree: DraftTree, target: TargetPass, context: Context) -> list
     children, device = tree.shape.children, target.logits.device
     inner = [node for node in range(len(tree)) if children[node]]
     place = {node: row for row, node in enumerate(inner)}
-    distribution = context.warp.log_probabilities(target.logits.index_select(0, send(inner, device)))
-    rows = send([place[parent] for parent in tree.shape.parents[1:]], device)
+    distribution = context.warp.log_probabilities(target.logits.index_select(0, to_device(inner, device)))
+    rows = to_device([place[parent] for parent in tree.shape.parents[1:]], device)
     return [1.0, *distribution[rows, tree.tokens[1:]].exp().tolist()]
 
 
@@ -67,7 +67,7 @@ class Rewarded:
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         verdict = self._rule.judge(draft, target, context)
-        return replace(verdict, notes=(*verdict.notes, *context.told(lambda: [self._note(draft, target, context)])))
+        return replace(verdict, notes=(*verdict.notes, *context.notes(lambda: [self._note(draft, target, context)])))
 
     def _note(self, draft: Draft, target: TargetPass, context: Context) -> Note:
         lengths = _lengths(draft, target, context)

@@ -67,10 +67,10 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.gto.expected_length import Rewarded
     from specviz.methods.gto.shadow_drafting import ShadowDrafting
 
-    network = parts.heads("gto")
-    growth = dynamic_tree(parameters, parts, network, "gto", "gto", usual=5)
-    after, taps = SingleDrafter(FeatureDrafter(network), growth), network.config.taps
+    network = parts.drafter_weights("gto")
+    builder = dynamic_tree(parameters, parts, network, "gto", "gto", usual=5)
+    after, taps = SingleDrafter(FeatureDrafter(network), builder), network.config.taps
     if not parameters.compare:
         return Composition(after, Rewarded(Match()), taps, draft_name="gto")
-    both = ShadowDrafting(after, SingleDrafter(FeatureDrafter(parts.heads("eagle3")), growth), parts.target)
+    both = ShadowDrafting(after, SingleDrafter(FeatureDrafter(parts.drafter_weights("eagle3")), builder), parts.target)
     return Composition(both, Rewarded(Match(), lambda: both.latest), taps, draft_name="gto")

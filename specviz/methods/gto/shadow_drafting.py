@@ -21,16 +21,16 @@ class ShadowDrafting:
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._main.begin(context, prefill)
-        if context.story:
-            with context.aside:
+        if context.record_notes:
+            with context.untimed:
                 self._other.begin(context, prefill)
-                capacity = min(self._target.context_length, len(context.ids) + context.room)
+                capacity = min(self._target.context_length, len(context.ids) + context.max_depth)
                 self._session = self._target.open(capacity)
 
     def draft(self, context: Context) -> Draft:
         draft = self._main.draft(context)
         if self._session is not None:
-            with context.aside:
+            with context.untimed:
                 self.latest = self._second(self._session, context)
         return draft
 
@@ -46,7 +46,7 @@ class ShadowDrafting:
     def observe(self, finished: Round) -> None:
         self._main.observe(finished)
         if self._session is not None:
-            with finished.context.aside:
+            with finished.context.untimed:
                 self._other.observe(finished)
 
     def close(self) -> None:

@@ -101,7 +101,7 @@ class JudgedCopy(PromptCopy):
         text = [*context.ids, *emitted]
         for place in range(first, first + len(emitted)):
             self._index(text[:place])
-            known = replace(context, ids=text[:place], room=context.room - (place - first))
+            known = replace(context, ids=text[:place], max_depth=context.max_depth - (place - first))
             self._chains[place] = list(self.continuation(known)[0])
             self._looked += 1
             for start, chain in self._chains.items():

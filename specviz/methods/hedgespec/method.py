@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from specviz.methods.parameters import choice, number, switch
 from specviz.methods.registry import Paper, method
@@ -56,16 +56,18 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.hedgespec.online_learners import Fixed, NormalHedge
 
     if parameters.arm != "all":
-        chooser: Chooser = Fixed(len(ARMS), ARMS.index(parameters.arm))
-    else:
-        chooser = recalled(parts, "hedge", parameters.loss, parameters.remember, lambda: NormalHedge(len(ARMS)))
-        chooser.keep, chooser.debt = parameters.keep, parameters.debt
+        return choosing(parts, Fixed(len(ARMS), ARMS.index(parameters.arm)), parameters.gamma, parameters.loss)
+    chooser = recalled(parts, "hedge", parameters.loss, parameters.remember, lambda: NormalHedge(len(ARMS)))
+    chooser.keep, chooser.debt = parameters.keep, parameters.debt
     return choosing(parts, chooser, parameters.gamma, parameters.loss)
 
 
-def recalled(parts: MethodResources, kind: str, loss: str, remember: bool, make: Callable[[], Chooser]) -> Chooser:
+Learner = TypeVar("Learner")
+
+
+def recalled(parts: MethodResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
     """The chooser that this user's last run left, or a new one."""
-    return parts.recall((kind, parts.target.name, loss), make) if remember else make()
+    return parts.remember((kind, parts.target.name, loss), make) if remember else make()
 
 
 def choosing(parts: MethodResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
@@ -82,8 +84,8 @@ def choosing(parts: MethodResources, chooser: Chooser, gamma: int, loss: str = "
     def opened(name: str) -> Callable[[int], SmallModel]:
         return lambda capacity: SmallModel(models[name], capacity)
 
-    models = parts.heads("arms")
+    models = parts.drafter_weights("arms")
     length = parts.target.context_length
-    arms = [Arm(name, JudgedModel(opened(name), length, gamma), Sampled(chain(gamma))) for name in DOMAINS]
+    arms: list[Arm[Any]] = [Arm(name, JudgedModel(opened(name), length, gamma), Sampled(chain(gamma))) for name in DOMAINS]
     arms.append(Arm(COPY, JudgedCopy(3, 1, gamma), Copied()))
     return Composition(DrafterSelector(arms, chooser, gamma, loss), Rejection(), draft_name="arms")

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
-from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
+from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass, TreeBuilder
 from specviz.engine.sampling import EXTRA
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.methods.hedgespec.counterfactual import DelayQueue, Share, expected_length
 from specviz.methods.hedgespec.online_learners import Chooser
 from specviz.trace.notes.base import plain
@@ -38,19 +38,22 @@ class EvaluableDrafter(Drafter, Protocol):
         """Forwards and look-ups in hindsight since the last call of this."""
 
 
+Evaluable = TypeVar("Evaluable", bound=EvaluableDrafter)
+
+
 @dataclass(frozen=True)
-class Arm:
+class Arm(Generic[Evaluable]):
     """A drafter with a name and with what makes chains of it."""
 
     name: str
-    drafter: EvaluableDrafter
-    growth: Growth
+    drafter: Evaluable
+    builder: TreeBuilder[Evaluable]
 
 
 class DrafterSelector:
     """Drafts with one of ``arms``, chains of at most ``ahead`` tokens. ``chooser`` may outlive the run."""
 
-    def __init__(self, arms: Sequence[Arm], chooser: Chooser, ahead: int, loss: str = "length") -> None:
+    def __init__(self, arms: Sequence[Arm[Any]], chooser: Chooser, ahead: int, loss: str = "length") -> None:
         self.arms = arms
         self.chooser = chooser
         self.ahead = ahead
@@ -70,10 +73,10 @@ class DrafterSelector:
         coin = context.noise.uniform(EXTRA, context.round)
         self._playing = next((arm for arm, sum_ in enumerate(accumulate(probabilities)) if coin < sum_), _last(probabilities))
         arm = self.arms[self._playing]
-        found = arm.growth.grow(arm.drafter, context)
+        found = arm.builder.build(arm.drafter, context)
         # The last round was judged after its draft was told: what that took is this one's, and chose its arm.
         found, self._looked = replace(found, calls=found.calls + self._looked), 0
-        return replace(found, notes=(*context.told(lambda: [self._note(probabilities)]), *found.notes))
+        return replace(found, notes=(*context.notes(lambda: [self._note(probabilities)]), *found.notes))
 
     def _note(self, probabilities: list[float]) -> Note:
         """What the round brings for the others is written into it once that is known: before the step is recorded."""
@@ -97,8 +100,8 @@ class DrafterSelector:
             self.chooser.earned(self._playing, 0.0)
         settled: list[list[float]] = []
         judged: list[Judged] = []
-        if self.chooser.informed or context.story:
-            with nullcontext() if self.chooser.informed else context.aside:
+        if self.chooser.informed or context.record_notes:
+            with nullcontext() if self.chooser.informed else context.untimed:
                 distributions = self._distributions(finished)
                 judged = [arm.drafter.judged(context, emitted, distributions) for arm in self.arms]
                 settled = self._settle(context.position + 1, len(emitted), judged)
@@ -108,8 +111,8 @@ class DrafterSelector:
             self.chooser.learn(losses)
         for arm in self.arms:
             arm.drafter.observe(finished)
-        if context.story:
-            with context.aside:
+        if context.record_notes:
+            with context.untimed:
                 self._tell(finished, judged, len(settled))
 
     def _distributions(self, finished: Round) -> Tensor | None:
@@ -118,7 +121,7 @@ class DrafterSelector:
             return None
         nodes = (0, *finished.verdict.path)[: len(finished.emitted)]
         logits = finished.target.logits
-        return finished.context.warp.probabilities(logits.index_select(0, send(list(nodes), logits.device)))
+        return finished.context.warp.probabilities(logits.index_select(0, to_device(list(nodes), logits.device)))
 
     def _settle(self, first: int, count: int, judged: Sequence[Judged]) -> list[list[float]]:
         """Put what is known now into the queue; the losses that are complete."""

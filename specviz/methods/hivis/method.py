@@ -60,10 +60,10 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
     from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
-    network, steps = parts.heads("hivis")
+    network, steps = parts.drafter_weights("hivis")
     pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
-    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     kind = Comparing if parameters.residuals == "compare" else StepwiseDrafter
     drafter = kind(network, steps * 0 if parameters.residuals == "off" else steps)
-    seen = TextAlone(drafter, parts.picture) if parts.picture else drafter
-    return Composition(SingleDrafter(seen, growth), Match(), network.config.taps, draft_name="hivis")
+    seen: TextAlone | StepwiseDrafter = TextAlone(drafter, parts.picture) if parts.picture else drafter
+    return Composition(SingleDrafter(seen, builder), Match(), network.config.taps, draft_name="hivis")

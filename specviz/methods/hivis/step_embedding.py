@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.trace.notes.images import StepEmbeddingsNote
 from specviz.trace.schema import Note
 
@@ -26,7 +26,7 @@ DEPTHS = 8
 """Levels that the tally tells apart."""
 
 
-class StepwiseDrafter(FeatureDrafter):
+class StepwiseDrafter(FeatureDrafter[FeatureCache]):
     """``steps`` [step, hidden]: the first is added to features that are the target's own, the next ones to the drafter's
     first output, its second, and so on; the last serves all deeper steps."""
 
@@ -43,7 +43,7 @@ class StepwiseDrafter(FeatureDrafter):
         return outputs + self._step(depths, outputs)
 
     def _step(self, depths: Sequence[int], like: Tensor) -> Tensor:
-        return F.embedding(send(list(depths), like.device).clamp_max(len(self._steps) - 1), self._steps)
+        return F.embedding(to_device(list(depths), like.device).clamp_max(len(self._steps) - 1), self._steps)
 
     def observe(self, finished: Round) -> None:
         self._count(finished)
@@ -70,9 +70,9 @@ class StepwiseDrafter(FeatureDrafter):
             column = self._committed + depth
             self._cache.reserve(column + 1)
             self._stepper.reach(context.position + depth + 1)
-            place = send([context.position + depth], device)
+            place = to_device([context.position + depth], device)
             fed = self._own(output, [depth + 1])
-            output = self._stepper(send([token], device), fed, place, self._cache, column, None)
+            output = self._stepper(to_device([token], device), fed, place, self._cache, column, None)
         return found
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
@@ -96,14 +96,14 @@ class Comparing(StepwiseDrafter):
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        with context.aside:
+        with context.untimed:
             self._bare.begin(context, prefill)
 
     def observe(self, finished: Round) -> None:
-        with finished.context.aside:
+        with finished.context.untimed:
             self._compare(finished)
         super().observe(finished)
-        with finished.context.aside:
+        with finished.context.untimed:
             self._bare.observe(finished)
 
     def _compare(self, finished: Round) -> None:

@@ -7,28 +7,33 @@ held against a threshold, a given one or one that the run sets. Without a memory
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Generic, TypeVar
 
-from specviz.engine.interfaces import Context, Draft, Drafter, Growth, Round, TargetPass
+from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass, TreeBuilder
 from specviz.methods.howl.threshold import AdaptiveThreshold, expected
 from specviz.trace.notes.drafts import SuffixNote
 from specviz.trace.notes.models import LastStateNote
 from specviz.trace.schema import Note
 
+Network = TypeVar("Network", bound=Drafter)
+Memory = TypeVar("Memory", bound=Drafter)
 
-class HybridController:
+
+class HybridController(Generic[Network, Memory]):
     """``memory`` proposes nothing where it is not sure enough (None: there is none); ``looked`` turns what it proposes into
-    a tree, ``growth`` does so with the ``network``. ``probed`` is told to the reader: whether probes stand behind tokens.
+    a tree, ``builder`` does so with the ``network``. ``probed`` is told to the reader: whether probes stand behind tokens.
     Without a ``threshold`` the bar is weighed anew in each round, and the memory must offer whatever it has.
     """
 
     def __init__(
-        self, network: Drafter, growth: Growth, memory: Drafter | None = None, looked: Growth | None = None,
+        self, network: Network, builder: TreeBuilder[Network],
+        memory: Memory | None = None, looked: TreeBuilder[Memory] | None = None,
         threshold: float | None = None, probed: bool = False,
     ) -> None:  # fmt: skip
         if (memory is None) != (looked is None):
             raise ValueError("a memory needs a tree builder for what it proposes")
         self.network = network
-        self.growth = growth
+        self.builder = builder
         self.memory = memory
         self.looked = looked
         self.threshold = threshold
@@ -44,21 +49,21 @@ class HybridController:
             self.memory.begin(context, prefill)
 
     def draft(self, context: Context) -> Draft:
-        found, bar = None, self.threshold
+        bar = self.threshold
+        self._found, self._remembered = None, False
         if self.memory is not None and self.looked is not None:
-            found = self.looked.grow(self.memory, context)
+            found = self._found = self.looked.build(self.memory, context)
             bar = self._weighing.bar() if self.threshold is None else self.threshold
-        self._found = found
-        self._remembered = found is not None and len(found.tree) > 1 and (self.threshold is not None or expected(found) >= bar)
-        if self._remembered:
-            return replace(found, notes=context.told(lambda: self._notes("suffix", context, found, found, bar)))
-        grown = self.growth.grow(self.network, context)
-        return replace(grown, notes=context.told(lambda: self._notes("tree", context, grown, found, bar)))
+            self._remembered = len(found.tree) > 1 and (self.threshold is not None or expected(found) >= bar)
+            if self._remembered:
+                return replace(found, notes=context.notes(lambda: self._notes("suffix", context, found, found, bar)))
+        grown = self.builder.build(self.network, context)
+        return replace(grown, notes=context.notes(lambda: self._notes("tree", context, grown, self._found, bar)))
 
     def _notes(self, half: str, context: Context, drafted: Draft, looked: Draft | None, bar: float | None) -> tuple[Note, ...]:
         """The method's own note first, with the memory's score, then those of the half that drafted."""
         score = None if looked is None or not looked.notes else looked.notes[0].data.get("score")
-        if score is not None and self.threshold is None:
+        if looked is not None and score is not None and self.threshold is None:
             score = expected(looked)  # what was weighed: near the end there is room for a part of the guess only
         own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=bar, probed=self.probed)
         notes = drafted.notes

@@ -63,12 +63,12 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
     store = None
     if parameters.remembered:
-        store = parts.recall(("target_outputs", parts.target.name), OutputStore)
+        store = parts.remember(("target_outputs", parts.target.name), OutputStore)
         store.most_outputs = parameters.remembered
     # A draft of nothing expects nothing, so a threshold of 0 takes every guess there is.
     threshold = None if parameters.bar == "weighed" else parameters.threshold
     memory = Retrieval(store, LengthRule(parameters.most), threshold or 0.0)
     network, inner = owl.drafting(parameters, parts)
-    controller = HybridController(inner.network, inner.growth, memory, Retrieved(), threshold, parameters.probe)
-    probe = network.probe if parameters.probe else None
-    return Composition(controller, Match(), (network.config.tap,), draft_name="owl", probe=probe)
+    controller = HybridController(inner.network, inner.builder, memory, Retrieved(), threshold, parameters.probe)
+    opener = owl.opener(parameters, network)
+    return Composition(controller, Match(), (network.config.tap,), draft_name="owl", opener=opener)

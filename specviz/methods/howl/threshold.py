@@ -7,6 +7,8 @@ network's trees brought.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from specviz.engine.interfaces import Draft, Round
 
 TREE = 0.8
@@ -57,7 +59,7 @@ def expected(looked: Draft) -> float:
     return sum(probabilities[1:])
 
 
-def followed(looked: Draft, emitted: list[int] | tuple[int, ...]) -> int:
+def followed(looked: Draft, emitted: Sequence[int]) -> int:
     """How far the committed tokens go down the tree."""
     tree, at = looked.tree, 0
     for steps, token in enumerate(emitted):

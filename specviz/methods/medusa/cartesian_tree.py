@@ -7,7 +7,7 @@ whatever the first one was: every node of a depth has the same list of children,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tree import DraftTree, TreeShape
@@ -36,7 +36,7 @@ class RanksByHead(Protocol):
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
 
-    def story(self, found: Sequence[Offer]) -> tuple[Note, ...]:
+    def story(self, found: Sequence[Any]) -> tuple[Note, ...]:
         """Notes on what was offered."""
 
 
@@ -60,9 +60,9 @@ class Product:
                 raise BadInput(f"The tree has the path {list(path)} but not its parent.")
         self._width = 1 + max((path[-1] for path in self._paths), default=0)
 
-    def grow(self, drafter: RanksByHead, context: Context) -> Draft:
+    def build(self, drafter: RanksByHead, context: Context) -> Draft:
         offers = drafter.depths(self._width)
-        deepest = min(len(offers), max(0, context.room - 1))
+        deepest = min(len(offers), max(0, context.max_depth - 1))
         tokens, parents = [context.ids[-1]], [-1]
         confidence: list[float | None] = [None]
         place: dict[RankPath, int] = {(): 0}
@@ -77,5 +77,5 @@ class Product:
             parents.append(place[path[:-1]])
             confidence.append(offer.probability[path[-1]])
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.told(lambda: drafter.story(offers))
+        notes = context.notes(lambda: drafter.story(offers))
         return Draft(tree, confidence=confidence, calls=drafter.calls(), notes=notes)

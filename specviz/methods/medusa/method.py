@@ -87,7 +87,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.medusa.drafter import ParallelDrafter
     from specviz.methods.medusa.typical_acceptance import Typical
 
-    network = parts.heads("medusa")
+    network = parts.drafter_weights("medusa")
     acceptance = (
         Match() if parameters.rule == "match" else Typical(parameters.epsilon, parameters.delta, parameters.root == "greedy")
     )
@@ -96,7 +96,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
 
 def _told(parameters: Parameters, parts: MethodResources) -> tuple[str, ...]:
-    if parts.own_heads or parameters.tree == "published":
+    if parts.uses_shipped_weights or parameters.tree == "published":
         return ()
     return (f"The fitted tree is for the heads that ship, so {parts.draft_name} drafts the published 63 paths.",)
 
@@ -107,7 +107,7 @@ def _paths(parameters: Parameters, parts: MethodResources) -> tuple[RankPath, ..
     from specviz.trees.calibrated import CalibratedTree
     from specviz.trees.dynamic import SpeedupMaximising
 
-    if parameters.tree == "published" or not parts.own_heads:
+    if parameters.tree == "published" or not parts.uses_shipped_weights:
         return paths_of(shape_from_counts(PUBLISHED))
     tree = CalibratedTree.load(parts.tree_file("medusa"))
     if parameters.nodes:

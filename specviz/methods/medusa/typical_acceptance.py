@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specviz.acceptance.match import Match
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.engine.verdict import TargetTokens, statuses
 from specviz.trace.notes.verdicts import TypicalAcceptanceNote, TypicalPosition
 from specviz.trace.schema import ACCEPTED, RELAXED
@@ -50,7 +50,7 @@ class Typical:
         end = path[-1] if path else 0
         choices = TargetTokens(target.logits, draft.tree, context)
         known = list(statuses(shape, path, list(found.thresholds)))
-        with context.aside:  # the rule itself does not ask what the target would have taken
+        with context.untimed:  # the rule itself does not ask what the target would have taken
             for node in path:
                 same = draft.tree.host_tokens[node] == choices.at(shape.parents[node])
                 known[node] = ACCEPTED if same else RELAXED
@@ -62,7 +62,7 @@ class Typical:
             statuses=tuple(known),
             visited=(*(node for node in found.asked if node != end), end),
             thresholds=found.thresholds,
-            notes=context.told(lambda: [TypicalAcceptanceNote(found.shown).to_note()] if found.shown else []),
+            notes=context.notes(lambda: [TypicalAcceptanceNote(found.shown).to_note()] if found.shown else []),
         )
 
 
@@ -87,7 +87,7 @@ class _Search:
             if not here:
                 break
             self.asked += here
-            rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, send(here, self._device)))
+            rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, to_device(here, self._device)))
             for node, (entropy, *log_p) in zip(here, self._read(here, rows), strict=True):
                 self._keep(node, entropy, log_p)
 
@@ -105,7 +105,7 @@ class _Search:
         children = [self.draft.tree.shape.children[node] for node in nodes]
         width = max(map(len, children))
         tokens = self.draft.tree.host_tokens
-        asked = send([[tokens[child] for child in row] + [0] * (width - len(row)) for row in children], self._device)
+        asked = to_device([[tokens[child] for child in row] + [0] * (width - len(row)) for row in children], self._device)
         entropy = -(rows.exp() * rows.clamp_min(-1e4)).sum(-1, keepdim=True)
         found: list[list[float]] = torch.cat((entropy, rows.gather(-1, asked)), dim=-1).tolist()
         return found
@@ -117,8 +117,8 @@ class _Search:
             p = math.exp(one)
             if p > threshold:
                 self.kept[child] = self.kept[node] + one
-        if self.context.story:
-            with self.context.aside:
+        if self.context.record_notes:
+            with self.context.untimed:
                 self._show(node, threshold, entropy, log_p)
 
     def _show(self, node: int, threshold: float, entropy: float, log_p: list[float]) -> None:

@@ -19,9 +19,9 @@ class RowDrafting(Protocol):
 class BlockRows:
     """Takes what the drafter gives. The block ends where the picture does."""
 
-    def grow(self, drafter: RowDrafting, context: Context) -> Draft:
+    def build(self, drafter: RowDrafting, context: Context) -> Draft:
         fine, coarse = drafter.block(context)
-        fine = fine[: max(0, context.room)]
+        fine = fine[: max(0, context.max_depth)]
         tree = DraftTree.of([context.ids[-1], *fine], range(-1, len(fine)), context.device)
-        notes = context.told(lambda: [CoarseCodesNote(coarse, fine).to_note()])
+        notes = context.notes(lambda: [CoarseCodesNote(coarse, fine).to_note()])
         return Draft(tree, confidence=(None,) * len(tree), calls=len(coarse), notes=notes)

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
+from specviz.engine.interfaces import Context, Draft, Target, TargetPass, Verdict
+from specviz.errors import ModelUnavailable
+from specviz.targets.image import ImageSession
 from specviz.trace.notes.verdicts import LocalVerificationNote
 from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED, ROOT, Note
 
@@ -71,10 +72,13 @@ def islands(cells: Sequence[int], columns: int) -> list[list[int]]:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass
 class LocalVerification:
-    """``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries when a block is
-    done, else they stay."""
+    """Accept rule of one run, whose session it opens, as it runs the target again within a round.
+
+    ``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries when a block is done,
+    else they stay.
+    """
 
     neighbours: Tensor
     columns: int
@@ -82,18 +86,35 @@ class LocalVerification:
     pool: int
     radius: int
     rewrite: bool = True
+    unshared = "Local verification runs its target again within a round, for one picture: draw the pictures one after another."
+
+    def open(self, target: Target, capacity: int, taps: Sequence[int]) -> ImageSession:
+        """The run's session. Raises ModelUnavailable for a target whose cache entries cannot be written again."""
+        session = target.open(capacity, taps)
+        if not isinstance(session, ImageSession):
+            raise ModelUnavailable(f"{target.name} draws no pictures; choose an image target, such as emoji-64.")
+        self._session = session
+        return session
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
-        """Which codes of the block fail. The path is the whole block; :meth:`mend` draws again what has to be.
+        """Which codes of the block fail, and what the target draws in their places. The path is the whole block.
 
-        What stays is *accepted* where it is the very code that the target would have drawn there, else *relaxed*; the repair
-        changes what stands before it, so :meth:`mend` says so anew.
+        The target's further passes count as verification.
         """
+        verdict = self._failures(draft, target, context)
+        context.mark("judge")
+        verdict = _Waves(self, self._session, draft, target, verdict, context).verdict()
+        context.mark("verify")
+        return verdict
+
+    def _failures(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
+        """Which codes fail. What stays is *accepted* where it is the very code that the target would have drawn there, else
+        *relaxed*; the repair changes what stands before it, so it is said anew then."""
         nodes = len(draft.tree)
         distribution = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         codes = draft.tree.tokens[1:]
         mass = pooled(distribution, codes, self.neighbours[:, : self.pool]).tolist()
-        with context.aside:  # the rule itself does not ask what the target would have drawn
+        with context.untimed:  # the rule itself does not ask what the target would have drawn
             kept = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
         marks = [ROOT, *(REJECTED if one < self.tau else mark for one, mark in zip(mass, kept, strict=True))]
         return Verdict(
@@ -104,7 +125,7 @@ class LocalVerification:
             statuses=tuple(marks),
             visited=(*range(nodes - 1),),
             thresholds=dict.fromkeys(range(1, nodes), self.tau),
-            notes=context.told(lambda: [self._judged(mass, marks)]),
+            notes=context.notes(lambda: [self._judged(mass, marks)]),
         )
 
     def _judged(self, mass: Sequence[float], marks: Sequence[str]) -> Note:
@@ -122,10 +143,6 @@ class LocalVerification:
             stale=(),
         ).to_note()
 
-    def mend(self, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context) -> Verdict:
-        """Draw the islands again, in waves."""
-        return _Waves(self, session, draft, scored, verdict, context).verdict()
-
 
 def kept_marks(codes: Sequence[int], logits: Tensor, context: Context) -> list[str]:
     """For each of a block's ``codes``, given the target's ``logits`` [place, code] there: is it the one it would have drawn?"""
@@ -138,7 +155,7 @@ class _Waves:
     """One block's repair. A node of the chain and a cell of the picture differ by ``shift``."""
 
     def __init__(
-        self, rule: LocalVerification, session: Any, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context
+        self, rule: LocalVerification, session: ImageSession, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context
     ) -> None:
         self.rule, self.session, self.judged, self.context = rule, session, verdict, context
         self.logits = scored.logits.clone()
@@ -158,7 +175,7 @@ class _Waves:
         again = spread(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
         found = islands(again, self.rule.columns)
         self._run([[cell - self.shift for cell in island] for island in found])
-        with self.context.aside:
+        with self.context.untimed:
             # By the logits of the last pass that read each place: with entries rewritten, those of the block as it is now.
             kept = kept_marks(self.tokens[1:], self.logits[: self.last], self.context)
         marks = [RESAMPLED if node in self.wave_of else mark for node, mark in enumerate(kept, start=1)]
@@ -167,7 +184,7 @@ class _Waves:
             statuses=(ROOT, *marks),
             replaced={node: self.tokens[node] for node in self.wave_of},
             passes=self.passes,
-            notes=self.context.told(lambda: [self._note(found)]),
+            notes=self.context.notes(lambda: [self._note(found)]),
         )
 
     def _note(self, found: list[list[int]]) -> Note:

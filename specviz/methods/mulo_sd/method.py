@@ -10,7 +10,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import ImageResources
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Parameters:
     parameters=Parameters,
     weights=("image_ar_small", "image_samplers"),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
-    from specviz.drafters.coarse_rows import CoarseRows
+def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.mulo_sd.block_rows import BlockRows
+    from specviz.methods.mulo_sd.coarse_rows import CoarseRows
     from specviz.methods.mulo_sd.local_verification import LocalVerification
 
     partner, grid = parts.coarse(), parts.grid
@@ -71,4 +71,4 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     )
     stale = () if rule.rewrite else ("Cache entries of kept codes are not renewed after redraws: an approximation.",)
     controller = SingleDrafter(CoarseRows(partner, parameters.rows), BlockRows())
-    return Composition(controller, rule, draft_name=partner.name, warnings=stale, mending=rule)
+    return Composition(controller, rule, draft_name=partner.name, warnings=stale, opener=rule)

@@ -1,7 +1,7 @@
 """OWL's drafter: a recurrence on the last token's state alone, level by level of a tree.
 
 Lee et al., OWL (arXiv 2510.07535). With the root at position P, the network starts from the target's states at token P - 1
-(its own and that of the probe behind it) and the root's embedding; a node starts where its parent stopped.
+(its own and that of the [SPEC] token behind it) and the root's embedding; a node starts where its parent stopped.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from torch import Tensor
 from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper, State
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
+from specviz.methods.owl.spec_token import SpecTokenPass
 from specviz.trace.schema import Note
 
 
 class RecurrentDrafter(Silent):
     """``network`` is shared; the states belong to one run, and only the last token's are kept.
 
-    Without ``probing`` the probe's state is taken as missing.
+    Where the session has no [SPEC] token, its state is taken as missing.
     """
 
-    def __init__(self, network: RecurrentStepper | RecurrentNet, probing: bool = True) -> None:
+    def __init__(self, network: RecurrentStepper | RecurrentNet) -> None:
         stepper = network if isinstance(network, RecurrentStepper) else RecurrentStepper(network)
         self.support: Tensor | None = stepper.draft_ids
         self.taps = (stepper.config.tap,)
-        self.probe = stepper.probe.detach() if probing else None
         self._stepper = stepper
         self._calls = 0
         self._last: Tensor | None = None
@@ -61,7 +61,7 @@ class RecurrentDrafter(Silent):
         """
         if self._last is None:
             return None
-        words = send([tokens[node] for node in nodes], context.device)
+        words = to_device([tokens[node] for node in nodes], context.device)
         if list(nodes) == [0]:
             state = self._stepper.begin(self._last, words)
         else:
@@ -73,8 +73,8 @@ class RecurrentDrafter(Silent):
         return self._stepper.logits(state[0])
 
     def _read(self, passed: TargetPass, node: int) -> Tensor:
-        """[1, 2 * hidden]: the state at ``node`` and that of the probe below it, zeros where there was none."""
+        """[1, 2 * hidden]: the state at ``node`` and that of the [SPEC] token below it, zeros where there was none."""
         (tap,) = self.taps
         own = passed.hidden[tap][node][None]
-        behind = passed.probed[tap][node][None] if tap in passed.probed else torch.zeros_like(own)
+        behind = passed.behind[tap][node][None] if isinstance(passed, SpecTokenPass) else torch.zeros_like(own)
         return torch.cat((own, behind), dim=-1)

@@ -9,8 +9,10 @@ from specviz.methods.parameters import number, switch
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
+    from specviz.drafters.networks.recurrent_net import RecurrentStepper
     from specviz.engine.interfaces import Composition
     from specviz.methods.howl.hybrid import HybridController
+    from specviz.methods.owl.spec_token import SpecToken
     from specviz.methods.resources import MethodResources
 
 PAPER = Paper(
@@ -53,19 +55,26 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.engine.interfaces import Composition
 
     network, controller = drafting(parameters, parts)
-    return Composition(
-        controller, Match(), (network.config.tap,), draft_name="owl", probe=network.probe if parameters.probe else None
-    )
+    return Composition(controller, Match(), (network.config.tap,), draft_name="owl", opener=opener(parameters, network))
 
 
-def drafting(parameters: Parameters, parts: MethodResources) -> tuple[object, HybridController]:
+def opener(parameters: Parameters, network: RecurrentStepper) -> SpecToken | None:
+    """What opens the target's session with the network's [SPEC] token, where there is to be one."""
+    from specviz.methods.owl.spec_token import SpecToken
+
+    return SpecToken(network.probe.detach()) if parameters.probe else None
+
+
+def drafting(parameters: Parameters, parts: MethodResources) -> tuple[RecurrentStepper, HybridController]:
     """The network, ready to draft, and a controller with it and no memory."""
+    from specviz.drafters.networks.recurrent_net import RecurrentStepper
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.drafter import RecurrentDrafter
     from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
-    network = parts.heads("owl")
+    found = parts.drafter_weights("owl")
+    network = found if isinstance(found, RecurrentStepper) else RecurrentStepper(found)
     rows = 2 if parameters.probe else 1
     pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier, rows=rows)
-    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
-    return network, HybridController(RecurrentDrafter(network, parameters.probe), growth, probed=parameters.probe)
+    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
+    return network, HybridController(RecurrentDrafter(network), builder, probed=parameters.probe)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -21,11 +21,11 @@ from specviz.engine.interfaces import (
     Context,
     Draft,
     Drafter,
-    Growth,
     Proposal,
     Round,
     Session,
     TargetPass,
+    TreeBuilder,
 )
 from specviz.engine.sampling import EXTRA, Noise
 from specviz.engine.tree import DraftTree, shape_of
@@ -77,8 +77,11 @@ class _Buffer:
     passes: list[Filtered] = field(default_factory=list)
 
 
-class Cascade:
-    """``growth`` drafts with ``drafter`` below ``middle``, ``judge`` is the middle model's rule; ``gathered`` tokens make a
+Below = TypeVar("Below", bound=Provisional)
+
+
+class Cascade(Generic[Below]):
+    """``builder`` drafts with ``drafter`` below ``middle``, ``judge`` is the middle model's rule; ``gathered`` tokens make a
     round, or fewer where one of ``ends`` is among them. ``facts`` say for the screen what the levels cost and accept; ``taps``
     are what the drafter reads of a pass.
     """
@@ -86,8 +89,8 @@ class Cascade:
     def __init__(
         self,
         middle: Verifying,
-        drafter: Provisional,
-        growth: Growth,
+        drafter: Below,
+        builder: TreeBuilder[Below],
         judge: Acceptance,
         gathered: int,
         taps: Sequence[int] = (),
@@ -96,7 +99,7 @@ class Cascade:
     ) -> None:
         self.middle = middle
         self.gathered = gathered
-        self._drafter, self._growth, self._judge = drafter, growth, judge
+        self._drafter, self._builder, self._judge = drafter, builder, judge
         self._taps, self._facts, self._ends = tuple(taps), facts, ends
         self._session: Session | None = None
         self._so_far = {"rounds": 0, "kept": 0, "buffered": 0, "passes": 0, "calls": 0}
@@ -108,13 +111,13 @@ class Cascade:
         self._so_far = dict.fromkeys(self._so_far, 0)
         self._spent = dict.fromkeys(self._spent, 0.0)
         if self._fits(context):
-            self._session = self.middle.open(min(self.middle.context_length, len(context.ids) + context.room), self._taps)
+            self._session = self.middle.open(min(self.middle.context_length, len(context.ids) + context.max_depth), self._taps)
             if len(context.ids) > 1:
                 self._session.prefill(context.ids[:-1])
 
     def _fits(self, context: Context) -> bool:
         """Whether the middle model can still look back on the whole text and a buffer behind it."""
-        return len(context.ids) + min(context.room, 2 * LONGEST) <= self.middle.context_length
+        return len(context.ids) + min(context.max_depth, 2 * LONGEST) <= self.middle.context_length
 
     def close(self) -> None:
         session, self._session = self._session, None
@@ -126,15 +129,15 @@ class Cascade:
         """A chain of what the middle model wrote, each node's distribution being the middle model's."""
         buffer, mark = _Buffer(), self._drafter.bookmark()
         inner_noise = Noise(int(context.noise.uniform(EXTRA, context.round) * 2**52))
-        most = min(LONGEST, context.room - 1) if self._session is not None and self._fits(context) else 0
+        most = min(LONGEST, context.max_depth - 1) if self._session is not None and self._fits(context) else 0
         while len(buffer.tokens) < min(self.gathered, most) and not self._ends.intersection(buffer.tokens):
             inner = replace(
                 context,
                 ids=[*context.ids, *buffer.tokens],
                 round=len(buffer.passes),
                 noise=inner_noise,
-                room=context.room - len(buffer.tokens),
-                story=False,
+                max_depth=context.max_depth - len(buffer.tokens),
+                record_notes=False,
             )
             self._filter(inner, buffer)
         self._drafter.back(mark)
@@ -143,13 +146,13 @@ class Cascade:
     def _filter(self, inner: Context, buffer: _Buffer) -> None:
         """One round of the middle model with the drafter below it, at the end of the buffer."""
         started = time.perf_counter_ns()
-        draft = self._growth.grow(self._drafter, inner)
+        draft = self._builder.build(self._drafter, inner)
         between = time.perf_counter_ns()
         scored, lead = self._score(inner, draft.tree)
         verdict = self._judge.judge(draft, scored, inner)
         nodes = (0, *verdict.path)
-        tokens = [draft.tree.host_tokens[node] for node in verdict.path] + [verdict.bonus]
-        assert self._session is not None
+        assert self._session is not None and verdict.bonus is not None
+        tokens = [*(draft.tree.host_tokens[node] for node in verdict.path), verdict.bonus]
         self._session.keep([*range(lead), *(lead + node for node in nodes)])
         ended = time.perf_counter_ns()
         self._drafter.observe(Round(inner, draft, scored, verdict, tokens))
@@ -182,16 +185,17 @@ class Cascade:
     def _block(self, context: Context, buffer: _Buffer, most: int) -> Draft:
         tokens = buffer.tokens[:most]
         tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
-        proposals, sure = {}, [None] * len(tree)
+        proposals: dict[int, Proposal] = {}
+        sure: list[float | None] = [None] * len(tree)
         for node, row in enumerate(buffer.rows[: len(tokens)]):
             if not context.warp.greedy:
                 proposals[node] = Proposal(context.warp.probabilities(row))
-        if context.story:
-            with context.aside:
+        if context.record_notes:
+            with context.untimed:
                 for node, row in enumerate(buffer.rows[: len(tokens)]):
                     sure[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
         self._count(buffer, len(tokens))
-        notes = context.told(lambda: [self._note(buffer, len(tokens))])
+        notes = context.notes(lambda: [self._note(buffer, len(tokens))])
         # All that drafts for the target counts: the drafter's forwards, and the middle model's passes over them.
         calls = sum(one.calls for one in buffer.passes) + len(buffer.passes)
         return Draft(tree, proposals, sure, calls, notes=notes)

@@ -62,10 +62,17 @@ def _read(found: dict[str, Any]) -> ChainLengths:
 class Costed(Protocol):
     """A model for the middle, as far as choosing between several goes."""
 
-    name: str
-    title: str
-    branches: bool
-    cost: Callable[[], CostCurve]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def branches(self) -> bool: ...
+
+    @property
+    def cost(self) -> Callable[[], CostCurve]: ...
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
     return size, made(size)
 
 
-def told(found: CascadeForecast) -> CascadeCosts:
+def as_note(found: CascadeForecast) -> CascadeCosts:
     """A forecast for the screen."""
     return CascadeCosts(
         target=found.above,

@@ -10,9 +10,9 @@ from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.interfaces import Composition, Controller
     from specviz.methods.polybasic.chain_lengths import Weighed
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import TextResources
 
 MIDDLES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
 AUTO = ("int4", "int8", "small_draft")
@@ -59,7 +59,7 @@ class Parameters:
     weights=("eagle3",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.feature_drafter import FeatureDrafter
@@ -67,33 +67,36 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.drafters.networks.forward_cost import forward_cost
     from specviz.engine.interfaces import Composition
     from specviz.methods.polybasic.cascade import Cascade
-    from specviz.methods.polybasic.cost_model import told
+    from specviz.methods.polybasic.cost_model import as_note
     from specviz.trees.copied import Copied
     from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
     below = _below(parameters, parts)
-    taps, growth, drafter, forward = (), Copied(), PromptCopy(3, 2, parameters.depth, True, True), 0.0
-    if below != "copy":
-        network = parts.heads(below)
-        drafter, taps, forward = FeatureDrafter(network), network.config.taps, forward_cost(network, parameters.width)
+    network = None if below == "copy" else parts.drafter_weights(below)
+    taps: tuple[int, ...] = () if network is None else tuple(network.config.taps)
+    forward = 0.0 if network is None else forward_cost(network, parameters.width)
     best, warning = _best(parameters, parts, below, forward)
-    if below != "copy":
+    facts = as_note(best.forecast) if best.forecast else None
+    rest = (Match(), best.block, taps, facts, parts.target.eos_ids)
+    controller: Controller
+    if network is None:
+        controller = Cascade(best.middle, PromptCopy(3, 2, parameters.depth, True, True), Copied(), *rest)
+    else:
         cost = best.middle.cost()
         pays = None if parameters.nodes else SpeedupMaximising.on(cost, forward=forward / cost.at(1))
-        growth = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
-    facts = told(best.forecast) if best.forecast else None
-    controller = Cascade(best.middle, drafter, growth, Match(), best.block, taps, facts, parts.target.eos_ids)
+        builder = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
+        controller = Cascade(best.middle, FeatureDrafter(network), builder, *rest)
     warnings = tuple(word for word in (*best.middle.warnings, warning) if word)
-    return Composition(controller, Rejection(), tuple(taps), f"{best.middle.title}, {below} below it", warnings)
+    return Composition(controller, Rejection(), taps, f"{best.middle.title}, {below} below it", warnings)
 
 
-def _below(parameters: Parameters, parts: MethodResources) -> str:
+def _below(parameters: Parameters, parts: TextResources) -> str:
     if parameters.drafter != "auto":
         return parameters.drafter
     return "copy" if parts.draft_name or parameters.middle == "draft" else "eagle3"
 
 
-def _best(parameters: Parameters, parts: MethodResources, below: str, forward: float) -> tuple[Weighed, str]:
+def _best(parameters: Parameters, parts: TextResources, below: str, forward: float) -> tuple[Weighed, str]:
     """The middle model that should pay most among those this machine can make, or the one that was asked for, and what the
     user should know of it. ``forward`` is a drafter forward in milliseconds.
     """
@@ -118,7 +121,7 @@ def _best(parameters: Parameters, parts: MethodResources, below: str, forward: f
     return best, warning(best, found, _recipe(kinds, parts, below))
 
 
-def _recipe(kinds: tuple[str, ...], parts: MethodResources, below: str) -> str:
+def _recipe(kinds: tuple[str, ...], parts: TextResources, below: str) -> str:
     """The command that finds out what such a chain accepts, or nothing for a pair that it does not run."""
     command = f"python -m specviz calibrate polybasic --target {parts.target.name}"
     if kinds == ("draft",):

@@ -31,11 +31,11 @@ class Ladder:
         self.width = width
         self.floor = floor
 
-    def grow(self, drafter: ExtendsChain, context: Context) -> Draft:
+    def build(self, drafter: ExtendsChain, context: Context) -> Draft:
         chain, tokens, parents = [context.ids[-1]], [context.ids[-1]], [-1]
         confidence: list[float | None] = [None]
         end, probability = 0, 1.0
-        for depth in range(min(self.depth, context.room - 1)):
+        for depth in range(min(self.depth, context.max_depth - 1)):
             (distribution,) = drafter.rows(context, chain, range(-1, depth), [depth])
             if distribution is None:
                 break

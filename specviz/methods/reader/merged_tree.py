@@ -15,10 +15,10 @@ from typing import Protocol
 from specviz.engine.interfaces import Context, Controller, Draft, Round, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
+from specviz.methods.reader.estimates import Estimates
 from specviz.trace.notes.drafts import Graft, MergedTreeNote
 from specviz.trace.schema import Note
 from specviz.trees.dynamic import SizePolicy
-from specviz.trees.estimates import Estimates
 
 DRAFTER = "drafter"
 SHOWN = 96
@@ -47,10 +47,15 @@ class Looked(Protocol):
 class Held(Protocol):
     """What one memory expects."""
 
-    source: str
-    near: bool
-    """Whether it holds this very text."""
-    guess: Looked
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def near(self) -> bool:
+        """Whether it holds this very text."""
+
+    @property
+    def guess(self) -> Looked: ...
 
 
 class Memories(Protocol):
@@ -200,9 +205,9 @@ class Merged:
             self.inner.begin(context, prefill)
 
     def draft(self, context: Context) -> Draft:
-        found, calls = _Merging(context.ids[-1], context.room - 1), 0
+        found, calls = _Merging(context.ids[-1], context.max_depth - 1), 0
         if self.inner is not None:
-            drafted = self.inner.draft(replace(context, warp=Warp(), story=False))
+            drafted = self.inner.draft(replace(context, warp=Warp(), record_notes=False))
             found.draft(drafted)
             calls = drafted.calls
         found.weigh(self.estimates)
@@ -224,7 +229,7 @@ class Merged:
     def _made(self, found: _Merging, kept: Sequence[int], left: Sequence[int], calls: int, context: Context) -> Draft:
         """The kept nodes as a tree, the best of the others as pruned ones numbered after them."""
         shown, place = [0], {0: 0}
-        for node in [*kept, *left[:SHOWN]] if context.story else kept:
+        for node in [*kept, *left[:SHOWN]] if context.record_notes else kept:
             place[node] = len(shown)
             shown.append(node)
         leaves = [found.leaves[node] for node in shown]
@@ -233,7 +238,7 @@ class Merged:
         tree = DraftTree.of([leaf.token for leaf in leaves[:size]], parents[:size], context.device)
         pruned = [(parent, leaf.token, leaf.probability) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)]
         confidence = [None, *(leaf.probability for leaf in leaves[1:size])]
-        notes = context.told(lambda: [self._note(found, leaves, size, place)])
+        notes = context.notes(lambda: [self._note(found, leaves, size, place)])
         return Draft(tree, confidence=confidence, calls=calls or int(size > 1), pruned=pruned, notes=notes)
 
     def _note(self, found: _Merging, leaves: Sequence[_Leaf], size: int, place: dict[int, int]) -> Note:

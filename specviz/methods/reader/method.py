@@ -59,21 +59,23 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.drafters.memory.retrieval import Retrieval
     from specviz.drafters.memory.suffix_guess import LengthRule
     from specviz.engine.interfaces import Composition
+    from specviz.methods.reader.estimates import Estimates
     from specviz.methods.reader.merged_tree import Merged
     from specviz.trees.dynamic import SpeedupMaximising
-    from specviz.trees.estimates import Estimates
 
     store = None
     if parameters.remembered:
-        store = parts.recall(("target_outputs", parts.target.name), OutputStore)
+        store = parts.remember(("target_outputs", parts.target.name), OutputStore)
         store.most_outputs = parameters.remembered
     # Wider than the length rule's own: what does not pay is cut when the tree is whole.
     rule = LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
-    estimates = parts.recall(("estimates", parts.target.name, parameters.drafter), Estimates)
+    estimates = parts.remember(("estimates", parts.target.name, parameters.drafter), Estimates)
     pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
     base = _base(parameters.drafter, parts)
-    controller = Merged(base and base.controller, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays)
-    told = (base.taps, base.draft_name, base.warnings) if base else ()
+    controller = Merged(
+        base.controller if base else None, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays
+    )
+    told = (base.hidden_state_layers, base.draft_name, base.warnings) if base else ()
     return Composition(controller, Match(), *told)
 
 

@@ -22,8 +22,8 @@ class ProposesWindow(Protocol):
 class Window:
     """The window as a chain."""
 
-    def grow(self, drafter: ProposesWindow, context: Context) -> Draft:
-        codes, distributions = drafter.window(context, max(0, context.room - 1))
+    def build(self, drafter: ProposesWindow, context: Context) -> Draft:
+        codes, distributions = drafter.window(context, max(0, context.max_depth - 1))
         tree = DraftTree.of([context.ids[-1], *codes], range(-1, len(codes)), context.device)
         greedy = context.warp.greedy
         proposals = {} if greedy else {place: Proposal(distribution) for place, distribution in distributions.items()}
@@ -31,5 +31,5 @@ class Window:
             None,
             *(float(distributions[place][code]) if place in distributions else None for place, code in enumerate(codes)),
         ]
-        notes = context.told(lambda: [JacobiWindowNote(codes, len(distributions)).to_note()])
+        notes = context.notes(lambda: [JacobiWindowNote(codes, len(distributions)).to_note()])
         return Draft(tree, proposals, shares, 0, notes=notes)

@@ -35,7 +35,7 @@ class TreeModelDrafter:
         self._tree: DraftTree | None = None
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        capacity = min(self._model.context_length, len(context.ids) + context.room)
+        capacity = min(self._model.context_length, len(context.ids) + context.max_depth)
         self._session = self._model.open(capacity)
         self._end_round()
         if len(context.ids) > 1:

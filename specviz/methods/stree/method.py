@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition, Target
     from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import TextResources
     from specviz.trees.dynamic import SpeedupMaximising
 
 
@@ -59,11 +59,11 @@ class Parameters:
     weights=("hybrid", "hybrid_draft"),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.interfaces import Composition, TreeBuilder
     from specviz.errors import BadInput, ModelUnavailable
     from specviz.methods.stree.drafter import TreeModelDrafter
     from specviz.targets.hybrid import HybridTarget
@@ -81,20 +81,23 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     if parameters.rule == "ratio" and parameters.tree != "drawn":
         raise BadInput("The ratio test needs children that were drawn from the drafter's distribution: choose the drawn tree.")
     drafter = TreeModelDrafter(draft.target, parts.target.vocab_size)
+    builder: TreeBuilder[TreeModelDrafter]
     if parameters.tree == "beam":
         pays = None if parameters.nodes else _paying(parameters, parts, draft.target)
-        growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays, cooled=parameters.cooled)
+        builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays, cooled=parameters.cooled)
     else:
-        growth = Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
+        builder = Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
     acceptance = Rejection() if parameters.rule == "ratio" else Match()
-    return Composition(SingleDrafter(drafter, growth), acceptance, draft_name=draft.name, warnings=draft.warnings)
+    return Composition(
+        SingleDrafter[TreeModelDrafter](drafter, builder), acceptance, draft_name=draft.name, warnings=draft.warnings
+    )
 
 
-def _paying(parameters: Parameters, parts: MethodResources, draft: Target) -> SpeedupMaximising:
+def _paying(parameters: Parameters, parts: TextResources, draft: Target) -> SpeedupMaximising:
     """Who sizes a beam's tree: level by level the drafter runs over all that it has seen of the tree so far."""
     from specviz.trees.dynamic import SpeedupMaximising
 
-    own, cost = parts.curve_of(draft), parts.cost_curve()
+    own, cost = parts.cost_curve_of(draft), parts.cost_curve()
     forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
     return SpeedupMaximising.on(cost, parts.target.tier, forward / cost.at(1))
 

@@ -60,7 +60,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
     size = parts.target.vocab_size
     key = ("token_recycling", parts.target.name)
-    matrix = parts.recall(key, lambda: SuccessorMatrix(size)) if parameters.keep else SuccessorMatrix(size)
+    matrix = parts.remember(key, lambda: SuccessorMatrix(size)) if parameters.keep else SuccessorMatrix(size)
     return Composition(SingleDrafter(Recycler(matrix), Static(_shape(parameters, parts))), Match())
 
 

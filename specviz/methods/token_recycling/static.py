@@ -29,12 +29,12 @@ class Static:
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape
 
-    def grow(self, drafter: RanksSuccessors, context: Context) -> Draft:
+    def build(self, drafter: RanksSuccessors, context: Context) -> Draft:
         tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
         unfolded: list[tuple[int, Sequence[int], int]] = []
         for depth, level in enumerate(self.shape.levels):
             here = [node for node in level if node in place and self.shape.children[node]]
-            if not here or depth >= context.room - 1:
+            if not here or depth >= context.max_depth - 1:
                 break
             for node, ranked in zip(here, drafter.successors([tokens[place[node]] for node in here]), strict=True):
                 used = list(zip(self.shape.children[node], ranked, strict=False))
@@ -50,4 +50,4 @@ class Static:
             rows = [SuccessorRow(node, tokens[node], list(ranked), used) for node, ranked, used in unfolded[:SHOWN]]
             return [drafter.note(rows)]
 
-        return Draft(tree, confidence=(None,) * len(tree), calls=1, notes=context.told(note))
+        return Draft(tree, confidence=(None,) * len(tree), calls=1, notes=context.notes(note))

@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import TreeShape
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import TextResources
 
 DEEPEST_BINARY = 6
 
@@ -49,7 +49,7 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle3",),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.errors import BadInput
@@ -65,13 +65,13 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     return Composition(controller, Traversal(), taps, draft_name=name, warnings=warnings)
 
 
-def _drafter(parameters: Parameters, parts: MethodResources) -> tuple[Any, tuple[int, ...], str, tuple[str, ...]]:
+def _drafter(parameters: Parameters, parts: TextResources) -> tuple[Any, tuple[int, ...], str, tuple[str, ...]]:
     """The drafter, the hidden states it reads, its name, and what the user should know about it."""
     from specviz.drafters.feature_drafter import FeatureDrafter
     from specviz.drafters.language_model import LanguageModelDrafter
 
     if parameters.drafter == "eagle3":
-        network = parts.heads("eagle3")
+        network = parts.drafter_weights("eagle3")
         return FeatureDrafter(network), network.config.taps, "eagle3", ()
     draft = parts.draft_model()
     return LanguageModelDrafter(draft.open, draft.context_length), (), draft.name, draft.warnings

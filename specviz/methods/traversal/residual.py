@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specviz.engine.interfaces import Draft, Proposal, TargetPass
 from specviz.engine.sampling import Warp
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 
 # A mass below this is what rounding left of a difference that is nothing.
 _NOTHING = 1e-300
@@ -160,7 +160,7 @@ class TreeResiduals:
         if found is None:
             tree = self._draft.tree
             offered = list(dict.fromkeys(tree.host_tokens[child] for child in tree.shape.children[node]))
-            return Proposal(torch.ones(len(offered), device=device), send(offered, device))
+            return Proposal(torch.ones(len(offered), device=device), to_device(offered, device))
         return Proposal(found.probability.to(device), None if found.ids is None else found.ids.to(device))
 
 

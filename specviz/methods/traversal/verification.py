@@ -82,7 +82,8 @@ class _Walk:
             visited=(*(node for node in self.entered if node != end.node), end.node),
             thresholds={visit.node: visit.weight for visit in self.judged if visit.node},
             draws=self.draws,
-            notes=self.context.told(lambda: [self._note(path)] if len(shape) > 1 else []),
+            certain=not self.draft.proposals,
+            notes=self.context.notes(lambda: [self._note(path)] if len(shape) > 1 else []),
         )
 
     def _walk(self, debts: TreeResiduals) -> _Visit:
@@ -127,7 +128,7 @@ class _Walk:
 
     def _note(self, path: tuple[int, ...]) -> Note:
         """The walk, and beside it what the rule from the root downwards does with the same tree and uniform draws."""
-        downwards = Rejection().judge(self.draft, self.target, replace(self.context, story=False)).path
+        downwards = Rejection().judge(self.draft, self.target, replace(self.context, record_notes=False)).path
         passed = [Visit(node, None, None, None, "passed") for node in path[-2::-1]]
         return TraversalNote(
             visits=[self._told(visit) for visit in self.judged] + passed,

@@ -15,7 +15,7 @@ from specviz.drafters.layer_groups import GroupedModel
 from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.drafters.small_groups import GroupedStepper
-from specviz.engine.tiers import see
+from specviz.engine.tiers import tree_attention_mask
 from specviz.engine.tree import DraftTree, chain
 from specviz.models.drafters.drafts import SMALL, named_draft, shipped_small
 from specviz.models.drafters.intermediate_models import copies
@@ -94,7 +94,7 @@ class LeanFuzzy:
         self._cache.reserve(start + nodes)
         self._decoder.reach(start + nodes)
         places = torch.arange(start, start + nodes, device=device)
-        seen = see(tree, start, start + nodes, nodes, device) if nodes > 1 else None
+        seen = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
         return self._decoder(tree.tokens, places, self._cache, seen, together=fuzzy, last=1)[0]
 
     def rewind(self, length: int) -> None:

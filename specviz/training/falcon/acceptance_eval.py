@@ -94,7 +94,7 @@ class _Along:
 
     def _context(self) -> Context:
         device = self.seen.tokens.device
-        return Context(self._tokens[: self.root + 1], self.seen.first, 0, Warp(), Noise(0), device, 1 << 20, story=False)
+        return Context(self._tokens[: self.root + 1], self.seen.first, 0, Warp(), Noise(0), device, 1 << 20, record_notes=False)
 
     def _pass(self, start: int, end: int) -> TargetPass | None:
         features = self.seen.features[start:end, -1]

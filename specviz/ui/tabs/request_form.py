@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,10 +70,9 @@ def _checked(parameters: type, payload: str, of: str) -> Any:
     try:
         return build(parameters, controls.values(payload, of), "this run")
     except BadInput as error:
-        found = re.fullmatch(r"this run's parameter (\w+) (.*)", str(error), re.DOTALL)
-        if found is None:
+        if error.field is None:
             raise
-        raise BadInput(f"{controls.title(found[1])} {found[2]}") from None
+        raise BadInput.of_field(controls.title(error.field), error.field, error.problem) from None
 
 
 def _prompt(text: str | None) -> str:

@@ -24,10 +24,10 @@ from tests.tiny import Decoded, decode, tiny_target
 DEEPEST, WIDTH, BUDGET = 4, 5, 90
 
 
-def run(growth: object, warp: object) -> Decoded:
+def run(builder: object, warp: object) -> Decoded:
     target = tiny_target()
     drafter = FeatureDrafter(FeatureStepper(tiny_net(target.model, True, 40)))
-    return decode(target, Composition(SingleDrafter(drafter, growth), Match(), drafter.taps), PROMPT, BUDGET, warp, 7)
+    return decode(target, Composition(SingleDrafter(drafter, builder), Match(), drafter.taps), PROMPT, BUDGET, warp, 7)
 
 
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +28,7 @@ class TinyBench:
     def prepared(self, method: str, prompt: str, temperature: float = 0.0, parameters: dict[str, Any] | None = None) -> Any:
         card = all_methods()[method]
         draft = DraftModel("near", 1 << 20, lambda room: SessionModel(DRAFT.open(room), DRAFT), (), DRAFT)
-        parts = replace(parts_for(TARGET, Warp(temperature)), draft_model=lambda: draft)  # type: ignore[arg-type]
+        parts = parts_for(TARGET, Warp(temperature)).using(draft_model=lambda: draft)  # type: ignore[arg-type]
         values = build(card.parameters, parameters or {}, method)
         ids = [ord(letter) - 97 for letter in prompt]
         return SimpleNamespace(parts=parts, target=TARGET, prompt_ids=ids, card=card, values=values)

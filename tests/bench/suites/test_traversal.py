@@ -23,11 +23,11 @@ WORLD = World(4, 3)
 
 
 def context(seed: int = 0, number: int = 0) -> Context:
-    return Context([0], 1, number, Warp(1.0), Noise(seed), torch.device("cpu"), 100, story=False)
+    return Context([0], 1, number, Warp(1.0), Noise(seed), torch.device("cpu"), 100, record_notes=False)
 
 
 def drawn(number: int = 0) -> tuple[Draft, TargetPass]:
-    draft = Sampled(BINARY).grow(WORLD, context(1, number))
+    draft = Sampled(BINARY).build(WORLD, context(1, number))
     return draft, WORLD.scored(draft.tree)
 
 

@@ -100,7 +100,7 @@ def test_a_change_to_a_model_that_has_drafted_changes_what_the_copy_drafts() -> 
 
 def test_greedy_blocks_are_each_place_s_likeliest_token() -> None:
     model = masked_lm(TARGET)
-    draft = Sampled(chain(6)).grow(MaskedBlock(model, 6), context(TEXT.tolist(), Warp()))
+    draft = Sampled(chain(6)).build(MaskedBlock(model, 6), context(TEXT.tolist(), Warp()))
     assert list(draft.tree.host_tokens[1:]) == model.draft_ids[model(TEXT, 6).argmax(-1)].tolist()
     assert draft.calls == 1 and not draft.proposals
     (note,) = draft.notes
@@ -117,7 +117,7 @@ def test_drawn_blocks_come_independently_from_the_distributions_that_are_handed_
     logits = model(TEXT, 2)
     drafter.block = lambda context, places: logits  # type: ignore[method-assign]
     for seed in range(runs):
-        draft = Sampled(chain(2)).grow(drafter, replace(context(TEXT.tolist(), warp, seed), story=False))
+        draft = Sampled(chain(2)).build(drafter, replace(context(TEXT.tolist(), warp, seed), record_notes=False))
         drawn[draft.tree.host_tokens[1:]] += 1
         assert all(torch.equal(draft.proposals[node].probability, distributions[node]) for node in (0, 1))
     ids = model.draft_ids.tolist()
@@ -130,7 +130,7 @@ def test_drawn_blocks_come_independently_from_the_distributions_that_are_handed_
 def test_no_room_no_block() -> None:
     model = masked_lm(TARGET)
     for room, nodes in ((1, 1), (2, 2), (4, 4), (50, 7)):
-        draft = Sampled(chain(6)).grow(MaskedBlock(model, 6), context(TEXT.tolist(), Warp(), room=room))
+        draft = Sampled(chain(6)).build(MaskedBlock(model, 6), context(TEXT.tolist(), Warp(), room=room))
         assert len(draft.tree) == nodes
     with pytest.raises(ValueError, match="does not fit"):
         MaskedBlock(model, 64)

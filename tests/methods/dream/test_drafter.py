@@ -107,7 +107,7 @@ def test_siblings_never_leak_into_each_other_through_the_cross_attention() -> No
     drafter, taps = drafter_of(here, cross_net(here.tiny.model))
     session = here.target.open(64, taps)
     prefill = session.prefill(here.prompt[:-1])
-    context = Context(here.prompt, len(here.prompt), 0, Warp(), Noise(0), torch.device("cpu"), 100, story=False)
+    context = Context(here.prompt, len(here.prompt), 0, Warp(), Noise(0), torch.device("cpu"), 100, record_notes=False)
     found = []
     for siblings in ([], [30, 31], [77, 12]):
         drafter.begin(context, prefill)

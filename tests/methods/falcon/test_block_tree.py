@@ -69,7 +69,7 @@ class Pairs:
 def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
     shape, drafter = shape_from_counts(PUBLISHED), Pairs()
     assert [len(level) for level in shape.levels] == [1, 20, 15, 19, 23, 21, 23, 21, 23]
-    draft = Blocks(Ranked(shape), 2).grow(drafter, context())
+    draft = Blocks(Ranked(shape), 2).build(drafter, context())
     assert draft.tree.shape.parents == shape.parents
     assert draft.calls == 4 and not draft.proposals
     told = draft.notes[-1].data
@@ -82,7 +82,7 @@ def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
 
 def test_the_rth_child_carries_the_rth_best_token_of_its_level() -> None:
     drafter = Pairs(torch.arange(50, 50 + VOCAB))
-    draft = Ranked(shape_from_counts([[3], [2, 2], [1, 0, 2]])).grow(drafter, context())
+    draft = Ranked(shape_from_counts([[3], [2, 2], [1, 0, 2]])).build(drafter, context())
     tokens, parents = draft.tree.host_tokens, draft.tree.shape.parents
     first, second = drafter.distribution((), 0), drafter.distribution((), 1)
     assert list(tokens[1:4]) == [50 + token for token in first.topk(3).indices.tolist()]
@@ -99,21 +99,21 @@ def test_the_rth_child_carries_the_rth_best_token_of_its_level() -> None:
 @pytest.mark.parametrize("warp", [Warp(), Warp(1.3, top_k=4)])
 def test_a_ranked_tree_is_the_same_at_every_temperature(warp: Warp) -> None:
     shape = shape_from_counts([[3], [2, 1], [2, 1, 1]])
-    assert Ranked(shape).grow(Pairs(), context(warp=warp)).tree.host_tokens == (
-        Ranked(shape).grow(Pairs(), context()).tree.host_tokens
+    assert Ranked(shape).build(Pairs(), context(warp=warp)).tree.host_tokens == (
+        Ranked(shape).build(Pairs(), context()).tree.host_tokens
     )
 
 
 @pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (3, 2), (4, 3), (50, 5)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
-    for growth in (Ranked(chain(5)), Dynamic(5, 2, 40), Sampled(chain(5))):
-        draft = Blocks(growth, 2).grow(Pairs(), context(room=room))
+    for builder in (Ranked(chain(5)), Dynamic(5, 2, 40), Sampled(chain(5))):
+        draft = Blocks(builder, 2).build(Pairs(), context(room=room))
         assert max(draft.tree.shape.depths) == depth
         assert draft.calls == (depth + 1) // 2
 
 
 def test_blocks_tell_of_dropped_candidates_too_under_the_numbers_of_the_trace() -> None:
-    draft = Blocks(Dynamic(4, 3, 6), 2).grow(Pairs(), context())
+    draft = Blocks(Dynamic(4, 3, 6), 2).build(Pairs(), context())
     assert draft.calls == 2 and len(draft.tree) == 7
     told = draft.notes[-1]
     assert told.type == "blocks"
@@ -127,19 +127,19 @@ def test_blocks_tell_of_dropped_candidates_too_under_the_numbers_of_the_trace() 
 
 
 def test_no_story_is_told_when_nobody_looks_or_nothing_was_drafted() -> None:
-    assert not Blocks(Ranked(chain(3)), 2).grow(Pairs(), context(story=False)).notes
-    silent = Blocks(Ranked(chain(3)), 2).grow(Pairs(most=0), context())
+    assert not Blocks(Ranked(chain(3)), 2).build(Pairs(), context(story=False)).notes
+    silent = Blocks(Ranked(chain(3)), 2).build(Pairs(most=0), context())
     assert len(silent.tree) == 1 and silent.calls == 0
     assert all(note.type != "blocks" for note in silent.notes)
 
 
 def test_a_drafter_that_stops_ends_the_tree_at_its_last_block() -> None:
-    assert max(Ranked(chain(7)).grow(Pairs(most=2), context()).tree.shape.depths) == 4
+    assert max(Ranked(chain(7)).build(Pairs(most=2), context()).tree.shape.depths) == 4
 
 
 def test_drawn_trees_keep_the_distributions_they_were_drawn_from() -> None:
     shape, drafter = shape_from_counts(DRAWN), Pairs()
-    draft = Blocks(Sampled(shape), 2).grow(drafter, context())
+    draft = Blocks(Sampled(shape), 2).build(drafter, context())
     assert len(draft.tree) == 16 and draft.calls == 2
     assert set(draft.proposals) == {node for node, children in enumerate(shape.children) if children}
     distributions = [draft.proposals[node].probability for node in draft.tree.shape.levels[1]]

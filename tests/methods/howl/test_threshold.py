@@ -92,7 +92,7 @@ def test_the_score_that_is_told_is_the_one_that_was_weighed(room: int, half: str
     note = SuffixNote("context", 0, 1, 1, 6, 6.0, 0.0, True, {"context": 6.0}, (), (), 0).to_note()
     memory: Any = SimpleNamespace(guess=lambda context: (guessed, (note,)))
     nobody: Any = None
-    network: Any = SimpleNamespace(grow=lambda drafter, context: guess([], [], []))
+    network: Any = SimpleNamespace(build=lambda drafter, context: guess([], [], []))
     context = Context([9], 1, 0, Warp(), Noise(0), torch.device("cpu"), room)
     told = HybridController(nobody, network, memory, Retrieved()).draft(context).notes[0]
     assert (told.data["half"], told.data["score"]) == (half, score)

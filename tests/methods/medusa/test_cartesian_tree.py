@@ -50,7 +50,7 @@ def test_the_published_tree_has_63_paths_at_the_published_depths() -> None:
 
 
 def test_every_node_of_a_depth_has_the_same_children() -> None:
-    draft = Product([(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1), (1, 1, 2)]).grow(LISTS, context())
+    draft = Product([(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1), (1, 1, 2)]).build(LISTS, context())
     assert draft.tree.host_tokens == (9, 10, 11, 20, 21, 20, 21, 32)
     assert draft.tree.shape.parents == (-1, 0, 0, 1, 1, 2, 2, 6)
     assert list(draft.confidence) == [None, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25, pytest.approx(0.5 / 3)]
@@ -59,24 +59,24 @@ def test_every_node_of_a_depth_has_the_same_children() -> None:
 
 
 def test_a_rank_that_is_left_out_leaves_its_token_out() -> None:
-    draft = Product([(0,), (2,), (2, 1)]).grow(LISTS, context())
+    draft = Product([(0,), (2,), (2, 1)]).build(LISTS, context())
     assert draft.tree.host_tokens == (9, 10, 12, 21)
     assert draft.tree.shape.parents == (-1, 0, 0, 2)
 
 
 def test_paths_past_the_heads_or_their_lists_stay_empty() -> None:
-    draft = Product([(0,), (0, 0), (0, 0, 0), (0, 0, 0, 0), (0, 3), (3,), (3, 0)]).grow(LISTS, context())
+    draft = Product([(0,), (0, 0), (0, 0, 0), (0, 0, 0, 0), (0, 3), (3,), (3, 0)]).build(LISTS, context())
     assert draft.tree.host_tokens == (9, 10, 20, 30)
 
 
 @pytest.mark.parametrize(("room", "depth"), [(0, 0), (1, 0), (2, 1), (3, 2), (50, 3)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
-    draft = Product([(0,), (0, 0), (0, 0, 0)]).grow(LISTS, context(room))
+    draft = Product([(0,), (0, 0), (0, 0, 0)]).build(LISTS, context(room))
     assert max(draft.tree.shape.depths) == depth
 
 
 def test_a_drafter_with_nothing_to_say_leaves_the_root_alone() -> None:
-    assert len(Product([(0,), (0, 0)]).grow(Lists(), context()).tree) == 1
+    assert len(Product([(0,), (0, 0)]).build(Lists(), context()).tree) == 1
 
 
 def test_a_path_without_its_parent_is_refused() -> None:

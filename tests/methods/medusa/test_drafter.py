@@ -101,8 +101,8 @@ class Watching(ParallelDrafter):
 
 
 class Noted(Product):
-    def grow(self, drafter: Watching, context: Context) -> Draft:
-        draft = super().grow(drafter, context)
+    def build(self, drafter: Watching, context: Context) -> Draft:
+        draft = super().build(drafter, context)
         drafter.said.append((list(context.ids), [one.tokens for one in drafter.depths(4)]))
         return draft
 

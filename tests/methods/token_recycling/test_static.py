@@ -31,7 +31,7 @@ class Ranked:
 
 
 def test_a_child_of_rank_r_carries_the_rth_guess_after_its_parent() -> None:
-    draft = Static(shape_from_counts([[2], [2, 1]])).grow(Ranked(), context())
+    draft = Static(shape_from_counts([[2], [2, 1]])).build(Ranked(), context())
     assert draft.tree.host_tokens == (1, 10, 11, 100, 101, 110)
     assert draft.tree.shape.parents == (-1, 0, 0, 1, 1, 2)
     assert not draft.proposals
@@ -40,15 +40,15 @@ def test_a_child_of_rank_r_carries_the_rth_guess_after_its_parent() -> None:
 
 
 def test_branches_end_where_nothing_is_known_and_others_go_on() -> None:
-    deep = Static(shape_from_counts([[1], [1], [3]])).grow(Ranked(), context())
+    deep = Static(shape_from_counts([[1], [1], [3]])).build(Ranked(), context())
     assert deep.tree.host_tokens == (1, 10, 100)
-    few = Static(shape_from_counts([[5]])).grow(Ranked(), context())
+    few = Static(shape_from_counts([[5]])).build(Ranked(), context())
     assert few.tree.host_tokens == (1, 10, 11, 12)
 
 
 @pytest.mark.parametrize(("room", "nodes"), [(1, 1), (2, 3), (3, 6)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, nodes: int) -> None:
-    assert len(Static(shape_from_counts([[2], [2, 1]])).grow(Ranked(), context(room)).tree) == nodes
+    assert len(Static(shape_from_counts([[2], [2, 1]])).build(Ranked(), context(room)).tree) == nodes
 
 
 class Quoting:
@@ -60,7 +60,7 @@ class Quoting:
 
 @pytest.mark.parametrize(("room", "tokens"), [(100, (1, 4, 5, 6)), (3, (1, 4, 5)), (1, (1,))])
 def test_a_copied_chain_fits_the_room(room: int, tokens: tuple[int, ...]) -> None:
-    draft = Copied().grow(Quoting(), context(room))
+    draft = Copied().build(Quoting(), context(room))
     assert draft.tree.host_tokens == tokens
     assert draft.tree.shape.parents == tuple(range(-1, len(tokens) - 1))
     assert draft.calls == (len(tokens) > 1)

@@ -119,5 +119,5 @@ def test_training_grows_the_trees_that_drafting_grows() -> None:
         context = Context(ids, 8, 0, Warp(), Noise(0), torch.device("cpu"), 100)
         drafting = FeatureDrafter(net)
         drafting.begin(context, told)
-        draft = Dynamic(SIZE.depth, SIZE.width, SIZE.nodes).grow(drafting, context)
+        draft = Dynamic(SIZE.depth, SIZE.width, SIZE.nodes).build(drafting, context)
         assert tree.paths == Tree(draft.tree.host_tokens, draft.tree.shape.parents).paths

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import BadInput
-from specviz.trees.depth import BeamMass, CalibratedDepth, log_mass
+from specviz.methods.ddd.depth import BeamMass, CalibratedDepth, log_mass
 from specviz.trees.dynamic import Dynamic
 from tests.trees.fancy import Fancy, context, paths, searched
 
 
 def test_the_mass_is_that_of_the_kept_beam_only() -> None:
     drafter = Fancy(3)
-    story = Dynamic(3, 2, 6, BeamMass(-99.0, ())).grow(drafter, context()).notes[-1].data
+    story = Dynamic(3, 2, 6, BeamMass(-99.0, ())).build(drafter, context()).notes[-1].data
     candidates = searched(drafter, 3, 2)
     for level, mass in enumerate(story["mass"], start=1):
         best = sorted((value for path, value in candidates.items() if len(path) == level), reverse=True)[:2]
@@ -26,8 +26,8 @@ def test_the_mass_is_that_of_the_kept_beam_only() -> None:
 @pytest.mark.parametrize("levels", [(), (2, 4), (5, 7, 9)])
 def test_it_stops_at_the_first_tested_level_with_too_little_mass(seed: int, levels: tuple[int, ...]) -> None:
     drafter, rule = Fancy(seed, 3.0), BeamMass(-0.5, levels)
-    deep = Dynamic(11, 3, 20, BeamMass(-math.inf, levels)).grow(Fancy(seed, 3.0), context()).notes[-1].data["mass"]
-    draft = Dynamic(11, 3, 20, rule).grow(drafter, context())
+    deep = Dynamic(11, 3, 20, BeamMass(-math.inf, levels)).build(Fancy(seed, 3.0), context()).notes[-1].data["mass"]
+    draft = Dynamic(11, 3, 20, rule).build(drafter, context())
     light = [level for level in range(1, 11) if rule.tests(level) and deep[level - 1] < -0.5]
     expected = light[0] if light else 11
     story = draft.notes[-1].data
@@ -39,13 +39,13 @@ def test_it_stops_at_the_first_tested_level_with_too_little_mass(seed: int, leve
 
 def test_the_published_rule_tests_three_levels_of_eleven() -> None:
     doubtful = Fancy(temperature=0.1)
-    assert Dynamic(11, 3, 20, BeamMass(-0.3)).grow(doubtful, context()).calls == 5
+    assert Dynamic(11, 3, 20, BeamMass(-0.3)).build(doubtful, context()).calls == 5
     sure = Fancy(temperature=60.0)
-    assert Dynamic(11, 3, 20, BeamMass(-0.3)).grow(sure, context()).calls == 11
+    assert Dynamic(11, 3, 20, BeamMass(-0.3)).build(sure, context()).calls == 11
 
 
 def test_little_room_is_no_stop() -> None:
-    story = Dynamic(11, 3, 20, BeamMass(0.0, (5,))).grow(Fancy(), context(room=6)).notes[-1].data
+    story = Dynamic(11, 3, 20, BeamMass(0.0, (5,))).build(Fancy(), context(room=6)).notes[-1].data
     assert (story["stopped"], story["tested"], story["limit"]) == (None, [], 5)
 
 
@@ -78,14 +78,14 @@ def test_the_threshold_is_told_as_the_quantile_that_it_is() -> None:
     deciles = tuple(-3.0 + 0.3 * place for place in range(11))
     made = CalibratedDepth(-2.25, {1: tuple(one / 2 for one in deciles), 2: deciles, 3: (-9.0, -3.0)}, "eagle3", "tiny")
     assert made.below() == (0.0, 0.25, 1.0)
-    story = Dynamic(6, 3, 8, BeamMass(-2.25, (), made.below())).grow(Fancy(1), context()).notes[-1].data
+    story = Dynamic(6, 3, 8, BeamMass(-2.25, (), made.below())).build(Fancy(1), context()).notes[-1].data
     assert story["below"] == [0.0, 0.25, 1.0]
-    assert "below" not in Dynamic(6, 3, 8, BeamMass(-2.25)).grow(Fancy(1), context()).notes[-1].data
+    assert "below" not in Dynamic(6, 3, 8, BeamMass(-2.25)).build(Fancy(1), context()).notes[-1].data
 
 
 def test_stopping_early_keeps_what_was_found() -> None:
     drafter = Fancy(1)
-    draft = Dynamic(6, 3, 8, BeamMass(0.0, (2,))).grow(drafter, context())
+    draft = Dynamic(6, 3, 8, BeamMass(0.0, (2,))).build(drafter, context())
     candidates = searched(Fancy(1), 2, 3)
     best = sorted(candidates, key=lambda path: -candidates[path])[:8]
     assert sorted(paths(draft)[1:]) == sorted(best)

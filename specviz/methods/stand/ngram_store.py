@@ -18,7 +18,7 @@ from torch import Tensor
 from specviz.drafters.null import Silent
 from specviz.engine.interfaces import Context, Pick, Proposal, Round
 from specviz.engine.sampling import Warp
-from specviz.engine.to_device import send
+from specviz.engine.to_device import to_device
 from specviz.trace.notes.drafts import NgramRow, NgramRowsNote
 from specviz.trace.schema import Note
 
@@ -163,7 +163,7 @@ class NgramDrafter(Silent):
     def observe(self, finished: Round) -> None:
         visited = finished.verdict.visited[: len(finished.emitted)]
         logits = finished.target.logits
-        seen = best_tokens(logits.index_select(0, send(visited, logits.device)))
+        seen = best_tokens(logits.index_select(0, to_device(visited, logits.device)))
         text = [*finished.context.ids[-max(self.store.orders) :]]
         for row, token in zip(seen, finished.emitted, strict=True):
             self.store.learn(text, row)

@@ -10,8 +10,8 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
+    from specviz.methods.ddd.depth import BeamMass
     from specviz.methods.resources import MethodResources
-    from specviz.trees.depth import BeamMass
 
 
 @dataclass(frozen=True)
@@ -65,25 +65,27 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.dynamic_tree import paying
     from specviz.trees.dynamic import Dynamic
 
-    network = parts.heads(parameters.drafter)
+    network = parts.drafter_weights(parameters.drafter)
     stop, warnings = _stop(parameters, parts)
     pays = None if parameters.nodes else paying(parts, network, parameters.width)
-    growth = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays)
-    controller = SingleDrafter(FeatureDrafter(network), growth)
+    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays)
+    controller = SingleDrafter(FeatureDrafter(network), builder)
     return Composition(controller, Match(), network.config.taps, parameters.drafter, warnings)
 
 
 def _stop(parameters: Parameters, parts: MethodResources) -> tuple[BeamMass, tuple[str, ...]]:
     """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
-    from specviz.trees.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
+    from specviz.methods.ddd.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
 
-    threshold, below, warnings = PUBLISHED_THRESHOLD, (), ()
+    below: tuple[float, ...] = ()
+    warnings: tuple[str, ...] = ()
+    threshold = PUBLISHED_THRESHOLD
     if parameters.threshold == "calibrated":
         found = CalibratedDepth.load(parts.tree_file("ddd"))
-        if parts.own_heads and found.drafter == parameters.drafter:
+        if parts.uses_shipped_weights and found.drafter == parameters.drafter:
             threshold, below = found.threshold, found.below()
         else:
-            heads = parameters.drafter if parts.own_heads else parts.draft_name
+            heads = parameters.drafter if parts.uses_shipped_weights else parts.draft_name
             warnings = (
                 f"The threshold was calibrated on {found.drafter} for {found.target}, and this run drafts with {heads}: it "
                 f"takes the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set one.",

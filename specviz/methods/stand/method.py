@@ -11,10 +11,10 @@ from specviz.methods.registry import Paper, method
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from specviz.drafters.memory.ngram_store import NgramStore
     from specviz.engine.interfaces import Composition, Context
     from specviz.engine.tree import TreeShape
     from specviz.methods.resources import MethodResources
+    from specviz.methods.stand.ngram_store import NgramStore
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class Parameters:
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.memory.ngram_store import NgramDrafter, NgramStore
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
+    from specviz.methods.stand.ngram_store import NgramDrafter, NgramStore
     from specviz.trees.sampled import Sampled
 
     orders = tuple(range(4, parameters.lowest_order - 1, -1))
     key = ("stand", parts.target.name, parts.prompt_key, orders)
-    store = parts.recall(key, lambda: NgramStore(orders))
+    store = parts.remember(key, lambda: NgramStore(orders))
     acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
     return Composition(SingleDrafter(NgramDrafter(store), Sampled(_shape(parameters, parts, store))), acceptance)
 

@@ -1,0 +1,172 @@
+"""Round API of one run: its committed tokens, and the moves of a round that the decoding loops put in order.
+
+The single loop and the batched loop differ in whose pass scores a tree, and in nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+from specviz.engine.clock import Stopwatch, Untimed
+from specviz.engine.interfaces import Composition, Context, Draft, Round, Target, TargetPass, Verdict
+from specviz.engine.recorder import DeferredSteps, Recorder
+from specviz.engine.sampling import Noise, Warp
+from specviz.errors import ContextFull, OutOfMemory, SpecvizError
+
+_LOG = logging.getLogger(__name__)
+_NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
+@dataclass
+class Outcome:
+    """How a run went, filled in while it goes. ``reason`` and ``message`` as in ``trace.End``."""
+
+    output_ids: list[int] = field(default_factory=list)
+    reason: str = "budget"
+    message: str = ""
+    prefill_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A judged round before it is recorded: ``cut`` is why tokens of it were left out, ``stop`` why the run is over."""
+
+    finished: Round
+    cut: str | None
+    stop: str | None
+
+
+class RunCache(Protocol):
+    """What a run needs of its hold on the target, be it a session of its own or a row of a batch."""
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """As :meth:`Session.prefill`."""
+
+    def keep(self, path: Sequence[int]) -> None:
+        """As :meth:`Session.keep`."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """CUDA's allocator has a class for it; the CPU's, and CUDA's libraries, only a sentence."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError | OutOfMemory):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
+
+
+def _committed(draft: Draft, verdict: Verdict) -> list[int]:
+    """What a round adds to the text: the path's tokens, as they are now, and the bonus."""
+    tokens = draft.tree.host_tokens
+    path = [verdict.replaced.get(node, tokens[node]) for node in verdict.path]
+    return path if verdict.bonus is None else [*path, verdict.bonus]
+
+
+def _no_mark(phase: str) -> None:
+    """Where no round is timed, nothing marks the end of a phase."""
+
+
+@dataclass
+class RunState:
+    """One run of a composition on a target, from the token ids ``prompt``, round by round; ``outcome`` says how it went."""
+
+    target: Target
+    composition: Composition
+    prompt: Sequence[int]
+    warp: Warp
+    noise: Noise
+    budget: int
+    recorder: Recorder
+    cancel: threading.Event = field(default_factory=threading.Event)
+    ignore_eos: bool = False
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise SpecvizError("The prompt is empty; give at least one token.")
+        if len(self.prompt) + 1 > self.target.context_length:
+            raise ContextFull(
+                f"The prompt has {len(self.prompt)} tokens but {self.target.name} can see "
+                f"{self.target.context_length}; shorten it."
+            )
+        self.ids = list(self.prompt)
+        self.round = 0
+        self.untimed = Untimed(self.target.device)
+
+    def context(self, mark: Callable[[str], None] = _no_mark) -> Context:
+        """What this round's parts may look at. ``mark`` ends a phase of the round's clock."""
+        return Context(
+            ids=self.ids,
+            prompt_length=len(self.prompt),
+            round=self.round,
+            warp=self.warp,
+            noise=self.noise,
+            device=self.target.device,
+            max_depth=self.target.context_length - len(self.ids),
+            record_notes=self.recorder.record_notes,
+            untimed=self.untimed,
+            mark=mark,
+        )
+
+    def prefill(self, cache: RunCache) -> None:
+        """All of the prompt but its last token, into the cache and to the drafter."""
+        started = time.perf_counter_ns()
+        scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
+        self.composition.controller.begin(self.context(), scored)
+        if self.target.device.type == "cuda":
+            torch.cuda.synchronize(self.target.device)
+        self.outcome.prefill_ns = time.perf_counter_ns() - started - self.untimed.spent
+
+    def settle(self, cache: RunCache, context: Context, draft: Draft, scored: TargetPass, clock: Stopwatch) -> Settled:
+        """Judge, commit, and let the drafter learn, which is part of what drafting costs. Ends the round."""
+        verdict = self.composition.acceptance.judge(draft, scored, context)
+        clock.mark("judge")
+        emitted, cut, stop = self._cut(_committed(draft, verdict))
+        # The last token emitted is the next round's root, which is not in the cache yet.
+        cache.keep((0, *verdict.path) if verdict.bonus is not None else (0, *verdict.path)[:-1])
+        clock.mark("commit")
+        finished = Round(context, draft, scored, verdict, emitted)
+        self.composition.controller.observe(finished)
+        clock.mark("draft")
+        # A new list: what a drafter or a pending step saw of this round must not grow under it.
+        self.ids = [*self.ids, *emitted]
+        self.round += 1
+        clock.stop()
+        return Settled(finished, cut, stop)
+
+    def _cut(self, tokens: list[int]) -> tuple[list[int], str | None, str | None]:
+        """(tokens that count, why the rest was cut off, why the run is over): end of sequence, budget, context."""
+        left = self.budget - (len(self.ids) - len(self.prompt))
+        room = self.target.context_length - len(self.ids)
+        limit, why = (left, "budget") if left <= room else (room, "context")
+        ends = [] if self.ignore_eos else [place + 1 for place, one in enumerate(tokens) if one in self.target.eos_ids]
+        if ends and ends[0] <= limit:
+            return tokens[: ends[0]], "eos" if ends[0] < len(tokens) else None, "eos"
+        if len(tokens) >= limit:
+            return tokens[:limit], why if len(tokens) > limit else None, why
+        return tokens, None, None
+
+    def deferred_steps(self, deferred: bool) -> DeferredSteps:
+        """Where this run's rounds become steps, whose tokens then count as output."""
+        return DeferredSteps(self.recorder, self.outcome.output_ids, deferred)
+
+    def note_fault(self, error: Exception) -> None:
+        """Note in ``outcome`` that this ended the run: memory, a sentence for the user, or a fault of the program."""
+        if is_out_of_memory(error):
+            self.outcome.reason = "out_of_memory"
+            self.outcome.message = (
+                f"{self.target.device.type.upper()} memory ran out; use a smaller tree, fewer new tokens or a smaller "
+                "model. The steps so far are kept."
+            )
+            return
+        self.outcome.reason = "error"
+        if isinstance(error, SpecvizError):
+            self.outcome.message = str(error)
+            return
+        self.outcome.message = f"{type(error).__name__}: {error}"
+        _LOG.error("A run ended by a fault of the program", exc_info=error)

@@ -1,0 +1,89 @@
+"""OWL's [SPEC] token: a learned embedding behind every scored token, whose state the drafter reads too.
+
+It stands there as if it were the next token: it sees what that token sees, and nothing sees it. Lee et al. (arXiv 2510.07535).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import Target, TargetPass
+from specviz.engine.tree import DraftTree, TreeShape
+from specviz.errors import ModelUnavailable
+from specviz.targets.text import TextSession, TextTarget
+
+
+@dataclass(frozen=True)
+class SpecTokenPass(TargetPass):
+    """``behind`` are the hidden states [node, hidden] of the [SPEC] token below each node, by layer; after a prefill that of
+    the one behind the last position alone, [1, hidden]."""
+
+    behind: Mapping[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SpecToken:
+    """Opens sessions with a [SPEC] token whose ``embedding`` is [hidden]."""
+
+    embedding: Tensor
+    unshared = (
+        "A pass shared by several rows has no room for the [SPEC] token that this method lets stand behind every token: "
+        "give the parameter probe=false, or run the prompts one after another."
+    )
+
+    def open(self, target: Target, capacity: int, taps: Sequence[int]) -> SpecTokenSession:
+        """Raises ContextFull beyond the model's own context, ModelUnavailable for a target that reads no embeddings."""
+        if type(target) is not TextTarget:
+            raise ModelUnavailable(f"{target.name} takes no [SPEC] token; give the parameter probe=false.")
+        target.refuse(capacity)
+        return SpecTokenSession(target, capacity, tuple(taps), self.embedding)
+
+
+class SpecTokenSession(TextSession):
+    """One run's cache, in which no [SPEC] token ever stays."""
+
+    def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embedding: Tensor) -> None:
+        self.token = target.vocab_size
+        """Stands for [SPEC] among token ids: no token has this id."""
+        table = target.model.get_input_embeddings()
+
+        def embed(tokens: Tensor) -> Tensor:
+            own = table(tokens.clamp_max(self.token - 1))
+            return torch.where((tokens == self.token)[..., None], embedding.to(own), own)
+
+        super().__init__(target, capacity, taps, embed)
+
+    def padded(self, nodes: int) -> int:
+        """As :meth:`TextSession.padded`, for twice the rows."""
+        return super().padded(2 * nodes)
+
+    def prefill(self, ids: Sequence[int]) -> SpecTokenPass:
+        """As :meth:`TextSession.prefill`, with a [SPEC] token behind the last of ``ids``."""
+        start, real = self.length, len(ids)
+        logits, hidden = self._chain([*ids, self.token], last=2)
+        self._cache.advance(real)
+        self._cache.rewind(start + real)  # the token's own keys and values go
+        return _split(logits[:1], hidden, real)
+
+    def score(self, tree: DraftTree) -> SpecTokenPass:
+        """As :meth:`TextSession.score`, with a [SPEC] token below each node."""
+        leaves = tree.tokens.new_full((len(tree),), self.token)
+        doubled = DraftTree(with_leaves(tree.shape), torch.cat((tree.tokens, leaves)))
+        return _split(*self._scored(doubled), len(tree))
+
+
+@lru_cache(maxsize=64)
+def with_leaves(shape: TreeShape) -> TreeShape:
+    """The shape with one more leaf below each of its nodes, all of them after the nodes, in their order."""
+    return TreeShape((*shape.parents, *range(len(shape))))
+
+
+def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> SpecTokenPass:
+    """What belongs to tokens, and what to the [SPEC] tokens behind them."""
+    own = {layer: states[:real] for layer, states in hidden.items()}
+    return SpecTokenPass(logits[:real], own, behind={layer: states[real:] for layer, states in hidden.items()})

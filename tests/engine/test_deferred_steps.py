@@ -1,0 +1,64 @@
+"""A step that is made one round late, as on CUDA, is the step that is made at once, also where the next round fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from specviz.engine.interfaces import Context, Draft
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import DeferredSteps, Recorder
+from specviz.engine.run_state import RunState
+from specviz.engine.sampling import Noise
+from tests.exactness.test_text_methods import GREEDY, PROMPT, compose
+from tests.tiny import Letters, tiny_target
+
+
+def decoding(budget: int = 40) -> Decoding:
+    target = tiny_target()
+    composition = compose("prompt_lookup", {}, target, GREEDY)
+    return Decoding(target, composition, PROMPT, GREEDY, Noise(0), budget, Recorder(Letters()))
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    plain = RunState.deferred_steps
+
+    def always(run: RunState, deferred: bool) -> DeferredSteps:
+        return plain(run, True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunState, "deferred_steps", always)
+        yield
+
+
+def told(run: Decoding) -> list[tuple[object, ...]]:
+    return [(step.index, step.nodes, step.path, step.emitted, step.bonus, step.cut, step.notes) for step in run.steps()]
+
+
+def test_steps_made_late_are_the_steps_made_at_once(request: pytest.FixtureRequest) -> None:
+    at_once = decoding()
+    wanted = told(at_once)
+    request.getfixturevalue("late")
+    run = decoding()
+    assert told(run) == wanted and len(wanted) > 5
+    assert run.outcome.output_ids == at_once.outcome.output_ids and run.outcome.reason == "budget"
+
+
+@pytest.mark.parametrize("phase", ["draft", "judge"])
+def test_a_fault_in_the_next_round_keeps_the_step_that_waits(phase: str, late: None) -> None:
+    run, rounds = decoding(), 4
+    part = run.composition.controller if phase == "draft" else run.composition.acceptance
+    plain = getattr(part, phase)
+
+    def failing(*given: Draft | Context) -> object:
+        if run.round == rounds:
+            raise RuntimeError("no more")
+        return plain(*given)
+
+    object.__setattr__(part, phase, failing)
+    steps = list(run.steps())
+    assert [step.index for step in steps] == list(range(rounds))
+    assert run.outcome.output_ids == [token for step in steps for token in step.emitted]
+    assert (run.outcome.reason, run.outcome.message) == ("error", "RuntimeError: no more")
