@@ -7,19 +7,17 @@ before the cut speaks for the first place, and the masks themselves say where th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.training.common import data
-from specviz.training.common.optimizer import Optimizer
 from specviz.training.diffusion import masking
 from specviz.training.diffusion.masked_lm import shown
-from specviz.training.diffusion.masked_training import Bench, Settings, places
-from specviz.training.diffusion.masking import Lesson, Masked
+from specviz.training.diffusion.masked_training import MaskedTraining, Settings
+from specviz.training.diffusion.masking import Example, Masked
 from specviz.training.feature.gto import LowRank
 
 FIRST = "continuation"
@@ -46,26 +44,21 @@ class Stages:
 def prepare(
     model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, change: LowRank, stage: str, stages: Stages,
     settings: Settings,
-) -> Bench:  # fmt: skip
+) -> MaskedTraining:  # fmt: skip
     """What trains ``change``, a change to ``model``, in one stage; it goes on from what ``change`` holds."""
     training, held_out = data.split(dialogues)
-    optimizer = Optimizer(change.factors, average=settings.average)
-
-    def put(weights: Mapping[str, Tensor] | None) -> None:
-        change.put(None if weights is None else dict(weights))
-
-    return Bench(
-        model, places(model.draft_ids, model.config.vocab_size), optimizer, change.leaves, change.gradients, put,
-        lambda start: _lessons(dialogues, training, markers, stage, stages, settings, start, model.config.window),
-        lambda: shown(model, dialogues, held_out, markers),
+    return MaskedTraining(
+        model, settings,
+        lambda start: _examples(dialogues, training, markers, stage, stages, settings, start, model.config.window),
+        lambda: shown(model, dialogues, held_out, markers), change,
     )  # fmt: skip
 
 
-def lesson(
+def example(
     dialogues: data.Dialogues, number: int, markers: data.Markers, stage: str, stages: Stages, share: float,
     generator: np.random.Generator,
-) -> Lesson:  # fmt: skip
-    """One dialogue as a lesson of that stage."""
+) -> Example:  # fmt: skip
+    """One dialogue as an example of that stage."""
     tokens = np.concatenate((np.asarray(markers.prefix, np.int64), dialogues.of(number)))
     first = len(markers.prefix) + int(dialogues.prompt[number])
     if stage == FIRST:
@@ -73,7 +66,7 @@ def lesson(
     return masking.refinement(tokens, first, stages.reach, stages.emphasis, generator)
 
 
-def _lessons(
+def _examples(
     dialogues: data.Dialogues, training: Sequence[int], markers: data.Markers, stage: str, stages: Stages,
     settings: Settings, start: int, window: int,
 ) -> Iterator[list[Masked]]:  # fmt: skip
@@ -84,7 +77,7 @@ def _lessons(
         chosen = generator.choice(np.asarray(training), settings.batch, replace=settings.batch > len(training))
         shares = masking.probabilities(len(chosen), generator)
         made = [
-            lesson(dialogues, int(number), markers, stage, stages, float(share), generator).last(window)
+            example(dialogues, int(number), markers, stage, stages, float(share), generator).last(window)
             for number, share in zip(chosen, shares, strict=True)
         ]
         yield masking.in_parts(made, settings.part)

@@ -14,15 +14,15 @@ from torch import Tensor
 from specviz.drafters.networks.masked_lm import MaskedLM, load
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.models.drafters.lora_heads import CHANGES, digest
-from specviz.models.hub.cache_dir import cache_folder
-from specviz.training.common import data, trainer
-from specviz.training.common.target_assets import Material, material
-from specviz.training.diffusion import deer, masked_training
+from specviz.training.common import data
+from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.loop import Progress, checkpoint_of, quantised_file, train
+from specviz.training.common.target_assets import TargetAssets, target_assets
+from specviz.training.diffusion import deer
 from specviz.training.diffusion.deer import FIRST, SECOND, Stages
-from specviz.training.diffusion.make_masked_lm import card_line, card_of, measured, settings_for
+from specviz.training.diffusion.make_masked_lm import measured, settings_for
 from specviz.training.diffusion.masked_training import Settings
 from specviz.training.feature.gto import LowRank
-from specviz.training.feature.recipes import show
 from specviz.training.registry import WEIGHTS, Job
 
 START = "masked_lm"
@@ -34,15 +34,15 @@ def make(job: Job) -> None:
     The control spends the second stage's time on more of the first. It comes last, and may be broken off.
     """
     file = data.find(job.data)
-    stuff = material(job.device)
-    stages, settings = Stages(), replace(settings_for(stuff, job), batch=24, peak=0.005, warm=10)
-    model = load_base(stuff)
-    work = Work(job, file, stuff, data.read(file), stages, settings, model, LowRank(model, stages.rank, settings.seed))
+    assets = target_assets(job.device)
+    stages, settings = Stages(), replace(settings_for(assets, job), batch=24, peak=0.005, warm=10)
+    model = load_base(assets)
+    work = Work(job, file, assets, data.read(file), stages, settings, model, LowRank(model, stages.rank, settings.seed))
     print(f"{stages} {settings}", flush=True)
     begun = work.learned(FIRST, "deer_first", stages.first)
     work.told("first_stage", begun)
     spent = work.learned(SECOND, "deer", 1 - stages.first)
-    whole = trainer.Progress(begun.updates + spent.updates, begun.seconds + spent.seconds, begun.tokens + spent.tokens)
+    whole = Progress(begun.updates + spent.updates, begun.seconds + spent.seconds, begun.tokens + spent.tokens)
     work.told("deer", whole)
     work.change.factors = {name: value.clone() for name, value in work.arms["first_stage"].items()}
     work.learned(FIRST, "deer_control", 1 - stages.first)
@@ -55,7 +55,7 @@ class Work:
 
     job: Job
     file: Path
-    stuff: Material
+    assets: TargetAssets
     dialogues: data.Dialogues
     stages: Stages
     settings: Settings
@@ -64,39 +64,42 @@ class Work:
     arms: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     found: dict[str, Mapping[str, object]] = field(default_factory=dict)
 
-    def learned(self, stage: str, name: str, share: float) -> trainer.Progress:
+    def learned(self, stage: str, name: str, share: float) -> Progress:
         """Train one stage for its share of the time, on top of what the change holds."""
         own = replace(self.settings, minutes=self.settings.minutes * share)
         if stage == SECOND:
             own = replace(own, peak=own.peak * self.stages.calm, batch=self.stages.texts)
-        bench = deer.prepare(
-            self.model, self.dialogues, self.stuff.markers, self.change, stage, self.stages, own
-        )  # fmt: skip
+        state = deer.prepare(self.model, self.dialogues, self.assets.markers, self.change, stage, self.stages, own)
         print(f"{name}: {stage}", flush=True)
-        progress = masked_training.train(bench, own, checkpoint(name), show)
-        self.change.factors = {key: value.clone() for key, value in bench.optimizer.averaged().items()}
+        progress = train(state, checkpoint_of(name))
+        self.change.factors = {key: value.clone() for key, value in state.optimizer.averaged().items()}
         return progress
 
-    def told(self, arm: str, progress: trainer.Progress) -> None:
+    def told(self, arm: str, progress: Progress) -> None:
         """Measure an arm; once there is something to ship, write it with every figure there is."""
         path = WEIGHTS / f"{self.job.recipe.name}.safetensors"
         self.arms[arm] = {name: value.clone() for name, value in self.change.factors.items()}  # the next stage moves them
-        self.found[arm] = judged(path, self.change, self.arms[arm], self.model, self.dialogues, self.stuff)
+        self.found[arm] = judged(path, self.change, self.arms[arm], self.model, self.dialogues, self.assets)
         if "deer" in self.arms:
-            card = finished(self.job, self.file, self.stuff, progress, self.settings, self.stages, self.found)
-            write_weights(path, self.arms["deer"], card)
-            print(card_line(path, card), flush=True)
+            facts = self.card(progress)
+            write_weights(path, self.arms["deer"], facts)
+            print_card(path, facts)
+
+    def card(self, progress: Progress) -> dict[str, str]:
+        """The model card, with the figures of every arm beside those of the start."""
+        start: Any = json.loads(read_weights(WEIGHTS / f"{START}.safetensors")[1].get("metrics", "{}"))
+        target = self.assets.target
+        return card(
+            self.job.recipe.name, self.settings, dialogues_line(self.file), progress.spent(target.device.type, "hidden tokens"),
+            {"start": start, **self.found}, start=base_of(), stages=json.dumps(asdict(self.stages)),
+            **{CHANGES: base_of(), "tokenizer_hash": target.tokenizer_hash},
+        )  # fmt: skip
 
 
-def load_base(stuff: Material) -> MaskedLM:
+def load_base(assets: TargetAssets) -> MaskedLM:
     """The masked language model that ships, as it is read where it drafts."""
-    embedding = stuff.embedding.to(stuff.target.device)
+    embedding = assets.embedding.to(assets.target.device)
     return load(WEIGHTS / f"{START}.safetensors", embedding, torch.float32, embedding.device)
-
-
-def checkpoint(name: str) -> Path:
-    """Where a stage that was stopped goes on from."""
-    return cache_folder() / "training" / f"{name}.safetensors"
 
 
 def judged(
@@ -105,29 +108,16 @@ def judged(
     factors: Mapping[str, Tensor],
     model: MaskedLM,
     dialogues: data.Dialogues,
-    stuff: Material,
+    assets: TargetAssets,
 ) -> dict[str, object]:
     """An arm's figures, measured with what rounding leaves of its factors at rest."""
-    aside = checkpoint(f"{path.stem}_at_rest")
+    aside = quantised_file(path.stem)
     write_weights(aside, factors, {CHANGES: base_of()})
     change.put({name: value.to(model.embedding.device) for name, value in read_weights(aside)[0].items()})
     model.eval()
-    found = measured(model, dialogues, stuff)
+    found = measured(model, dialogues, assets)
     print(json.dumps(found), flush=True)
     return found
-
-
-def finished(
-    job: Job, file: Path, stuff: Material, progress: trainer.Progress, settings: Settings, stages: Stages,
-    found: Mapping[str, Mapping[str, Any]],
-) -> dict[str, str]:  # fmt: skip
-    """The model card, with the figures of every arm beside those of the start."""
-    start = read_weights(WEIGHTS / f"{START}.safetensors")[1].get("metrics", "{}")
-    card = card_of(job, file, stuff, progress, settings)
-    card["start"] = card[CHANGES] = base_of()
-    card["stages"] = json.dumps(asdict(stages))
-    card["metrics"] = json.dumps({"start": json.loads(start), **found})
-    return card
 
 
 def base_of() -> str:

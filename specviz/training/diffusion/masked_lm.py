@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.training.common import data
-from specviz.training.common.optimizer import Optimizer
 from specviz.training.diffusion import masking
 from specviz.training.diffusion.block_agreement import block_agreement
-from specviz.training.diffusion.masked_training import Bench, Settings, places
+from specviz.training.diffusion.masked_training import MaskedTraining, Settings
 from specviz.training.diffusion.masking import Masked
 
 WINDOW = 384
@@ -32,34 +29,16 @@ def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
     return model.requires_grad_(True)
 
 
-def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, settings: Settings) -> Bench:
+def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, settings: Settings) -> MaskedTraining:
     """What trains ``model`` whole on the standard objective."""
     training, held_out = data.split(dialogues)
-    named = dict(model.named_parameters())
-    optimizer = Optimizer(named, average=settings.average)
-
-    @torch.no_grad()
-    def put(weights: Mapping[str, Tensor] | None) -> None:
-        """Measuring swaps the averaged weights in; the optimizer's own are kept aside meanwhile."""
-        if weights is None:
-            if kept:
-                for name, value in named.items():
-                    value.copy_(kept.pop(name))
-            return
-        for name, value in named.items():
-            kept.setdefault(name, value.detach().clone())
-            value.copy_(weights[name])
-
-    kept: dict[str, Tensor] = {}
-    return Bench(
-        model, places(model.draft_ids, model.config.vocab_size), optimizer, list(named.values()),
-        lambda found: dict(zip(named, found, strict=True)), put,
-        lambda start: _lessons(dialogues, training, markers, settings, start, model.config.window),
+    return MaskedTraining(
+        model, settings, lambda start: _examples(dialogues, training, markers, settings, start, model.config.window),
         lambda: shown(model, dialogues, held_out, markers),
     )  # fmt: skip
 
 
-def _lessons(
+def _examples(
     dialogues: data.Dialogues,
     training: Sequence[int],
     markers: data.Markers,

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
 from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
+from typing import Any
 
 import torch
 
 from specviz.models.device import choose_device
-from specviz.models.hub.cache_dir import cache_folder
-from specviz.training.common import data, trainer
+from specviz.training.common import data, parallel
 from specviz.training.common.agreement import Agreement
-from specviz.training.common.commit import commit
-from specviz.training.common.target_assets import material
+from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.loop import Progress, checkpoint_of, train
+from specviz.training.common.target_assets import target_assets
 from specviz.training.draft_model import small_draft
 from specviz.training.registry import WEIGHTS, Job
 
@@ -28,23 +24,25 @@ OVERLAP_DIALOGUES = 20
 
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
-    file = data.find(job.data)
-    stuff = material(job.device)
+    file, name = data.find(job.data), job.recipe.name
+    assets = target_assets(job.device)
     device = choose_device(job.device)
     torch.set_num_threads(1 if device.type == "cpu" else torch.get_num_threads())  # cores are shared out by rows
     settings = _settings(device, job)
-    bench = small_draft.prepare(stuff.embedding.to(device), stuff.markers, data.read(file), {}, settings.seed)
-    checkpoint = cache_folder() / "training" / f"{job.recipe.name}.safetensors"
-    print(f"{len(bench.training)} dialogues to learn from, {len(bench.held_out)} kept out; {settings}", flush=True)
-    progress = small_draft.train(bench, settings, checkpoint, show)
-    found = measured(bench)
-    target = stuff.target.model
-    accepted = small_draft.measure_overlap(bench, lambda ids: target(ids[None]).logits[0], OVERLAP_DIALOGUES)
+    state = small_draft.prepare(assets.embedding.to(device), assets.markers, data.read(file), {}, settings)
+    print(f"{len(state.training)} dialogues to learn from, {len(state.held_out)} kept out; {settings}", flush=True)
+    progress = train(state, checkpoint_of(name))
+    found = measured(state)
+    target = assets.target.model
+    accepted = small_draft.measure_overlap(state, lambda ids: target(ids[None]).logits[0], OVERLAP_DIALOGUES)
     print(f"temperature 1: {accepted:.3f} of single drafts accepted", flush=True)
-    card = card_of(job.recipe.name, file, device, progress, found, settings, accepted)
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    small_draft.export(bench, path, {**card, "tokenizer_hash": stuff.target.tokenizer_hash})
-    print(card_line(path, card), flush=True)
+    path = WEIGHTS / f"{name}.safetensors"
+    facts = card(
+        name, settings, dialogues_line(file), progress.spent(device.type), figures(progress, found, accepted),
+        tokenizer_hash=assets.target.tokenizer_hash,
+    )  # fmt: skip
+    small_draft.export(state, path, facts)
+    print_card(path, facts)
 
 
 def _settings(device: torch.device, job: Job) -> small_draft.Settings:
@@ -52,49 +50,27 @@ def _settings(device: torch.device, job: Job) -> small_draft.Settings:
     common = {"minutes": job.minutes, "resume": job.resume}
     if device.type == "cuda":
         return small_draft.Settings(batch=64, part=32, peak=0.006, every=200, workers=1, **common)
-    return small_draft.Settings(workers=trainer.cores(), **common)
+    return small_draft.Settings(workers=parallel.cores(), **common)
 
 
-def show(entry: Mapping[str, float]) -> None:
-    """One line of the log."""
-    print(time.strftime("%H:%M:%S"), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
-
-
-def measured(bench: small_draft.Bench) -> dict[int, Agreement]:
+def measured(state: small_draft.SmallDraftTraining) -> dict[int, Agreement]:
     """Chain drafting on the held-out greedy answers, at each depth."""
-    found = {depth: small_draft.measure(bench, MEASURED_DIALOGUES, depth, MEASURED_STEPS) for depth in DEPTHS}
+    found = {depth: small_draft.measure(state, MEASURED_DIALOGUES, depth, MEASURED_STEPS) for depth in DEPTHS}
     for depth, agreement in found.items():
         rounded = {name: tuple(round(one, 3) for one in getattr(agreement, name)) for name in ("top1", "top5")}
         print(f"depth {depth}: tau {agreement.tau:.3f} over {agreement.steps} steps, {rounded}", flush=True)
     return found
 
 
-def card_of(
-    name: str, file: Path, device: torch.device, progress: trainer.Progress, found: Mapping[int, Agreement],
-    settings: small_draft.Settings, accepted: float,
-) -> dict[str, str]:  # fmt: skip
-    """The model card that travels inside the file."""
+def figures(progress: Progress, found: Mapping[int, Agreement], accepted: float) -> dict[str, Any]:
+    """The card's figures: of the last milestone, of chains at each depth, and the acceptance at temperature 1."""
     last = progress.history[-1] if progress.history else {}
     deepest = found[max(found)]
-    metrics = {
-        **{key: round(last[key], 4) for key in ("held_out", "top1", "top5") if key in last},
+    return {
+        **{key: last[key] for key in ("held_out", "top1", "top5") if key in last},
         **{f"tau_depth_{depth}": round(agreement.tau, 3) for depth, agreement in found.items()},
         "top1_by_depth": [round(one, 3) for one in deepest.top1],
         "top5_by_depth": [round(one, 3) for one in deepest.top5],
         "accepted_at_temperature_1": round(accepted, 3),
         "repetition": round(deepest.repetition, 3),
     }
-    return {
-        "recipe": f"python -m specviz train {name} ({json.dumps(asdict(settings))})",
-        "data": f"{file.name} sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}, one in twenty kept out",
-        "licence": "Apache-2.0, as the target's",
-        "spent": progress.spent(device.type),
-        "metrics": json.dumps(metrics),
-        "commit": commit(),
-    }
-
-
-def card_line(path: Path, card: Mapping[str, str]) -> str:
-    """The line for ``assets/weights/README.md``."""
-    parts = "; ".join(f"{name}: {value}" for name, value in card.items())
-    return f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}"

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.parallel_net import ParallelNet
+from specviz.training.common.data import IGNORED
 from specviz.training.common.features import FeatureStore, Seen
-from specviz.training.feature.feature_training import IGNORED
 from specviz.trees.calibrated import CalibratedTree, from_counts
 
 DEPTH_WEIGHT = 0.8
@@ -109,7 +109,7 @@ def tau(found: Tensor, paths: Sequence[tuple[int, ...]]) -> float:
 def calibrated(found: Tensor, source: str) -> CalibratedTree:
     """The rank paths that were right most often, parents before children."""
     tree = from_counts(dict(_prefixes(found)), len(found), source)
-    return CalibratedTree(tree.paths[:KEPT], tree.generator[:KEPT], tree.source)
+    return CalibratedTree(tree.paths[:KEPT], tree.probability[:KEPT], tree.source)
 
 
 def _prefixes(found: Tensor) -> Counter[tuple[int, ...]]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +13,14 @@ from transformers import AutoTokenizer
 from specviz.errors import ModelUnavailable
 from specviz.models.device import choose_device
 from specviz.models.drafters.lora_heads import IMITATES, named
-from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.packed_model import read_model, write_model
 from specviz.models.hub.prepare import prepare
-from specviz.training.common import data, trainer
-from specviz.training.common.commit import commit
+from specviz.training.common import data
+from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.loop import Progress, checkpoint_of, train
+from specviz.training.common.parallel import cores
 from specviz.training.common.target_assets import TARGET
-from specviz.training.common.trainer import cores
-from specviz.training.hybrid.state_space import (
-    Bench,
-    HalfOptimizer,
-    Settings,
-    agreement,
-    held_out_loss,
-    imitation_loss,
-    next_token_loss,
-    train,
-)
+from specviz.training.hybrid.state_space import Settings, StateSpaceTraining, distillation_loss, next_token_loss
 from specviz.training.hybrid.state_space_data import Corpus, Texts, corpus, small_tokenizer, texts
 from specviz.training.hybrid.state_space_net import draft_config, fresh, target_config
 from specviz.training.registry import WEIGHTS, Job
@@ -55,12 +42,11 @@ def make(job: Job) -> None:
     settings = settings_for(job, device)
     config = (target_config if teacher is None else draft_config)(tokenizer.get_vocab_size())
     model = fresh(config, settings.seed).to(device)
-    loss = next_token_loss(model) if teacher is None else imitation_loss(model, teacher)
-    bench = Bench(model, ids, loss, HalfOptimizer(model), device)
+    loss = next_token_loss(model) if teacher is None else distillation_loss(model, teacher)
+    state = StateSpaceTraining(model, ids, loss, settings)
     print(f"{len(ids.training)} dialogues to learn from, {len(ids.held_out)} kept out; {settings}", flush=True)
-    progress = train(bench, settings, cache_folder() / "training" / f"{job.recipe.name}.safetensors", show)
-    metrics = measured(bench, settings, found, ids, teacher)
-    finish(job, file, bench, settings, progress, tokenizer, metrics)
+    progress = train(state, checkpoint_of(job.recipe.name))
+    finish(job, file, state, progress, tokenizer, measured(state, found, ids, teacher))
 
 
 def settings_for(job: Job, device: torch.device) -> Settings:
@@ -86,38 +72,26 @@ def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
     return packed.model.to(device).eval().requires_grad_(False), packed.tokenizer
 
 
-def show(entry: Mapping[str, float]) -> None:
-    """One line of the log."""
-    print(time.strftime("%H:%M:%S"), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
-
-
-def measured(bench: Bench, settings: Settings, found: Texts, ids: Corpus, teacher: Any) -> dict[str, float]:
+def measured(state: StateSpaceTraining, found: Texts, ids: Corpus, teacher: Any) -> dict[str, float]:
     """Held-out figures: nats a token; of a target also bits a byte, of a drafter how often it agrees with its target."""
-    nats = held_out_loss(bench, settings, MEASURED_ROWS)
+    nats = state.held_out_loss(MEASURED_ROWS)
     if teacher is not None:
-        return {"held_out_kl": nats, **agreement(bench, teacher, settings, MEASURED_ROWS)}
+        return {"held_out_kl": nats, **state.agreement(teacher, MEASURED_ROWS)}
     tokens, letters = sum(map(len, ids.held_out)), sum(len(one.encode()) for one in found.held_out)
     return {"held_out_nats": nats, "held_out_bits_a_byte": nats / 0.6931 * tokens / letters}
 
 
 def finish(
-    job: Job, file: Path, bench: Bench, settings: Settings, progress: trainer.Progress, tokenizer: Tokenizer,
-    metrics: Mapping[str, float],
+    job: Job, file: Path, state: StateSpaceTraining, progress: Progress, tokenizer: Tokenizer, metrics: Mapping[str, float]
 ) -> None:  # fmt: skip
     """Write the file with its card."""
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()), flush=True)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
-    card = {
-        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
-        "data": f"{file.name} sha256 {digest}, one in {data.HELD_OUT_EVERY} kept out; {len(bench.corpus.training)} dialogues",
-        "licence": "Apache-2.0, as SmolLM2's, whose dialogues it learned",
-        "spent": f"{progress.seconds / 60:.0f} minutes on {bench.device.type}, {progress.tokens} tokens",
-        "metrics": json.dumps({name: round(value, 4) for name, value in metrics.items()}),
-        "commit": commit(),
-    }
-    if job.recipe.name == DRAFT:
-        card[IMITATES] = named(TEACHER)
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    write_model(path, bench.model, tokenizer, card)
-    line = "; ".join(f"{name}: {value}" for name, value in card.items())
-    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {line}", flush=True)
+    name = job.recipe.name
+    facts = card(
+        name, state.settings, dialogues_line(file, f"{len(state.corpus.training)} dialogues"),
+        progress.spent(state.device.type, "tokens"), metrics, "Apache-2.0, as SmolLM2's, whose dialogues it learned",
+        **({IMITATES: named(TEACHER)} if name == DRAFT else {}),
+    )  # fmt: skip
+    path = WEIGHTS / f"{name}.safetensors"
+    write_model(path, state.model, tokenizer, facts)
+    print_card(path, facts)

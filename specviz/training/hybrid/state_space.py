@@ -1,10 +1,9 @@
-"""The loop of the state-space recipes: next-token cross-entropy for the target, the target's own distribution for its drafter."""
+"""The training of the state-space models: next-token cross-entropy for the target, distillation for its drafter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,29 +11,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.training.common import trainer
+from specviz.training.common import parallel
+from specviz.training.common.loop import Schedule, Step, TrainState
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.hybrid.state_space_data import Corpus, rows
 from specviz.training.hybrid.state_space_net import CHUNK, hidden_states
 
 Loss = Callable[[Tensor], Tensor]
 """Tokens [batch, token + 1] to the summed loss."""
+SHOWN_ROWS = 24
+"""Held-out rows of a milestone's figure."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Schedule):
     """An update reads ``batch`` rows of ``length`` tokens, ``part`` rows at a time on each of ``workers`` cores."""
 
     minutes: float = 24.0
+    peak: float = 0.006
+    decay: float = 0.02
     batch: int = 6
     part: int = 6
     length: int = 6 * CHUNK
-    peak: float = 0.006
-    decay: float = 0.02
-    every: int = 100
-    workers: int = 1
-    seed: int = 0
-    resume: bool = False
 
 
 class HalfOptimizer(Optimizer):
@@ -50,19 +48,65 @@ class HalfOptimizer(Optimizer):
         super().__init__(parts)
 
     def _muon(self, name: str, gradient: Tensor) -> Tensor:
-        with trainer.arithmetic(self.device):
+        with parallel.arithmetic(self.device):
             return super()._muon(name, gradient).float()
 
 
-@dataclass
-class Bench:
-    """All that one training works on."""
+class StateSpaceTraining(TrainState):
+    """A model of state-space layers, the tokens it learns from and those kept out, and its loss."""
 
-    model: Any
-    corpus: Corpus
-    loss: Loss
-    optimizer: HalfOptimizer
-    device: torch.device
+    settings: Settings
+
+    def __init__(self, model: Any, corpus: Corpus, loss: Loss, settings: Settings) -> None:
+        super().__init__(settings, HalfOptimizer(model))
+        self.model, self.corpus, self.loss = model, corpus, loss
+        self.device = next(model.parameters()).device
+        self.begin()
+
+    def begin(self) -> None:
+        """Rows from where a resumed training stopped: another seed rather than skipping."""
+        generator = np.random.default_rng([self.settings.seed, self.progress.updates])
+        self.stream = rows(self.corpus.training, self.settings.length, generator)
+
+    def step(self, share: float) -> Step:
+        """The next rows' loss and gradients."""
+        return self.learn_from([next(self.stream) for _ in range(self.settings.batch)])
+
+    def learn_from(self, batch: Sequence[np.ndarray]) -> Step:
+        """Mean loss over the tokens, and its gradients, clipped to length one."""
+        tokens = torch.from_numpy(np.stack(batch)).to(self.device)
+        scale, part = 1.0 / tokens[:, 1:].numel(), self.settings.part
+        named, own = dict(self.model.named_parameters()), self.optimizer.parameters
+        starts = range(0, len(batch), part)
+        whole, value = parallel.gradients(
+            starts, lambda start: self.loss(tokens[start : start + part]) * scale, list(named.values()), self.settings.workers
+        )
+        gradients = {name: one.view_as(own[name]) for name, one in zip(named, whole, strict=True)}
+        norm = torch.stack([one.norm() for one in gradients.values()]).norm().clamp_min(1.0)
+        return Step(value, tokens[:, 1:].numel(), {name: one / norm for name, one in gradients.items()})
+
+    def measure(self) -> dict[str, float]:
+        return {"held_out": self.held_out_loss(SHOWN_ROWS)}
+
+    @torch.no_grad()
+    def held_out_loss(self, many: int) -> float:
+        """Mean loss a token over ``many`` rows of held-out dialogues."""
+        return float(np.mean([float(self.loss(tokens)) for tokens in self._held_out(many)])) / self.settings.length
+
+    @torch.no_grad()
+    def agreement(self, teacher: Any, many: int) -> dict[str, float]:
+        """How often the teacher's likeliest next token is the drafter's, or among its four likeliest, on held-out rows."""
+        best = four = 0.0
+        for tokens in self._held_out(many):
+            wanted = _logits(teacher, tokens).argmax(-1, keepdim=True)
+            offered = _logits(self.model, tokens).topk(4, dim=-1).indices
+            best += float((offered[..., :1] == wanted).float().mean())
+            four += float((offered == wanted).any(-1).float().mean())
+        return {"top1": best / many, "top4": four / many}
+
+    def _held_out(self, many: int) -> list[Tensor]:
+        stream = rows(self.corpus.held_out, self.settings.length, np.random.default_rng(0))
+        return [torch.from_numpy(next(stream))[None].to(self.device) for _ in range(many)]
 
 
 def next_token_loss(model: Any) -> Loss:
@@ -74,7 +118,7 @@ def next_token_loss(model: Any) -> Loss:
     return loss
 
 
-def imitation_loss(model: Any, teacher: Any) -> Loss:
+def distillation_loss(model: Any, teacher: Any) -> Loss:
     """Kullback-Leibler divergence from the teacher's distribution at temperature 1, summed over tokens: weight 1, and no other
     term."""
 
@@ -89,102 +133,6 @@ def imitation_loss(model: Any, teacher: Any) -> Loss:
 
 def _logits(model: Any, tokens: Tensor) -> Tensor:
     """tokens [batch, token + 1] to float32 logits [batch, token, vocab] of the next token."""
-    with trainer.arithmetic(tokens.device):
+    with parallel.arithmetic(tokens.device):
         hidden = hidden_states(model, tokens[:, :-1])
         return F.linear(hidden, model.get_output_embeddings().weight).float()
-
-
-def update(bench: Bench, batch: Sequence[np.ndarray], rate: float, settings: Settings) -> float:
-    """One update; the mean loss over its tokens."""
-    tokens = torch.from_numpy(np.stack(batch)).to(bench.device)
-    scale = 1.0 / tokens[:, 1:].numel()
-    named = dict(bench.model.named_parameters())
-    starts = range(0, len(batch), settings.part)
-    found, value = trainer.gradients(
-        starts,
-        lambda start: bench.loss(tokens[start : start + settings.part]) * scale,
-        list(named.values()),
-        settings.workers,
-    )
-    own = bench.optimizer.parameters
-    gradients = {name: one.view_as(own[name]) for name, one in zip(named, found, strict=True)}
-    norm = torch.stack([one.norm() for one in gradients.values()]).norm()
-    bench.optimizer.step({name: one / norm.clamp_min(1.0) for name, one in gradients.items()}, rate, settings.decay)
-    return value
-
-
-def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> trainer.Progress:
-    """Train until the minutes of work are spent; the averaged weights end up in the model."""
-    progress = trainer.Progress()
-    if trainer.goes_on(settings.resume, checkpoint):
-        progress = _resume(bench, checkpoint)
-    clock = trainer.Clock(progress, settings.minutes, settings.workers if bench.device.type == "cpu" else None)
-    stream = rows(bench.corpus.training, settings.length, np.random.default_rng([settings.seed, progress.updates]))
-    clock.start()
-    recent: list[float] = []
-    while clock.share < 1:
-        batch = [next(stream) for _ in range(settings.batch)]
-        recent.append(update(bench, batch, trainer.rate(settings.peak, clock.share, progress.updates), settings))
-        progress.updates += 1
-        progress.tokens += settings.batch * settings.length
-        clock.stop()
-        if progress.updates % settings.every == 0 or clock.share >= 1:
-            _milestone(bench, settings, checkpoint, progress, float(np.mean(recent)), report)
-            recent = []
-            clock.start()
-    _put(bench, bench.optimizer.averaged())
-    return progress
-
-
-def _milestone(
-    bench: Bench, settings: Settings, checkpoint: Path, progress: trainer.Progress, loss: float, report: trainer.Report
-) -> None:
-    own = {name: value.clone() for name, value in bench.optimizer.parameters.items()}
-    _put(bench, bench.optimizer.averaged())
-    found = held_out_loss(bench, settings, 24)
-    _put(bench, own)
-    entry = {"updates": progress.updates, "minutes": progress.seconds / 60, "tokens": progress.tokens, "loss": loss}
-    progress.history.append({**entry, "held_out": found})
-    trainer.write_checkpoint(checkpoint, _state(bench), progress)
-    report(progress.history[-1])
-
-
-@torch.no_grad()
-def held_out_loss(bench: Bench, settings: Settings, many: int) -> float:
-    """Mean loss a token over ``many`` rows of held-out dialogues."""
-    stream = rows(bench.corpus.held_out, settings.length, np.random.default_rng(0))
-    found = [float(bench.loss(torch.from_numpy(next(stream))[None].to(bench.device))) for _ in range(many)]
-    return float(np.mean(found)) / settings.length
-
-
-def _put(bench: Bench, weights: Mapping[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, value in bench.optimizer.parameters.items():
-            value.copy_(weights[name])
-
-
-def _state(bench: Bench) -> dict[str, Tensor]:
-    return {f"weight.{name}": value for name, value in bench.optimizer.parameters.items()} | bench.optimizer.state
-
-
-def _resume(bench: Bench, checkpoint: Path) -> trainer.Progress:
-    tensors, progress = trainer.read_checkpoint(checkpoint)
-    with torch.no_grad():
-        for name, value in _state(bench).items():
-            value.copy_(tensors[name])
-    bench.optimizer.updates = progress.updates
-    return progress
-
-
-@torch.no_grad()
-def agreement(bench: Bench, teacher: Any, settings: Settings, many: int) -> dict[str, float]:
-    """How often the teacher's likeliest next token is the drafter's, or among its four likeliest, on held-out rows."""
-    stream = rows(bench.corpus.held_out, settings.length, np.random.default_rng(0))
-    best = four = 0.0
-    for _ in range(many):
-        tokens = torch.from_numpy(next(stream))[None].to(bench.device)
-        wanted = _logits(teacher, tokens).argmax(-1, keepdim=True)
-        offered = _logits(bench.model, tokens).topk(4, dim=-1).indices
-        best += float((offered[..., :1] == wanted).float().mean())
-        four += float((offered == wanted).any(-1).float().mean())
-    return {"top1": best / many, "top4": four / many}

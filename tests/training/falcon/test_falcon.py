@@ -18,15 +18,17 @@ from specviz.drafters.networks.block_net import BlockNet
 from specviz.engine.interfaces import Context
 from specviz.errors import ModelUnavailable
 from specviz.training.common import data
+from specviz.training.common.data import places_in
 from specviz.training.common.features import FeatureStore, Seen
+from specviz.training.common.loop import train
 from specviz.training.falcon import acceptance_eval as block_foresight
 from specviz.training.falcon import make_falcon
 from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
-from specviz.training.falcon.falcon import Teaching, noisy, summed, truth_of
+from specviz.training.falcon.falcon import Supervision, noisy, summed, truth_of
 from specviz.training.falcon.glancing import Inputs, glances, shown
-from specviz.training.feature.feature_training import Bench, Settings, places_in, train, update
-from specviz.training.feature.recipes import Stuff
+from specviz.training.feature.feature_training import FeatureTraining, Settings
+from specviz.training.feature.recipes import TrainInputs
 from tests.tiny import tiny_llama
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
@@ -34,31 +36,31 @@ IDS = torch.tensor([END, *range(5, 35)])
 SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=1, peak=0.003)
 
 
-def stuff(folder: Path | None = None) -> Stuff:
+def stuff(folder: Path | None = None) -> TrainInputs:
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     made = dialogues()
     training, held_out = data.split(made)
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc")
     material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
     store = FeatureStore(model, made, MARKERS, (1, 2), folder)
-    return Stuff(material, Path(__file__), store, training, held_out, IDS)  # type: ignore[arg-type]
+    return TrainInputs(material, Path(__file__), store, training, held_out, IDS)  # type: ignore[arg-type]
 
 
-def fresh(given: Stuff, started: bool = True, **own: int) -> BlockNet:
+def fresh(given: TrainInputs, started: bool = True, **own: int) -> BlockNet:
     torch.manual_seed(0)
-    model = given.material.target.model
+    model = given.assets.target.model
     shape = block_shape(model.config, 2, len(IDS), width=24, **own)
-    net = BlockNet(shape, given.material.embedding, model.lm_head.weight, IDS)
+    net = BlockNet(shape, given.assets.embedding, model.lm_head.weight, IDS)
     if started:
         start(net, model, given.store.get(given.training[:30]))
     return net
 
 
-def bench(given: Stuff, net: BlockNet, glancing: bool = True) -> Bench:
-    return make_falcon.bench_of(given, Teaching(net, places_in(IDS, VOCAB), glancing))
+def bench(given: TrainInputs, net: BlockNet, glancing: bool = True) -> FeatureTraining:
+    return make_falcon.state_of(given, Supervision(net, places_in(IDS, VOCAB), glancing), SETTINGS)
 
 
-def mean_loss(one: Bench, numbers: list[int]) -> float:
+def mean_loss(one: FeatureTraining, numbers: list[int]) -> float:
     with torch.no_grad():
         return sum(float(one.loss(seen, torch.Generator().manual_seed(0), 0.01)) for seen in one.store.get(numbers))
 
@@ -73,7 +75,7 @@ def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_voc
     expected = [at for at in range(seen.first, len(seen.tokens)) if int(seen.tokens[at]) in IDS.tolist()]
     assert (truth.places + 3).tolist() == expected
     assert torch.equal(truth.features, seen.features[truth.places + 2, -1])
-    whole = given.material.target.model(seen.tokens[None]).logits[0]
+    whole = given.assets.target.model(seen.tokens[None]).logits[0]
     assert torch.equal(truth.logits.argmax(-1), whole[truth.places + 2][:, IDS].argmax(-1)), (
         "the distribution of the drafted token"
     )
@@ -120,7 +122,7 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     replaced = truth.places[truth.places % 2 == 1][:3]
     monkeypatch.setattr("specviz.training.falcon.falcon.glanced", lambda *asked: replaced)
     generator = torch.Generator().manual_seed(3)
-    found = float(Teaching(net, places_in(IDS, VOCAB)).loss(seen, generator, 1.0).detach())
+    found = float(Supervision(net, places_in(IDS, VOCAB)).loss(seen, generator, 1.0).detach())
     generator = torch.Generator().manual_seed(3)
     text = noisy(seen, generator)
     phase = int(torch.randint(2, (), generator=generator))
@@ -134,11 +136,11 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
 
 def test_less_is_shown_the_further_the_training_is_and_nothing_to_the_control() -> None:
     net = fresh(stuff(), started=False)
-    teaching = Teaching(net, places_in(IDS, VOCAB))
+    teaching = Supervision(net, places_in(IDS, VOCAB))
     assert teaching.ratio == pytest.approx(0.4)
     teaching.pace(0.75)
     assert teaching.ratio == pytest.approx(0.1)
-    assert Teaching(net, places_in(IDS, VOCAB), glancing=False).ratio == 0
+    assert Supervision(net, places_in(IDS, VOCAB), glancing=False).ratio == 0
 
 
 def test_it_starts_from_two_linear_guesses_and_the_first_place_knows_the_blocks_last_input() -> None:
@@ -170,7 +172,7 @@ def test_it_learns(glancing: bool) -> None:
     control = bench(given, made.net, glancing=False)
     before = mean_loss(control, given.held_out)
     for number in range(25):
-        update(made, given.training[4 * number % 40 :][:4], 0.003, SETTINGS)
+        made.apply(made.learn_from(given.training[4 * number % 40 :][:4]), 0.003)
     assert mean_loss(control, given.held_out) < 0.9 * before
 
 
@@ -179,7 +181,7 @@ def test_training_tells_how_far_it_is_and_measures_both_levels(tmp_path: Path) -
     made = bench(given, fresh(given))
     made.pace = told.append
     seen: list[dict[str, float]] = []
-    train(made, SETTINGS, tmp_path / "c.safetensors", lambda entry: seen.append(dict(entry)))
+    train(made, tmp_path / "c.safetensors", lambda entry: seen.append(dict(entry)))
     assert told[0] == 0 and told == sorted(told)
     assert {"loss", "gap", "tau", "first1", "first2", "five1", "five2", "blind1", "blind2"} <= set(seen[-1])
 

@@ -13,7 +13,7 @@ from specviz.drafters.networks.block_net import load
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters import falcon_ablation as plain_blocks
-from specviz.training.common.trainer import Progress
+from specviz.training.common.loop import Progress
 from specviz.training.falcon import make_falcon
 from specviz.training.registry import Job, recipes
 from tests.training.falcon.test_falcon import SETTINGS, fresh, stuff
@@ -33,8 +33,8 @@ def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
     card = read_weights(path)[1]
     assert "7 updates, 4242 answer tokens" in card["spent"] and card["tokenizer_hash"] == "abc"
     assert {"first1", "first2", "blind2", "tau", "tau_per_forward", "chain_first4"} <= set(json.loads(card["metrics"]))
-    target = given.material.target.model
-    again = load(path, given.material.embedding, target.lm_head.weight, torch.float32, torch.device("cpu"))
+    target = given.assets.target.model
+    again = load(path, given.assets.embedding, target.lm_head.weight, torch.float32, torch.device("cpu"))
     seen = given.store.get([3])[0]
     ours, theirs = (one(seen.tokens[None, 1:], seen.features[None, :-1, -1]).detach() for one in (net, again))
     assert float((ours - theirs).norm() / ours.norm()) < 0.1
