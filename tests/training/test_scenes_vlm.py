@@ -17,6 +17,7 @@ from specviz.models.vision.scenes import load, save
 from specviz.training.common.loop import train
 from specviz.training.registry import WEIGHTS
 from specviz.training.vision import make_scenes_vlm, scenes
+from specviz.training.vision.make_scenes_vlm import SEEING, SPEAKING, ScenesTraining, Settings
 from specviz.training.vision.picture_answers import answers, ask, figures
 from specviz.training.vision.scene_batches import (
     FRESH,
@@ -33,7 +34,6 @@ from specviz.training.vision.scene_batches import (
 from specviz.training.vision.scene_names import own_names
 from specviz.training.vision.scene_words import Speaker
 from specviz.training.vision.scenes_model import LONG, READ, SHORT, Learner, Shape, training_attention
-from specviz.training.vision.scenes_training import SEEING, SPEAKING, ScenesTraining, Settings
 
 TINY = Shape(width=32, layers=2, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
 

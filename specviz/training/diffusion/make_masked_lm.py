@@ -1,10 +1,16 @@
-"""``train masked_lm``: the small draft model and the dialogues in, a masked language model with its card out."""
+"""``train masked_lm``: the small draft model's weights, taught to look both ways and to fill in masks."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
 import torch
 
 from specviz.drafters.networks.masked_lm import MaskedLM, load, save
+from specviz.drafters.networks.small_lm import SmallLM
 from specviz.drafters.networks.small_lm import load as load_small
 from specviz.models.device import choose_dtype
 from specviz.models.drafters.drafts import FILE as SMALL
@@ -13,16 +19,61 @@ from specviz.training.common.card import card, dialogues_line, file_digest, prin
 from specviz.training.common.loop import checkpoint_of, quantised_file, train
 from specviz.training.common.parallel import cores
 from specviz.training.common.target_assets import TargetAssets, target_assets
-from specviz.training.diffusion import masked_lm
+from specviz.training.diffusion import masking
 from specviz.training.diffusion.block_agreement import Agreement, block_agreement, first_overlap
-from specviz.training.diffusion.masked_training import Settings
+from specviz.training.diffusion.masked_training import MaskedTraining, Settings
+from specviz.training.diffusion.masking import Masked
 from specviz.training.registry import WEIGHTS, Job
 
+WINDOW = 384
+SHOWN = (3, 16)
+"""Dialogues and places of the figures that are shown while training."""
 MEASURED = (240, 4000)
 """Held-out greedy dialogues, and steps at most."""
 PLACES = 32
 SAMPLED = (12, 9)
 """Held-out dialogues sampled at temperature 1, and the stride of the blocks in them."""
+
+
+def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
+    """The masked model that begins as ``start``: the same layers and projections, the mean embedding as the mask."""
+    model = MaskedLM(replace(start.config, window=window), start.embedding, start.draft_ids)
+    known = {name: value.detach().clone().float() for name, value in start.state_dict().items()}
+    model.load_state_dict({**known, "blank": start.embedding.float().mean(0, keepdim=True)})
+    return model.requires_grad_(True)
+
+
+def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, settings: Settings) -> MaskedTraining:
+    """What trains ``model`` whole on the standard objective."""
+    training, held_out = data.split(dialogues)
+    return MaskedTraining(
+        model, settings, lambda start: _examples(dialogues, training, markers, settings, start, model.config.window),
+        lambda: shown(model, dialogues, held_out, markers),
+    )  # fmt: skip
+
+
+def _examples(
+    dialogues: data.Dialogues,
+    training: Sequence[int],
+    markers: data.Markers,
+    settings: Settings,
+    start: int,
+    window: int,
+) -> Iterator[list[Masked]]:
+    """Packed rows with hidden tokens, in parts; after a resumption other rows rather than hours of skipping."""
+    generator = np.random.default_rng([settings.seed, start])
+    stream = data.rows(dialogues, training, markers, window - 1, generator)
+    while True:
+        whole = masking.standard(list(islice(stream, settings.batch)), generator)
+        cut = range(0, settings.batch, settings.part)
+        yield [Masked(*(part[at : at + settings.part] for part in (whole.ids, whole.blank, whole.weight))) for at in cut]
+
+
+def shown(model: MaskedLM, dialogues: data.Dialogues, held_out: Sequence[int], markers: data.Markers) -> dict[str, float]:
+    """Figures while training: blocks along a few held-out greedy answers."""
+    greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SHOWN[0]]
+    found = block_agreement(model, dialogues, greedy, markers, SHOWN[1], 1000)
+    return {"tau": found.tau, "first": found.by_place[0], "second_alone": found.alone[1], "longest": found.longest}
 
 
 def make(job: Job) -> None:
@@ -33,8 +84,8 @@ def make(job: Job) -> None:
     dialogues = data.read(file)
     embedding = assets.embedding.to(assets.target.device)
     start = load_small(SMALL, embedding, torch.float32, embedding.device)
-    model = masked_lm.from_autoregressive(start)
-    state = masked_lm.prepare(model, dialogues, assets.markers, settings)
+    model = from_autoregressive(start)
+    state = prepare(model, dialogues, assets.markers, settings)
     print(f"{settings}", flush=True)
     spent = train(state, checkpoint_of(name)).spent(embedding.device.type, "hidden tokens")
     path, aside = WEIGHTS / f"{name}.safetensors", quantised_file(name)

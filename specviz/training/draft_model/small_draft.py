@@ -1,10 +1,11 @@
-"""Recipe of the small draft model: cross-entropy on the target's own answers, read through its embedding."""
+"""``train small_draft``, a small autoregressive draft model: cross-entropy on the target's own answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,11 +13,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, save
+from specviz.models.device import choose_device
 from specviz.training.common import data, parallel
 from specviz.training.common.agreement import Agreement, chain_agreement, next_token_agreement, overlap
+from specviz.training.common.card import card, dialogues_line, print_card
 from specviz.training.common.data import IGNORED
-from specviz.training.common.loop import Schedule, Step, TrainState
+from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
+from specviz.training.common.target_assets import target_assets
+from specviz.training.registry import WEIGHTS, Job
+
+DEPTHS = (4, 6)
+MEASURED_DIALOGUES = 60
+MEASURED_STEPS = 4000
+OVERLAP_DIALOGUES = 20
 
 
 @dataclass(frozen=True)
@@ -153,3 +163,57 @@ def export(state: SmallDraftTraining, path: Path, card: Mapping[str, str]) -> No
     state.use_average()
     path.parent.mkdir(parents=True, exist_ok=True)
     save(state.model, path, dict(card))
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
+    file, name = data.find(job.data), job.recipe.name
+    assets = target_assets(job.device)
+    device = choose_device(job.device)
+    torch.set_num_threads(1 if device.type == "cpu" else torch.get_num_threads())  # cores are shared out by rows
+    settings = _settings(device, job)
+    state = prepare(assets.embedding.to(device), assets.markers, data.read(file), {}, settings)
+    print(f"{len(state.training)} dialogues to learn from, {len(state.held_out)} kept out; {settings}", flush=True)
+    progress = train(state, checkpoint_of(name))
+    found = measured(state)
+    target = assets.target.model
+    accepted = measure_overlap(state, lambda ids: target(ids[None]).logits[0], OVERLAP_DIALOGUES)
+    print(f"temperature 1: {accepted:.3f} of single drafts accepted", flush=True)
+    path = WEIGHTS / f"{name}.safetensors"
+    facts = card(
+        name, settings, dialogues_line(file), progress.spent(device.type), figures(progress, found, accepted),
+        tokenizer_hash=assets.target.tokenizer_hash,
+    )  # fmt: skip
+    export(state, path, facts)
+    print_card(path, facts)
+
+
+def _settings(device: torch.device, job: Job) -> Settings:
+    """A GPU takes wide batches and, with them, a higher rate; a processor gets one row a core at a time."""
+    common = {"minutes": job.minutes, "resume": job.resume}
+    if device.type == "cuda":
+        return Settings(batch=64, part=32, peak=0.006, every=200, workers=1, **common)
+    return Settings(workers=parallel.cores(), **common)
+
+
+def measured(state: SmallDraftTraining) -> dict[int, Agreement]:
+    """Chain drafting on the held-out greedy answers, at each depth."""
+    found = {depth: measure(state, MEASURED_DIALOGUES, depth, MEASURED_STEPS) for depth in DEPTHS}
+    for depth, agreement in found.items():
+        rounded = {name: tuple(round(one, 3) for one in getattr(agreement, name)) for name in ("top1", "top5")}
+        print(f"depth {depth}: tau {agreement.tau:.3f} over {agreement.steps} steps, {rounded}", flush=True)
+    return found
+
+
+def figures(progress: Progress, found: Mapping[int, Agreement], accepted: float) -> dict[str, Any]:
+    """The card's figures: of the last milestone, of chains at each depth, and the acceptance at temperature 1."""
+    last = progress.history[-1] if progress.history else {}
+    deepest = found[max(found)]
+    return {
+        **{key: last[key] for key in ("held_out", "top1", "top5") if key in last},
+        **{f"tau_depth_{depth}": round(agreement.tau, 3) for depth, agreement in found.items()},
+        "top1_by_depth": [round(one, 3) for one in deepest.top1],
+        "top5_by_depth": [round(one, 3) for one in deepest.top5],
+        "accepted_at_temperature_1": round(accepted, 3),
+        "repetition": round(deepest.repetition, 3),
+    }

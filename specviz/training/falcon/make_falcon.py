@@ -11,14 +11,16 @@ from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
 from specviz.training.falcon.falcon import Supervision
 from specviz.training.feature.acceptance_eval import greedy_only
-from specviz.training.feature.feature_training import FeatureTraining, Settings, learned
 from specviz.training.feature.recipes import (
     MEASURED_DIALOGUES,
+    FeatureTraining,
+    Settings,
     TrainInputs,
     at_hand,
     card_of,
     fitted_on,
     gather,
+    learned,
     read_all,
     settings_for,
 )

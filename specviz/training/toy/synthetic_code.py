@@ -24,14 +24,14 @@ from specviz.training.common import data
 from specviz.training.common.features import FeatureStore
 from specviz.training.common.loop import rate as rate_at
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.diffusion import deer, masked_lm
-from specviz.training.diffusion.deer import FIRST, SECOND, Stages
+from specviz.training.diffusion import make_deer, make_masked_lm
+from specviz.training.diffusion.make_deer import FIRST, SECOND, Stages
 from specviz.training.diffusion.masked_training import MaskedTraining
 from specviz.training.diffusion.masked_training import Settings as MaskedSettings
 from specviz.training.draft_model import small_draft
 from specviz.training.feature import eagle, feature_start
-from specviz.training.feature.feature_training import FeatureTraining, Settings
 from specviz.training.feature.gto import LowRank
+from specviz.training.feature.recipes import FeatureTraining, Settings
 from specviz.training.toy import programs
 from specviz.training.toy.programs import END, IDS, LINE, START, WORDS
 
@@ -169,7 +169,7 @@ def block(made: World, plan: Plan) -> tuple[MaskedLM, Learned]:
     base = MaskedSettings(batch=16, part=16, peak=0.015, warm=10, half=False, seed=plan.seed)
     found = Learned()
     teach = partial(_taught, model, found)
-    teach("base", masked_lm.prepare(model, made.dialogues, MARKERS, base), plan.base)
+    teach("base", make_masked_lm.prepare(model, made.dialogues, MARKERS, base), plan.base)
     stages = Stages(reach=16, texts=32)
     change = LowRank(model, stages.rank, plan.seed)
     one = replace(base, peak=0.005)
@@ -180,7 +180,7 @@ def block(made: World, plan: Plan) -> tuple[MaskedLM, Learned]:
     ):  # fmt: skip
         if begun:
             change.factors = {name: value.clone() for name, value in begun.items()}
-        state = deer.prepare(model, made.dialogues, MARKERS, change, stage, stages, settings)
+        state = make_deer.prepare(model, made.dialogues, MARKERS, change, stage, stages, settings)
         teach(arm, state, updates)
         begun = begun or {name: value.clone() for name, value in state.optimizer.averaged().items()}
     use(model, found, "deer")
@@ -193,7 +193,7 @@ def _masked(made: World, plan: Plan) -> MaskedLM:
     shape = {"draft_vocab": len(WORDS), "width": 64, "layers": 3, "heads": 2, "inner": 128, "window": WINDOW, "theta": 200}
     settings = small_draft.Settings(seed=plan.seed)
     start = small_draft.prepare(embedding, MARKERS, made.dialogues, shape, settings, (made.training, made.held_out))
-    return masked_lm.from_autoregressive(start.model, WINDOW)
+    return make_masked_lm.from_autoregressive(start.model, WINDOW)
 
 
 def _taught(model: MaskedLM, found: Learned, arm: str, state: MaskedTraining, updates: int) -> None:

@@ -26,7 +26,7 @@ from specviz.training.common.card import card, print_card
 from specviz.training.common.loop import checkpoint_of, train
 from specviz.training.common.parallel import sharing
 from specviz.training.feature.feature_start import Sample, shape_of, start
-from specviz.training.feature.feature_training import FeatureTraining, Settings, learned
+from specviz.training.feature.recipes import FeatureTraining, Settings, learned
 from specviz.training.registry import WEIGHTS, Job
 from specviz.training.vision import picture_drafters as losses
 from specviz.training.vision.picture_dialogues import PictureDialogues, answered

@@ -14,9 +14,9 @@ from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
 from specviz.training.common import data
 from specviz.training.common.loop import train
-from specviz.training.diffusion import deer, masked_lm, masked_training, masking
+from specviz.training.diffusion import make_deer, make_masked_lm, masked_training, masking
 from specviz.training.diffusion.block_agreement import block_agreement, first_overlap
-from specviz.training.diffusion.deer import FIRST, SECOND, Stages
+from specviz.training.diffusion.make_deer import FIRST, SECOND, Stages
 from specviz.training.diffusion.masked_training import MaskedTraining, Settings
 from specviz.training.feature.gto import LowRank
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
@@ -37,11 +37,11 @@ def fresh(seed: int = 0) -> MaskedLM:
     start.draft_ids.copy_(start.draft_ids.sort().values)
     for weight in start.parameters():
         weight.data.normal_(std=0.15)
-    return masked_lm.from_autoregressive(start, window=48)
+    return make_masked_lm.from_autoregressive(start, window=48)
 
 
 def state_of(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
-    return masked_lm.prepare(model or fresh(), dialogues(120), MARKERS, settings)
+    return make_masked_lm.prepare(model or fresh(), dialogues(120), MARKERS, settings)
 
 
 def taught(made: MaskedTraining, updates: int) -> None:
@@ -151,7 +151,7 @@ def blind(model: MaskedLM) -> float:
     """The loss on the last tokens of answers that were kept out, all of them hidden at once."""
     told, place = dialogues(120), data.places_in(model.draft_ids, VOCAB)
     made = [
-        deer.example(told, number, MARKERS, SECOND, STAGES, 1.0, probability(seed))
+        make_deer.example(told, number, MARKERS, SECOND, STAGES, 1.0, probability(seed))
         for number in data.split(told)[1] for seed in range(20)
     ]  # fmt: skip
     with torch.no_grad():
@@ -159,7 +159,7 @@ def blind(model: MaskedLM) -> float:
 
 
 def stage(model: MaskedLM, name: str, change: LowRank | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
-    return deer.prepare(model, dialogues(120), MARKERS, change or LowRank(model, 8, 0), name, STAGES, settings)
+    return make_deer.prepare(model, dialogues(120), MARKERS, change or LowRank(model, 8, 0), name, STAGES, settings)
 
 
 def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedLM) -> None:

@@ -16,7 +16,7 @@ from specviz.training.common import data, parallel
 from specviz.training.common.card import card, dialogues_line, print_card
 from specviz.training.common.loop import Progress, train
 from specviz.training.draft_model import small_draft
-from specviz.training.draft_model.make_small_draft import figures
+from specviz.training.draft_model.small_draft import figures
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
 SHAPE = {"draft_vocab": 36, "width": 32, "layers": 6, "heads": 2, "inner": 64, "window": 64}

@@ -16,7 +16,7 @@ from specviz.models.drafters import falcon_ablation as plain_blocks
 from specviz.training.common.loop import Progress
 from specviz.training.falcon import make_falcon
 from specviz.training.registry import Job, recipes
-from tests.training.falcon.test_falcon import SETTINGS, fresh, stuff
+from tests.training.falcon.test_falcon import SETTINGS, fresh, inputs_of
 
 
 @pytest.mark.parametrize("name", ["falcon", "falcon_plain"])
@@ -25,7 +25,7 @@ def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
 ) -> None:
     monkeypatch.setattr(make_falcon, "WEIGHTS", tmp_path)
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    given = stuff()
+    given = inputs_of()
     net = fresh(given)
     job = Job(recipes()[name], "cpu", 1.0, False)
     make_falcon.finish(job, given, net, SETTINGS, Progress(7, 120.0, 4242))
@@ -52,7 +52,7 @@ def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, m
     monkeypatch.setattr(make_falcon, "levels", stopped)
     shipped = tmp_path / "falcon.safetensors"
     shipped.write_bytes(b"what ships")
-    given = stuff()
+    given = inputs_of()
     with pytest.raises(KeyboardInterrupt):
         make_falcon.finish(Job(recipes()["falcon"], "cpu", 1.0, False), given, fresh(given), SETTINGS, Progress())
     assert shipped.read_bytes() == b"what ships"

@@ -26,7 +26,7 @@ from specviz.training.common.loop import Progress, train
 from specviz.training.common.turns import KINDS, REPORTED
 from specviz.training.feature import eagle, eagle3, feature_start, recipes
 from specviz.training.feature.acceptance_eval import by_kind, foresight, greedy_only
-from specviz.training.feature.feature_training import (
+from specviz.training.feature.recipes import (
     FeatureTraining,
     Settings,
     batches,

@@ -12,9 +12,9 @@ import torch
 
 from specviz.drafters.networks.lora import TALL, WIDE, add_change
 from specviz.training.common import loop
-from specviz.training.feature import gto, gto_training, make_gto
+from specviz.training.feature import gto, make_gto
 from specviz.training.feature.gto import Arena, Groups, LowRank
-from specviz.training.feature.gto_training import GtoTraining, Settings
+from specviz.training.feature.make_gto import GtoTraining, Settings
 from specviz.training.feature.tree_reward import Size, grown
 from specviz.training.feature.unrolling import unroll
 from specviz.training.registry import Job, recipes
@@ -164,8 +164,8 @@ def test_training_gains_reward_on_dialogues_it_never_saw(tmp_path: Path) -> None
     made = state_of()
     for number in range(60):
         made.update(number / 60, loop.rate(SETTINGS.peak, number / 60, number, warm=5))
-    arms = {"start": gto_training.unlearned(made.change), "gto": made.optimizer.averaged()}
-    found = gto_training.measured(made, arms, list(range(16, 24)), SIZE, lambda line: None)
+    arms = {"start": make_gto.unlearned(made.change), "gto": made.optimizer.averaged()}
+    found = make_gto.measured(made, arms, list(range(16, 24)), SIZE, lambda line: None)
     assert found["gto"]["reward"] > found["start"]["reward"] + 0.02
     assert found["gto"]["tau"] > found["start"]["tau"]
     for figures in found.values():
@@ -178,7 +178,7 @@ def test_the_control_sees_the_same_dialogues_and_no_reward() -> None:
     made, seen = state_of(), []
     made.arena = replace(made.arena, target=Unasked())
     made.rewarded = False
-    gto_training.control_run(made, [0.01, 0.01, 0.01], lambda entry: seen.append(dict(entry)))
+    make_gto.control_run(made, [0.01, 0.01, 0.01], lambda entry: seen.append(dict(entry)))
     assert seen[-1]["control"] == 3
     assert any(value.any() for name, value in made.change.factors.items() if name.endswith(TALL)), "it did learn"
     again = made.control()
@@ -217,7 +217,7 @@ def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, m
         assert list(arms) == ["start", "control", "gto"]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gto_training, "measured", stopped)
+    monkeypatch.setattr(make_gto, "measured", stopped)
     for name in ("gto", "eagle3"):
         (tmp_path / f"{name}.safetensors").write_bytes(b"what ships")
     with pytest.raises(KeyboardInterrupt):
@@ -228,12 +228,12 @@ def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, m
 
 def test_tau_counts_hops_along_the_greedy_answer() -> None:
     made = state_of()
-    forests = gto_training.forests_of(made, [20], SIZE, gto_training.unlearned(made.change))
+    forests = make_gto.forests_of(made, [20], SIZE, make_gto.unlearned(made.change))
     answer, trees = store().dialogues.answer(20).tolist(), forests[20]
     assert len(trees) == len(answer)
     place, steps = 0, 0
     while place + SIZE.depth + 1 <= len(answer):
         reached = max(length for length in range(SIZE.depth + 1) if tuple(answer[place : place + length]) in trees[place].paths)
         place, steps = place + reached + 1, steps + 1
-    assert gto_training.tau_of(made, forests, SIZE.depth) == pytest.approx(place / steps)
+    assert make_gto.tau_of(made, forests, SIZE.depth) == pytest.approx(place / steps)
     assert target().vocab_size == 40

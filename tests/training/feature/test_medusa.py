@@ -18,9 +18,8 @@ from specviz.training.common import data
 from specviz.training.common.data import places_in
 from specviz.training.common.features import FeatureStore
 from specviz.training.common.loop import Progress
-from specviz.training.feature import make_medusa, medusa
-from specviz.training.feature.feature_training import FeatureTraining, Settings
-from specviz.training.feature.recipes import TrainInputs
+from specviz.training.feature import medusa
+from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from specviz.training.registry import WEIGHTS, Job, recipes
 from specviz.trees.calibrated import CalibratedTree
 from tests.tiny import tiny_llama
@@ -167,8 +166,8 @@ def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU: what was learned from is what the store gave out in this sitting."""
-    monkeypatch.setattr(make_medusa, "WEIGHTS", tmp_path)
-    monkeypatch.setattr(make_medusa, "TREES", tmp_path / "trees")
+    monkeypatch.setattr(medusa, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(medusa, "TREES", tmp_path / "trees")
     kept, made = store(), dialogues()
     model = tiny_llama(dtype=torch.float32)
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
@@ -178,7 +177,7 @@ def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
     read = training[:12]
     medusa.start(net := network(), kept, read)
     settings = Settings(workers=1)
-    make_medusa.finish(Job(recipes()["medusa"], "cpu", 1.0, False), inputs, net, settings, Progress(3, 60.0, 99))
+    medusa.finish(Job(recipes()["medusa"], "cpu", 1.0, False), inputs, net, settings, Progress(3, 60.0, 99))
     card = read_weights(tmp_path / "medusa.safetensors")[1]
     assert f"{len(read)} dialogues read" in card["data"] and "tau_8" in json.loads(card["metrics"])
     greedy = [number for number in held_out if made.temperature[number] == 0]
@@ -199,7 +198,7 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
     asked: list[list[int]] = []
     plain = medusa.ranks
     monkeypatch.setattr(medusa, "ranks", lambda net, store, numbers: asked.append(list(numbers)) or plain(net, store, numbers))
-    tree, found = make_medusa.fitted(inputs, net, 1)
+    tree, found = medusa.fitted(inputs, net, 1)
     assert sorted(sum(asked, [])) == [number for number in held_out if made.temperature[number] == 0]
     assert len(asked) == 2 and all(asked)
     for numbers, expected in zip(asked, (1 + sum(tree.probability[:8]), found["tau_8"]), strict=True):

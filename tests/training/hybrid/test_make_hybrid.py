@@ -13,7 +13,7 @@ from specviz.models.drafters.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import card_in
 from specviz.training.common.loop import Progress
 from specviz.training.hybrid import make_hybrid
-from specviz.training.hybrid.state_space import Settings
+from specviz.training.hybrid.make_hybrid import Settings
 from tests.tiny_hybrid import pure
 from tests.tiny_shelf import spell
 

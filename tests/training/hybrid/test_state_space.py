@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from specviz.training.common.loop import train
-from specviz.training.hybrid.state_space import (
+from specviz.training.hybrid.make_hybrid import (
     Settings,
     StateSpaceTraining,
     distillation_loss,

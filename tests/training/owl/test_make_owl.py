@@ -42,7 +42,8 @@ def state_of(settings: Settings = SETTINGS) -> OwlTraining:
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc")
     assets = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach(), markers=MARKERS)
     store = FeatureStore(model, made, MARKERS, (1, 2))
-    inputs = TrainInputs(assets, Path(__file__), store, training, held_out, torch.tensor([END, *range(5, 40)]))  # type: ignore[arg-type]
+    ids = torch.tensor([END, *range(5, 40)])
+    inputs = TrainInputs(assets, Path(__file__), store, training, held_out, ids)  # type: ignore[arg-type]
     return OwlTraining(inputs, settings)
 
 

@@ -17,7 +17,7 @@ from specviz.models.vision import scenes as shipped
 from specviz.models.vision.vision_drafts import plain_file
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.feature.feature_training import learned
+from specviz.training.feature.recipes import learned
 from specviz.training.feature.unrolling import unroll
 from specviz.training.registry import Job, recipes
 from specviz.training.vision import make_picture_drafters as making
