@@ -40,10 +40,10 @@ _RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("dialogues", "The target's answers to user turns of many kinds", "specviz.training.common.dialogues", 60.0),
-        Recipe("small_draft", "Small autoregressive draft model", "specviz.training.draft_model.make_small_draft", 90.0),
-        Recipe("medusa", "Medusa: four heads, each for a token further ahead", "specviz.training.feature.make_medusa", 20.0),
-        Recipe("eagle", "EAGLE: the target's last hidden state, regressed", "specviz.training.feature.make_eagle", 20.0),
-        Recipe("eagle3", "EAGLE-3: three hidden states in, tested on itself", "specviz.training.feature.make_eagle3", 60.0),
+        Recipe("small_draft", "Small autoregressive draft model", "specviz.training.draft_model.small_draft", 90.0),
+        Recipe("medusa", "Medusa: four heads, each for a token further ahead", "specviz.training.feature.medusa", 20.0),
+        Recipe("eagle", "EAGLE: the target's last hidden state, regressed", "specviz.training.feature.recipes", 20.0),
+        Recipe("eagle3", "EAGLE-3: three hidden states in, tested on itself", "specviz.training.feature.recipes", 60.0),
         Recipe("falcon", "Falcon: two tokens a forward, taught by glancing", "specviz.training.falcon.make_falcon", 20.0),
         Recipe("falcon_plain", "Falcon without glancing: its control", "specviz.training.falcon.make_falcon", 20.0),
         Recipe("scenes_vlm", "Small vision-language model of scenes", "specviz.training.vision.make_scenes_vlm", 32.0),
@@ -65,7 +65,7 @@ _RECIPES = {
         Recipe("image_drafter", "The image model's drafter, with guidance", "specviz.training.image.make_image_drafter", 8.0),
         Recipe("image_samplers", "Picture codes from coarse to fine and back", "specviz.training.image.make_image_samplers", 4.0),
         Recipe("image_score", "How well a picture fits its prompt", "specviz.training.image.make_image_score", 2.0),
-        Recipe("arms", "Four domains: a change each to the small draft model", "specviz.training.draft_model.make_arms", 12.0),
+        Recipe("arms", "Four domains: a change each to the small draft model", "specviz.training.draft_model.arms", 12.0),
         Recipe("owl", "OWL: a recurrence on the last token's state alone", "specviz.training.owl.make_owl", 12.0),
         Recipe("image_ar", "Image model of 16 x 16 codes, from prompts", "specviz.training.image.make_image_ar", 14.0),
     )

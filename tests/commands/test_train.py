@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +17,7 @@ def test_the_dialogues_may_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     class Recipe:
         make = staticmethod(jobs.append)
 
-    monkeypatch.setattr(registry.importlib, "import_module", lambda name: Recipe)
+    monkeypatch.setattr(registry, "importlib", SimpleNamespace(import_module=lambda name: Recipe))
     file = str(tmp_path / "dialogues.npz")
     assert main(["train", "eagle3", "--minutes", "2", "--data", file, "--resume"]) == 0
     assert main(["train", "eagle"]) == 0

@@ -14,8 +14,10 @@ import torch.nn.functional as F
 
 from specviz.models.vision import vision_language
 from specviz.models.vision.scenes import load, save
+from specviz.training.common.loop import train
 from specviz.training.registry import WEIGHTS
-from specviz.training.vision import make_scenes_vlm, scenes, scenes_training
+from specviz.training.vision import make_scenes_vlm, scenes
+from specviz.training.vision.make_scenes_vlm import SEEING, SPEAKING, ScenesTraining, Settings
 from specviz.training.vision.picture_answers import answers, ask, figures
 from specviz.training.vision.scene_batches import (
     FRESH,
@@ -32,7 +34,6 @@ from specviz.training.vision.scene_batches import (
 from specviz.training.vision.scene_names import own_names
 from specviz.training.vision.scene_words import Speaker
 from specviz.training.vision.scenes_model import LONG, READ, SHORT, Learner, Shape, training_attention
-from specviz.training.vision.scenes_training import SEEING, SPEAKING, Bench, Settings
 
 TINY = Shape(width=32, layers=2, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
 
@@ -172,27 +173,34 @@ def test_training_attention_is_put_back(tokenizer: Any) -> None:
     assert learner.model.model.vision_model.config._attn_implementation == "sdpa"
 
 
-def bench(tokenizer: Any) -> Bench:
-    return Bench(Learner(TINY, len(tokenizer), 0), tokenizer, None, lambda stage: {"stage": float(stage == SPEAKING)})
+def state_of(tokenizer: Any, settings: Settings | None = None) -> ScenesTraining:
+    learner = Learner(TINY, len(tokenizer), 0)
+    return ScenesTraining(
+        learner, tokenizer, None, lambda stage: {"stage": float(stage == SPEAKING)}, settings or Settings(slower=1.0)
+    )
 
 
 def test_both_stages_learn(tokenizer: Any) -> None:
-    made, settings, parts = bench(tokenizer), Settings(), [some(tokenizer)]
+    made, parts = state_of(tokenizer), [some(tokenizer)]
     for stage in (SEEING, SPEAKING):
-        made.begin(stage)
-        lost = [scenes_training.update(made, parts, 0.01, settings) for _ in range(25)]
+        made.enter(stage)
+        lost = []
+        for _ in range(25):
+            one = made.learn_from(parts)
+            made.apply(one, 0.01)
+            lost.append(one.loss)
         assert lost[-1] < 0.8 * lost[0]
 
 
 def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer: Any) -> None:
-    made, parts = bench(tokenizer), [some(tokenizer)]
+    made, parts = state_of(tokenizer), [some(tokenizer)]
     before = {name: value.detach().clone() for name, value in made.learner.named_parameters()}
-    scenes_training.update(made, parts, 0.01, Settings())
+    made.apply(made.learn_from(parts), 0.01)
     moved = {name for name, value in made.learner.named_parameters() if not torch.equal(value, before[name])}
     assert moved and not any(".text_model." in name for name in moved)
-    made.begin(SPEAKING)
+    made.enter(SPEAKING)
     for _ in range(2):
-        scenes_training.update(made, parts, 0.01, Settings())
+        made.apply(made.learn_from(parts), 0.01)
     moved = {name for name, value in made.learner.named_parameters() if not torch.equal(value, before[name])}
     assert any("embed_tokens" in name for name in moved) and any("layers.1.mlp.gate_proj" in name for name in moved)
 
@@ -200,17 +208,18 @@ def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer: Any) -> 
 def test_a_stopped_training_goes_on_where_it_was(tokenizer: Any, tmp_path: Path) -> None:
     settings = Settings(minutes=0.02, every=0.005, batch=2, seeing_batch=2, part=2, questions=2, seeing=0.3)
     told: list[Any] = []
-    first = bench(tokenizer)
-    progress = scenes_training.train(first, settings, tmp_path / "c.safetensors", told.append)
+    first = state_of(tokenizer, settings)
+    progress = train(first, tmp_path / "c.safetensors", told.append)
     assert told[-1]["stage"] == 1 and progress.tokens == told[-1]["scenes"]
-    second = bench(tokenizer)
-    again = scenes_training.resume(second, tmp_path / "c.safetensors")
-    assert second.stage == SPEAKING and second.optimizer.updates == first.optimizer.updates
+    second = state_of(tokenizer, replace(settings, minutes=0.03, resume=True))
+    second.read(tmp_path / "c.safetensors")
+    again = second.progress
+    assert second.speaks and second.optimizer.updates == first.optimizer.updates
     assert again.updates == progress.updates and again.tokens == progress.tokens
-    scenes_training.use_average(second)
+    second.use_average()
     for name, value in first.learner.named_parameters():
         assert torch.equal(value, dict(second.learner.named_parameters())[name])
-    longer = scenes_training.train(second, replace(settings, minutes=0.03, resume=True), tmp_path / "c.safetensors", told.append)
+    longer = train(second, tmp_path / "c.safetensors", told.append)
     assert longer.tokens > progress.tokens
 
 
@@ -269,9 +278,10 @@ def test_training_goes_on_from_the_weights_that_ship(tmp_path: Path, monkeypatch
     assert made.tokenizer.get_vocab() == words.get_vocab()
     for name, value in old.model.named_parameters():
         assert torch.allclose(dict(made.learner.model.named_parameters())[name], value, atol=0.05)
-    progress = scenes_training.train(made, settings, tmp_path / "c.safetensors", lambda entry: None, "5 minutes")
-    assert made.stage == SPEAKING and progress.before == "5 minutes" and progress.updates > 0
-    assert scenes_training.resume(made, tmp_path / "c.safetensors").before == "5 minutes"
+    progress = train(made, tmp_path / "c.safetensors", lambda entry: None, "5 minutes")
+    assert made.speaks and progress.provenance == "5 minutes" and progress.updates > 0
+    made.read(tmp_path / "c.safetensors")
+    assert made.speaks and made.progress.provenance == "5 minutes"
 
 
 @pytest.mark.model

@@ -9,10 +9,9 @@ import torch
 
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.targets.text import TextTarget
-from specviz.training.common.data import Dialogues
+from specviz.training.common.data import Dialogues, places_in
 from specviz.training.common.features import FeatureStore
 from specviz.training.feature.feature_start import sample, shape_of, start
-from specviz.training.feature.feature_training import places_in
 from specviz.training.feature.gto import Arena
 from tests.tiny import tiny_llama
 from tests.training.tiny_training import END, MARKERS

@@ -23,7 +23,7 @@ from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.trace.schema import Step
-from specviz.training.feature import make_medusa
+from specviz.training.feature.medusa import refit
 from specviz.trees.calibrated import from_counts
 
 BEARABLE = 0.005
@@ -131,7 +131,7 @@ def medusa(target: str, report: Callable[[str], None] = print) -> Path:
     """The rank paths of Medusa's tree, from answers that its heads did not learn from."""
     if target != DEFAULT_TEXT_TARGET:
         raise BadInput(f"The heads that ship, and the tree fitted to them, are for {DEFAULT_TEXT_TARGET}.")
-    return make_medusa.refit(report)
+    return refit(report)
 
 
 RUNS: dict[str, Callable[..., Path]] = {

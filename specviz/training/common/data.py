@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from specviz.errors import BadInput
 from specviz.models.hub.cache_dir import cache_folder
@@ -19,6 +21,8 @@ PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, train
 ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
 TURN = "\n<|im_start|>user\n"
 HELD_OUT_EVERY = 20
+IGNORED = -100
+"""The label of a token that the draft vocabulary has no place for, or that does not count."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,13 @@ def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
     held, training = np.flatnonzero(kept_out).tolist(), np.flatnonzero(~kept_out).tolist()
     seen = {spoken[number] for number in training}
     return training, [number for number in held if spoken[number] not in seen]
+
+
+def places_in(ids: Tensor, vocab: int) -> Tensor:
+    """int64 [vocab]: a token's place in the draft vocabulary ``ids``, IGNORED where it has none."""
+    places = torch.full((vocab,), IGNORED, dtype=torch.long, device=ids.device)
+    places[ids] = torch.arange(len(ids), device=ids.device)
+    return places
 
 
 def draft_vocabulary(

@@ -24,7 +24,7 @@ from specviz.training.common import data
 from specviz.training.common.decoding import Decoder, Finished, Request
 from specviz.training.common.features import store_for
 from specviz.training.common.known import Reserved, Said
-from specviz.training.common.target_assets import Material, material
+from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.common.turns import KINDS, TURNS, Writer
 from specviz.training.registry import Job
 
@@ -68,18 +68,18 @@ class _Plan:
 def make(job: Job) -> None:
     """Write dialogues until the minutes are over; ``resume`` adds to the file there is, else it is written anew."""
     path = data.place(job.data)
-    stuff = material(job.device)
-    if stuff.target.device.type == "cpu":
+    assets = target_assets(job.device)
+    if assets.target.device.type == "cpu":
         torch.set_num_threads(1)
     made = list(dialogues_of(data.read(path))) if job.resume and path.is_file() else []
     # Several processes may write, each its own file: with another name or length other turns are drawn.
     seed = zlib.crc32(f"{path.name} {len(made)}".encode())
-    author = Author(stuff, made, Reserved(job.reserved), seed)
-    store = store_for(stuff.target.model, stuff.target.name, packed(made), stuff.markers)
-    rows = 256 if stuff.target.device.type == "cuda" else 64
-    longest = len(stuff.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
-    decoder = Decoder(stuff.target.model, stuff.markers.end, stuff.markers.prefix, store.taps, rows, longest)
-    generator = torch.Generator(stuff.target.device).manual_seed(seed)
+    author = Author(assets, made, Reserved(job.reserved), seed)
+    store = store_for(assets.target.model, assets.target.name, packed(made), assets.markers)
+    rows = 256 if assets.target.device.type == "cuda" else 64
+    longest = len(assets.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
+    decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, store.taps, rows, longest)
+    generator = torch.Generator(assets.target.device).manual_seed(seed)
     until, saved = time.monotonic() + 60 * job.minutes, time.monotonic()
     for finished in decoder.run(author.requests(until), generator):
         if author.take(finished):
@@ -103,10 +103,10 @@ def _save(path: Path, author: Author) -> None:
 class Author:
     """Decides what the target is asked next and which of its answers are kept, in ``made``."""
 
-    def __init__(self, stuff: Material, made: list[Dialogue], reserved: Reserved, seed: int = 0) -> None:
+    def __init__(self, assets: TargetAssets, made: list[Dialogue], reserved: Reserved, seed: int = 0) -> None:
         self.made = made
         self.dropped: Counter[str] = Counter()
-        self._stuff, self._reserved, self._said = stuff, reserved, Said()
+        self._assets, self._reserved, self._said = assets, reserved, Said()
         self._generator = random.Random(seed)
         self._asked = len(made)
         self._own: deque[Request] = deque()
@@ -139,7 +139,7 @@ class Author:
             earlier = self._earlier(plan.held_out)
             if earlier is None:
                 return None
-            before = (*earlier.question, *earlier.answer, *self._stuff.markers.turn)
+            before = (*earlier.question, *earlier.answer, *self._assets.markers.turn)
             text = writer.following()
         else:
             text = writer.turn(plan.kind)
@@ -147,7 +147,7 @@ class Author:
 
     def _answer(self, before: tuple[int, ...], turn: Sequence[int], plan: _Plan) -> Request | None:
         """The request for an answer to a turn, unless it is too long, was asked before, or is near a reserved one."""
-        question = (*before, *turn, *self._stuff.answer)
+        question = (*before, *turn, *self._assets.answer)
         reason = ""
         if len(question) > LONGEST_TURN:
             reason = "long"
@@ -163,7 +163,7 @@ class Author:
 
     def take(self, finished: Finished) -> bool:
         """Keep an answer, or ask what the target has thought of. Says whether there is one dialogue more."""
-        plan, request, end = finished.request.tag, finished.request, self._stuff.markers.end
+        plan, request, end = finished.request.tag, finished.request, self._assets.markers.end
         if plan.asks:
             turn = (*request.ids, *finished.answer[:-1])
             if finished.answer[-1] == end and not finished.looped and len(turn) >= SHORTEST_OWN_TURN:
@@ -179,7 +179,7 @@ class Author:
 
     def _learn(self, dialogue: Dialogue) -> None:
         """Paragraphs of an answer that one can ask about later."""
-        if dialogue.kind not in SOURCES or dialogue.answer[-1] != self._stuff.markers.end:
+        if dialogue.kind not in SOURCES or dialogue.answer[-1] != self._assets.markers.end:
             return
         least, most = PASSAGE_WORDS
         kept = self._passages[dialogue.held_out]
@@ -198,21 +198,21 @@ class Author:
         for _ in range(40 if self.made else 0):
             one = self._generator.choice(self.made)
             room = len(one.question) + len(one.answer) < LONGEST_TURN - 60
-            if one.held_out == held_out and room and one.answer[-1] == self._stuff.markers.end:
+            if one.held_out == held_out and room and one.answer[-1] == self._assets.markers.end:
                 return one
         return None
 
     def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(self._stuff.target.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return tuple(self._assets.target.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _text(self, ids: Sequence[int]) -> str:
-        return str(self._stuff.target.tokenizer.decode(list(ids)))
+        return str(self._assets.target.tokenizer.decode(list(ids)))
 
 
-def answers(stuff: Material, asked: Sequence[tuple[int, ...]], temperature: float, longest: int) -> list[Dialogue]:
+def answers(assets: TargetAssets, asked: Sequence[tuple[int, ...]], temperature: float, longest: int) -> list[Dialogue]:
     """The target's answers to these questions, in their order."""
-    places = len(stuff.markers.prefix) + max(map(len, asked)) + longest + 1
-    decoder = Decoder(stuff.target.model, stuff.markers.end, stuff.markers.prefix, (1,), len(asked), places)
+    places = len(assets.markers.prefix) + max(map(len, asked)) + longest + 1
+    decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, (1,), len(asked), places)
     requests = [Request(question, temperature, longest, number) for number, question in enumerate(asked)]
     found = {one.request.tag: one.answer for one in decoder.run(requests)}
     return [Dialogue(question, found[number], temperature) for number, question in enumerate(asked)]

@@ -1,159 +1,341 @@
-"""The loop the image recipes share: updates by the clock, checkpoints that resume, an early export on the way."""
+"""The training loop of every recipe: updates by the clock, milestones, early stopping, checkpoints that resume.
+
+A recipe is a :class:`TrainState` with its own data, loss and schedule; :func:`train` does the rest.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
 from specviz.drafters.networks.weights import read_weights
-from specviz.models.device import cpu_has_bfloat16
+from specviz.errors import BadInput
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.trainer import Clock, Progress, goes_on, rate, read_checkpoint, write_checkpoint
 
-Step = Callable[[float], Mapping[str, float]]
-"""Told the share of time gone; leaves gradients on the parameters, gives what to log."""
+Report = Callable[[Mapping[str, float]], None]
+SAVE_SECONDS = 180.0
+"""Wall-clock seconds after which a checkpoint is written also between milestones."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """``minutes`` of training in all, on a processor those it really worked; ``peak`` learning rate; seconds between reports.
-    ``workers`` threads share an update, each with torch at one; none where torch shares each operation itself."""
+class Schedule:
+    """What every recipe's settings have in common.
 
-    minutes: float
-    peak: float
+    ``minutes`` of training in all, measuring and saving not counted; on a processor those that its cores have really worked.
+    The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end. A milestone every ``every`` minutes
+    measures the averaged weights; after ``patience`` of them without a better value training ends (0: never).
+    ``workers`` threads share an update, each with torch at one thread.
+    """
+
+    minutes: float = 60.0
+    peak: float = 0.004
     decay: float = 0.0
-    report: float = 30.0
-    save: float = 60.0
-    average: float = 0.99
-    workers: int | None = None
+    warm: int = 40
+    every: float = 2.0
+    patience: int = 0
+    workers: int = 1
+    seed: int = 0
+    resume: bool = False
 
 
-class Training:
-    """Parameters by name, how they are updated, and where they are kept between two sittings."""
+@dataclass
+class Progress:
+    """How far a training has come. ``seconds`` is training time alone, over all resumptions; ``provenance`` says in words what
+    was spent on the weights it began with, nothing when they were fresh. ``stage`` was entered at update ``entered``."""
+
+    updates: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    provenance: str = ""
+    stage: str = ""
+    entered: int = 0
+
+    def spent(self, device: str, unit: str = "answer tokens") -> str:
+        """For the card: training time, and how much was learned from."""
+        now = f"{self.seconds / 60:.0f} minutes on {device}, {self.updates} updates, {self.tokens} {unit}"
+        return f"{self.provenance}, then {now}" if self.provenance else now
+
+
+class Step(NamedTuple):
+    """What an update follows from: its ``loss``, how many ``tokens`` it was taken over, and ``gradients`` by parameter."""
+
+    loss: float
+    tokens: int
+    gradients: Mapping[str, Tensor]
+
+
+class TrainState:
+    """What a training moves and its checkpoint keeps; the recipe's subclass adds the data, the loss and what is measured."""
+
+    unit = "tokens"
+    """What ``Progress.tokens`` counts."""
+    watched = "tau"
+    """The figure by which early stopping tells the best weights: the greater, the better."""
+    step: Callable[[float], Step]
+    """Loss and gradients of the next update's data, told what share of the time is gone."""
 
     def __init__(
-        self, name: str, parameters: Mapping[str, nn.Parameter], plan: Plan, resume: bool, kept: Mapping[str, Tensor],
-        before: str = "",
+        self, settings: Schedule, optimizer: Optimizer, weights: Mapping[str, Tensor] | None = None,
+        kept: Mapping[str, Tensor] | None = None,
     ) -> None:  # fmt: skip
-        """``kept`` are further tensors that belong to the checkpoint and change in place. ``before`` says what was spent on
-        the weights that the parameters begin with."""
-        self.plan, self.kept = plan, dict(kept)
-        self.leaves = dict(parameters)
-        flat = {key: _flat(value.data) for key, value in self.leaves.items()}
-        inner = torch.bfloat16 if cpu_has_bfloat16() else None
-        self.optimizer = Optimizer(flat, average=plan.average, rough=inner)
-        self.progress = Progress(before=before)
-        self.file = checkpoint_of(name)
-        if goes_on(resume, self.file, before):
-            self._read()
+        """``weights`` are the network's tensors for the checkpoint where they are more than what the optimizer moves; ``kept``
+        are further tensors that belong to it and change in place."""
+        self.settings, self.optimizer, self.decay = settings, optimizer, settings.decay
+        self.progress, self.best = Progress(), dict[str, Tensor]()
+        self._weights, self._kept = weights, dict(kept or {})
 
-    def run(self, step: Step, look: Callable[[], Mapping[str, float]], export: Callable[[], None]) -> Progress:
-        """Train until the time is gone. ``look`` measures, ``export`` writes weights that can be used already."""
-        on_processor = next(iter(self.leaves.values())).device.type == "cpu"
-        cores = (self.plan.workers or torch.get_num_threads()) if on_processor else None
-        clock = Clock(self.progress, self.plan.minutes, cores)
-        shown = saved = self.progress.seconds
-        clock.start()
-        while clock.share < 1:
-            logged = dict(step(clock.share))
-            self.move(clock.share)
-            clock.stop()
-            if self.progress.seconds - shown > self.plan.report or clock.share >= 1:
-                shown = self.progress.seconds
-                self._show({**logged, **look()})
-            if self.progress.seconds - saved > self.plan.save or clock.share >= 1:
-                saved = self.progress.seconds
-                self.write()
-                export()
-            clock.start()
-        return self.progress
+    def begin(self) -> None:
+        """Start the data where ``progress`` says; called once, after a checkpoint was read."""
 
-    def move(self, share: float) -> None:
-        """One update from the gradients that are there."""
-        gradients = {key: _flat(value.grad) for key, value in self.leaves.items() if value.grad is not None}
-        now = rate(self.plan.peak, share, self.progress.updates)
-        self.optimizer.step(gradients, now, self.plan.decay, self.plan.workers or 1)
-        for value in self.leaves.values():
-            value.grad = None
+    def enter(self, stage: str) -> None:
+        """Begin another stage of the training, whose optimizer a subclass makes anew."""
+        self.progress.stage, self.progress.entered = stage, self.progress.updates
+
+    def rate(self, share: float) -> float:
+        """The learning rate of the next update."""
+        return rate(self.settings.peak, share, self.optimizer.updates, self.settings.warm)
+
+    def settle(self) -> None:
+        """The optimizer's parameters have changed: bring what the network derives from them in line."""
+
+    def measure(self) -> Mapping[str, float]:
+        """Figures of a milestone, on held-out data; the averaged weights are in the network."""
+        return {}
+
+    def export(self) -> None:
+        """Write weights that can be used already, at a milestone; the averaged ones are in the network."""
+
+    def update(self, share: float, rate: float | None = None) -> Step:
+        """One update, at the given learning rate or the schedule's."""
+        one = self.step(share)
+        self.apply(one, self.rate(share) if rate is None else rate)
         self.progress.updates += 1
+        self.progress.tokens += one.tokens
+        return one
 
-    def averaged(self) -> dict[str, Tensor]:
-        """The weights averaged over the last updates, in their own shapes."""
-        return {key: value.view_as(self.leaves[key]) for key, value in self.optimizer.averaged().items()}
+    def apply(self, one: Step, rate: float) -> None:
+        """Move the parameters."""
+        self.optimizer.step(one.gradients, rate, self.decay, self.settings.workers)
+        self.settle()
 
-    def write(self) -> None:
-        """Keep everything that going on needs."""
-        held = {f"weight.{key}": value.data for key, value in self.leaves.items()}
-        held |= {f"state.{key}": value for key, value in self.optimizer.state.items()}
-        write_checkpoint(self.file, held | {f"kept.{key}": value for key, value in self.kept.items()}, self.progress)
-
-    def _read(self) -> None:
-        held, self.progress = read_checkpoint(self.file)
+    def use(self, weights: Mapping[str, Tensor]) -> None:
+        """Put these weights into the network."""
         with torch.no_grad():
-            for key, value in self.leaves.items():
-                value.data.copy_(held[f"weight.{key}"])
-            for group, targets in (("state", self.optimizer.state), ("kept", self.kept)):
-                for key, value in targets.items():
-                    value.copy_(held[f"{group}.{key}"])
-        self.optimizer.updates = self.progress.updates
-        print(f"going on after {self.progress.seconds / 60:.1f} minutes, {self.progress.updates} updates", flush=True)
+            for name, value in self.optimizer.parameters.items():
+                value.copy_(weights[name])
+        self.settle()
 
-    def _show(self, entry: Mapping[str, float]) -> None:
-        facts = {"minutes": self.progress.seconds / 60, "updates": self.progress.updates, **entry}
-        print(time.strftime("%H:%M:%S"), "  ".join(f"{key} {value:.4g}" for key, value in facts.items()), flush=True)
+    def use_average(self) -> None:
+        """Put the averaged weights into the network."""
+        self.use(self.optimizer.averaged())
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The averaged weights are in the network inside the block, its own again after it."""
+        own = {name: value.detach().clone() for name, value in self.optimizer.parameters.items()}
+        self.use_average()
+        try:
+            yield
+        finally:
+            self.use(own)
+
+    def tired(self) -> bool:
+        """Whether the last milestones have all been no better than one before."""
+        patience, values = self.settings.patience, [entry.get(self.watched, 0.0) for entry in self.progress.history]
+        return 0 < patience < len(values) and max(values[-patience:]) <= max(values[:-patience])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a checkpoint holds: weights, the optimizer's memory, the best average, what else changes."""
+        weights = self.optimizer.parameters if self._weights is None else self._weights
+        found = {f"weight.{name}": value for name, value in weights.items()} | self.optimizer.state
+        found |= {f"best.{name}": value for name, value in self.best.items()}
+        return found | {f"kept.{name}": value for name, value in self._kept.items()}
+
+    def write(self, checkpoint: Path) -> None:
+        """Keep everything that resuming needs."""
+        write_checkpoint(checkpoint, self.tensors(), self.progress)
+
+    def read(self, checkpoint: Path) -> None:
+        """Put a checkpoint back. Raises BadInput when it is of another shape of training."""
+        held, self.progress = read_checkpoint(checkpoint)
+        if self.progress.stage:
+            entered = self.progress.entered
+            self.enter(self.progress.stage)
+            self.progress.entered = entered
+        if self.settings.patience and self.progress.history:
+            self.best = {name: torch.empty_like(value) for name, value in self.optimizer.parameters.items()}
+        self.restore(held, checkpoint)
+        self.optimizer.updates = self.progress.updates - self.progress.entered
+        self.settle()
+
+    @torch.no_grad()
+    def restore(self, held: Mapping[str, Tensor], checkpoint: Path) -> None:
+        """Copy the checkpoint's tensors into this training's."""
+        own = self.tensors()
+        strange = [name for name, value in own.items() if name not in held or held[name].shape != value.shape]
+        if strange:
+            raise BadInput(
+                f"The checkpoint {checkpoint} is of another version of this training ({strange[0]} does not fit): "
+                "delete it, or train without --resume."
+            )
+        for name, value in own.items():
+            value.copy_(held[name])
+
+
+def train(state: TrainState, checkpoint: Path, report: Report | None = None, provenance: str = "") -> Progress:
+    """Train until the minutes are spent or nothing gets better, saving and measuring on the way; the averaged weights, of
+    the best milestone where one is told, end up in the network.
+
+    ``provenance`` says what was spent on the weights the network comes with, where it does not start fresh.
+    """
+    settings, report = state.settings, report or show
+    state.progress = Progress(provenance=provenance)
+    if can_resume(settings.resume, checkpoint, provenance):
+        state.read(checkpoint)
+        print(f"resumed after {state.progress.seconds / 60:.1f} minutes, {state.progress.updates} updates", flush=True)
+    state.begin()
+    progress, clock = state.progress, Clock(state.progress, settings.minutes, _cores(state))
+    due, saved = progress.seconds + 60 * settings.every, time.monotonic()
+    losses: list[float] = []
+    clock.start()
+    while clock.share < 1 and not state.tired():
+        losses.append(state.update(clock.share).loss)
+        clock.stop()
+        if progress.seconds >= due or clock.share >= 1:
+            _milestone(state, checkpoint, sum(losses) / len(losses), report)
+            losses, due, saved = [], progress.seconds + 60 * settings.every, time.monotonic()
+            clock.start()
+        elif time.monotonic() - saved > SAVE_SECONDS:
+            state.write(checkpoint)
+            saved = time.monotonic()
+            clock.start()
+    state.use(state.best or state.optimizer.averaged())
+    return progress
+
+
+def _cores(state: TrainState) -> int | None:
+    """Cores whose work is counted: on a processor those of the workers, or of torch's own threads."""
+    on_processor = next(iter(state.optimizer.parameters.values())).device.type == "cpu"
+    return max(state.settings.workers, torch.get_num_threads()) if on_processor else None
+
+
+def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report) -> None:
+    """Measure and export the averaged weights, note the figures, write a checkpoint."""
+    progress = state.progress
+    with state.averaged():
+        found = dict(state.measure())
+        state.export()
+    if "held_out" in found:
+        found["gap"] = found["held_out"] - loss
+    if state.settings.patience and found[state.watched] >= max((past[state.watched] for past in progress.history), default=0.0):
+        state.best = {name: value.clone() for name, value in state.optimizer.averaged().items()}
+    entry = {"updates": progress.updates, "minutes": progress.seconds / 60, state.unit: progress.tokens, "loss": loss}
+    progress.history.append({**entry, **found})
+    state.write(checkpoint)
+    report(progress.history[-1])
+
+
+class Clock:
+    """Training time, kept apart from the time spent measuring and saving.
+
+    With ``workers`` it is the time that many cores have really worked: on a machine that others use too, a schedule by
+    the wall clock would be over before anything was learned. Without, it is the wall clock's.
+    """
+
+    def __init__(self, progress: Progress, minutes: float, workers: int | None = None) -> None:
+        self.progress = progress
+        self.limit = 60 * minutes
+        self._workers = workers
+        self._since = self._now()
+
+    def _now(self) -> float:
+        return time.monotonic() if self._workers is None else time.process_time() / self._workers
+
+    def start(self) -> None:
+        """Training goes on from here."""
+        self._since = self._now()
+
+    def stop(self) -> None:
+        """Add the time since ``start``."""
+        now = self._now()
+        self.progress.seconds += now - self._since
+        self._since = now
+
+    @property
+    def share(self) -> float:
+        """How much of the time allowed is gone, 0 to 1."""
+        return min(1.0, self.progress.seconds / self.limit)
+
+
+def rate(peak: float, share: float, updates: int, warm: int = 40, falling: float = 0.45) -> float:
+    """The learning rate when ``share`` of the time is gone: a short warm-up, then constant, then straight down to 2 %."""
+    fall = 1.0 if share < 1 - falling else max(0.02, (1 - share) / falling)
+    return peak * fall * min(1.0, (updates + 1) / warm)
+
+
+def show(entry: Mapping[str, float]) -> None:
+    """One line of the log."""
+    print(time.strftime("%H:%M:%S"), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
 
 
 def checkpoint_of(name: str) -> Path:
-    """Where a training that was stopped goes on from."""
+    """The checkpoint of the training called ``name``."""
     return cache_folder() / "training" / f"{name}.safetensors"
 
 
-def spent_before(name: str, weights: Path, resume: bool) -> str:
+def quantised_file(name: str) -> Path:
+    """Where rounded weights lie while they are measured: what ships stays whole until the figures are there."""
+    path = checkpoint_of(f"{name}_at_rest")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], progress: Progress) -> None:
+    """Write a checkpoint whole or not at all: a training stopped in the middle of it keeps the one before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    held = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(held, fresh, metadata={"progress": json.dumps(asdict(progress))})
+    os.replace(fresh, path)
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Progress]:
+    """Tensors and progress of a checkpoint; those of earlier versions call the provenance ``before``."""
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        facts: dict[str, Any] = json.loads((file.metadata() or {})["progress"])
+    if "before" in facts:
+        facts["provenance"] = facts.pop("before")
+    return tensors, Progress(**facts)
+
+
+def can_resume(resume: bool, checkpoint: Path, provenance: str = "") -> bool:
+    """Whether a training goes on from ``checkpoint``. One that was to, finds none and has no other weights to begin with
+    (``provenance`` says what was spent on those) starts anew, and says so."""
+    there = checkpoint.is_file()
+    if resume and not there and not provenance:
+        print(f"There is no checkpoint {checkpoint.name} to go on from: starting anew.", flush=True)
+    return resume and there
+
+
+def provenance_of(name: str, weights: Path, resume: bool) -> str:
     """What was spent on the ``weights`` that ship, if a training that goes on begins with them: where it has no checkpoint,
     or its checkpoint says that it did. Empty otherwise."""
     if not resume or not weights.is_file():
         return ""
     if checkpoint_of(name).is_file():
-        return read_checkpoint(checkpoint_of(name))[1].before
+        return read_checkpoint(checkpoint_of(name))[1].provenance
     return read_weights(weights)[1].get("spent", "weights of unknown cost")
-
-
-def _flat(value: Tensor) -> Tensor:
-    """Convolutions as matrices [out, in * place], so that they are updated as matrices are."""
-    return value if value.ndim < 2 else value.view(len(value), -1)
-
-
-def named(model: nn.Module, *prefixes: str) -> dict[str, nn.Parameter]:
-    """The parameters of ``model`` whose names start with one of ``prefixes``, all contiguous."""
-    found = {key: value for key, value in model.named_parameters() if key.startswith(prefixes or "")}
-    for value in found.values():
-        value.data = value.data.contiguous()
-    return found
-
-
-def card(recipe: str, data: str, progress: Progress, metrics: Mapping[str, float], **more: str) -> dict[str, str]:
-    """What travels inside a file of weights."""
-    from specviz.training.common.commit import commit
-
-    now = f"{progress.seconds / 60:.1f} minutes, {progress.updates} updates"
-    return {
-        "recipe": f"python -m specviz train {recipe}",
-        "data": data,
-        "licence": "Apache-2.0; learned from Noto Emoji (Apache-2.0), Twemoji (CC-BY 4.0), Fluent Emoji (MIT)",
-        "spent": f"{progress.before}, then {now}" if progress.before else now,
-        "metrics": "; ".join(f"{name} {value:.4g}" for name, value in metrics.items()),
-        "commit": commit(),
-        **more,
-    }
-
-
-def weights_file(folder: Path, recipe: str) -> Path:
-    """Where a recipe's weights go."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{recipe}.safetensors"

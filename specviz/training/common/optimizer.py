@@ -50,15 +50,6 @@ class Optimizer:
         self.state |= {f"second.{name}": value.clone() for name, value in zeros.items() if value.ndim != 2}
         self.state |= {f"mean.{name}": value.detach().clone() for name, value in self.parameters.items()}
 
-    @torch.no_grad()
-    def start_over(self) -> None:
-        """The parameters were set anew: nothing of what was learned about their old values counts."""
-        self.updates = 0
-        for value in self.state.values():
-            value.zero_()
-        for name, value in self.parameters.items():
-            self.state[f"mean.{name}"].copy_(value)
-
     def step(self, gradients: Mapping[str, Tensor], rate: float, decay: float = 0.0, workers: int = 1) -> None:
         """One update at learning rate ``rate``; matrices move by ``rate`` times 0.2 a weight (root mean square).
 

@@ -1,4 +1,4 @@
-"""What recipes take from the frozen target: its embedding and the ids of its chat template's fixed parts."""
+"""Assets of the frozen target that every recipe needs: its embedding and the ids of its chat template's fixed parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGET = "smollm2-135m-instruct"
 
 
 @dataclass(frozen=True)
-class Material:
+class TargetAssets:
     """``embedding`` is float32 [vocab, hidden]; ``answer`` are the ids between a user turn and its answer."""
 
     target: LoadedText
@@ -25,7 +25,7 @@ class Material:
     answer: tuple[int, ...]
 
 
-def material(device: str, name: str = TARGET, dtype: str = "auto") -> Material:
+def target_assets(device: str, name: str = TARGET, dtype: str = "auto") -> TargetAssets:
     """Load the target and take what training needs of it. Raises ModelUnavailable when its template is another one."""
     loaded = load_causal_lm(name, dtype, device, lambda message, fraction: print(message, flush=True))
     ids = {part: _ids(loaded.tokenizer, part) for part in (PREFIX, ANSWER, TURN)}
@@ -35,7 +35,7 @@ def material(device: str, name: str = TARGET, dtype: str = "auto") -> Material:
             f"{name} does not end its turns with <|im_end|>, so it is no SmolLM2: the recipes are for {TARGET}."
         )
     embedding = loaded.model.get_input_embeddings().weight.detach().to(torch.float32)
-    return Material(loaded, embedding, Markers(ids[PREFIX], ids[TURN], end[0]), ids[ANSWER])
+    return TargetAssets(loaded, embedding, Markers(ids[PREFIX], ids[TURN], end[0]), ids[ANSWER])
 
 
 def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:

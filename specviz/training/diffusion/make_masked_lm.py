@@ -1,29 +1,33 @@
-"""``train masked_lm``: the small draft model and the dialogues in, a masked language model with its card out."""
+"""``train masked_lm``: the small draft model's weights, taught to look both ways and to fill in masks."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 
+import numpy as np
 import torch
 
 from specviz.drafters.networks.masked_lm import MaskedLM, load, save
+from specviz.drafters.networks.small_lm import SmallLM
 from specviz.drafters.networks.small_lm import load as load_small
 from specviz.models.device import choose_dtype
 from specviz.models.drafters.drafts import FILE as SMALL
-from specviz.training.common import data, trainer
-from specviz.training.common.commit import commit
-from specviz.training.common.target_assets import Material, material
-from specviz.training.common.trainer import cores
-from specviz.training.diffusion import masked_lm, masked_training
+from specviz.training.common import data
+from specviz.training.common.card import card, dialogues_line, file_digest, print_card
+from specviz.training.common.loop import checkpoint_of, quantised_file, train
+from specviz.training.common.parallel import cores
+from specviz.training.common.target_assets import TargetAssets, target_assets
+from specviz.training.diffusion import masking
 from specviz.training.diffusion.block_agreement import Agreement, block_agreement, first_overlap
-from specviz.training.diffusion.masked_training import Settings
-from specviz.training.feature.recipes import checkpoint_of, show
+from specviz.training.diffusion.masked_training import MaskedTraining, Settings
+from specviz.training.diffusion.masking import Masked
 from specviz.training.registry import WEIGHTS, Job
 
+WINDOW = 384
+SHOWN = (3, 16)
+"""Dialogues and places of the figures that are shown while training."""
 MEASURED = (240, 4000)
 """Held-out greedy dialogues, and steps at most."""
 PLACES = 32
@@ -31,30 +35,73 @@ SAMPLED = (12, 9)
 """Held-out dialogues sampled at temperature 1, and the stride of the blocks in them."""
 
 
+def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
+    """The masked model that begins as ``start``: the same layers and projections, the mean embedding as the mask."""
+    model = MaskedLM(replace(start.config, window=window), start.embedding, start.draft_ids)
+    known = {name: value.detach().clone().float() for name, value in start.state_dict().items()}
+    model.load_state_dict({**known, "blank": start.embedding.float().mean(0, keepdim=True)})
+    return model.requires_grad_(True)
+
+
+def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, settings: Settings) -> MaskedTraining:
+    """What trains ``model`` whole on the standard objective."""
+    training, held_out = data.split(dialogues)
+    return MaskedTraining(
+        model, settings, lambda start: _examples(dialogues, training, markers, settings, start, model.config.window),
+        lambda: shown(model, dialogues, held_out, markers),
+    )  # fmt: skip
+
+
+def _examples(
+    dialogues: data.Dialogues,
+    training: Sequence[int],
+    markers: data.Markers,
+    settings: Settings,
+    start: int,
+    window: int,
+) -> Iterator[list[Masked]]:
+    """Packed rows with hidden tokens, in parts; after a resumption other rows rather than hours of skipping."""
+    generator = np.random.default_rng([settings.seed, start])
+    stream = data.rows(dialogues, training, markers, window - 1, generator)
+    while True:
+        whole = masking.standard(list(islice(stream, settings.batch)), generator)
+        cut = range(0, settings.batch, settings.part)
+        yield [Masked(*(part[at : at + settings.part] for part in (whole.ids, whole.blank, whole.weight))) for at in cut]
+
+
+def shown(model: MaskedLM, dialogues: data.Dialogues, held_out: Sequence[int], markers: data.Markers) -> dict[str, float]:
+    """Figures while training: blocks along a few held-out greedy answers."""
+    greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SHOWN[0]]
+    found = block_agreement(model, dialogues, greedy, markers, SHOWN[1], 1000)
+    return {"tau": found.tau, "first": found.by_place[0], "second_alone": found.alone[1], "longest": found.longest}
+
+
 def make(job: Job) -> None:
     """Train, measure what is shipped on held-out answers, write ``assets/weights/masked_lm.safetensors``."""
-    file = data.find(job.data)
-    stuff = material(job.device)
-    settings = settings_for(stuff, job)
+    file, name = data.find(job.data), job.recipe.name
+    assets = target_assets(job.device)
+    settings = settings_for(assets, job)
     dialogues = data.read(file)
-    embedding = stuff.embedding.to(stuff.target.device)
+    embedding = assets.embedding.to(assets.target.device)
     start = load_small(SMALL, embedding, torch.float32, embedding.device)
-    model = masked_lm.from_autoregressive(start)
-    bench = masked_lm.prepare(model, dialogues, stuff.markers, settings)
+    model = from_autoregressive(start)
+    state = prepare(model, dialogues, assets.markers, settings)
     print(f"{settings}", flush=True)
-    progress = masked_training.train(bench, settings, checkpoint_of(job), show)
-    card = card_of(job, file, stuff, progress, settings)
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    save(model, path, card)
-    shipped = load(path, embedding, torch.float32, embedding.device)
-    card["metrics"] = json.dumps(measured(shipped, dialogues, stuff))
-    save(model, path, card)
-    print(card_line(path, card), flush=True)
+    spent = train(state, checkpoint_of(name)).spent(embedding.device.type, "hidden tokens")
+    path, aside = WEIGHTS / f"{name}.safetensors", quantised_file(name)
+    save(model, aside, {})
+    figures = measured(load(aside, embedding, torch.float32, embedding.device), dialogues, assets)
+    start_line = f"{SMALL.name} sha256 {file_digest(SMALL)}"
+    facts = card(
+        name, settings, dialogues_line(file), spent, figures, start=start_line, tokenizer_hash=assets.target.tokenizer_hash
+    )  # fmt: skip
+    save(model, path, facts)
+    print_card(path, facts)
 
 
-def settings_for(stuff: Material, job: Job) -> Settings:
+def settings_for(assets: TargetAssets, job: Job) -> Settings:
     """A GPU takes wider batches; a processor one part a core at a time, in bfloat16 where it can."""
-    device = stuff.target.device
+    device = assets.target.device
     half = choose_dtype("auto", device) == torch.bfloat16
     common = {"minutes": job.minutes, "resume": job.resume, "half": half}
     if device.type == "cuda":
@@ -63,40 +110,16 @@ def settings_for(stuff: Material, job: Job) -> Settings:
     return Settings(workers=cores(), **common)
 
 
-def measured(model: MaskedLM, dialogues: data.Dialogues, stuff: Material) -> dict[str, object]:
+def measured(model: MaskedLM, dialogues: data.Dialogues, assets: TargetAssets) -> dict[str, object]:
     """Blocks along held-out greedy answers, and the first place's probability at temperature 1."""
     _, held_out = data.split(dialogues)
     greedy = [number for number in held_out if dialogues.temperature[number] == 0][: MEASURED[0]]
     sampled = [number for number in held_out if dialogues.temperature[number] == 1][: SAMPLED[0]]
-    found: Agreement = block_agreement(model, dialogues, greedy, stuff.markers, PLACES, MEASURED[1])
-    target = stuff.target.model
+    found: Agreement = block_agreement(model, dialogues, greedy, assets.markers, PLACES, MEASURED[1])
+    target = assets.target.model
 
     def logits(ids: torch.Tensor) -> torch.Tensor:
         return target(ids[None]).logits[0]
 
-    overlap = first_overlap(model, logits, dialogues, sampled, stuff.markers, PLACES, SAMPLED[1])
+    overlap = first_overlap(model, logits, dialogues, sampled, assets.markers, PLACES, SAMPLED[1])
     return {**found.figures(), "first_at_temperature_1": round(overlap, 3)}
-
-
-def card_of(job: Job, file: Path, stuff: Material, progress: trainer.Progress, settings: Settings) -> dict[str, str]:
-    """The model card that travels inside the file; its metrics come when the file can be measured."""
-    return {
-        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
-        "start": f"{SMALL.name} sha256 {_digest(SMALL)}",
-        "data": f"{file.name} sha256 {_digest(file)}, one in twenty kept out",
-        "licence": "Apache-2.0, as the target's",
-        "spent": f"{progress.seconds / 60:.0f} minutes on {stuff.target.device.type}, {progress.updates} updates, "
-        f"{progress.tokens} hidden tokens",
-        "commit": commit(),
-        "tokenizer_hash": stuff.target.tokenizer_hash,
-    }
-
-
-def card_line(path: Path, card: Mapping[str, str]) -> str:
-    """The line for ``assets/weights/README.md``."""
-    parts = "; ".join(f"{name}: {value}" for name, value in card.items())
-    return f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}"
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

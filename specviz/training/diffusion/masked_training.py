@@ -1,69 +1,87 @@
-"""The training loop of masked language models: lessons in, weights out, whatever of the network is learned."""
+"""The training of masked language models: masked texts in, the gradients of the whole network or of a low-rank change out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.training.common import trainer
+from specviz.training.common import parallel
+from specviz.training.common.data import IGNORED, places_in
+from specviz.training.common.loop import Schedule, Step, TrainState
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.diffusion.masking import Masked
-from specviz.training.draft_model.small_draft import IGNORED
+from specviz.training.feature.gto import LowRank
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What may be changed from run to run.
-
-    ``minutes`` of ``workers`` cores at work; an update reads ``batch`` texts, ``part`` at a time on each of ``workers`` cores.
-    ``half`` computes in bfloat16, which pays where the processor can; ``warm`` updates go before the full rate.
-    """
+class Settings(Schedule):
+    """An update reads ``batch`` texts, ``part`` at a time on each of ``workers`` cores. ``half`` computes in bfloat16, which
+    pays where the processor can. ``average`` is the share that an average of the weights keeps at each update."""
 
     minutes: float = 16.0
+    peak: float = 0.003
+    decay: float = 0.01
+    every: float = 1.0
     batch: int = 16
     part: int = 8
-    peak: float = 0.003
-    warm: int = 40
-    decay: float = 0.01
     average: float = 0.98
-    every: int = 200
-    workers: int = 1
     half: bool = True
-    seed: int = 0
-    resume: bool = False
 
 
-@dataclass
-class Bench:
-    """All that one training works on.
+class MaskedTraining(TrainState):
+    """A masked language model that is trained whole or, where there is one, by a low-rank ``change`` alone."""
 
-    ``leaves`` are the network's tensors whose gradients are wanted, ``learn`` makes of these what the optimizer moves,
-    ``put`` writes given weights (None: the optimizer's own) into the network. ``lessons(update)`` goes on from there.
-    """
+    unit = "hidden"
+    settings: Settings
 
-    model: MaskedLM
-    place: Tensor
-    """[vocab] a token's place in the draft vocabulary, IGNORED where it has none."""
-    optimizer: Optimizer
-    leaves: Sequence[Tensor]
-    learn: Callable[[Sequence[Tensor]], dict[str, Tensor]]
-    put: Callable[[Mapping[str, Tensor] | None], None]
-    lessons: Callable[[int], Iterator[list[Masked]]]
-    measure: Callable[[], Mapping[str, float]]
+    def __init__(
+        self, model: MaskedLM, settings: Settings, examples: Callable[[int], Iterator[list[Masked]]],
+        measured: Callable[[], Mapping[str, float]], change: LowRank | None = None,
+    ) -> None:  # fmt: skip
+        """``examples(update)`` are the masked texts of the updates from there on."""
+        parameters = dict(model.named_parameters()) if change is None else change.factors
+        super().__init__(settings, Optimizer(parameters, average=settings.average))
+        self.model, self.examples, self.measured, self.change = model, examples, measured, change
+        self.leaves = list(parameters.values()) if change is None else change.leaves
+        self.place = places_in(model.draft_ids, model.config.vocab_size)
+        self.settle()
+        self.begin()
 
+    def begin(self) -> None:
+        self.stream = self.examples(self.progress.updates)
 
-def places(draft_ids: Tensor, vocab: int) -> Tensor:
-    """int64 [vocab]: where each token is in the draft vocabulary, IGNORED where it is not."""
-    found = torch.full((vocab,), IGNORED, dtype=torch.long, device=draft_ids.device)
-    found[draft_ids] = torch.arange(len(draft_ids), device=draft_ids.device)
-    return found
+    def settle(self) -> None:
+        """Apply the change; the folded head goes with the old weights."""
+        if self.change is not None:
+            self.change.put()
+        self.model.eval()
+
+    def step(self, share: float) -> Step:
+        """The next texts' loss and gradients."""
+        return self.learn_from(next(self.stream))
+
+    def learn_from(self, batch: Sequence[Masked]) -> Step:
+        """Loss and gradients of these texts, and how many tokens were asked for."""
+        counted: list[int] = []
+
+        def one(part: Masked) -> Tensor:
+            value, tokens = loss(self.model, self.place, part, self.settings.half)
+            counted.append(tokens)
+            return value
+
+        whole, value = parallel.gradients(list(batch), one, self.leaves, self.settings.workers)
+        gradients = (
+            dict(zip(self.optimizer.parameters, whole, strict=True)) if self.change is None else self.change.gradients(whole)
+        )
+        return Step(value, sum(counted), gradients)
+
+    def measure(self) -> Mapping[str, float]:
+        return self.measured()
 
 
 def loss(model: MaskedLM, place: Tensor, masked: Masked, half: bool) -> tuple[Tensor, int]:
@@ -78,71 +96,3 @@ def loss(model: MaskedLM, place: Tensor, masked: Masked, half: bool) -> tuple[Te
         logits = F.linear(found, model.head(), model.bias)
     each = F.cross_entropy(logits.float(), label[asked], reduction="none")
     return (each * weight[:, 1:][asked]).sum(), int(asked.sum())
-
-
-def update(bench: Bench, batch: Sequence[Masked], rate: float, settings: Settings) -> tuple[float, int]:
-    """One update: the loss, and how many tokens were asked for."""
-    counted: list[int] = []
-
-    def one(part: Masked) -> Tensor:
-        value, tokens = loss(bench.model, bench.place, part, settings.half)
-        counted.append(tokens)
-        return value
-
-    found, value = trainer.gradients(list(batch), one, bench.leaves, settings.workers)
-    bench.optimizer.step(bench.learn(found), rate, settings.decay)
-    bench.put(None)
-    return value, sum(counted)
-
-
-def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> trainer.Progress:
-    """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the network."""
-    progress = trainer.Progress()
-    if trainer.goes_on(settings.resume, checkpoint):
-        progress = _resume(bench, checkpoint)
-    clock = trainer.Clock(progress, settings.minutes, settings.workers)
-    lessons = bench.lessons(progress.updates)
-    recent: list[float] = []
-    bench.put(None)
-    clock.start()
-    while clock.share < 1:
-        rate = trainer.rate(settings.peak, clock.share, progress.updates, settings.warm)
-        value, tokens = update(bench, next(lessons), rate, settings)
-        recent.append(value)
-        progress.updates += 1
-        progress.tokens += tokens
-        clock.stop()
-        if progress.updates % settings.every == 0:
-            _milestone(bench, checkpoint, progress, float(np.mean(recent)), report)
-            recent = []
-            clock.start()
-    if recent:
-        _milestone(bench, checkpoint, progress, float(np.mean(recent)), report)
-    bench.put(bench.optimizer.averaged())
-    bench.model.eval()
-    return progress
-
-
-def _milestone(bench: Bench, checkpoint: Path, progress: trainer.Progress, value: float, report: trainer.Report) -> None:
-    bench.put(bench.optimizer.averaged())
-    bench.model.eval()  # the folded head goes with the old weights
-    found = bench.measure()
-    bench.model.train()
-    bench.put(None)
-    entry = {"updates": progress.updates, "minutes": progress.seconds / 60, "tokens": progress.tokens, "loss": value}
-    progress.history.append({**entry, **found})
-    trainer.write_checkpoint(checkpoint, _state(bench), progress)
-    report(progress.history[-1])
-
-
-def _state(bench: Bench) -> dict[str, Tensor]:
-    return {f"weight.{name}": value for name, value in bench.optimizer.parameters.items()} | bench.optimizer.state
-
-
-def _resume(bench: Bench, checkpoint: Path) -> trainer.Progress:
-    tensors, progress = trainer.read_checkpoint(checkpoint)
-    with torch.no_grad():
-        for name, value in _state(bench).items():
-            value.copy_(tensors[name])
-    bench.optimizer.updates = progress.updates
-    return progress

@@ -32,16 +32,16 @@ class Masked:
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Example:
     """One text [token] with its hidden places and their weights."""
 
     tokens: np.ndarray
     blank: np.ndarray
     weight: np.ndarray
 
-    def last(self, window: int) -> Lesson:
+    def last(self, window: int) -> Example:
         """The last ``window`` tokens of it."""
-        return Lesson(self.tokens[-window:], self.blank[-window:], self.weight[-window:])
+        return Example(self.tokens[-window:], self.blank[-window:], self.weight[-window:])
 
 
 def probabilities(rows: int, generator: np.random.Generator) -> np.ndarray:
@@ -60,14 +60,14 @@ def standard(rows: Sequence[Row], generator: np.random.Generator) -> Masked:
     return Masked(torch.from_numpy(tokens), torch.from_numpy(blank), torch.from_numpy(weight).float())
 
 
-def continuation(tokens: np.ndarray, first: int, share: float, generator: np.random.Generator) -> Lesson:
+def continuation(tokens: np.ndarray, first: int, share: float, generator: np.random.Generator) -> Example:
     """DEER's first stage: the answer (from ``first`` on) is cut anywhere; what follows is hidden, each with ``share``."""
     cut = int(generator.integers(first, len(tokens)))
     blank = (np.arange(len(tokens)) >= cut) & (generator.random(len(tokens)) < share)
-    return Lesson(tokens, blank, blank / share)
+    return Example(tokens, blank, blank / share)
 
 
-def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, generator: np.random.Generator) -> Lesson:
+def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, generator: np.random.Generator) -> Example:
     """DEER's second stage: a text that ends anywhere in the answer, its last R <= ``reach`` tokens hidden.
 
     The i-th of them counts ``emphasis`` ** (R - i): where a mistake costs the whole block, it costs most. Every text
@@ -78,25 +78,25 @@ def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, gene
     hidden = int(generator.integers(1, min(reach, end - first) + 1))
     blank = np.arange(end) >= end - hidden
     weight = blank * float(emphasis) ** (end - 1.0 - np.arange(end))
-    return Lesson(tokens[:end], blank, weight / weight.sum())
+    return Example(tokens[:end], blank, weight / weight.sum())
 
 
-def joined(lessons: Sequence[Lesson], total: float) -> Masked:
+def joined(examples: Sequence[Example], total: float) -> Masked:
     """Texts of different length as one batch, padded behind; weights are over ``total``."""
-    width = max(len(lesson.tokens) for lesson in lessons)
-    shape = (len(lessons), width)
+    width = max(len(example.tokens) for example in examples)
+    shape = (len(examples), width)
     tokens, blank, weight = np.zeros(shape, np.int64), np.zeros(shape, bool), np.zeros(shape, np.float32)
     seen = np.zeros(shape, bool)
-    for place, lesson in enumerate(lessons):
-        size = len(lesson.tokens)
-        tokens[place, :size], blank[place, :size], weight[place, :size] = lesson.tokens, lesson.blank, lesson.weight
+    for place, example in enumerate(examples):
+        size = len(example.tokens)
+        tokens[place, :size], blank[place, :size], weight[place, :size] = example.tokens, example.blank, example.weight
         seen[place, :size] = True
     parts = [torch.from_numpy(part) for part in (tokens, blank, weight / np.float32(total), seen)]
     return Masked(*parts[:3], None if seen.all() else parts[3])
 
 
-def in_parts(lessons: Sequence[Lesson], size: int) -> list[Masked]:
-    """The lessons as batches of at most ``size`` texts of about the same length: little of them is padding."""
-    total = sum(float(lesson.weight.sum()) for lesson in lessons) or 1.0
-    ordered = sorted(lessons, key=lambda lesson: len(lesson.tokens))
+def in_parts(examples: Sequence[Example], size: int) -> list[Masked]:
+    """The examples as batches of at most ``size`` texts of about the same length: little of them is padding."""
+    total = sum(float(example.weight.sum()) for example in examples) or 1.0
+    ordered = sorted(examples, key=lambda example: len(example.tokens))
     return [joined(ordered[start : start + size], total) for start in range(0, len(ordered), size)]

@@ -12,8 +12,8 @@ import torch
 from specviz.drafters.memory.ngram_model import Counts, NgramModel, save
 from specviz.drafters.networks.masked_lm import load
 from specviz.training.common import data
-from specviz.training.common.commit import commit
-from specviz.training.common.target_assets import material
+from specviz.training.common.card import commit
+from specviz.training.common.target_assets import target_assets
 from specviz.training.diffusion.searched_agreement import searched_agreement
 from specviz.training.registry import WEIGHTS, Job
 
@@ -28,11 +28,11 @@ SEARCHED = (16, 8, 7)
 def make(job: Job) -> None:
     """Count, measure, write ``assets/weights/ngrams.safetensors``. Takes seconds, whatever time is given."""
     file = data.find(job.data)
-    stuff = material(job.device)
+    assets = target_assets(job.device)
     dialogues = data.read(file)
     training, held_out = data.split(dialogues)
-    vocab = stuff.embedding.shape[0]
-    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [stuff.markers.end])
+    vocab = assets.embedding.shape[0]
+    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
     counts = counted(texts(dialogues, training), ids, RARE_PAIR, RARE_TRIPLE)
     model = NgramModel(counts)
     found: dict[str, object] = {
@@ -42,16 +42,16 @@ def make(job: Job) -> None:
     }
     base = WEIGHTS / "masked_lm.safetensors"
     if base.is_file():
-        masked = load(base, stuff.embedding.to(stuff.target.device), torch.float32, stuff.target.device)
+        masked = load(base, assets.embedding.to(assets.target.device), torch.float32, assets.target.device)
         greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SEARCHED[0]]
-        found["searched"] = searched_agreement(masked, model, dialogues, greedy, stuff.markers, *SEARCHED[1:])
+        found["searched"] = searched_agreement(masked, model, dialogues, greedy, assets.markers, *SEARCHED[1:])
     card = {
         "recipe": f"python -m specviz train {job.recipe.name} (pairs from {RARE_PAIR}, triples from {RARE_TRIPLE} times)",
         "data": f"{file.name} sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}, the training answers alone",
         "licence": "Apache-2.0, as the target's",
         "metrics": json.dumps(found),
         "commit": commit(),
-        "tokenizer_hash": stuff.target.tokenizer_hash,
+        "tokenizer_hash": assets.target.tokenizer_hash,
     }
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     save(counts, path, card)

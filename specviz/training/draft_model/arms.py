@@ -1,153 +1,164 @@
-"""Drafters for one domain each: a low-rank change to the small draft model, learned from what the target says there.
+"""``train arms``, drafters for one domain each: a low-rank change to the small draft model.
 
 What HedgeSpec (arXiv 2510.20064) does with seven EAGLE-3 heads, in small: one base, and a few thousand numbers a domain.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.small_lm import SmallLM
-from specviz.training.common import data, trainer
+from specviz.drafters.networks.small_lm import load as load_small
+from specviz.drafters.networks.weights import write_weights
+from specviz.models.drafters.lora_heads import CHANGES, digest
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.training.common import data, parallel
 from specviz.training.common.agreement import next_token_agreement
+from specviz.training.common.card import card, print_card
+from specviz.training.common.data import Dialogues
 from specviz.training.common.dialogues import answers, dialogues_of, packed
-from specviz.training.common.domains import prompts
+from specviz.training.common.domains import DOMAINS, prompts
+from specviz.training.common.loop import Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.target_assets import Material
-from specviz.training.feature.feature_training import IGNORED, places_in
+from specviz.training.common.target_assets import TargetAssets, target_assets
+from specviz.training.draft_model.small_draft import IGNORED, examples, summed_loss
 from specviz.training.feature.gto import LowRank
+from specviz.training.registry import WEIGHTS, Job
 
 TEMPERATURES = (0.0, 0.7)
+BASE = WEIGHTS / "small_draft.safetensors"
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Schedule):
     """``dialogues`` a domain of at most ``longest`` answer tokens, written ``together`` at once; ``rank`` of the change.
 
-    An update reads ``batch`` rows of ``length`` tokens. ``seconds`` is the training time of each domain.
+    An update reads ``batch`` rows of ``length`` tokens. ``minutes`` are the training time of each domain.
     """
 
+    minutes: float = 1.25
+    warm: int = 10
+    every: float = 0.5
     dialogues: int = 192
     longest: int = 112
     together: int = 48
     rank: int = 16
-    seconds: float = 75.0
     batch: int = 6
     length: int = 256
-    peak: float = 0.004
-    seed: int = 0
 
 
-@dataclass
-class Domain:
-    """One domain's data and the change that is learned from it."""
+class DomainTraining(TrainState):
+    """A low-rank ``change`` to the draft model, and one domain's dialogues: every eighth is kept out."""
 
-    name: str
-    model: SmallLM
-    dialogues: data.Dialogues
-    training: Sequence[int]
-    held_out: Sequence[int]
-    change: LowRank
-    optimizer: Optimizer
+    unit = "answer tokens"
+    settings: Settings
+
+    def __init__(self, model: SmallLM, dialogues: data.Dialogues, markers: data.Markers, settings: Settings) -> None:
+        self.change = LowRank(model, settings.rank, settings.seed)
+        super().__init__(settings, Optimizer(self.change.factors))
+        self.model, self.dialogues, self.markers = model, dialogues, markers
+        self.held_out = [number for number in range(len(dialogues)) if number % 8 == 7]
+        self.training = [number for number in range(len(dialogues)) if number % 8 != 7]
+        self.place = data.places_in(model.draft_ids, model.config.vocab_size)
+
+    def begin(self) -> None:
+        """Rows from where a resumed training stopped: another seed rather than skipping."""
+        generator = np.random.default_rng([self.settings.seed, self.progress.updates])
+        self.stream = data.rows(self.dialogues, self.training, self.markers, self.settings.length, generator)
+        self.settle()
+
+    def settle(self) -> None:
+        self.change.put()
+        self.model.eval()
+
+    def step(self, share: float) -> Step:
+        """Mean cross-entropy (nats) over the next rows' answer tokens of the draft vocabulary, and its gradients."""
+        rows = [next(self.stream) for _ in range(self.settings.batch)]
+        ids, labels = examples(rows, self.place)
+        with parallel.arithmetic(self.place.device):
+            loss = summed_loss(self.model, self.model.head(), ids, labels) / (labels != IGNORED).sum()
+        gradients = self.change.gradients(torch.autograd.grad(loss, self.change.leaves))
+        return Step(float(loss.detach()), sum(int(row.counts.sum()) for row in rows), gradients)
+
+    def measure(self) -> dict[str, float]:
+        """Cross-entropy and agreement on the domain's held-out answers, of the model as it stands."""
+        return next_token_agreement(self.model, self.dialogues, self.held_out, self.markers, self.place)
 
 
-def collect(stuff: Material, domain: str, path: Path, settings: Settings) -> data.Dialogues:
+def collect(assets: TargetAssets, domain: str, path: Path, settings: Settings) -> data.Dialogues:
     """The domain's dialogues, as many as there should be: what ``path`` lacks is written by the target, a batch at a time."""
     asked = prompts(domain, settings.dialogues, settings.seed)
     made = list(dialogues_of(data.read(path))) if path.is_file() else []
-    tokenizer = stuff.target.tokenizer
+    tokenizer = assets.target.tokenizer
     while len(made) < len(asked):
         torch.manual_seed(len(made))
         texts = asked[len(made) : len(made) + settings.together]
-        questions = [(*tokenizer(text, add_special_tokens=False)["input_ids"], *stuff.answer) for text in texts]
+        questions = [(*tokenizer(text, add_special_tokens=False)["input_ids"], *assets.answer) for text in texts]
         temperature = TEMPERATURES[len(made) // settings.together % len(TEMPERATURES)]
-        made += answers(stuff, questions, temperature, settings.longest)
+        made += answers(assets, questions, temperature, settings.longest)
         data.write(path, packed(made))
         print(time.strftime("%H:%M:%S"), f"{domain}: {len(made)} of {len(asked)} dialogues", flush=True)
     return packed(made[: len(asked)])
 
 
-def prepare(model: SmallLM, name: str, dialogues: data.Dialogues, settings: Settings) -> Domain:
-    """A change that changes nothing yet, and the domain's split: every eighth dialogue is kept out."""
-    held = [number for number in range(len(dialogues)) if number % 8 == 7]
-    training = [number for number in range(len(dialogues)) if number % 8 != 7]
-    change = LowRank(model, settings.rank, settings.seed)
-    return Domain(name, model, dialogues, training, held, change, Optimizer(change.factors))
-
-
-def places(model: SmallLM) -> Tensor:
-    """[vocab]: a token's place in the draft vocabulary, IGNORED where it has none."""
-    return places_in(model.draft_ids, model.config.vocab_size)
-
-
-def loss(model: SmallLM, rows: Sequence[data.Row], place: Tensor) -> Tensor:
-    """Mean cross-entropy (nats) over the rows' answer tokens of the draft vocabulary."""
-    device = place.device
-    tokens = torch.from_numpy(np.stack([row.tokens for row in rows])).to(device)
-    counts = torch.from_numpy(np.stack([row.counts for row in rows])).to(device)
-    labels = torch.where(counts, place[tokens[:, 1:]], IGNORED)
-    wanted = labels != IGNORED
-    ids = tokens[:, :-1]
-    with trainer.arithmetic(device):
-        features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[wanted]
-        logits = F.linear(features, model.head(), model.bias)
-    return F.cross_entropy(logits.float(), labels[wanted])
-
-
-def train(domain: Domain, markers: data.Markers, settings: Settings, checkpoint: Path, resume: bool) -> trainer.Progress:
-    """Learn the domain's change until its seconds are spent; the averaged change ends up in ``domain.change.factors``."""
-    progress = _resume(domain, checkpoint) if trainer.goes_on(resume, checkpoint) else trainer.Progress()
-    clock = trainer.Clock(progress, settings.seconds / 60, 1)
-    generator = np.random.default_rng([settings.seed, progress.updates])
-    stream = data.rows(domain.dialogues, domain.training, markers, settings.length, generator)
-    model, place = domain.model, places(domain.model)
-    clock.start()
-    while clock.share < 1:
-        rows = [next(stream) for _ in range(settings.batch)]
-        domain.change.put()
-        found = torch.autograd.grad(loss(model, rows, place), domain.change.leaves)
-        rate = trainer.rate(settings.peak, clock.share, progress.updates, warm=10)
-        domain.optimizer.step(domain.change.gradients(found), rate)
-        progress.updates += 1
-        progress.tokens += sum(int(row.counts.sum()) for row in rows)
-        clock.stop()
-    trainer.write_checkpoint(checkpoint, _state(domain), progress)
-    domain.change.put(domain.optimizer.averaged())
-    model.eval()
-    return progress
-
-
-def measured(model: SmallLM, domain: Domain, markers: data.Markers) -> dict[str, float]:
-    """Cross-entropy and agreement on the domain's held-out answers, of ``model`` as it stands."""
-    return next_token_agreement(model, domain.dialogues, domain.held_out, markers, places(model))
-
-
-def _state(domain: Domain) -> dict[str, Tensor]:
-    return {f"factor.{name}": value for name, value in domain.change.factors.items()} | domain.optimizer.state
-
-
-def _resume(domain: Domain, checkpoint: Path) -> trainer.Progress:
-    tensors, progress = trainer.read_checkpoint(checkpoint)
-    with torch.no_grad():
-        for name, value in _state(domain).items():
-            value.copy_(tensors[name])
-    domain.optimizer.updates = progress.updates
-    return progress
-
-
 def spent(settings: Settings, minutes: float) -> Settings:
     """Half of the minutes for training, shared out equally: the other half goes into writing the dialogues."""
-    return replace(settings, seconds=60 * minutes / 2 / 4)
+    return replace(settings, minutes=minutes / 2 / 4)
 
 
 def named(factors: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """All domains' factors in one file: ``domain/matrix.tall`` and ``domain/matrix.wide``."""
     return {f"{domain}/{name}": value for domain, parts in factors.items() for name, value in parts.items()}
+
+
+def make(job: Job) -> None:
+    """Write ``assets/weights/arms.safetensors`` and print its card line. Dialogues that were written once are kept."""
+    assets = target_assets(job.device)
+    settings = replace(spent(Settings(), job.minutes), resume=job.resume)
+    dialogues = {name: collect(assets, name, _data(name), settings) for name in DOMAINS}
+    factors: dict[str, Mapping[str, Tensor]] = {}
+    metrics: dict[str, dict[str, float]] = {}
+    seconds = 0.0
+    for name, own in dialogues.items():
+        state = DomainTraining(fresh(assets), own, assets.markers, settings)
+        figures = {f"base_{key}": value for key, value in state.measure().items()}
+        progress = train(state, checkpoint_of(f"arms_{name}"))
+        metrics[name] = figures | {f"changed_{key}": value for key, value in state.measure().items()}
+        factors[name] = state.optimizer.averaged()
+        seconds += progress.seconds
+        print(time.strftime("%H:%M:%S"), name, progress.updates, "updates", metrics[name], flush=True)
+    data = (
+        f"{settings.dialogues} dialogues a domain that the target wrote to prompts of "
+        f"specviz/training/common/domains.py, one in eight kept out; {_digest(dialogues)}"
+    )
+    cost = f"{seconds / 60:.0f} minutes of training on {assets.target.device.type}"
+    more = {"arms": json.dumps(list(factors)), CHANGES: f"{BASE.name} {digest(BASE)}"}
+    facts = card("arms", settings, data, cost, metrics, tokenizer_hash=assets.target.tokenizer_hash, **more)
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    write_weights(path, named(factors), facts)
+    print_card(path, facts)
+
+
+def fresh(assets: TargetAssets) -> SmallLM:
+    """The draft model that ships, as it ships, in float32."""
+    return load_small(BASE, assets.embedding, torch.float32, assets.target.device)
+
+
+def _data(name: str) -> Path:
+    return cache_folder() / "data" / f"domain_{name}.npz"
+
+
+def _digest(found: Mapping[str, Dialogues]) -> str:
+    whole = hashlib.sha256()
+    for one in found.values():
+        whole.update(one.tokens.tobytes())
+    return f"sha256 of all tokens {whole.hexdigest()[:16]}"

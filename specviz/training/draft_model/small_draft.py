@@ -1,10 +1,11 @@
-"""Recipe of the small draft model: cross-entropy on the target's own answers, read through its embedding."""
+"""``train small_draft``, a small autoregressive draft model: cross-entropy on the target's own answers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,65 +13,123 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, save
-from specviz.training.common import data, trainer
+from specviz.models.device import choose_device
+from specviz.training.common import data, parallel
 from specviz.training.common.agreement import Agreement, chain_agreement, next_token_agreement, overlap
+from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.data import IGNORED
+from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
+from specviz.training.common.target_assets import target_assets
+from specviz.training.registry import WEIGHTS, Job
 
-IGNORED = -100
+DEPTHS = (4, 6)
+MEASURED_DIALOGUES = 60
+MEASURED_STEPS = 4000
+OVERLAP_DIALOGUES = 20
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What may be changed from run to run.
+class Settings(Schedule):
+    """An update reads ``batch`` rows of ``length`` tokens, ``part`` rows at a time on each of ``workers`` cores.
 
-    ``minutes`` of training time; an update reads ``batch`` rows of ``length`` tokens, ``part`` rows at a time on each
-    of ``workers`` cores. At a ``peak`` of 0.01 and above this network's loss goes up again after a few dozen updates.
+    At a ``peak`` of 0.01 and above this network's loss goes up again after a few dozen updates.
     """
 
     minutes: float = 90.0
+    decay: float = 0.02
+    every: float = 3.0
+    workers: int = 2
     batch: int = 6
     part: int = 1
     length: int = 512
-    peak: float = 0.004
-    decay: float = 0.02
-    every: int = 100
-    workers: int = 2
-    seed: int = 0
-    resume: bool = False
 
 
-@dataclass
-class Bench:
-    """All that one training works on."""
+class SmallDraftTraining(TrainState):
+    """A small language model, the dialogues it learns from and those kept out."""
 
-    model: SmallLM
-    dialogues: data.Dialogues
-    markers: data.Markers
-    training: Sequence[int]
-    held_out: Sequence[int]
-    to_draft: Tensor
-    """[vocab] a token's place in the draft vocabulary, IGNORED where it has none."""
-    optimizer: Optimizer
+    settings: Settings
+
+    def __init__(
+        self, model: SmallLM, dialogues: data.Dialogues, markers: data.Markers, training: Sequence[int],
+        held_out: Sequence[int], settings: Settings,
+    ) -> None:  # fmt: skip
+        super().__init__(settings, Optimizer(dict(model.named_parameters())))
+        self.model, self.dialogues, self.markers, self.training, self.held_out = model, dialogues, markers, training, held_out
+        self.place = data.places_in(model.draft_ids, model.config.vocab_size)
+        self.begin()
+
+    def begin(self) -> None:
+        """Rows from where a resumed training stopped: another seed rather than hours of skipping."""
+        settings = self.settings
+        generator = np.random.default_rng([settings.seed, self.progress.updates])
+        self.stream = data.rows(self.dialogues, self.training, self.markers, settings.length, generator)
+
+    def settle(self) -> None:
+        """What the model folded from its old weights goes with these."""
+        self.model.eval()
+
+    def step(self, share: float) -> Step:
+        """The next rows' loss and gradients."""
+        return self.learn_from([next(self.stream) for _ in range(self.settings.batch)])
+
+    def learn_from(self, batch: Sequence[data.Row]) -> Step:
+        """Mean cross-entropy (nats) over answer tokens of the draft vocabulary, and its gradients.
+
+        The head is folded once an update, and its gradient unfolded: it is the dearest product of all.
+        """
+        model = self.model
+        folded = model.head()
+        head = folded.detach().requires_grad_()
+        ids, labels = examples(batch, self.place)
+        scale = 1.0 / int((labels != IGNORED).sum())
+        named = {name: value for name, value in self.optimizer.parameters.items() if name != "leave.weight"}
+
+        def loss(start: int) -> Tensor:
+            part = slice(start, start + self.settings.part)
+            return summed_loss(model, head, ids[part], labels[part]) * scale
+
+        starts = range(0, len(batch), self.settings.part)
+        whole, value = parallel.gradients(starts, loss, [*named.values(), head], self.settings.workers)
+        gradients = dict(zip(named, whole, strict=False))
+        gradients["leave.weight"] = torch.autograd.grad(folded, model.leave.weight, whole[-1])[0]
+        return Step(value, sum(int(row.counts.sum()) for row in batch), gradients)
+
+    def measure(self) -> dict[str, float]:
+        """Cross-entropy and agreement on held-out answers."""
+        return next_token_agreement(self.model, self.dialogues, self.held_out[:100], self.markers, self.place)
+
+
+def examples(batch: Sequence[data.Row], place: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids and labels [row, token]; IGNORED where a token does not count or has no ``place`` in the draft vocabulary."""
+    tokens = torch.from_numpy(np.stack([row.tokens for row in batch])).to(place.device)
+    counts = torch.from_numpy(np.stack([row.counts for row in batch])).to(place.device)
+    return tokens[:, :-1], torch.where(counts, place[tokens[:, 1:]], IGNORED)
+
+
+def summed_loss(model: SmallLM, head: Tensor, ids: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy (nats) summed over the labels [row, token] that count; ``head`` is the model's, folded."""
+    wanted = labels != IGNORED
+    features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[wanted]
+    logits = F.linear(features, head, model.bias)
+    return F.cross_entropy(logits.float(), labels[wanted], reduction="sum")
 
 
 def prepare(
-    embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, shape: Mapping[str, int], seed: int,
+    embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, shape: Mapping[str, int], settings: Settings,
     parts: tuple[list[int], list[int]] | None = None,
-) -> Bench:  # fmt: skip
+) -> SmallDraftTraining:  # fmt: skip
     """A fresh network on the target's ``embedding`` [vocab, hidden], and the data it will see and will not see.
 
     ``parts`` are the dialogues' numbers to train on and those kept out, None for the usual split.
     """
-    torch.manual_seed(seed)
+    torch.manual_seed(settings.seed)
     config = SmallConfig(vocab_size=embedding.shape[0], hidden=embedding.shape[1], **shape)
     training, held_out = data.split(dialogues) if parts is None else parts
     ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
     model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
     _initialise(model, torch.from_numpy(count))
-    to_draft = torch.full((config.vocab_size,), IGNORED, dtype=torch.long, device=embedding.device)
-    to_draft[model.draft_ids] = torch.arange(len(ids), device=embedding.device)
-    optimizer = Optimizer(dict(model.named_parameters()))
-    return Bench(model, dialogues, markers, training, held_out, to_draft, optimizer)
+    return SmallDraftTraining(model, dialogues, markers, training, held_out, settings)
 
 
 def _initialise(model: SmallLM, count: Tensor) -> None:
@@ -87,121 +146,74 @@ def _initialise(model: SmallLM, count: Tensor) -> None:
             block.down.weight.zero_()
 
 
-def update(bench: Bench, batch: Sequence[data.Row], rate: float, settings: Settings) -> float:
-    """One update on ``batch``; the mean cross-entropy (nats) over answer tokens of the draft vocabulary."""
-    device = bench.to_draft.device
-    folded = bench.model.head()
-    head = folded.detach().requires_grad_()
-    tokens = torch.from_numpy(np.stack([row.tokens for row in batch])).to(device)
-    counts = torch.from_numpy(np.stack([row.counts for row in batch])).to(device)
-    labels = torch.where(counts, bench.to_draft[tokens[:, 1:]], IGNORED)
-    scale = 1.0 / int((labels != IGNORED).sum())
-    named = {name: value for name, value in bench.optimizer.parameters.items() if name != "leave.weight"}
-
-    def loss(start: int) -> Tensor:
-        part = slice(start, start + settings.part)
-        wanted = labels[part] != IGNORED
-        previous, ids = _inputs(tokens[part])
-        features = bench.model.features(previous, ids)[wanted]
-        logits = F.linear(features, head, bench.model.bias)
-        return F.cross_entropy(logits.float(), labels[part][wanted], reduction="sum") * scale
-
-    starts = range(0, len(batch), settings.part)
-    found, value = trainer.gradients(starts, loss, [*named.values(), head], settings.workers)
-    gradients = dict(zip(named, found, strict=False))
-    gradients["leave.weight"] = torch.autograd.grad(folded, bench.model.leave.weight, found[-1])[0]
-    bench.optimizer.step(gradients, rate, settings.decay)
-    return value
-
-
-def _inputs(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens [row, token + 1] to the network's input and the token before each, [row, token]."""
-    ids = tokens[:, :-1]
-    return F.pad(ids[:, :-1], (1, 0)), ids
-
-
-def train(bench: Bench, settings: Settings, checkpoint: Path, report: trainer.Report) -> trainer.Progress:
-    """Train until the minutes are spent, saving and measuring on the way; the averaged weights end up in the model."""
-    progress = trainer.Progress()
-    if trainer.goes_on(settings.resume, checkpoint):
-        progress = _resume(bench, checkpoint)
-    clock = trainer.Clock(progress, settings.minutes)
-    stream = _stream(bench, settings, progress.updates)
-    clock.start()
-    recent: list[float] = []
-    while clock.share < 1:
-        batch = [next(stream) for _ in range(settings.batch)]
-        rate = trainer.rate(settings.peak, clock.share, progress.updates)
-        recent.append(update(bench, batch, rate, settings))
-        progress.updates += 1
-        progress.tokens += sum(int(row.counts.sum()) for row in batch)
-        clock.stop()
-        if progress.updates % settings.every == 0:
-            _milestone(bench, checkpoint, progress, float(np.mean(recent)), report)
-            recent = []
-            clock.start()
-    if recent:
-        _milestone(bench, checkpoint, progress, float(np.mean(recent)), report)
-    use_average(bench)
-    return progress
-
-
-def _milestone(bench: Bench, checkpoint: Path, progress: trainer.Progress, loss: float, report: trainer.Report) -> None:
-    own = {name: value.detach().clone() for name, value in bench.optimizer.parameters.items()}
-    use_average(bench)
-    found = next_token_agreement(bench.model, bench.dialogues, bench.held_out[:100], bench.markers, bench.to_draft)
-    _put(bench, own)
-    entry = {"updates": progress.updates, "minutes": progress.seconds / 60, "tokens": progress.tokens, "loss": loss}
-    progress.history.append({**entry, **found})
-    trainer.write_checkpoint(checkpoint, _state(bench), progress)
-    report(progress.history[-1])
-
-
-def measure(bench: Bench, dialogues: int, depth: int, runs: int) -> Agreement:
+def measure(state: SmallDraftTraining, dialogues: int, depth: int, runs: int) -> Agreement:
     """The final figures: chain drafting simulated on ``dialogues`` held-out greedy answers."""
-    greedy = [number for number in bench.held_out if bench.dialogues.temperature[number] == 0][:dialogues]
-    return chain_agreement(bench.model, bench.dialogues, greedy, bench.markers, depth, runs)
+    greedy = [number for number in state.held_out if state.dialogues.temperature[number] == 0][:dialogues]
+    return chain_agreement(state.model, state.dialogues, greedy, state.markers, depth, runs)
 
 
-def measure_overlap(bench: Bench, target: Callable[[Tensor], Tensor], dialogues: int) -> float:
+def measure_overlap(state: SmallDraftTraining, target: Callable[[Tensor], Tensor], dialogues: int) -> float:
     """Probability of acceptance at temperature 1, on ``dialogues`` held-out answers sampled at temperature 1."""
-    sampled = [number for number in bench.held_out if bench.dialogues.temperature[number] == 1][:dialogues]
-    return overlap(bench.model, target, bench.dialogues, sampled, bench.markers)
+    sampled = [number for number in state.held_out if state.dialogues.temperature[number] == 1][:dialogues]
+    return overlap(state.model, target, state.dialogues, sampled, state.markers)
 
 
-def export(bench: Bench, path: Path, card: Mapping[str, str]) -> None:
+def export(state: SmallDraftTraining, path: Path, card: Mapping[str, str]) -> None:
     """Write what is shipped: the averaged weights, as :func:`specviz.drafters.networks.small_lm.load` reads them."""
-    use_average(bench)
+    state.use_average()
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(bench.model, path, dict(card))
+    save(state.model, path, dict(card))
 
 
-def use_average(bench: Bench) -> None:
-    """Put the averaged weights into the model."""
-    _put(bench, bench.optimizer.averaged())
+def make(job: Job) -> None:
+    """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
+    file, name = data.find(job.data), job.recipe.name
+    assets = target_assets(job.device)
+    device = choose_device(job.device)
+    torch.set_num_threads(1 if device.type == "cpu" else torch.get_num_threads())  # cores are shared out by rows
+    settings = _settings(device, job)
+    state = prepare(assets.embedding.to(device), assets.markers, data.read(file), {}, settings)
+    print(f"{len(state.training)} dialogues to learn from, {len(state.held_out)} kept out; {settings}", flush=True)
+    progress = train(state, checkpoint_of(name))
+    found = measured(state)
+    target = assets.target.model
+    accepted = measure_overlap(state, lambda ids: target(ids[None]).logits[0], OVERLAP_DIALOGUES)
+    print(f"temperature 1: {accepted:.3f} of single drafts accepted", flush=True)
+    path = WEIGHTS / f"{name}.safetensors"
+    facts = card(
+        name, settings, dialogues_line(file), progress.spent(device.type), figures(progress, found, accepted),
+        tokenizer_hash=assets.target.tokenizer_hash,
+    )  # fmt: skip
+    export(state, path, facts)
+    print_card(path, facts)
 
 
-def _put(bench: Bench, weights: Mapping[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, value in bench.optimizer.parameters.items():
-            value.copy_(weights[name])
-    bench.model.eval()  # what the model folded from its old weights goes with this
+def _settings(device: torch.device, job: Job) -> Settings:
+    """A GPU takes wide batches and, with them, a higher rate; a processor gets one row a core at a time."""
+    common = {"minutes": job.minutes, "resume": job.resume}
+    if device.type == "cuda":
+        return Settings(batch=64, part=32, peak=0.006, every=200, workers=1, **common)
+    return Settings(workers=parallel.cores(), **common)
 
 
-def _state(bench: Bench) -> dict[str, Tensor]:
-    return {f"weight.{name}": value for name, value in bench.optimizer.parameters.items()} | bench.optimizer.state
+def measured(state: SmallDraftTraining) -> dict[int, Agreement]:
+    """Chain drafting on the held-out greedy answers, at each depth."""
+    found = {depth: measure(state, MEASURED_DIALOGUES, depth, MEASURED_STEPS) for depth in DEPTHS}
+    for depth, agreement in found.items():
+        rounded = {name: tuple(round(one, 3) for one in getattr(agreement, name)) for name in ("top1", "top5")}
+        print(f"depth {depth}: tau {agreement.tau:.3f} over {agreement.steps} steps, {rounded}", flush=True)
+    return found
 
 
-def _resume(bench: Bench, checkpoint: Path) -> trainer.Progress:
-    tensors, progress = trainer.read_checkpoint(checkpoint)
-    with torch.no_grad():
-        for name, value in _state(bench).items():
-            value.copy_(tensors[name])
-    bench.optimizer.updates = progress.updates
-    return progress
-
-
-def _stream(bench: Bench, settings: Settings, updates: int) -> Iterator[data.Row]:
-    """Rows from where a resumed training stopped: another seed rather than hours of skipping."""
-    generator = np.random.default_rng([settings.seed, updates])
-    return data.rows(bench.dialogues, bench.training, bench.markers, settings.length, generator)
+def figures(progress: Progress, found: Mapping[int, Agreement], accepted: float) -> dict[str, Any]:
+    """The card's figures: of the last milestone, of chains at each depth, and the acceptance at temperature 1."""
+    last = progress.history[-1] if progress.history else {}
+    deepest = found[max(found)]
+    return {
+        **{key: last[key] for key in ("held_out", "top1", "top5") if key in last},
+        **{f"tau_depth_{depth}": round(agreement.tau, 3) for depth, agreement in found.items()},
+        "top1_by_depth": [round(one, 3) for one in deepest.top1],
+        "top5_by_depth": [round(one, 3) for one in deepest.top5],
+        "accepted_at_temperature_1": round(accepted, 3),
+        "repetition": round(deepest.repetition, 3),
+    }

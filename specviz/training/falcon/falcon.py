@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.block_net import BlockNet
+from specviz.training.common.data import IGNORED
 from specviz.training.common.features import Seen
 from specviz.training.falcon.glancing import Inputs, glances, shown
-from specviz.training.feature.feature_training import IGNORED
 
 TOKEN_WEIGHT = 0.1
 SOFT, HARD = 0.9, 0.1
@@ -25,7 +25,7 @@ NOISE = 0.2 * 512
 
 
 @dataclass
-class Teaching:
+class Supervision:
     """A network and how it is taught; without ``glancing`` nothing is ever shown to it. ``share`` of the time is gone."""
 
     net: BlockNet

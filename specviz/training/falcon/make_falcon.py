@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from pathlib import Path
-
-import numpy as np
-
 from specviz.drafters.networks.block_net import BlockNet, load, save
 from specviz.models.drafters.falcon_ablation import plain_file
-from specviz.models.drafters.lora_heads import digest
-from specviz.training.common import data, trainer
-from specviz.training.common.commit import commit
+from specviz.training.common.card import print_card
+from specviz.training.common.loop import Progress, checkpoint_of, quantised_file, train
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
-from specviz.training.falcon.falcon import Teaching
-from specviz.training.feature import recipes as feature_job
+from specviz.training.falcon.falcon import Supervision
 from specviz.training.feature.acceptance_eval import greedy_only
-from specviz.training.feature.feature_training import Bench, Settings, learned, places_in, train
-from specviz.training.feature.recipes import Stuff, at_rest_of
+from specviz.training.feature.recipes import (
+    MEASURED_DIALOGUES,
+    FeatureTraining,
+    Settings,
+    TrainInputs,
+    at_hand,
+    card_of,
+    fitted_on,
+    gather,
+    learned,
+    read_all,
+    settings_for,
+)
 from specviz.training.registry import WEIGHTS, Job
 
 PLAIN = "falcon_plain"
@@ -37,77 +40,51 @@ def make(job: Job) -> None:
 
     The control without glancing stays on this machine, where the benchmark finds it.
     """
-    stuff = feature_job.gather(job)
-    settings = feature_job.settings_for(job, stuff, peak=PEAK)
-    net = fresh_net(stuff, settings)
-    teaching = Teaching(net, places_in(stuff.draft_ids, net.config.vocab_size), glancing=job.recipe.name != PLAIN)
-    bench = bench_of(stuff, teaching)
-    print(f"{len(bench.training)} dialogues to learn from; {settings}", flush=True)
-    progress = train(bench, settings, feature_job.checkpoint_of(job), feature_job.show)
-    finish(job, stuff, net, settings, progress)
+    inputs = gather(job)
+    settings = settings_for(job, inputs, peak=PEAK)
+    net = fresh_net(inputs, settings)
+    state = state_of(inputs, Supervision(net, inputs.place, glancing=job.recipe.name != PLAIN), settings)
+    print(f"{len(state.training)} dialogues to learn from; {settings}", flush=True)
+    finish(job, inputs, net, settings, train(state, checkpoint_of(job.recipe.name)))
 
 
-def fresh_net(stuff: Stuff, settings: Settings) -> BlockNet:
+def fresh_net(inputs: TrainInputs, settings: Settings) -> BlockNet:
     """A network that starts from the target and linear guesses."""
-    model = stuff.material.target.model
+    model = inputs.assets.target.model
     head = model.get_output_embeddings().weight.detach().float()
-    shape = block_shape(model.config, stuff.store.taps[-1], len(stuff.draft_ids))
-    net = BlockNet(shape, stuff.material.embedding, head, stuff.draft_ids).to(stuff.device)
-    generator = np.random.default_rng(settings.seed)
-    chosen = [int(number) for number in generator.permutation(np.asarray(stuff.training))[: feature_job.FITTED_DIALOGUES]]
-    feature_job.read_all(stuff.store, chosen, settings.workers)
-    start(net, model, stuff.store.get(chosen))
+    shape = block_shape(model.config, inputs.store.taps[-1], len(inputs.draft_ids))
+    net = BlockNet(shape, inputs.assets.embedding, head, inputs.draft_ids).to(inputs.device)
+    start(net, model, inputs.store.get(fitted_on(inputs, settings)))
     return net
 
 
-def bench_of(stuff: Stuff, teaching: Teaching) -> Bench:
+def state_of(inputs: TrainInputs, supervision: Supervision, settings: Settings) -> FeatureTraining:
     """All that the training works on; the gates of the recurrence are moved each for itself."""
-    net = teaching.net
+    net = supervision.net
     stacked = {name: 4 for name, value in net.named_parameters() if name.startswith("recurrence.weight")} | _STACKED
-    return Bench(
-        net, stuff.store, feature_job.at_hand(stuff, ENOUGH), greedy_only(stuff.store, stuff.held_out),
-        Optimizer(learned(net), stacked=stacked), teaching.loss,
-        measure=lambda numbers: levels(net, stuff.store, numbers), pace=teaching.pace,
+    return FeatureTraining(
+        net, inputs.store, at_hand(inputs, ENOUGH), greedy_only(inputs.store, inputs.held_out), settings, supervision.loss,
+        lambda numbers: levels(net, inputs.store, numbers), Optimizer(learned(net), stacked=stacked), supervision.pace,
     )  # fmt: skip
 
 
-def finish(job: Job, stuff: Stuff, net: BlockNet, settings: Settings, progress: trainer.Progress) -> None:
+def finish(job: Job, inputs: TrainInputs, net: BlockNet, settings: Settings, progress: Progress) -> None:
     """Measure what the rounding leaves of the weights on held-out answers, then write them with their card and figures."""
-    chosen = greedy_only(stuff.store, stuff.held_out)[: feature_job.MEASURED_DIALOGUES]
-    feature_job.read_all(stuff.store, chosen, settings.workers)
+    chosen = greedy_only(inputs.store, inputs.held_out)[:MEASURED_DIALOGUES]
+    read_all(inputs.store, chosen, settings.workers)
     path = plain_file() if job.recipe.name == PLAIN else WEIGHTS / f"{job.recipe.name}.safetensors"
-    aside = at_rest_of(job.recipe.name)
+    aside = quantised_file(job.recipe.name)
     save(net, aside, {})
-    head = stuff.material.target.model.get_output_embeddings().weight
-    rounded = load(aside, net.embedding, head, net.head.dtype, stuff.device)
-    found = {**levels(rounded, stuff.store, chosen), **_named(chains(rounded, stuff.store, chosen, FORWARDS, STEPS))}
+    head = inputs.assets.target.model.get_output_embeddings().weight
+    rounded = load(aside, net.embedding, head, net.head.dtype, inputs.device)
+    found = {**levels(rounded, inputs.store, chosen), **_named(chains(rounded, inputs.store, chosen, FORWARDS, STEPS))}
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in found.items()), flush=True)
-    card = card_of(job, stuff, settings, progress, found)
+    read = f"{sum(inputs.store.known(number) for number in inputs.training)} dialogues read"
+    facts = card_of(job, inputs, settings, progress, found, read)
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(net, path, card)
-    print(card_line(path, card), flush=True)
+    save(net, path, facts)
+    print_card(path, facts)
 
 
 def _named(found: dict[str, float]) -> dict[str, float]:
     return {f"chain_{name}" if name.startswith(("first", "five")) else name: value for name, value in found.items()}
-
-
-def card_of(job: Job, stuff: Stuff, settings: Settings, progress: trainer.Progress, found: dict[str, float]) -> dict[str, str]:
-    """The model card that travels inside the file."""
-    read = sum(stuff.store.known(number) for number in stuff.training)
-    return {
-        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
-        "data": f"{stuff.file.name} sha256 {digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; {read} dialogues read",
-        "licence": "Apache-2.0, as the target's",
-        "spent": f"{progress.seconds / 60:.0f} minutes on {stuff.device.type}, {progress.updates} updates, "
-        f"{progress.tokens} answer tokens",
-        "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
-        "commit": commit(),
-        "tokenizer_hash": stuff.material.target.tokenizer_hash,
-    }
-
-
-def card_line(path: Path, card: dict[str, str]) -> str:
-    """The line for ``assets/weights/README.md``."""
-    parts = "; ".join(f"{name}: {value}" for name, value in card.items())
-    return f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}"

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.training.common.data import IGNORED
 from specviz.training.common.features import Seen
-from specviz.training.feature.feature_training import IGNORED
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
 DEPTH_WEIGHT = 0.8

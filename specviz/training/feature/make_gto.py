@@ -1,12 +1,12 @@
-"""``train gto``: the trained EAGLE-3 drafter in, a low-rank change to it with its card out, and how a control compares."""
+"""``train gto``: a low-rank change to the EAGLE-3 drafter, rewarded for its trees, and a control: the same updates without."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,44 +14,220 @@ from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.models.drafters.heads import load_heads
 from specviz.models.drafters.lora_heads import CHANGES, control_file, digest, twin
 from specviz.targets.text import TextTarget
-from specviz.training.common import data, trainer
-from specviz.training.common.commit import commit
-from specviz.training.common.features import store_for
-from specviz.training.common.target_assets import Material, material
-from specviz.training.common.trainer import cores
-from specviz.training.feature import gto_ablation as gto_arms
-from specviz.training.feature.acceptance_eval import greedy_only
-from specviz.training.feature.feature_training import places_in
-from specviz.training.feature.gto import Arena
-from specviz.training.feature.gto_ablation import Bench, Settings
-from specviz.training.feature.recipes import at_rest_of, checkpoint_of, read_all, show
+from specviz.training.common import data, loop, parallel
+from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.features import FeatureStore, store_for
+from specviz.training.common.loop import Report, Schedule, Step, TrainState
+from specviz.training.common.optimizer import Optimizer
+from specviz.training.common.parallel import cores
+from specviz.training.common.target_assets import TargetAssets, target_assets
+from specviz.training.feature import eagle3, gto
+from specviz.training.feature.acceptance_eval import foresight, greedy_only
+from specviz.training.feature.gto import Arena, Groups, LowRank
+from specviz.training.feature.recipes import read_all
+from specviz.training.feature.tree_reward import Size, Tree, grown, worth
 from specviz.training.registry import WEIGHTS, Job
 
+ENOUGH = 256
+REPORTED_EVERY = 10
+STRIDE = 5
 MEASURED = 40
 START = "eagle3"
+
+
+@dataclass(frozen=True)
+class Settings(Schedule):
+    """``minutes`` are the rewarded run's; an update reads ``batch`` dialogues, one at a time on each of ``workers`` cores.
+    ``average`` is the share that an average of the weights keeps at each update."""
+
+    minutes: float = 10.0
+    peak: float = 0.003
+    warm: int = 10
+    every: float = 1.0
+    workers: int = 2
+    batch: int = 2
+    rank: int = 16
+    average: float = 0.97
+    groups: Groups = field(default_factory=Groups)
+
+
+class GtoTraining(TrainState):
+    """A low-rank ``change`` to the drafter of ``arena``, learned with the tree's reward or, as a control, without."""
+
+    unit = "prefixes"
+    settings: Settings
+
+    def __init__(
+        self, arena: Arena, change: LowRank, store: FeatureStore, training: Sequence[int], settings: Settings,
+        rewarded: bool = True,
+    ) -> None:  # fmt: skip
+        """Dialogues whose features are at hand are used, if they suffice."""
+        super().__init__(settings, Optimizer(change.factors, average=settings.average))
+        known = [number for number in training if store.has(number)]
+        self.arena, self.change, self.store, self.rewarded = arena, change, store, rewarded
+        self.training = known if len(known) >= ENOUGH else training
+        self.rates: list[float] = []
+        self._gains: list[Tensor] = []
+        self.settle()
+
+    def control(self) -> GtoTraining:
+        """The same from its very start, without the reward."""
+        self.change.restart()
+        return GtoTraining(self.arena, self.change, self.store, self.training, self.settings, rewarded=False)
+
+    def settle(self) -> None:
+        self.change.put()
+
+    def numbers_of(self, update: int) -> list[int]:
+        """The dialogues of an update, the same for both runs and after a resumption."""
+        generator = np.random.default_rng([self.settings.seed, update])
+        return [int(number) for number in generator.choice(np.asarray(self.training), self.settings.batch, replace=False)]
+
+    def step(self, share: float) -> Step:
+        """Cross-entropy, and the reward of trees grown from a few prefixes of each dialogue."""
+        number, arena, how, seed = self.progress.updates, self.arena, self.settings.groups, self.settings.seed
+        numbers, judged = self.numbers_of(number), list[gto.Judged]()
+        answers = sum(len(self.store.dialogues.answer(one)) for one in numbers)
+        prefixes = self.settings.batch * how.groups * how.members
+
+        def loss(part: tuple[int, int]) -> Tensor:
+            place, dialogue = part
+            seen = self.store.get([dialogue])[0]
+            generator = torch.Generator().manual_seed(seed + 1_000_003 * number + place)
+            total = eagle3.loss(arena.net, arena.place, seen, generator, 1.0 / answers)
+            starts = gto.chosen_starts(seen, how, np.random.default_rng([seed, number, place]))
+            if not self.rewarded or not len(starts):
+                return total
+            verdict = gto.judged(arena, seen, starts, how.size)
+            judged.append(verdict)
+            pulled = gto.tree_loss(arena, seen, verdict, gto.WEIGHT / prefixes)
+            return total if pulled is None else total + pulled
+
+        whole, value = parallel.gradients(list(enumerate(numbers)), loss, self.change.leaves, self.settings.workers)
+        self._gains += [one.gain for one in judged]
+        return Step(value, sum(len(one.gain) for one in judged), self.change.gradients(whole))
+
+    def apply(self, one: Step, rate: float) -> None:
+        """The rates are remembered for the control."""
+        self.rates.append(rate)
+        super().apply(one, rate)
+
+    def measure(self) -> dict[str, float]:
+        """Of the prefixes since the last milestone, the share whose trees differed and the mean gain."""
+        gain = torch.cat(self._gains) if self._gains else torch.zeros(1)
+        self._gains = []
+        return {"differing": float((gain != 0).float().mean()), "gain": float(gain.mean())}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """With the rates so far."""
+        return super().tensors() | {"rates": torch.tensor(self.rates, dtype=torch.float64)}
+
+    def restore(self, held: Mapping[str, Tensor], checkpoint: Path) -> None:
+        """With the rates so far."""
+        self.rates = held["rates"].tolist() if "rates" in held else []
+        super().restore(held, checkpoint)
+
+
+def control_run(state: GtoTraining, rates: Sequence[float], report: Report) -> None:
+    """As many updates on the same dialogues at the same rates, by the cross-entropy alone."""
+    losses = []
+    for number, rate in enumerate(rates, start=1):
+        losses.append(state.update(number / len(rates), rate).loss)
+        if number % REPORTED_EVERY == 0 or number == len(rates):
+            report({"control": number, "loss": float(np.mean(losses))})
+            losses = []
+
+
+Forests = Mapping[int, Sequence[Tree]]
+
+
+@torch.inference_mode()
+def forests_of(state: GtoTraining, numbers: Sequence[int], size: Size, factors: dict[str, Tensor]) -> dict[int, list[Tree]]:
+    """For each dialogue the tree behind every token from the last of its prompt to the last but one, under ``factors``."""
+    state.change.put(factors)
+    found = {}
+    for number in numbers:
+        seen = state.store.get([number])[0]
+        starts = torch.arange(seen.first - 2, len(seen.tokens) - 2, device=seen.tokens.device)
+        features = seen.features[:, eagle3.TAPS].flatten(1)
+        found[number] = grown(state.arena.net, seen.tokens, features, starts, size)
+    return found
+
+
+def tau_of(state: GtoTraining, forests: Forests, depth: int) -> float:
+    """Tokens a step, bonus included, of decoding these dialogues' (greedy) answers with their trees."""
+    steps, emitted = 0, 0
+    for number, trees in forests.items():
+        answer = [int(token) for token in state.store.dialogues.answer(number)]
+        done = 0
+        while done + depth + 1 <= len(answer):  # a step cut by the end of the answer is left out
+            followed = trees[done].along(answer[done:])
+            done, steps, emitted = done + followed + 1, steps + 1, emitted + followed + 1
+    return emitted / max(1, steps)
+
+
+def rewards_of(state: GtoTraining, arms: Sequence[Forests], members: int) -> list[float]:
+    """Each arm's mean tree reward at the same places: every few tokens of the dialogues' answers."""
+    sums, places = [0.0] * len(arms), 0
+    for number in arms[0]:
+        text = [int(token) for token in state.store.ids(number)]
+        first = len(text) - len(state.store.dialogues.answer(number))
+        taken = range(0, len(arms[0][number]), STRIDE)
+        roots = [first - 1 + place for place in taken]
+        forests = [[arm[number][place] for place in taken] for arm in arms]
+        found = worth(state.arena.target, text, roots, forests, members)
+        sums = [total + sum(one.reward for one in row) for total, row in zip(sums, found, strict=True)]
+        places += len(roots)
+    return [total / max(1, places) for total in sums]
+
+
+def measured(
+    state: GtoTraining, arms: Mapping[str, dict[str, Tensor]], numbers: Sequence[int], size: Size, say: Callable[[str], None]
+) -> dict[str, dict[str, float]]:
+    """τ and mean tree reward of each arm, on held-out greedy answers, all arms at the same places; and by depth how often
+    the truth was drafted first or among five."""
+    forests = {name: forests_of(state, numbers, size, factors) for name, factors in arms.items()}
+    worth = rewards_of(state, list(forests.values()), 4 * STRIDE)
+    found = {}
+    for (name, forest), reward in zip(forests.items(), worth, strict=True):
+        state.change.put(arms[name])
+        agreement = foresight(state.arena.net, state.store, eagle3.TAPS, numbers, size.depth)
+        agreement.pop("tau")  # of chains; the trees' own counts
+        found[name] = {"tau": tau_of(state, forest, size.depth), "reward": reward, **agreement}
+        say(f"{name}: " + "  ".join(f"{key} {value:.4f}" for key, value in found[name].items()))
+    return found
+
+
+def unlearned(change: LowRank) -> dict[str, Tensor]:
+    """Factors of no change at all: the start."""
+    return {name: torch.zeros_like(value) for name, value in change.factors.items()}
 
 
 def make(job: Job) -> None:
     """Train, run the control, measure all three on held-out answers, write ``assets/weights/gto.safetensors``."""
     file = data.find(job.data)
-    stuff = material(job.device)
-    device = stuff.target.device
+    assets = target_assets(job.device)
+    device = assets.target.device
     torch.set_num_threads(1 if device.type == "cpu" else torch.get_num_threads())  # cores are shared out by dialogues
     settings = settings_for(device, job)
-    bench, held_out = prepare(stuff, data.read(file), settings)
-    print(f"{len(bench.training)} dialogues to learn from, {len(held_out)} to measure on; {settings}", flush=True)
-    read_all(bench.store, held_out, settings.workers)
-    progress, rates = gto_arms.reward_arm(bench, settings, checkpoint_of(job), show)
-    path, learned = WEIGHTS / f"{job.recipe.name}.safetensors", bench.optimizer.averaged()
-    arms = {
-        "start": gto_arms.unlearned(bench.change),
-        "control": at_rest(control_file(), control_of(bench, settings, rates)),
-        "gto": at_rest(at_rest_of(job.recipe.name), learned),
+    state, held_out = prepare(assets, data.read(file), settings)
+    print(f"{len(state.training)} dialogues to learn from, {len(held_out)} to measure on; {settings}", flush=True)
+    read_all(state.store, held_out, settings.workers)
+    name = job.recipe.name
+    progress = loop.train(state, loop.checkpoint_of(name))
+    path, learned = WEIGHTS / f"{name}.safetensors", state.optimizer.averaged()
+    runs = {
+        "start": unlearned(state.change),
+        "control": rounded(control_file(), control_of(state)),
+        "gto": rounded(loop.quantised_file(name), learned),
     }
-    found = gto_arms.measured(bench, arms, held_out, settings.groups.size, lambda line: print(line, flush=True))
-    card = card_of(job.recipe.name, file, device, progress, found, settings)
-    write_weights(path, learned, {**card, "tokenizer_hash": stuff.target.tokenizer_hash})
-    print(card_line(path, card), flush=True)
+    figures = measured(state, runs, held_out, settings.groups.size, lambda line: print(line, flush=True))
+    facts = card(
+        name, settings, dialogues_line(file), progress.spent(device.type, "prefixes"), figures,
+        **{CHANGES: base_of(), "tokenizer_hash": assets.target.tokenizer_hash},
+    )  # fmt: skip
+    write_weights(path, learned, facts)
+    print_card(path, facts)
 
 
 def settings_for(device: torch.device, job: Job) -> Settings:
@@ -60,27 +236,28 @@ def settings_for(device: torch.device, job: Job) -> Settings:
     return Settings(batch=16, workers=1, **common) if device.type == "cuda" else Settings(workers=cores(), **common)
 
 
-def prepare(stuff: Material, dialogues: data.Dialogues, settings: Settings) -> tuple[Bench, list[int]]:
-    """Both arms' bench, and the held-out dialogues with greedy answers that everything is measured on."""
-    loaded = stuff.target
+def prepare(assets: TargetAssets, dialogues: data.Dialogues, settings: Settings) -> tuple[GtoTraining, list[int]]:
+    """The rewarded training, and the held-out dialogues with greedy answers that everything is measured on."""
+    loaded = assets.target
     target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")
     shipped = load_heads(START, None, loaded, target)
     net, before = twin(shipped).float(), twin(shipped).float()
     training, held_out = data.split(dialogues)
-    store = store_for(loaded.model, loaded.name, dialogues, stuff.markers)
+    store = store_for(loaded.model, loaded.name, dialogues, assets.markers)
     ids = torch.arange(target.vocab_size, device=target.device) if net.draft_ids is None else net.draft_ids
-    arena = Arena(net, before, target, places_in(ids, target.vocab_size))
-    return Bench.of(arena, store, training, settings), greedy_only(store, held_out)[:MEASURED]
+    arena = Arena(net, before, target, data.places_in(ids, target.vocab_size))
+    change = LowRank(net, settings.rank, settings.seed)
+    return GtoTraining(arena, change, store, training, settings), greedy_only(store, held_out)[:MEASURED]
 
 
-def control_of(bench: Bench, settings: Settings, rates: list[float]) -> dict[str, Tensor]:
+def control_of(state: GtoTraining) -> dict[str, Tensor]:
     """The factors that as many updates by cross-entropy alone lead to, from the same start."""
-    fresh = bench.again(settings)
-    gto_arms.control_arm(fresh, settings, rates, show)
-    return fresh.optimizer.averaged()
+    control = state.control()
+    control_run(control, state.rates, loop.show)
+    return control.optimizer.averaged()
 
 
-def at_rest(path: Path, factors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rounded(path: Path, factors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Write factors, and read what the rounding left of them: that is what is measured."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_weights(path, factors, {CHANGES: base_of()})
@@ -88,29 +265,6 @@ def at_rest(path: Path, factors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.to(device) for name, value in read_weights(path)[0].items()}
 
 
-def card_of(
-    name: str, file: Path, device: torch.device, progress: trainer.Progress, found: Mapping[str, Mapping[str, float]],
-    settings: Settings,
-) -> dict[str, str]:  # fmt: skip
-    """The model card that travels inside the file."""
-    rounded = {arm: {key: round(value, 4) for key, value in figures.items()} for arm, figures in found.items()}
-    return {
-        CHANGES: base_of(),
-        "recipe": f"python -m specviz train {name} ({json.dumps(asdict(settings))})",
-        "data": f"{file.name} sha256 {digest(file)}, one in twenty kept out",
-        "licence": "Apache-2.0, as the target's",
-        "spent": f"{progress.seconds / 60:.0f} minutes on {device.type}, {progress.updates} updates, {progress.tokens} prefixes",
-        "metrics": json.dumps(rounded),
-        "commit": commit(),
-    }
-
-
 def base_of() -> str:
     """The file that is changed."""
     return f"{START}.safetensors {digest(WEIGHTS / f'{START}.safetensors')}"
-
-
-def card_line(path: Path, card: Mapping[str, str]) -> str:
-    """The line for ``assets/weights/README.md``."""
-    parts = "; ".join(f"{name}: {value}" for name, value in card.items())
-    return f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}"

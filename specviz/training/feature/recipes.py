@@ -1,32 +1,32 @@
-"""From ``train NAME`` to a bench that trains and a file that ships: what the recipes of feature drafters share."""
+"""The recipes of feature drafters: ``train eagle`` and ``train eagle3`` whole, and the training that others share with them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import time
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from specviz.drafters.networks.feature_file import save
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.weights import read_weights
-from specviz.models.hub.cache_dir import cache_folder
-from specviz.training.common import data, trainer
-from specviz.training.common.commit import commit
-from specviz.training.common.features import FeatureStore, store_for
+from specviz.training.common import data, parallel
+from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.features import FeatureStore, Seen, store_for
+from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.target_assets import Material, material
-from specviz.training.common.trainer import cores
+from specviz.training.common.parallel import cores, products
+from specviz.training.common.target_assets import TargetAssets, target_assets
+from specviz.training.feature import eagle, eagle3
 from specviz.training.feature.acceptance_eval import by_kind, foresight, greedy_only
 from specviz.training.feature.feature_start import sample, shape_of, start
-from specviz.training.feature.feature_training import Bench, Loss, Settings, alike, learned, train, visited
 from specviz.training.registry import WEIGHTS, Job
 
 SUPPORT = 8192
@@ -36,10 +36,114 @@ DEPTH = 5
 
 
 @dataclass(frozen=True)
-class Stuff:
-    """The frozen target, the data and its split, the features, and the draft vocabulary's ids [support]."""
+class Settings(Schedule):
+    """An update reads ``batch`` dialogues, one at a time on each of ``workers`` cores. A milestone measures ``measured``
+    held-out dialogues and as many learned ones, by acceptance length."""
 
-    material: Material
+    peak: float = 0.0015
+    decay: float = 0.5
+    every: float = 4.0
+    patience: int = 8
+    workers: int = 2
+    batch: int = 8
+    measured: int = 24
+
+
+Loss = Callable[[Seen, torch.Generator, float], Tensor]
+"""A dialogue, a generator, and what to scale by (one over the answer tokens of the update)."""
+Measure = Callable[[Sequence[int]], dict[str, float]]
+"""Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
+
+
+class FeatureTraining(TrainState):
+    """A drafter on the target's features, the dialogues it learns from and those kept out."""
+
+    settings: Settings
+
+    def __init__(
+        self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Settings,
+        loss: Loss, measured: Measure, optimizer: Optimizer | None = None, pace: Callable[[float], None] | None = None,
+    ) -> None:  # fmt: skip
+        """``pace`` is told how much of the time is gone before each update, for losses that change on the way."""
+        super().__init__(settings, optimizer or Optimizer(learned(net)), net.state_dict())
+        self.net, self.store, self.training, self.held_out = net, store, training, held_out
+        self.loss, self.measured, self.pace = loss, measured, pace
+        self.begin()
+
+    def begin(self) -> None:
+        """The order of dialogues goes on exactly where it stopped."""
+        whole = batches(self.training, self.settings, self.progress.provenance)
+        self.stream = islice(whole, self.progress.updates, None)
+
+    def step(self, share: float) -> Step:
+        """The next dialogues' loss and gradients."""
+        if self.pace is not None:
+            self.pace(share)
+        return self.learn_from(next(self.stream))
+
+    def learn_from(self, batch: Sequence[int]) -> Step:
+        """Loss and gradients of these dialogues, by answer token."""
+        answers = sum(len(self.store.dialogues.answer(number)) for number in batch)
+
+        def loss(part: tuple[int, int]) -> Tensor:
+            place, number = part
+            generator = torch.Generator().manual_seed(self.settings.seed + 1_000_003 * self.optimizer.updates + place)
+            return self.loss(self.store.get([number])[0], generator, 1.0 / answers)
+
+        longest_first = sorted(batch, key=lambda number: -len(self.store.dialogues.of(number)))
+        parameters = self.optimizer.parameters
+        gradients, value = parallel.gradients(
+            list(enumerate(longest_first)), loss, list(parameters.values()), self.settings.workers
+        )
+        return Step(value, answers, dict(zip(parameters, gradients, strict=True)))
+
+    def measure(self) -> dict[str, float]:
+        """Held-out figures, the gap of the acceptance length to learned dialogues, and how many of those there are."""
+        figures = self.measured(self.held_out[: self.settings.measured])
+        seen = visited(self.training, self.settings, self.progress)
+        known = comparable(self, seen)[: self.settings.measured]
+        gap = self.measured(known)["tau"] - figures["tau"] if known else float("nan")
+        distinct = sum(len(self.store.dialogues.answer(number)) for number in seen)
+        return {"read": len(seen), "distinct": distinct, "gap": gap, **figures}
+
+
+def learned(net: nn.Module) -> dict[str, Tensor]:
+    """The parameters an optimiser moves."""
+    return {name: value for name, value in net.named_parameters() if value.requires_grad}
+
+
+def batches(training: Sequence[int], settings: Settings, provenance: str = "") -> Iterator[list[int]]:
+    """Endless batches of dialogue numbers: every dialogue once, then every one again in another order, and so on.
+
+    A training that goes on from weights with ``provenance`` draws other orders than they were made with.
+    """
+    generator = np.random.default_rng([settings.seed, *([zlib.crc32(provenance.encode())] if provenance else [])])
+    waiting: list[int] = []
+    while True:
+        while len(waiting) < settings.batch:
+            waiting += [int(number) for number in generator.permutation(np.asarray(training))]
+        yield waiting[: settings.batch]
+        waiting = waiting[settings.batch :]
+
+
+def visited(training: Sequence[int], settings: Settings, progress: Progress) -> list[int]:
+    """The dialogues that were learned from, each once, the first ones first."""
+    drawn = islice(batches(training, settings, progress.provenance), progress.updates)
+    return list(dict.fromkeys(number for batch in drawn for number in batch))
+
+
+def comparable(state: FeatureTraining, numbers: Sequence[int]) -> list[int]:
+    """Those of the dialogues whose answers were drawn as the held-out ones were: only such figures can be compared."""
+    temperature = state.store.dialogues.temperature
+    wanted = {float(temperature[number]) for number in state.held_out}
+    return [number for number in numbers if float(temperature[number]) in wanted]
+
+
+@dataclass(frozen=True)
+class TrainInputs:
+    """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]."""
+
+    assets: TargetAssets
     file: Path
     store: FeatureStore
     training: list[int]
@@ -49,43 +153,84 @@ class Stuff:
     @property
     def device(self) -> torch.device:
         """Where the target is, and so where training is."""
-        return self.material.target.device
+        return self.assets.target.device
+
+    @property
+    def place(self) -> Tensor:
+        """[vocab]: a token's place in the draft vocabulary."""
+        return data.places_in(self.draft_ids, self.assets.embedding.shape[0])
 
 
-def gather(job: Job) -> Stuff:
+@dataclass(frozen=True)
+class Kind:
+    """What one drafter reads of the store's taps, whether its layer is ``wide``, and its loss."""
+
+    columns: slice
+    wide: bool
+    loss: Callable[[FeatureNet, TrainInputs], Loss]
+
+
+KINDS = {
+    "eagle": Kind(eagle.TAPS, False, lambda net, inputs: partial(eagle.loss, net)),
+    "eagle3": Kind(eagle3.TAPS, True, lambda net, inputs: partial(eagle3.loss, net, inputs.place)),
+}
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out answers, write ``assets/weights/NAME.safetensors`` and print its card line."""
+    inputs, kind = gather(job), KINDS[job.recipe.name]
+    settings = settings_for(job, inputs)
+    net = fresh_net(inputs, kind, settings)
+    checkpoint = checkpoint_of(job.recipe.name)
+    provenance = shipped(job, net) if settings.resume and not checkpoint.is_file() else ""
+    state = FeatureTraining(
+        net, inputs.store, inputs.training, greedy_only(inputs.store, inputs.held_out), settings, kind.loss(net, inputs),
+        lambda numbers: foresight(net, inputs.store, kind.columns, numbers, DEPTH),
+        Optimizer(learned(net), rough=products(inputs.device)),
+    )  # fmt: skip
+    print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {settings}", flush=True)
+    progress = train(state, checkpoint, provenance=provenance)
+    finish(job, inputs, net, kind, state, progress)
+
+
+def gather(job: Job) -> TrainInputs:
     """Load the target and the data. On a processor each core works on its own, so torch is kept to one thread."""
     file = data.find(job.data)
-    found = material(job.device)
-    if found.target.device.type == "cpu":
+    assets = target_assets(job.device)
+    if assets.target.device.type == "cpu":
         torch.set_num_threads(1)
     dialogues = data.read(file)
     training, held_out = data.split(dialogues)
-    store = store_for(found.target.model, found.target.name, dialogues, found.markers)
-    vocab = found.embedding.shape[0]
-    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [found.markers.end])
-    return Stuff(found, file, store, training, held_out, torch.from_numpy(ids).to(found.target.device))
+    store = store_for(assets.target.model, assets.target.name, dialogues, assets.markers)
+    vocab = assets.embedding.shape[0]
+    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
+    return TrainInputs(assets, file, store, training, held_out, torch.from_numpy(ids).to(assets.target.device))
 
 
-def settings_for(job: Job, stuff: Stuff, **own: float) -> Settings:
+def settings_for(job: Job, inputs: TrainInputs, **own: float) -> Settings:
     """A GPU takes one dialogue after the other, many to an update; a processor one a core at a time."""
     common = {"minutes": job.minutes, "resume": job.resume, **own}
-    if stuff.device.type == "cuda":
+    if inputs.device.type == "cuda":
         return Settings(batch=32, workers=1, **common)
     return Settings(workers=cores(), **common)
 
 
-def fresh_net(stuff: Stuff, columns: slice, wide: bool, settings: Settings) -> FeatureNet:
+def fresh_net(inputs: TrainInputs, kind: Kind, settings: Settings) -> FeatureNet:
     """A network that starts from the target; its norms, projections and layer are learned, the rest is the target's."""
-    model = stuff.material.target.model
-    taps = stuff.store.taps[columns]
+    model, embedding = inputs.assets.target.model, inputs.assets.embedding
     head = model.get_output_embeddings().weight.detach().float()
-    net = FeatureNet(shape_of(model.config, taps, wide), stuff.material.embedding, head, stuff.draft_ids)
-    net = net.to(stuff.device)
-    generator = np.random.default_rng(settings.seed)
-    chosen = [int(number) for number in generator.permutation(np.asarray(stuff.training))[:FITTED_DIALOGUES]]
-    read_all(stuff.store, chosen, settings.workers)
-    start(net, model, sample(stuff.store, chosen, stuff.material.embedding, columns))
+    shape = shape_of(model.config, inputs.store.taps[kind.columns], kind.wide)
+    net = FeatureNet(shape, embedding, head, inputs.draft_ids).to(inputs.device)
+    start(net, model, sample(inputs.store, fitted_on(inputs, settings), embedding, kind.columns))
     return net
+
+
+def fitted_on(inputs: TrainInputs, settings: Settings) -> list[int]:
+    """Dialogues that the linear start is fitted on, read by the target."""
+    generator = np.random.default_rng(settings.seed)
+    chosen = [int(number) for number in generator.permutation(np.asarray(inputs.training))[:FITTED_DIALOGUES]]
+    read_all(inputs.store, chosen, settings.workers)
+    return chosen
 
 
 def read_all(store: FeatureStore, numbers: list[int], workers: int) -> None:
@@ -97,41 +242,10 @@ def read_all(store: FeatureStore, numbers: list[int], workers: int) -> None:
             list(pool.map(store.get, groups))
 
 
-def at_hand(stuff: Stuff, enough: int) -> list[int]:
+def at_hand(inputs: TrainInputs, enough: int) -> list[int]:
     """The dialogues to learn from that the target has read already, if there are so many; else all."""
-    read = [number for number in stuff.training if stuff.store.has(number)]
-    return read if len(read) >= enough else stuff.training
-
-
-def checkpoint_of(job: Job) -> Path:
-    """Where a training that was stopped goes on from."""
-    return cache_folder() / "training" / f"{job.recipe.name}.safetensors"
-
-
-def at_rest_of(name: str) -> Path:
-    """Where rounded weights lie while they are measured: what ships stays whole until the figures are there."""
-    path = cache_folder() / "training" / f"{name}_at_rest.safetensors"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def show(entry: Mapping[str, float]) -> None:
-    """One line of the log."""
-    print(time.strftime("%H:%M:%S"), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
-
-
-def run(job: Job, stuff: Stuff, settings: Settings, columns: slice, wide: bool, loss_of: Callable[[FeatureNet], Loss]) -> None:
-    """The whole recipe: start, train, measure, write. ``columns`` are the drafter's taps among the store's."""
-    net = fresh_net(stuff, columns, wide, settings)
-    before = shipped(job, net) if settings.resume and not checkpoint_of(job).is_file() else ""
-    bench = Bench(
-        net, stuff.store, stuff.training, greedy_only(stuff.store, stuff.held_out),
-        Optimizer(learned(net), rough=trainer.products(stuff.device)), loss_of(net),
-        measure=lambda numbers: foresight(net, stuff.store, columns, numbers, DEPTH),
-    )  # fmt: skip
-    print(f"{len(bench.training)} dialogues to learn from, {len(stuff.held_out)} kept out; {settings}", flush=True)
-    progress = train(bench, settings, checkpoint_of(job), show, before)
-    finish(job, stuff, bench, columns, settings, progress)
+    read = [number for number in inputs.training if inputs.store.has(number)]
+    return read if len(read) >= enough else inputs.training
 
 
 def shipped(job: Job, net: FeatureNet) -> str:
@@ -150,34 +264,33 @@ def shipped(job: Job, net: FeatureNet) -> str:
     return card.get("spent", "")
 
 
-def finish(job: Job, stuff: Stuff, bench: Bench, columns: slice, settings: Settings, progress: trainer.Progress) -> None:
+def finish(
+    job: Job, inputs: TrainInputs, net: FeatureNet, kind: Kind, state: FeatureTraining, progress: Progress
+) -> None:  # fmt: skip
     """Measure on held-out answers, write the weights with their card, and print the card's line."""
-    assert isinstance(bench.net, FeatureNet)
-    chosen = greedy_only(stuff.store, stuff.held_out)[:MEASURED_DIALOGUES]
-    read_all(stuff.store, chosen, settings.workers)
-    found = foresight(bench.net, stuff.store, columns, chosen, DEPTH)
-    for kind, numbers in by_kind(stuff.store, chosen).items():
-        found[f"tau, {kind}"] = foresight(bench.net, stuff.store, columns, numbers, DEPTH)["tau"]
-    seen = visited(bench.training, settings, progress)
-    learnt = alike(bench, seen)[:MEASURED_DIALOGUES]
-    found["gap"] = foresight(bench.net, stuff.store, columns, learnt, DEPTH)["tau"] - found["tau"]
-    print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in found.items()), flush=True)
-    card = {
-        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
-        "data": f"{stuff.file.name} sha256 {file_digest(stuff.file)}, one in {data.HELD_OUT_EVERY} kept out; {len(seen)} "
-        f"dialogues of {sum(len(stuff.store.dialogues.answer(number)) for number in seen)} answer tokens learned from",
-        "licence": "Apache-2.0, as the target's",
-        "spent": progress.spent(stuff.device.type),
-        "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
-        "commit": commit(),
-        "tokenizer_hash": stuff.material.target.tokenizer_hash,
-    }
+    store, chosen = inputs.store, greedy_only(inputs.store, inputs.held_out)[:MEASURED_DIALOGUES]
+    read_all(store, chosen, state.settings.workers)
+    figures = foresight(net, store, kind.columns, chosen, DEPTH)
+    for name, numbers in by_kind(store, chosen).items():
+        figures[f"tau, {name}"] = foresight(net, store, kind.columns, numbers, DEPTH)["tau"]
+    seen = visited(state.training, state.settings, progress)
+    known = comparable(state, seen)[:MEASURED_DIALOGUES]
+    figures["gap"] = foresight(net, store, kind.columns, known, DEPTH)["tau"] - figures["tau"]
+    print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
+    tokens = sum(len(store.dialogues.answer(number)) for number in seen)
+    facts = card_of(
+        job, inputs, state.settings, progress, figures, f"{len(seen)} dialogues of {tokens} answer tokens learned from"
+    )
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    save(bench.net, path, card)
-    line = "; ".join(f"{name}: {value}" for name, value in card.items())
-    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {line}", flush=True)
+    save(net, path, facts)
+    print_card(path, facts)
 
 
-def file_digest(file: Path) -> str:
-    """The beginning of a file's SHA-256."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+def card_of(
+    job: Job, inputs: TrainInputs, settings: Settings, progress: Progress, figures: dict[str, float], read: str
+) -> dict[str, str]:  # fmt: skip
+    """The model card of a feature drafter; ``read`` says how much it learned from."""
+    return card(
+        job.recipe.name, settings, dialogues_line(inputs.file, read), progress.spent(inputs.device.type), figures,
+        tokenizer_hash=inputs.assets.target.tokenizer_hash,
+    )  # fmt: skip

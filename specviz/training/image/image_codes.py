@@ -20,7 +20,7 @@ from specviz.models.image.image import weights_of
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.image.image_vocabulary import words_of
 from specviz.models.image.prompts import SPECIAL, PromptRows, WordPrompts
-from specviz.training.common import trainer
+from specviz.training.common import parallel
 from specviz.training.image import emoji
 
 VOCABULARY = 2048
@@ -42,7 +42,7 @@ def vq_model() -> tuple[JanusVQVAE, str]:
 @torch.inference_mode()
 def encode(net: JanusVQVAE, pixels: Tensor) -> Tensor:
     """Pixels [picture, rgb, row, column] to codes [picture, place]."""
-    with trainer.arithmetic(pixels.device):
+    with parallel.arithmetic(pixels.device):
         found = net.quant_conv(net.encoder(pixels))
     rows = F.normalize(found.float(), dim=1).permute(0, 2, 3, 1).flatten(0, 2)
     return (rows @ net.quantize.embedding.weight.T).argmax(-1).view(len(pixels), -1)

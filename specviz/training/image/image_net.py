@@ -14,7 +14,7 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.models.image.image_shape import TextShape, VqShape, janus_config
 from specviz.models.loading_lock import quiet
-from specviz.training.common.trainer import products
+from specviz.training.common.parallel import products
 
 LANGUAGE = "model.language_model."
 

@@ -23,13 +23,13 @@ from specviz.models.image.image import SHIPPED, load_image_model, weights_of
 from specviz.models.image.image_score import load as load_score
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.image.image_vocabulary import WORDS
-from specviz.training.common.loop import Plan, Training, card, spent_before, weights_file
-from specviz.training.common.trainer import gradients, sharing
-from specviz.training.image import emoji
+from specviz.training.common.loop import Schedule, Step, checkpoint_of, provenance_of, train
+from specviz.training.common.parallel import sharing
 from specviz.training.image.image_codes import Batches, coded, learned_words, vq_model, word_prompts
-from specviz.training.image.image_lessons import Lessons
+from specviz.training.image.image_curriculum import Curriculum
 from specviz.training.image.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image.image_sheets import asked, contact
+from specviz.training.image.image_training import ImageTraining, emoji_line, weights_file
 from specviz.training.registry import WEIGHTS, Job
 
 SMALL, SHALLOW = "image_ar_small", "image_ar_shallow"
@@ -44,59 +44,68 @@ PARTS = 4
 """An update is read in so many parts: what one of three pictures of 16 x 16 codes leaves behind still fits a core's cache."""
 
 
+class ImageArTraining(ImageTraining):
+    """One of the image models, and its curriculum of prompts and pictures."""
+
+    def __init__(self, name: str, settings: Schedule, device: torch.device, provenance: str) -> None:
+        """``provenance`` says what was spent on the recipe's own weights, where training goes on from those."""
+        self.name, self.grid = name, GRIDS[name]
+        self.prompts, self.data = word_prompts(), coded(self.grid)
+        self.shape = replace(SHAPES[name], prompts=self.prompts.size)
+        self.parameters = _begun(name, self.shape, self.prompts.digest, self.data.codebook, device, bool(provenance))
+        self.batches = Batches(self.data, self.prompts, device, 2 + provenance.count("updates"))
+        self.net, self.held_out = ImageNet(self.parameters, self.shape), self.batches.kept_out(48)
+        super().__init__(settings, learned(self.parameters), average=0.995)
+        kept_out = len(self.data.part(held_out=True))
+        print(f"{len(self.batches.concepts)} concepts to learn, {kept_out} kept out; {self.shape}", flush=True)
+
+    def begin(self) -> None:
+        """A resumed training meets other pictures."""
+        workers = self.settings.workers if self.held_out[0].device.type == "cpu" else None
+        self.curriculum = Curriculum(
+            self.batches, lambda: ImageNet({**self.parameters, **self.average()}, self.shape), self.grid, BATCHES[self.name],
+            GUIDANCE[self.name], workers, self.progress.updates,
+        )  # fmt: skip
+
+    def step(self, share: float) -> Step:
+        """Mean loss on words, codes and codes as read [picture, place], and its gradients."""
+        batch = self.curriculum.next(share)
+        pictures, many = len(batch[0]), PARTS if batch[0].device.type == "cpu" else 1
+        parts = list(zip(*(one.chunk(many) for one in batch), strict=True))
+        return self.shared(parts, lambda part: self.net.loss(*part) * len(part[0]) / pictures, batch[1].numel())
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, float]:
+        return {"held_out": float(self.net.loss(*self.held_out))}
+
+    def export(self) -> None:
+        """The averaged weights with their card, rounded as they ship; ``digest`` tells these weights from others."""
+        path, tensors, prompts = place_of(self.name), dict(self.parameters), self.prompts.description
+        sums = hashlib.sha256()
+        for key in sorted(tensors):
+            sums.update(tensors[key].detach().float().cpu().numpy().tobytes())
+        about = {
+            "config": json.dumps(janus_config(SHIPPED_VQ, self.shape, self.grid)), "prompts": prompts,
+            "guidance": str(GUIDANCE[self.name]), "codebook": self.data.codebook, "digest": sums.hexdigest()[:16],
+            "digest_of_prompts": hashlib.sha256(prompts.encode()).hexdigest()[:16],
+        }  # fmt: skip
+        data = emoji_line(f"{self.progress.tokens} codes read")
+        write_weights(path, tensors, self.card(self.name, data, self.measure(), **about))
+        print(f"written {path.stat().st_size / 1e6:.1f} MB", flush=True)
+
+
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write the recipe's weights."""
-    name = job.recipe.name
-    device, grid = choose_device(job.device), GRIDS[name]
-    prompts, data = word_prompts(), coded(grid)
-    shape = replace(SHAPES[name], prompts=prompts.size)
-    fits = _start(name, prompts.digest, data.codebook) is not None
-    before = spent_before(name, place_of(name), job.resume) if fits else ""
-    parameters = _begun(name, shape, prompts.digest, data.codebook, device, bool(before))
-    batches = Batches(data, prompts, device, 2 + before.count("updates"))
-    net = ImageNet(parameters, shape)
-    leaves, workers = learned(parameters), sharing() if device.type == "cpu" else None
-    plan = Plan(job.minutes, peak=0.006, decay=0.02, average=0.995, workers=workers)
-    training = Training(name, leaves, plan, job.resume, {}, before)
-    held_out = batches.kept_out(48)
-    print(f"{len(batches.concepts)} concepts to learn, {len(data.part(held_out=True))} kept out; {shape}", flush=True)
-
-    def averaged() -> ImageNet:
-        return ImageNet({**parameters, **training.averaged()}, shape)
-
-    lessons = Lessons(batches, averaged, grid, BATCHES[name], GUIDANCE[name], workers, training.progress.updates)
-
-    def step(share: float) -> dict[str, float]:
-        lesson = lessons.next(share)
-        training.progress.tokens += lesson[1].numel()
-        return {"loss": _leave_gradients(net, list(leaves.values()), lesson, workers)}
-
-    def look() -> dict[str, float]:
-        with torch.no_grad():
-            return {"held_out": float(averaged().loss(*held_out))}
-
-    def export() -> None:
-        config = janus_config(SHIPPED_VQ, shape, grid)
-        about = {"config": json.dumps(config), "prompts": prompts.description, "guidance": str(GUIDANCE[name])}
-        write(name, {**parameters, **training.averaged()}, training, look(), {**about, "codebook": data.codebook})
-
-    training.run(step, look, export)
-    torch.set_num_threads(workers or torch.get_num_threads())
+    name, device = job.recipe.name, choose_device(job.device)
+    fits = _start(name, word_prompts().digest, coded(GRIDS[name]).codebook) is not None
+    provenance = provenance_of(name, place_of(name), job.resume) if fits else ""
+    workers = sharing() if device.type == "cpu" else 1
+    settings = Schedule(job.minutes, peak=0.006, decay=0.02, every=1.0, workers=workers, resume=job.resume)
+    train(ImageArTraining(name, settings, device, provenance), checkpoint_of(name), provenance=provenance)
+    torch.set_num_threads(workers if device.type == "cpu" else torch.get_num_threads())
     if name in CALLED:
         WORDS.write_text("\n".join(learned_words()) + "\n", "utf-8")
         _show(CALLED[name], job.device)
-
-
-def _leave_gradients(
-    net: ImageNet, leaves: list[nn.Parameter], batch: tuple[Tensor, Tensor, Tensor], workers: int | None
-) -> float:
-    """Gradients of the mean loss on words, codes and codes as read [picture, place] onto the ``leaves``; that loss."""
-    pictures = len(batch[0])
-    parts = list(zip(*(one.chunk(PARTS if workers else 1) for one in batch), strict=True))
-    found, value = gradients(parts, lambda part: net.loss(*part) * len(part[0]) / pictures, leaves, workers or 1)
-    for leaf, gradient in zip(leaves, found, strict=True):
-        leaf.grad = gradient
-    return value
 
 
 def _begun(
@@ -143,17 +152,3 @@ def _start(name: str, prompts: str, codebook: str) -> dict[str, Tensor] | None:
     if facts.get("codebook") != codebook or facts.get("digest_of_prompts") != prompts:
         return None
     return weights
-
-
-def write(name: str, tensors: dict[str, Tensor], training: Training, metrics: dict[str, float], about: dict[str, str]) -> Path:
-    """The averaged weights with their card, rounded as they ship; ``digest`` tells these weights from others."""
-    path = place_of(name)
-    sums = hashlib.sha256()
-    for key in sorted(tensors):
-        sums.update(tensors[key].detach().float().cpu().numpy().tobytes())
-    data = f"emoji {emoji.digest()}, one concept in {emoji.HELD_OUT_EVERY} kept out; {training.progress.tokens} codes read"
-    words = hashlib.sha256(about["prompts"].encode()).hexdigest()[:16]
-    more = {**about, "digest": sums.hexdigest()[:16], "digest_of_prompts": words}
-    write_weights(path, tensors, card(name, data, training.progress, metrics, **more))
-    print(f"written {path.stat().st_size / 1e6:.1f} MB", flush=True)
-    return path

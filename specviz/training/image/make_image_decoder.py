@@ -12,33 +12,43 @@ from torch import Tensor
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.models.device import choose_device
 from specviz.models.image.image import weights_of
-from specviz.training.common import trainer
-from specviz.training.common.loop import Plan, Training, card, named, weights_file
+from specviz.training.common import parallel
+from specviz.training.common.loop import Schedule, checkpoint_of, train
 from specviz.training.image import emoji
 from specviz.training.image.fast_norm import quicken
 from specviz.training.image.image_codes import PREFIX, encode, vq_model
 from specviz.training.image.image_sheets import reconstructions
+from specviz.training.image.image_training import ImageTraining, named, weights_file
 from specviz.training.image.make_image_vq import Pictures, held_out_pixels, reconstruction
 from specviz.training.registry import WEIGHTS, Job
 
 WHOLE, SHRUNK = 6, 8
-NAME = "image_decoder"
 
 
-class Redrawing:
+class DecoderTraining(ImageTraining):
     """The shipped picture tokenizer, whose decoder is learned further."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.stored, self.before = read_weights(weights_of("image_vq"))
-        self.net = quicken(vq_model()[0]).to(device).requires_grad_(True)
-        self.device = device
+    def __init__(self, settings: Schedule, device: torch.device) -> None:
+        self.stored, self.stored_card = read_weights(weights_of("image_vq"))
+        self.net, self.device = quicken(vq_model()[0]).to(device).requires_grad_(True), device
+        art = emoji.load()
+        self.pictures, self.held_out = Pictures(art, device, seed=7), held_out_pixels(art, 102)
+        super().__init__(settings, named(self.net, "decoder", "post_quant_conv"))
+
+    def backward(self, share: float) -> tuple[float, int]:
+        total = 0.0
+        for pixels, weight in ((F.avg_pool2d(self.pictures.draw(SHRUNK), 2), 0.4), (self.pictures.draw(WHOLE), 0.6)):
+            loss = weight * reconstruction(self.drawn(pixels), pixels)
+            loss.backward()
+            total += float(loss.detach())
+        return total, 0
 
     def drawn(self, pixels: Tensor) -> Tensor:
         """What the codes of pixels [picture, rgb, row, column] give back."""
         side = pixels.shape[-1] // 4
         codes = encode(self.net, pixels).clone()
         vectors = self.net.quantize.embedding.weight.detach()[codes].view(len(pixels), side, side, -1)
-        with trainer.arithmetic(self.device):
+        with parallel.arithmetic(self.device):
             return self.net.decoder(self.net.post_quant_conv(vectors.permute(0, 3, 1, 2))).float()
 
     @torch.no_grad()
@@ -48,44 +58,21 @@ class Redrawing:
         errors = [(self.drawn(part).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4 for part in parts]
         return float(-10 * torch.cat(errors).log10().mean())
 
-    def write(self, training: Training, pixels: Tensor) -> None:
+    def measure(self) -> dict[str, float]:
+        return {"psnr64": self.decibels(self.held_out), "psnr32": self.decibels(F.avg_pool2d(self.held_out, 2))}
+
+    def export(self) -> None:
         """The averaged decoder with the encoder and codebook of before."""
-        now = {name: value.data.clone() for name, value in training.leaves.items()}
-        better = training.averaged()
-        _set(training, better)
-        found = {"psnr64": self.decibels(pixels), "psnr32": self.decibels(F.avg_pool2d(pixels, 2))}
-        _set(training, now)
-        facts = card("image_vq, then image_decoder", self.before["data"], training.progress, found)
-        facts |= {
-            "codebook": self.before["codebook"],
-            "spent": f"{self.before['spent']}; the decoder {facts['spent']} more",
-        }
-        tensors = self.stored | {PREFIX + name: value for name, value in better.items()}
+        stored = self.stored_card
+        facts = self.card("image_vq, then image_decoder", stored["data"], self.measure(), codebook=stored["codebook"])
+        facts["spent"] = f"{stored['spent']}; the decoder {facts['spent']} more"
+        tensors = self.stored | {PREFIX + name: value.data for name, value in self.leaves.items()}
         write_weights(weights_file(WEIGHTS, "image_vq"), tensors, facts)
         print("written:", facts["metrics"], flush=True)
 
 
-def _set(training: Training, values: dict[str, Tensor]) -> None:
-    for name, value in values.items():
-        training.leaves[name].data.copy_(value)
-
-
 def make(job: Job) -> None:
     """Train the decoder alone, measure on held-out concepts, write ``assets/weights/image_vq.safetensors`` again."""
-    device = choose_device(job.device)
-    art = emoji.load()
-    vq, pictures = Redrawing(device), Pictures(art, device, seed=7)
-    held_out = held_out_pixels(art, 102)
-    parameters = named(vq.net, "decoder", "post_quant_conv")
-    training = Training(NAME, parameters, Plan(job.minutes, peak=0.005), job.resume, {})
-
-    def step(share: float) -> dict[str, float]:
-        total = 0.0
-        for pixels, weight in ((F.avg_pool2d(pictures.draw(SHRUNK), 2), 0.4), (pictures.draw(WHOLE), 0.6)):
-            found = weight * reconstruction(vq.drawn(pixels), pixels)
-            found.backward()
-            total += float(found.detach())
-        return {"loss": total}
-
-    training.run(step, dict, lambda: vq.write(training, held_out))
+    settings = Schedule(job.minutes, peak=0.005, every=1.0, resume=job.resume)
+    train(DecoderTraining(settings, choose_device(job.device)), checkpoint_of("image_decoder"))
     print("drawn:", reconstructions().name, flush=True)

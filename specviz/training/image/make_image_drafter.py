@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.models.image.image import embedding_table, load_image_model, weights_of
-from specviz.training.common.loop import Plan, Training, card, weights_file
-from specviz.training.common.trainer import gradients, sharing
+from specviz.training.common.loop import Schedule, Step, checkpoint_of, train
+from specviz.training.common.parallel import sharing
 from specviz.training.feature.unrolling import unroll
-from specviz.training.image import emoji
-from specviz.training.image.image_draft_lessons import Lesson, Lessons, Target, guided
+from specviz.training.image.image_draft_examples import Example, Examples, Target, guided
+from specviz.training.image.image_training import ImageTraining, emoji_line, weights_file
 from specviz.training.registry import WEIGHTS, Job
 
 SHARES = (1.0, 0.5, 0.25)
@@ -59,118 +59,109 @@ def fresh(target: Target) -> FeatureNet:
 
 
 @torch.no_grad()
-def linear_start(net: FeatureNet, lessons: Sequence[Lesson], target: Target) -> None:
+def linear_start(net: FeatureNet, examples: Sequence[Example], target: Target) -> None:
     """The head that, by least squares with a ridge, tells the target's logits from the feature one place before, which is what
     the fresh drafter repeats. The target's own head is far too sure for such a feature: the surer the target, the more
     updates would go into growing modest."""
-    words = lessons[0].tokens.shape[1] - len(lessons[0].distribution)
-    before = torch.cat([one.features[:, words - 2 : -2].flatten(0, 1) for one in lessons])
-    logits = torch.cat([target.net.logits(one.features[:, words - 1 : -1]).flatten(0, 1) for one in lessons]).float()
+    words = examples[0].tokens.shape[1] - len(examples[0].distribution)
+    before = torch.cat([one.features[:, words - 2 : -2].flatten(0, 1) for one in examples])
+    logits = torch.cat([target.net.logits(one.features[:, words - 1 : -1]).flatten(0, 1) for one in examples]).float()
     ridge = len(before) * torch.eye(before.shape[1], device=before.device)
     net.head.copy_(torch.linalg.solve(before.T @ before + ridge, before.T @ logits).T)
 
 
-def starts(lesson: Lesson, generator: torch.Generator) -> list[Tensor]:
+def starts(example: Example, generator: torch.Generator) -> list[Tensor]:
     """The starts of each step: all that draft a code, then random shares of them. Start i drafts token i + 2 first."""
-    length = lesson.tokens.shape[1]
+    length = example.tokens.shape[1]
     order = torch.rand(length, generator=generator)
     found = []
     for step, share in enumerate(SHARES):
         inside = torch.zeros(length, dtype=torch.bool)
-        inside[length - len(lesson.distribution) - 2 : length - 2 - step] = True
-        found.append((inside & (order <= share)).nonzero()[:, 0].to(lesson.tokens.device))
+        inside[length - len(example.distribution) - 2 : length - 2 - step] = True
+        found.append((inside & (order <= share)).nonzero()[:, 0].to(example.tokens.device))
     return found
 
 
-def distributions(net: FeatureNet, lesson: Lesson, rows: list[Tensor], strength: float) -> list[Tensor]:
+def distributions(net: FeatureNet, example: Example, rows: list[Tensor], strength: float) -> list[Tensor]:
     """The guided log-distribution of each step [start, code]."""
-    both = [unroll(net, lesson.tokens[row], lesson.features[row], rows) for row in (0, 1)]
+    both = [unroll(net, example.tokens[row], example.features[row], rows) for row in (0, 1)]
     return [guided(net.logits(one), net.logits(other), strength) for one, other in zip(*both, strict=True)]
 
 
-def loss(net: FeatureNet, lesson: Lesson, rows: list[Tensor], strength: float, common: float = 0.0) -> Tensor:
+def loss(net: FeatureNet, example: Example, rows: list[Tensor], strength: float, common: float = 0.0) -> Tensor:
     """Cross-entropy to the guided distribution at every step, and distance to the target's features; ``common`` times the
     negative logarithm of what both distributions have in common. ``rows`` are the starts of each step, see :func:`starts`."""
-    words = lesson.tokens.shape[1] - len(lesson.distribution)
+    words = example.tokens.shape[1] - len(example.distribution)
     total = torch.zeros(())
-    both = [unroll(net, lesson.tokens[row], lesson.features[row], rows) for row in (0, 1)]
+    both = [unroll(net, example.tokens[row], example.features[row], rows) for row in (0, 1)]
     for step, (one, other) in enumerate(zip(*both, strict=True)):
-        wanted = lesson.distribution[rows[step] + 2 + step - words].exp()
+        wanted = example.distribution[rows[step] + 2 + step - words].exp()
         found = guided(net.logits(one), net.logits(other), strength)
         apart = -(wanted * found).sum(-1).mean()
         if common:
             apart = apart - common * torch.minimum(wanted, found.exp()).sum(-1).log().mean()
         for row, output in ((0, one), (1, other)):
-            apart = apart + F.smooth_l1_loss(output, lesson.features[row][rows[step] + 1 + step])
+            apart = apart + F.smooth_l1_loss(output, example.features[row][rows[step] + 1 + step])
         total = total + 0.8**step * apart
     return total
 
 
 @torch.no_grad()
-def overlap(net: FeatureNet, lessons: Sequence[Lesson], strength: float) -> dict[str, float]:
+def overlap(net: FeatureNet, examples: Sequence[Example], strength: float) -> dict[str, float]:
     """How likely a code drawn from the drafter is accepted at temperature 1, by depth, on held-out concepts."""
     sums = np.zeros(len(SHARES))
-    for lesson in lessons:
-        length = lesson.tokens.shape[1]
-        words = length - len(lesson.distribution)
-        places = torch.arange(words - 2, length - 2 - len(SHARES), device=lesson.tokens.device)
-        found = distributions(net, lesson, [places] * len(SHARES), strength)
+    for example in examples:
+        length = example.tokens.shape[1]
+        words = length - len(example.distribution)
+        places = torch.arange(words - 2, length - 2 - len(SHARES), device=example.tokens.device)
+        found = distributions(net, example, [places] * len(SHARES), strength)
         for step, distribution in enumerate(found):
-            wanted = lesson.distribution[places + 2 + step - words]
+            wanted = example.distribution[places + 2 + step - words]
             sums[step] += float(torch.minimum(distribution.exp(), wanted.exp()).sum(-1).mean())
-    return {f"overlap{step + 1}": float(value / len(lessons)) for step, value in enumerate(sums)}
+    return {f"overlap{step + 1}": float(value / len(examples)) for step, value in enumerate(sums)}
+
+
+class ImageDrafterTraining(ImageTraining):
+    """The drafter on pictures of the data and of the target's own, a core on one at a time."""
+
+    def __init__(self, settings: Schedule, target: Target) -> None:
+        self.target, self.net = target, fresh(target).to(target.loaded.device)
+        self.strength = target.loaded.guidance
+        self.measured = Examples(target, held_out=True, seed=9, workers=settings.workers).own(MEASURED)
+        super().__init__(settings, dict(self.net.named_parameters()))
+
+    def begin(self) -> None:
+        """A resumed training meets other pictures; a new one starts from a linear guess."""
+        done = self.progress.updates
+        self.examples = Examples(self.target, held_out=False, seed=3 + done, workers=self.settings.workers)
+        self.generator = torch.Generator().manual_seed(done)
+        if not done:
+            linear_start(self.net, [self.examples.next() for _ in range(8)], self.target)
+
+    def step(self, share: float) -> Step:
+        common = float(share >= LATE)
+
+        def one(part: tuple[Example, list[Tensor]]) -> Tensor:
+            return loss(self.net, *part, self.strength, common) / PICTURES
+
+        parts = [(example, starts(example, self.generator)) for example in (self.examples.next() for _ in range(PICTURES))]
+        return self.shared(parts, one, PICTURES * self.target.loaded.cells)
+
+    def measure(self) -> dict[str, float]:
+        return overlap(self.net, self.measured, self.strength)
+
+    def export(self) -> None:
+        """The learned weights, the head among them, with their card."""
+        figures, path = self.measure(), weights_file(WEIGHTS, "image_drafter")
+        more = {"config": json.dumps(asdict(self.net.config)), "target": read_weights(weights_of("image_ar"))[1]["digest"]}
+        data = emoji_line("and the target's own pictures")
+        write_weights(path, self.net.state_dict(), self.card("image_drafter", data, figures, **more))
+        print(f"written {path.stat().st_size / 1e6:.2f} MB", flush=True)
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write ``assets/weights/image_drafter.safetensors``."""
     target = Target(load_image_model("emoji-64", "float32", job.device))
-    net = fresh(target).to(target.loaded.device)
-    strength, workers = target.loaded.guidance, sharing() if target.loaded.device.type == "cpu" else None
-    measured = Lessons(target, held_out=True, seed=9, workers=workers or 1).own(MEASURED)
-    leaves = dict(net.named_parameters())
-    training = Training("image_drafter", leaves, Plan(job.minutes, peak=0.004, workers=workers), job.resume, {})
-    done = training.progress.updates
-    lessons = Lessons(target, held_out=False, seed=3 + done, workers=workers or 1)  # what goes on meets other pictures
-    generator = torch.Generator().manual_seed(done)
-    if not done:
-        linear_start(net, [lessons.next() for _ in range(8)], target)
-
-    def step(share: float) -> dict[str, float]:
-        common = float(share >= LATE)
-
-        def one(part: tuple[Lesson, list[Tensor]]) -> Tensor:
-            return loss(net, *part, strength, common) / PICTURES
-
-        parts = [(lesson, starts(lesson, generator)) for lesson in (lessons.next() for _ in range(PICTURES))]
-        found, value = gradients(parts, one, list(leaves.values()), workers or 1)
-        for leaf, gradient in zip(leaves.values(), found, strict=True):
-            leaf.grad = gradient
-        training.progress.tokens += PICTURES * target.loaded.cells
-        return {"loss": value}
-
-    def look() -> dict[str, float]:
-        return overlap(net, measured[:8], strength)
-
-    def export() -> None:
-        held = {name: value.data.clone() for name, value in leaves.items()}
-        for name, value in training.averaged().items():
-            leaves[name].data.copy_(value)
-        write(net, training, overlap(net, measured, strength))
-        for name, value in held.items():
-            leaves[name].data.copy_(value)
-
-    training.run(step, look, export)
-
-
-def write(net: FeatureNet, training: Training, metrics: dict[str, float]) -> None:
-    """The learned weights, the head among them, with their card."""
-    facts = read_weights(weights_of("image_ar"))[1]
-    data = f"emoji {emoji.digest()} and the target's own pictures, one concept in {emoji.HELD_OUT_EVERY} kept out"
-    more = {"config": json.dumps(asdict(net.config)), "target": facts["digest"]}
-    path = weights_file(WEIGHTS, "image_drafter")
-    write_weights(path, net.state_dict(), card("image_drafter", data, training.progress, metrics, **more))
-    print(
-        f"written {path.stat().st_size / 1e6:.2f} MB;",
-        "  ".join(f"{k} {v:.3f}" for k, v in metrics.items()),
-        flush=True,
-    )
+    workers = sharing() if target.loaded.device.type == "cpu" else 1
+    settings = Schedule(job.minutes, peak=0.004, every=1.0, workers=workers, resume=job.resume)
+    train(ImageDrafterTraining(settings, target), checkpoint_of("image_drafter"))

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from specviz.drafters.networks.latent_samplers import LatentSamplers, SamplerConfig, save
 from specviz.models.device import choose_device
-from specviz.training.common import trainer
-from specviz.training.common.loop import Plan, Training, card, weights_file
-from specviz.training.image import emoji
+from specviz.training.common import parallel
+from specviz.training.common.loop import Schedule, checkpoint_of, train
 from specviz.training.image.fast_norm import quicken
 from specviz.training.image.image_codes import Coded, coded, vq_model
+from specviz.training.image.image_training import ImageTraining, emoji_line, weights_file
 from specviz.training.registry import WEIGHTS, Job
 
 BATCH = 48
@@ -52,44 +52,51 @@ def measure(net: LatentSamplers, coarse: Tensor, fine: Tensor) -> dict[str, floa
     }
 
 
-def make(job: Job) -> None:
-    """Train, measure on held-out concepts, write ``assets/weights/image_samplers.safetensors``."""
-    device = choose_device(job.device)
-    data = (coded(COARSE), coded(FINE))
-    vq, number = vq_model()
-    vq = quicken(vq).to(device)
-    torch.manual_seed(0)
-    net = LatentSamplers(SamplerConfig(width=96, layers=3), vq.quantize.embedding.weight.detach().clone()).to(device)
-    learning, kept_out = pairs(data, held_out=False), pairs(data, held_out=True)
-    generator = np.random.default_rng(4)
-    held = tuple(one.to(device) for one in batch(data, kept_out, np.zeros(len(kept_out), int)))
-    training = Training("image_samplers", dict(net.named_parameters()), Plan(job.minutes, peak=0.006), job.resume, {})
+class SamplersTraining(ImageTraining):
+    """Both samplers on pairs of codes, and every other update through the frozen decoder."""
 
-    def drawn(vectors: Tensor) -> Tensor:
-        with trainer.arithmetic(device):
-            return vq.decoder(vq.post_quant_conv(vectors)).float()
+    def __init__(self, settings: Schedule, device: torch.device) -> None:
+        self.device, self.data = device, (coded(COARSE), coded(FINE))
+        vq, self.codebook = vq_model()
+        self.vq = quicken(vq).to(device)
+        torch.manual_seed(0)
+        vectors = self.vq.quantize.embedding.weight.detach().clone()
+        self.net = LatentSamplers(SamplerConfig(width=96, layers=3), vectors).to(device)
+        self.learning, kept_out = pairs(self.data, held_out=False), pairs(self.data, held_out=True)
+        self.generator = np.random.default_rng(4)
+        self.held_out = tuple(one.to(device) for one in batch(self.data, kept_out, np.zeros(len(kept_out), int)))
+        super().__init__(settings, dict(self.net.named_parameters()))
 
-    def step(share: float) -> dict[str, float]:
-        rows = generator.choice(learning, BATCH)
-        coarse, fine = (one.to(device) for one in batch(data, rows, generator.integers(0, 2, BATCH)))
+    def drawn(self, vectors: Tensor) -> Tensor:
+        """Pixels of the codes' vectors."""
+        with parallel.arithmetic(self.device):
+            return self.vq.decoder(self.vq.post_quant_conv(vectors)).float()
+
+    def backward(self, share: float) -> tuple[float, int]:
+        net, rows = self.net, self.generator.choice(self.learning, BATCH)
+        coarse, fine = (one.to(self.device) for one in batch(self.data, rows, self.generator.integers(0, 2, BATCH)))
         up, down = net.fine(net.vectors(coarse)), net.coarse(net.vectors(fine))
         total = distance(net, up, fine) + distance(net, down, coarse)
-        if training.progress.updates % 2:
+        if self.progress.updates % 2:
             with torch.no_grad():
-                wanted = drawn(net.vectors(fine[:DRAWN]))
-            total = total + (drawn(up[:DRAWN]) - wanted).abs().mean()
+                wanted = self.drawn(net.vectors(fine[:DRAWN]))
+            total = total + (self.drawn(up[:DRAWN]) - wanted).abs().mean()
         total.backward()
-        return {"loss": float(total.detach())}
+        return float(total.detach()), fine.numel()
 
-    def export() -> None:
-        best = averaged_copy(net, training)
-        found = measure(best, held[0], held[1])
-        text = f"emoji {emoji.digest()}, one concept in {emoji.HELD_OUT_EVERY} kept out"
+    def measure(self) -> dict[str, float]:
+        return measure(self.net, *self.held_out)
+
+    def export(self) -> None:
         path = weights_file(WEIGHTS, "image_samplers")
-        save(best, path, card("image_samplers", text, training.progress, found, codebook=number))
+        save(self.net, path, self.card("image_samplers", emoji_line(), self.measure(), codebook=self.codebook))
         print(f"written {path.stat().st_size / 1e6:.2f} MB", flush=True)
 
-    training.run(step, lambda: measure(net, held[0], held[1]), export)
+
+def make(job: Job) -> None:
+    """Train, measure on held-out concepts, write ``assets/weights/image_samplers.safetensors``."""
+    settings = Schedule(job.minutes, peak=0.006, every=1.0, resume=job.resume)
+    train(SamplersTraining(settings, choose_device(job.device)), checkpoint_of("image_samplers"))
 
 
 def distance(net: LatentSamplers, vectors: Tensor, codes: Tensor) -> Tensor:
@@ -97,10 +104,3 @@ def distance(net: LatentSamplers, vectors: Tensor, codes: Tensor) -> Tensor:
     rows = vectors.permute(0, 2, 3, 1).flatten(0, 2)
     scores = rows @ net.codebook.T * 12
     return (vectors - net.vectors(codes)).square().sum(1).mean() + 0.1 * F.cross_entropy(scores, codes.flatten())
-
-
-def averaged_copy(net: LatentSamplers, training: Training) -> LatentSamplers:
-    """The same with the weights averaged over the last updates."""
-    copy = LatentSamplers(net.config, net.codebook).to(net.codebook.device)
-    copy.load_state_dict(training.averaged())
-    return copy

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -11,9 +13,10 @@ from specviz.drafters.networks.weights import write_weights
 from specviz.models.device import choose_device
 from specviz.models.image.image_score import SIDE, ScoreNet
 from specviz.models.image.prompts import WordPrompts
-from specviz.training.common.loop import Plan, Training, card, weights_file
+from specviz.training.common.loop import Schedule, checkpoint_of, train
 from specviz.training.image import emoji
 from specviz.training.image.image_codes import drawable, prompt_of, said, word_prompts
+from specviz.training.image.image_training import ImageTraining, emoji_line, weights_file
 from specviz.training.registry import WEIGHTS, Job
 
 BATCH = 96
@@ -22,7 +25,7 @@ AMONG = 64
 _WHITE = np.array(emoji.GROUNDS["white"])
 
 
-class Material:
+class PromptedPictures:
     """Pictures of 32 pixels, a little blurred, noisy and moved, with what is said of them."""
 
     def __init__(self, prompts: WordPrompts, seed: int = 5) -> None:
@@ -60,7 +63,7 @@ class Material:
 
 
 @torch.no_grad()
-def accuracy(net: ScoreNet, material: Material) -> dict[str, float]:
+def accuracy(net: ScoreNet, material: PromptedPictures) -> dict[str, float]:
     """How often a picture's own prompt is the best, and among the best five, of those asked together."""
     found = {}
     for name, held_out in (("learned", False), ("held_out", True)):
@@ -75,31 +78,37 @@ def accuracy(net: ScoreNet, material: Material) -> dict[str, float]:
     return found
 
 
-def make(job: Job) -> None:
-    """Train, measure on learned and held-out concepts, write ``assets/weights/image_score.safetensors``."""
-    torch.manual_seed(0)
-    device = choose_device("cpu" if job.device == "auto" else job.device)
-    prompts = word_prompts()
-    material = Material(prompts)
-    net = ScoreNet(prompts.size).to(device)
-    training = Training("image_score", dict(net.named_parameters()), Plan(job.minutes, peak=0.006), job.resume, {})
+class ScoreTraining(ImageTraining):
+    """Both encoders, on pictures and prompts of as many concepts."""
 
-    def step(share: float) -> dict[str, float]:
-        pixels, words = (one.to(device) for one in material.batch())
-        logits = net.logits(pixels, words)
-        own = torch.arange(len(logits), device=device)
+    unit = "pictures"
+
+    def __init__(self, settings: Schedule, device: torch.device) -> None:
+        torch.manual_seed(0)
+        self.prompts, self.device = word_prompts(), device
+        self.pictures, self.net = PromptedPictures(self.prompts), ScoreNet(self.prompts.size).to(device)
+        super().__init__(settings, dict(self.net.named_parameters()))
+
+    def backward(self, share: float) -> tuple[float, int]:
+        pixels, words = (one.to(self.device) for one in self.pictures.batch())
+        logits = self.net.logits(pixels, words)
+        own = torch.arange(len(logits), device=self.device)
         loss = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
         loss.backward()
-        return {"loss": float(loss.detach())}
+        return float(loss.detach()), len(pixels)
 
-    def export() -> None:
-        best = ScoreNet(prompts.size).to(device)
-        best.load_state_dict(training.averaged())
-        found = accuracy(best.cpu(), material)
+    def measure(self) -> dict[str, float]:
+        return accuracy(copy.deepcopy(self.net).cpu(), self.pictures)
+
+    def export(self) -> None:
         path = weights_file(WEIGHTS, "image_score")
-        data = f"emoji {emoji.digest()}, one concept in {emoji.HELD_OUT_EVERY} kept out"
-        facts = card("image_score", data, training.progress, found, prompts=prompts.description)
-        write_weights(path, best.state_dict(), facts)
+        facts = self.card("image_score", emoji_line(), self.measure(), prompts=self.prompts.description)
+        write_weights(path, self.net.state_dict(), facts)
         print(f"written {path.stat().st_size / 1e6:.2f} MB; {facts['metrics']}", flush=True)
 
-    training.run(step, dict, export)
+
+def make(job: Job) -> None:
+    """Train, measure on learned and held-out concepts, write ``assets/weights/image_score.safetensors``."""
+    settings = Schedule(job.minutes, peak=0.006, every=1.0, resume=job.resume)
+    device = choose_device("cpu" if job.device == "auto" else job.device)
+    train(ScoreTraining(settings, device), checkpoint_of("image_score"))

@@ -19,12 +19,13 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 from specviz.drafters.networks.weights import write_weights
 from specviz.models.device import choose_device
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
-from specviz.training.common import trainer
-from specviz.training.common.loop import Plan, Training, card, named, weights_file
+from specviz.training.common import parallel
+from specviz.training.common.loop import Schedule, checkpoint_of, train
 from specviz.training.image import emoji
 from specviz.training.image.codebook import Codebook
 from specviz.training.image.fast_norm import quicken
 from specviz.training.image.image_sheets import reconstructions
+from specviz.training.image.image_training import ImageTraining, emoji_line, named, weights_file
 from specviz.training.registry import WEIGHTS, Job
 
 CROPS, WHOLE = 20, 5
@@ -51,13 +52,13 @@ class Tokenizer:
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Pixels [batch, rgb, row, column] to unit vectors [batch, dim, row, column], float32."""
-        with trainer.arithmetic(self.device):
+        with parallel.arithmetic(self.device):
             found = self.net.quant_conv(self.net.encoder(pixels))
         return F.normalize(found.float(), dim=1)
 
     def decode(self, vectors: Tensor) -> Tensor:
         """And back."""
-        with trainer.arithmetic(self.device):
+        with parallel.arithmetic(self.device):
             return self.net.decoder(self.net.post_quant_conv(vectors)).float()
 
     def quantised(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,37 +146,40 @@ def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[st
     return found
 
 
-def make(job: Job) -> None:
-    """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors``."""
-    device = choose_device(job.device)
-    art = emoji.load()
-    tokenizer, pictures = Tokenizer(device), Pictures(art, device)
-    parameters = named(tokenizer.net, "encoder", "decoder", "quant_conv", "post_quant_conv")
-    codes = tokenizer.codebook
-    kept = {"vectors": codes.vectors, "sums": codes.sums, "counts": codes.counts, "coded": tokenizer.coded}
-    training = Training("image_vq", parameters, Plan(job.minutes, peak=0.01), job.resume, kept)
+class VqTraining(ImageTraining):
+    """The tokenizer on crops and whole pictures; its codebook follows what it sees and belongs to the checkpoint."""
 
-    def step(share: float) -> dict[str, float]:
-        loss = tokenizer.loss(pictures.small(), share) * 0.5
+    def __init__(self, settings: Schedule, device: torch.device) -> None:
+        self.art, self.tokenizer = emoji.load(), Tokenizer(device)
+        self.pictures, codes = Pictures(self.art, device), self.tokenizer.codebook
+        kept = {"vectors": codes.vectors, "sums": codes.sums, "counts": codes.counts, "coded": self.tokenizer.coded}
+        super().__init__(settings, named(self.tokenizer.net, "encoder", "decoder", "quant_conv", "post_quant_conv"), kept)
+
+    def backward(self, share: float) -> tuple[float, int]:
+        loss = self.tokenizer.loss(self.pictures.small(), share) * 0.5
         loss.backward()
         if share > 0.3:
-            (tokenizer.loss(pictures.draw(WHOLE), share) * 0.5).backward()
-        return {"loss": float(loss.detach()) * 2}
+            (self.tokenizer.loss(self.pictures.draw(WHOLE), share) * 0.5).backward()
+        return float(loss.detach()) * 2, 0
 
-    def export() -> None:
-        if tokenizer.coded:
-            write(tokenizer, training, measure(tokenizer, art))
+    def measure(self) -> dict[str, float]:
+        return measure(self.tokenizer, self.art, 51) if self.tokenizer.coded else {}
 
-    training.run(step, lambda: measure(tokenizer, art, 51) if tokenizer.coded else {}, export)
+    def export(self) -> None:
+        """The averaged weights and the codebook, with their card, once there are codes."""
+        if not self.tokenizer.coded:
+            return
+        vectors = self.tokenizer.codebook.vectors
+        tensors = {f"model.vqmodel.{key}": value.data for key, value in self.leaves.items()}
+        tensors["model.vqmodel.quantize.embedding.weight"] = vectors
+        number = hashlib.sha256(vectors.cpu().numpy().tobytes()).hexdigest()[:16]
+        facts = self.card("image_vq", emoji_line(), measure(self.tokenizer, self.art), codebook=number)
+        write_weights(weights_file(WEIGHTS, "image_vq"), tensors, facts)
+        print("written:", facts["metrics"], flush=True)
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors``."""
+    settings = Schedule(job.minutes, peak=0.01, every=1.0, resume=job.resume)
+    train(VqTraining(settings, choose_device(job.device)), checkpoint_of("image_vq"))
     print("drawn:", reconstructions().name, flush=True)
-
-
-def write(tokenizer: Tokenizer, training: Training, metrics: dict[str, float]) -> None:
-    """The averaged weights and the codebook, with their card."""
-    tensors = {f"model.vqmodel.{key}": value for key, value in training.averaged().items()}
-    tensors["model.vqmodel.quantize.embedding.weight"] = tokenizer.codebook.vectors
-    number = hashlib.sha256(tokenizer.codebook.vectors.cpu().numpy().tobytes()).hexdigest()[:16]
-    data = f"emoji {emoji.digest()}, one concept in {emoji.HELD_OUT_EVERY} kept out"
-    facts = card("image_vq", data, training.progress, metrics, codebook=number)
-    write_weights(weights_file(WEIGHTS, "image_vq"), tensors, facts)
-    print("written:", facts["metrics"], flush=True)

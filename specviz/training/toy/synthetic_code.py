@@ -20,14 +20,18 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.training.common import data, trainer
+from specviz.training.common import data
 from specviz.training.common.features import FeatureStore
+from specviz.training.common.loop import rate as rate_at
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.diffusion import deer, masked_lm, masked_training
-from specviz.training.diffusion.deer import FIRST, SECOND, Stages
+from specviz.training.diffusion import make_deer, make_masked_lm
+from specviz.training.diffusion.make_deer import FIRST, SECOND, Stages
+from specviz.training.diffusion.masked_training import MaskedTraining
+from specviz.training.diffusion.masked_training import Settings as MaskedSettings
 from specviz.training.draft_model import small_draft
-from specviz.training.feature import eagle, feature_start, feature_training
+from specviz.training.feature import eagle, feature_start
 from specviz.training.feature.gto import LowRank
+from specviz.training.feature.recipes import FeatureTraining, Settings
 from specviz.training.toy import programs
 from specviz.training.toy.programs import END, IDS, LINE, START, WORDS
 
@@ -104,7 +108,7 @@ def _target(plan: Plan, batch: int = 24, peak: float = 0.01) -> LlamaForCausalLM
         ids, labels = _padded(list(islice(texts, batch)))
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits
         found = torch.autograd.grad(F.cross_entropy(logits.flatten(0, 1), labels.flatten()), list(named.values()))
-        rate = trainer.rate(peak, number / plan.target, number)
+        rate = rate_at(peak, number / plan.target, number)
         optimizer.step(dict(zip(named, found, strict=True)), rate, DECAY)
     with torch.no_grad():
         for name, value in optimizer.averaged().items():
@@ -116,7 +120,7 @@ def _padded(texts: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
     """Questions with answers as ids [text, token + 1], and labels [text, token] of the answers alone."""
     width = len(MARKERS.prefix) + max(len(asked) + len(said) for asked, said in texts)
     ids = torch.zeros(len(texts), width, dtype=torch.long)
-    labels = torch.full((len(texts), width), small_draft.IGNORED)
+    labels = torch.full((len(texts), width), data.IGNORED)
     for row, (asked, said) in enumerate(texts):
         whole, first = [*MARKERS.prefix, *asked, *said], len(MARKERS.prefix) + len(asked)
         ids[row, : len(whole)] = torch.tensor(whole)
@@ -150,15 +154,11 @@ def chain(made: World, plan: Plan, updates: int) -> tuple[FeatureNet, float]:
     net = FeatureNet(feature_start.shape_of(model.config, store.taps[eagle.TAPS], False), embedding, head, None)
     fitted = made.training[:FITTED]
     feature_start.start(net, model, feature_start.sample(store, fitted, embedding, eagle.TAPS))
-    settings = feature_training.Settings(workers=1, seed=plan.seed, peak=0.004, decay=0.02)
-    bench = feature_training.Bench(
-        net, store, made.training, made.held_out, Optimizer(feature_training.learned(net)), partial(eagle.loss, net), dict
-    )  # fmt: skip
-    stream = feature_training.batches(made.training, settings)
+    settings = Settings(workers=1, seed=plan.seed, peak=0.004, decay=0.02)
+    state = FeatureTraining(net, store, made.training, made.held_out, settings, partial(eagle.loss, net), lambda numbers: {})
     for number in range(updates):
-        rate = trainer.rate(settings.peak, number / updates, number)
-        feature_training.update(bench, next(stream), rate, settings)
-    feature_training.use_average(bench)
+        state.update(number / updates)
+    state.use_average()
     return net.requires_grad_(False), time.process_time() - began
 
 
@@ -166,10 +166,10 @@ def block(made: World, plan: Plan) -> tuple[MaskedLM, Learned]:
     """The masked language model and DEER's stages by their own recipes: the network, and the weights of the arms ``base``,
     ``first``, ``deer`` (after the second stage) and ``control`` (as many more updates of the first)."""
     model = _masked(made, plan)
-    base = masked_training.Settings(batch=16, part=16, peak=0.015, warm=10, half=False, seed=plan.seed)
+    base = MaskedSettings(batch=16, part=16, peak=0.015, warm=10, half=False, seed=plan.seed)
     found = Learned()
     teach = partial(_taught, model, found)
-    teach("base", masked_lm.prepare(model, made.dialogues, MARKERS, base), base, plan.base)
+    teach("base", make_masked_lm.prepare(model, made.dialogues, MARKERS, base), plan.base)
     stages = Stages(reach=16, texts=32)
     change = LowRank(model, stages.rank, plan.seed)
     one = replace(base, peak=0.005)
@@ -180,9 +180,9 @@ def block(made: World, plan: Plan) -> tuple[MaskedLM, Learned]:
     ):  # fmt: skip
         if begun:
             change.factors = {name: value.clone() for name, value in begun.items()}
-        bench = deer.prepare(model, made.dialogues, MARKERS, change, stage, stages, settings)
-        teach(arm, bench, settings, updates)
-        begun = begun or {name: value.clone() for name, value in bench.optimizer.averaged().items()}
+        state = make_deer.prepare(model, made.dialogues, MARKERS, change, stage, stages, settings)
+        teach(arm, state, updates)
+        begun = begun or {name: value.clone() for name, value in state.optimizer.averaged().items()}
     use(model, found, "deer")
     return model, found
 
@@ -191,21 +191,17 @@ def _masked(made: World, plan: Plan) -> MaskedLM:
     """A fresh network with the weights of an untaught small draft model, read and written by the target's embedding."""
     embedding = made.model.get_input_embeddings().weight.detach()
     shape = {"draft_vocab": len(WORDS), "width": 64, "layers": 3, "heads": 2, "inner": 128, "window": WINDOW, "theta": 200}
-    start = small_draft.prepare(embedding, MARKERS, made.dialogues, shape, plan.seed, (made.training, made.held_out))
-    return masked_lm.from_autoregressive(start.model, WINDOW)
+    settings = small_draft.Settings(seed=plan.seed)
+    start = small_draft.prepare(embedding, MARKERS, made.dialogues, shape, settings, (made.training, made.held_out))
+    return make_masked_lm.from_autoregressive(start.model, WINDOW)
 
 
-def _taught(
-    model: MaskedLM, found: Learned, arm: str, bench: masked_training.Bench, settings: masked_training.Settings, updates: int
-) -> None:  # fmt: skip
+def _taught(model: MaskedLM, found: Learned, arm: str, state: MaskedTraining, updates: int) -> None:
     """So many updates, after which the averaged weights are the arm's."""
     began = time.process_time()
-    lessons = bench.lessons(0)
-    bench.put(None)
     for number in range(updates):
-        rate = trainer.rate(settings.peak, number / updates, number, settings.warm)
-        masked_training.update(bench, next(lessons), rate, settings)
-    bench.put(bench.optimizer.averaged())
+        state.update(number / updates)
+    state.use_average()
     found.seconds[arm] = time.process_time() - began
     found.arms[arm] = {name: value.detach().clone() for name, value in model.state_dict().items()}
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,23 +18,21 @@ from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafters.networks.feature_file import save
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.models.device import choose_device
-from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.vision import scenes as shipped
 from specviz.models.vision.vision_drafts import PLAIN, plain_file, told_apart
 from specviz.models.vision.vision_drafts import TARGET as LEARNED_FROM
-from specviz.training.common.commit import commit
-from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.trainer import sharing
+from specviz.training.common.card import card, print_card
+from specviz.training.common.loop import checkpoint_of, train
+from specviz.training.common.parallel import sharing
 from specviz.training.feature.feature_start import Sample, shape_of, start
-from specviz.training.feature.feature_training import Bench, Settings, learned, train
+from specviz.training.feature.recipes import FeatureTraining, Settings, learned
 from specviz.training.registry import WEIGHTS, Job
 from specviz.training.vision import picture_drafters as losses
 from specviz.training.vision.picture_dialogues import PictureDialogues, answered
 from specviz.training.vision.picture_store import ALL, COMPRESSED, MIDDLE, WORDS, PictureStore
 from specviz.training.vision.scene_batches import Writer
 from specviz.training.vision.scenes_model import Learner, Shape
-from specviz.training.vision.scenes_training import stamp
 
 TARGET = WEIGHTS / "scenes_vlm.safetensors"
 DEPTH = 5
@@ -56,48 +54,41 @@ class Kind:
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write the weights and print their card's line."""
     target = told_apart(TARGET)  # now: the file may be another by the time this is done
-    learner, tokenizer, spoken = material(job)
+    learner, tokenizer, spoken = target_and_answers(job)
     settings = settings_for(job, learner)
     kind = KINDS[job.recipe.name]
     layers = int(learner.model.config.text_config.num_hidden_layers)
     store = PictureStore(learner, Writer(tokenizer), spoken, kind.taps(layers), kind.shown, KEEP)
     training, held_out = spoken.split()
     net = kind.network(learner, store, training[:: max(1, len(training) // FITTED)])
-    bench = Bench(
-        net, store, training, held_out, Optimizer(learned(net)), partial(kind.loss, net),
-        measure=lambda numbers: losses.foreseen(net, store.get(numbers), DEPTH),
+    state = FeatureTraining(
+        net, store, training, held_out, settings, partial(kind.loss, net),
+        lambda numbers: losses.foreseen(net, store.get(numbers), DEPTH),
     )  # fmt: skip
     weights = sum(value.numel() for value in learned(net).values())
     print(f"{weights / 1e6:.2f} M weights, {len(training)} answers to learn from; {settings}", flush=True)
-    progress = train(bench, settings, cache_folder() / "training" / f"{job.recipe.name}.safetensors", show)
-    found = losses.foreseen(net, store.get(held_out[:MEASURED]), DEPTH)
-    card = {
-        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
-        "data": f"{len(training)} answers of scenes-vlm about its own scenes, {sum(map(store.has, training))} of them read",
-        "licence": "Apache-2.0, as the target's",
-        "spent": f"{progress.seconds / 60:.0f} minutes on {store.device.type}, {progress.tokens} answer tokens",
-        "metrics": json.dumps({name: round(value, 4) for name, value in found.items()}),
-        "commit": commit(),
-        "tokenizer_hash": tokenizer_hash(tokenizer),
-        LEARNED_FROM: target,
-    }
+    progress = train(state, checkpoint_of(job.recipe.name))
+    figures = losses.foreseen(net, store.get(held_out[:MEASURED]), DEPTH)
+    read = sum(map(store.has, training))
+    facts = card(
+        job.recipe.name, settings, f"{len(training)} answers of scenes-vlm about its own scenes, {read} of them read",
+        progress.spent(store.device.type), figures, tokenizer_hash=tokenizer_hash(tokenizer), **{LEARNED_FROM: target},
+    )  # fmt: skip
     path = plain_file() if job.recipe.name == PLAIN else WEIGHTS / f"{job.recipe.name}.safetensors"
-    save(net, path, card)
-    line = "; ".join(f"{name}: {value}" for name, value in card.items())
-    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {line}", flush=True)
+    save(net, path, facts)
+    print_card(path, facts)
 
 
-def show(entry: Any) -> None:
-    """One line of the log."""
-    print(stamp(), "  ".join(f"{name} {value:.4g}" for name, value in entry.items()), flush=True)
-
-
-def material(job: Job) -> tuple[Learner, Any, PictureDialogues]:
+def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
     """The target that ships, and its own answers. Raises ModelUnavailable when there is no such target yet."""
     device = choose_device(job.device)
     model, tokenizer = shipped.load(TARGET)
     learner = Learner.around(model.to(device), Shape())
-    return learner, tokenizer, answered(learner, tokenizer, TARGET, lambda line: print(stamp(), line, flush=True))
+    return learner, tokenizer, answered(learner, tokenizer, TARGET, _say)
+
+
+def _say(line: str) -> None:
+    print(time.strftime("%H:%M:%S"), line, flush=True)
 
 
 def settings_for(job: Job, learner: Learner) -> Settings:

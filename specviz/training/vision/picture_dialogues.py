@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from specviz.models.hub.cache_dir import cache_folder
-from specviz.training.common import data, trainer
+from specviz.training.common import data, parallel
 from specviz.training.vision import scenes
 from specviz.training.vision.picture_answers import answers
 from specviz.training.vision.scene_batches import FRESH, Writer, exchanges, held_out
@@ -82,7 +82,7 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
         for long in (True, False):
             part = [(place, one) for place, one in asked if (one.kind == "describe") == long]
             ids = [writer.backend.encode(one.question, add_special_tokens=False).ids for _, one in part]
-            with trainer.arithmetic(learner.model.device):
+            with parallel.arithmetic(learner.model.device):
                 said = answers(learner, visual[[place for place, _ in part]], ids, writer, _LONGEST, warm, generator)
             spoken += [(ask, row, warm, numbers[place]) for (place, _), ask, row in zip(part, ids, said, strict=True)]
         report(f"{len(spoken)} answers about {numbers[-1] + 1} of {SCENES} scenes")

@@ -19,7 +19,7 @@ from specviz.targets.attention_maps import (
     middle_layers,
     most_looked_at,
 )
-from specviz.training.common import trainer
+from specviz.training.common import parallel
 from specviz.training.common.features import Seen
 from specviz.training.vision.picture_dialogues import PictureDialogues, see
 from specviz.training.vision.scene_batches import Writer
@@ -81,7 +81,7 @@ class PictureStore:
     @torch.no_grad()
     def _compute(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
         text = self._learner.model.model.text_model
-        with trainer.arithmetic(self.device):
+        with parallel.arithmetic(self.device):
             visual = see(self._learner, [int(self.spoken.scene[number])])
         pictured = visual.shape[1]
         ids = [self.writer.user, *[self.writer.image] * pictured, *self.dialogues.of(number).tolist()]
@@ -89,7 +89,7 @@ class PictureStore:
         embedded = text.embed_tokens(tokens)
         embedded[1 : 1 + pictured] = visual[0].float()
         places = torch.arange(len(ids), device=self.device)
-        with trainer.arithmetic(self.device):
+        with parallel.arithmetic(self.device):
             passed = text(inputs_embeds=embedded[None], position_ids=places[None], use_cache=False, output_hidden_states=True)
         hidden = {layer: states[0].float() for layer, states in enumerate(passed.hidden_states)}
         prefill = pictured + int(self.dialogues.prompt[number])

@@ -17,7 +17,7 @@ from specviz.training.common.decoding import Finished, Request
 from specviz.training.common.dialogues import Author, Dialogue
 from specviz.training.common.features import store_for
 from specviz.training.common.known import Reserved
-from specviz.training.common.target_assets import Material
+from specviz.training.common.target_assets import TargetAssets
 from specviz.training.common.turns import KINDS, TURNS
 from specviz.training.registry import Job, recipes
 from tests.tiny import tiny_llama
@@ -41,10 +41,10 @@ class Words:
 
 
 @pytest.fixture
-def stuff() -> Material:
+def assets() -> TargetAssets:
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     target = SimpleNamespace(model=model, tokenizer=Words(), device=torch.device("cpu"), name="tiny")
-    return Material(target, model.get_input_embeddings().weight, Markers(PREFIX, TURN, END), ANSWER)
+    return TargetAssets(target, model.get_input_embeddings().weight, Markers(PREFIX, TURN, END), ANSWER)
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +53,8 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
 
 
-def author(stuff: Material, made: list[Dialogue] | None = None, reserved: tuple[str, ...] = ()) -> Author:
-    return Author(stuff, made or [], Reserved(reserved))
+def author(assets: TargetAssets, made: list[Dialogue] | None = None, reserved: tuple[str, ...] = ()) -> Author:
+    return Author(assets, made or [], Reserved(reserved))
 
 
 def said(request: Request, *answer: int, looped: bool = False) -> Finished:
@@ -65,8 +65,8 @@ def asked(one: Author, number: int) -> list[Request]:
     return [request for request, _ in zip(one.requests(float("inf")), range(number), strict=False)]
 
 
-def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(stuff: Material) -> None:
-    one = author(stuff)
+def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(assets: TargetAssets) -> None:
+    one = author(assets)
     rounds = 2 * dialogues.HELD_OUT_EVERY
     kinds: Counter[str] = Counter()
     kept_out: Counter[str] = Counter()
@@ -83,8 +83,8 @@ def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(stuff: Mat
     assert {one.temperature for one in one.made} == set(dialogues.TEMPERATURES)
 
 
-def test_the_targets_own_turn_is_answered_next_unless_it_never_ended(stuff: Material) -> None:
-    one = author(stuff)
+def test_the_targets_own_turn_is_answered_next_unless_it_never_ended(assets: TargetAssets) -> None:
+    one = author(assets)
     requests = one.requests(float("inf"))
     own = next(request for request in requests if request.tag.kind == "unprompted")
     assert not one.take(said(own, 30, 31, 32)) and not one.made
@@ -95,9 +95,9 @@ def test_the_targets_own_turn_is_answered_next_unless_it_never_ended(stuff: Mate
     assert next(requests).ids[: len(own.ids) + 1] != (*own.ids, 33)
 
 
-def test_another_turn_follows_an_earlier_dialogue_of_the_same_side(stuff: Material) -> None:
+def test_another_turn_follows_an_earlier_dialogue_of_the_same_side(assets: TargetAssets) -> None:
     sides = [Dialogue((50 + side, *ANSWER), (60 + side, END), 0.0, "chat", bool(side)) for side in (0, 1)]
-    found = [request for request in asked(author(stuff, sides), 800) if request.tag.kind == "multi-turn"]
+    found = [request for request in asked(author(assets, sides), 800) if request.tag.kind == "multi-turn"]
     assert {request.tag.held_out for request in found} == {False, True}
     for request in found:
         side = int(request.tag.held_out)
@@ -105,28 +105,28 @@ def test_another_turn_follows_an_earlier_dialogue_of_the_same_side(stuff: Materi
         assert request.ids[: len(before)] == before and request.ids[-len(ANSWER) :] == ANSWER
 
 
-def test_passages_come_from_earlier_answers_of_the_same_side(stuff: Material) -> None:
+def test_passages_come_from_earlier_answers_of_the_same_side(assets: TargetAssets) -> None:
     texts = [" ".join(f"{word}{number}" for number in range(40)) + " end." for word in ("learned", "kept")]
-    ids = [stuff.target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    ids = [assets.target.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     made = [Dialogue((50 + side, *ANSWER), (*ids[side], END), 0.0, "stories", bool(side)) for side in (0, 1)]
-    found = asked(author(stuff, made), 1500)
+    found = asked(author(assets, made), 1500)
     quoting = [(request.tag.held_out, [set(own) <= set(request.ids) for own in ids]) for request in found]
     assert {side for side, (learned, kept) in quoting if learned} == {False}
     assert {side for side, (learned, kept) in quoting if kept} == {True}
 
 
-def test_nothing_is_asked_twice_and_what_is_reserved_never(stuff: Material) -> None:
-    found = asked(author(stuff), 600)
+def test_nothing_is_asked_twice_and_what_is_reserved_never(assets: TargetAssets) -> None:
+    found = asked(author(assets), 600)
     turns = [request.ids for request in found if not request.tag.asks]
     assert len(set(turns)) == len(turns)
-    text = stuff.target.tokenizer.decode
+    text = assets.target.tokenizer.decode
     reserved = [text(list(ids[: -len(ANSWER)])) for ids in turns[:200]]
-    again = asked(author(stuff, reserved=tuple(reserved)), 300)
+    again = asked(author(assets, reserved=tuple(reserved)), 300)
     assert not {request.ids for request in again if not request.tag.asks} & set(turns[:200])
 
 
-def test_an_answer_that_was_given_before_is_dropped(stuff: Material) -> None:
-    one = author(stuff)
+def test_an_answer_that_was_given_before_is_dropped(assets: TargetAssets) -> None:
+    one = author(assets)
     first, second = [request for request in asked(one, 3) if not request.tag.asks][:2]
     answer = range(3000, 3050)
     assert one.take(said(first, *answer)) and not one.take(said(second, *answer))
@@ -134,9 +134,9 @@ def test_an_answer_that_was_given_before_is_dropped(stuff: Material) -> None:
 
 
 def test_the_file_grows_when_resumed_and_can_be_trained_on(
-    stuff: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    assets: TargetAssets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialogues, "material", lambda device: stuff)
+    monkeypatch.setattr(dialogues, "target_assets", lambda device: assets)
     path = tmp_path / "d.npz"
     sizes = []
     for resume in (False, True):
@@ -152,7 +152,7 @@ def test_the_file_grows_when_resumed_and_can_be_trained_on(
     assert training and not more.held_out[training].any() and more.held_out[held_out].all()
     made = list(dialogues.dialogues_of(more))
     assert list(dialogues.dialogues_of(dialogues.packed(made))) == made
-    store = store_for(stuff.target.model, "tiny", more, stuff.markers)
+    store = store_for(assets.target.model, "tiny", more, assets.markers)
     assert all(store.has(number) for number in range(len(more))), "what was thought while writing is kept"
 
 
@@ -162,15 +162,15 @@ def test_a_file_without_kinds_is_the_targets_own_turns() -> None:
     assert list(dialogues.dialogues_of(plain)) == [Dialogue((8, *ANSWER), (9, END), 0.5, "unprompted", False)]
 
 
-def test_answers_come_in_the_order_of_their_questions(stuff: Material) -> None:
+def test_answers_come_in_the_order_of_their_questions(assets: TargetAssets) -> None:
     asked_for = [(50 + number, *ANSWER) for number in range(5)]
-    found = dialogues.answers(stuff, asked_for, 0.0, 6)
+    found = dialogues.answers(assets, asked_for, 0.0, 6)
     assert [one.question for one in found] == asked_for
-    assert [one.answer for one in found] == [dialogues.answers(stuff, [one], 0.0, 6)[0].answer for one in asked_for]
+    assert [one.answer for one in found] == [dialogues.answers(assets, [one], 0.0, 6)[0].answer for one in asked_for]
 
 
-def test_files_of_other_names_hold_other_turns(stuff: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialogues, "material", lambda device: stuff)
+def test_files_of_other_names_hold_other_turns(assets: TargetAssets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialogues, "target_assets", lambda device: assets)
     turns = []
     for name in ("one", "other"):
         seconds = count(step=0.5)

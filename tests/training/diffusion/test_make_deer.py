@@ -29,11 +29,11 @@ class Target:
 @pytest.fixture(name="folder")
 def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     target = SimpleNamespace(device=torch.device("cpu"), model=Target(), tokenizer_hash="words")
-    stuff = SimpleNamespace(markers=MARKERS, embedding=embedding(), target=target)
+    assets = SimpleNamespace(markers=MARKERS, embedding=embedding(), target=target)
     for module in (make_deer, make_masked_lm):
         monkeypatch.setattr(module, "WEIGHTS", tmp_path)
-    monkeypatch.setattr(make_deer, "material", lambda device: stuff)
-    monkeypatch.setattr(make_deer, "checkpoint", lambda name: tmp_path / f"{name}.checkpoint.safetensors")
+    monkeypatch.setattr(make_deer, "target_assets", lambda device: assets)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(make_masked_lm, "PLACES", 5)
     threads = torch.get_num_threads()
     save(fresh().eval(), tmp_path / "masked_lm.safetensors", {"metrics": '{"tau": 1.0}'})

@@ -13,14 +13,15 @@ from specviz.drafters.networks.lora import TALL, add_change
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
 from specviz.training.common import data
-from specviz.training.diffusion import deer, masked_lm, masked_training, masking
+from specviz.training.common.loop import train
+from specviz.training.diffusion import make_deer, make_masked_lm, masked_training, masking
 from specviz.training.diffusion.block_agreement import block_agreement, first_overlap
-from specviz.training.diffusion.deer import FIRST, SECOND, Stages
-from specviz.training.diffusion.masked_training import Bench, Settings
+from specviz.training.diffusion.make_deer import FIRST, SECOND, Stages
+from specviz.training.diffusion.masked_training import MaskedTraining, Settings
 from specviz.training.feature.gto import LowRank
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
-SETTINGS = Settings(minutes=60, batch=8, part=4, peak=0.02, every=10**9, half=False)
+SETTINGS = Settings(minutes=60, batch=8, part=4, peak=0.02, half=False)
 STAGES = Stages(rank=8, reach=6)
 
 
@@ -36,24 +37,22 @@ def fresh(seed: int = 0) -> MaskedLM:
     start.draft_ids.copy_(start.draft_ids.sort().values)
     for weight in start.parameters():
         weight.data.normal_(std=0.15)
-    return masked_lm.from_autoregressive(start, window=48)
+    return make_masked_lm.from_autoregressive(start, window=48)
 
 
-def bench(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> Bench:
-    return masked_lm.prepare(model or fresh(), dialogues(120), MARKERS, settings)
+def state_of(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
+    return make_masked_lm.prepare(model or fresh(), dialogues(120), MARKERS, settings)
 
 
-def taught(made: Bench, updates: int) -> None:
-    lessons = made.lessons(0)
+def taught(made: MaskedTraining, updates: int) -> None:
     for number in range(updates):
-        masked_training.update(made, next(lessons), 0.02 * (1 - number / updates), SETTINGS)
-    made.put(made.optimizer.averaged())
-    made.model.eval()
+        made.update(0.0, 0.02 * (1 - number / updates))
+    made.use_average()
 
 
 @pytest.fixture(scope="module")
 def learned() -> MaskedLM:
-    made = bench()
+    made = state_of()
     taught(made, 150)
     return made.model
 
@@ -114,7 +113,7 @@ def test_batches_of_unequal_texts_are_padded_and_weigh_one_together() -> None:
 def test_padding_and_parts_change_no_gradient() -> None:
     model = fresh()
     made = [masking.refinement(np.array([*MARKERS.prefix, *dialogues().of(at)]), 8, 6, 1.1, probability(at)) for at in range(5)]
-    place = masked_training.places(model.draft_ids, VOCAB)
+    place = data.places_in(model.draft_ids, VOCAB)
     leaves = list(model.parameters())
 
     def gradients(size: int) -> list[torch.Tensor]:
@@ -140,28 +139,27 @@ def test_what_is_kept_out_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None
         return kept(self, number)
 
     model = fresh()
-    made = [bench(model), *(stage(model, name) for name in (FIRST, SECOND))]
+    made = [state_of(model), *(stage(model, name) for name in (FIRST, SECOND))]
     monkeypatch.setattr(data.Dialogues, "of", noted)
     for one in made:
-        lessons = one.lessons(0)
         for _ in range(40):
-            next(lessons)
+            next(one.stream)
     assert asked and asked <= set(training) and not asked & set(held_out)
 
 
 def blind(model: MaskedLM) -> float:
     """The loss on the last tokens of answers that were kept out, all of them hidden at once."""
-    told, place = dialogues(120), masked_training.places(model.draft_ids, VOCAB)
+    told, place = dialogues(120), data.places_in(model.draft_ids, VOCAB)
     made = [
-        deer.lesson(told, number, MARKERS, SECOND, STAGES, 1.0, probability(seed))
+        make_deer.example(told, number, MARKERS, SECOND, STAGES, 1.0, probability(seed))
         for number in data.split(told)[1] for seed in range(20)
     ]  # fmt: skip
     with torch.no_grad():
         return float(sum(masked_training.loss(model, place, part, False)[0] for part in masking.in_parts(made, 60)))
 
 
-def stage(model: MaskedLM, name: str, change: LowRank | None = None, settings: Settings = SETTINGS) -> Bench:
-    return deer.prepare(model, dialogues(120), MARKERS, change or LowRank(model, 8, 0), name, STAGES, settings)
+def stage(model: MaskedLM, name: str, change: LowRank | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
+    return make_deer.prepare(model, dialogues(120), MARKERS, change or LowRank(model, 8, 0), name, STAGES, settings)
 
 
 def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedLM) -> None:
@@ -186,16 +184,16 @@ def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedL
 
 @pytest.mark.parametrize("kind", ["whole", FIRST])
 def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
-    def make() -> Bench:
+    def make(settings: Settings) -> MaskedTraining:
         model = fresh()
-        return bench(model) if kind == "whole" else stage(model, kind)
+        return state_of(model, settings) if kind == "whole" else stage(model, kind, settings=settings)
 
-    settings, told = replace(SETTINGS, minutes=0.02, every=1), []
-    first = make()
-    progress = masked_training.train(first, settings, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
+    settings, told = replace(SETTINGS, minutes=0.02, every=1e-9), []
+    first = make(settings)
+    progress = train(first, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
     assert progress.updates == len(told) >= 1 and {"loss", "tau", "first"} <= set(told[0])
-    second = make()
-    again = masked_training.train(second, replace(settings, resume=True), tmp_path / "c.safetensors", told.append)
+    second = make(replace(settings, resume=True))
+    again = train(second, tmp_path / "c.safetensors", told.append)
     assert again.updates == progress.updates, "its time was over, so nothing is trained"
     for one, other in zip(second.model.parameters(), first.model.parameters(), strict=True):
         torch.testing.assert_close(one, other)

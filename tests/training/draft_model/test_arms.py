@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,13 @@ from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.arms import _of, load_arms
 from specviz.training.common import data
+from specviz.training.common.loop import train
 from specviz.training.draft_model import arms
 from tests.drafters.tiny_arms import arm
 from tests.tiny import tiny_target
 
 MARKERS = data.Markers((1, 2), (3,), 0)
-SETTINGS = arms.Settings(rank=4, seconds=2.0, batch=2, length=24, peak=0.02)
+SETTINGS = arms.Settings(rank=4, minutes=2 / 60, batch=2, length=24, peak=0.02)
 
 
 def model() -> SmallLM:
@@ -41,14 +43,14 @@ def dialogues(step: int, count: int = 24) -> data.Dialogues:
 def test_a_domain_is_learned_from_its_training_part_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
     net = model()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    domain = arms.prepare(net, "code", dialogues(3), SETTINGS)
+    domain = arms.DomainTraining(net, dialogues(3), MARKERS, SETTINGS)
     assert not set(domain.training) & set(domain.held_out) and len(domain.held_out) == 3
-    start = arms.measured(net, domain, MARKERS)["held_out"]
-    progress = arms.train(domain, MARKERS, SETTINGS, tmp_path / "one.safetensors", False)
-    assert arms.measured(net, domain, MARKERS)["held_out"] < start - 0.5
+    start = domain.measure()["held_out"]
+    progress = train(domain, tmp_path / "one.safetensors")
+    assert domain.measure()["held_out"] < start - 0.5
     net.load_state_dict(before)
-    again = arms.prepare(net, "code", dialogues(3), SETTINGS)
-    resumed = arms.train(again, MARKERS, SETTINGS, tmp_path / "one.safetensors", True)
+    again = arms.DomainTraining(net, dialogues(3), MARKERS, replace(SETTINGS, resume=True))
+    resumed = train(again, tmp_path / "one.safetensors")
     assert resumed.updates == progress.updates, "its time was spent already"
     wide = again.change.factors
     assert all(torch.equal(value, wide[name]) for name, value in domain.change.factors.items())
@@ -57,8 +59,8 @@ def test_a_domain_is_learned_from_its_training_part_and_a_checkpoint_goes_on(tmp
 def test_the_factors_give_the_trained_network_and_fit_its_base_alone(tmp_path: Path) -> None:
     net = model()
     base = {name: value.clone() for name, value in net.state_dict().items()}
-    domain = arms.prepare(net, "code", dialogues(5), SETTINGS)
-    arms.train(domain, MARKERS, SETTINGS, tmp_path / "one.safetensors", False)
+    domain = arms.DomainTraining(net, dialogues(5), MARKERS, SETTINGS)
+    train(domain, tmp_path / "one.safetensors")
     file = tmp_path / "arms.safetensors"
     write_weights(file, arms.named({"code": domain.optimizer.averaged()}), {"arms": '["code"]', "changes": "x"})
     trained = {name: value.clone() for name, value in net.state_dict().items()}

@@ -12,67 +12,75 @@ import pytest
 import torch
 
 from specviz.drafters.networks.small_lm import load
-from specviz.training.common import data, trainer
+from specviz.training.common import data, parallel
+from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.loop import Progress, train
 from specviz.training.draft_model import small_draft
-from specviz.training.draft_model.make_small_draft import card_line, card_of
+from specviz.training.draft_model.small_draft import figures
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
 SHAPE = {"draft_vocab": 36, "width": 32, "layers": 6, "heads": 2, "inner": 64, "window": 64}
-SETTINGS = small_draft.Settings(minutes=60, batch=4, length=64, peak=0.02, every=10**9, workers=1)
+SETTINGS = small_draft.Settings(minutes=60, batch=4, length=64, peak=0.02, workers=1)
 
 
-def bench() -> small_draft.Bench:
-    return small_draft.prepare(embedding(), MARKERS, dialogues(120), SHAPE, seed=0)
+def state_of(settings: small_draft.Settings = SETTINGS) -> small_draft.SmallDraftTraining:
+    return small_draft.prepare(embedding(), MARKERS, dialogues(120), SHAPE, settings)
 
 
-def taught(updates: int) -> small_draft.Bench:
-    made = bench()
+def taught(updates: int) -> small_draft.SmallDraftTraining:
+    made = state_of()
     stream = data.rows(made.dialogues, made.training, MARKERS, SETTINGS.length, np.random.default_rng(0))
     for update in range(updates):
-        small_draft.update(made, list(islice(stream, SETTINGS.batch)), SETTINGS.peak * (1 - update / updates), SETTINGS)
-    small_draft.use_average(made)
+        made.apply(made.learn_from(list(islice(stream, SETTINGS.batch))), SETTINGS.peak * (1 - update / updates))
+    made.use_average()
     return made
 
 
 @pytest.fixture(scope="module")
-def learned() -> small_draft.Bench:
+def learned() -> small_draft.SmallDraftTraining:
     return taught(90)
 
 
 def test_an_untrained_draft_knows_word_counts_and_no_more() -> None:
-    made = bench()
+    made = state_of()
     logits = made.model(torch.tensor([1, 4, 3, 7]), made.model.open(8))
     torch.testing.assert_close(logits, made.model.bias.expand(4, -1))
     count = data.draft_vocabulary(made.dialogues, made.training, 36, VOCAB, [END])[1]
     assert int(logits[0].argmax()) == int(count.argmax())
 
 
-def test_it_learns_to_foresee_answers_it_never_saw(learned: small_draft.Bench) -> None:
-    found = small_draft.next_token_agreement(learned.model, learned.dialogues, learned.held_out, MARKERS, learned.to_draft)
+def test_it_learns_to_foresee_answers_it_never_saw(learned: small_draft.SmallDraftTraining) -> None:
+    found = small_draft.next_token_agreement(learned.model, learned.dialogues, learned.held_out, MARKERS, learned.place)
     assert found["top1"] > 0.75 and found["top5"] > 0.9
-    before = bench()
+    before = state_of()
     assert found["held_out"] < 0.5 * small_draft.next_token_agreement(
-        before.model, before.dialogues, before.held_out, MARKERS, before.to_draft
+        before.model, before.dialogues, before.held_out, MARKERS, before.place
     )["held_out"]  # fmt: skip
 
 
 def test_it_learns_in_bfloat16_where_the_processor_is_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "cpu_has_bfloat16", lambda: True)
-    made, seen = bench(), []
+    monkeypatch.setattr(parallel, "cpu_has_bfloat16", lambda: True)
+    made, seen = state_of(), []
     linear = small_draft.F.linear
     monkeypatch.setattr(small_draft.F, "linear", lambda *given: seen.append(torch.is_autocast_enabled("cpu")) or linear(*given))
     batch = list(islice(data.rows(made.dialogues, made.training, MARKERS, 64, np.random.default_rng(0)), 4))
-    losses = [small_draft.update(made, batch, 0.02, SETTINGS) for _ in range(12)]
+    losses = []
+    for _ in range(12):
+        one = made.learn_from(batch)
+        made.apply(one, 0.02)
+        losses.append(one.loss)
     assert losses[-1] < losses[0] and any(seen)
 
 
-def test_chains_get_long(learned: small_draft.Bench) -> None:
+def test_chains_get_long(learned: small_draft.SmallDraftTraining) -> None:
     found = small_draft.measure(learned, dialogues=6, depth=3, runs=40)
     assert found.tau > 2.5 and found.steps > 0
     assert len(found.top1) == 3 and all(near >= hit for hit, near in zip(found.top1, found.top5, strict=True))
 
 
-def test_the_probability_of_acceptance_is_one_between_equals_and_none_between_strangers(learned: small_draft.Bench) -> None:
+def test_the_probability_of_acceptance_is_one_between_equals_and_none_between_strangers(
+    learned: small_draft.SmallDraftTraining,
+) -> None:
     model = learned.model
 
     def itself(ids: torch.Tensor) -> torch.Tensor:
@@ -88,7 +96,7 @@ def test_the_probability_of_acceptance_is_one_between_equals_and_none_between_st
     assert small_draft.measure_overlap(learned, stranger, 3) < 0.05
 
 
-def test_what_is_exported_drafts_the_same(learned: small_draft.Bench, tmp_path: Path) -> None:
+def test_what_is_exported_drafts_the_same(learned: small_draft.SmallDraftTraining, tmp_path: Path) -> None:
     path = tmp_path / "weights" / "small.safetensors"
     small_draft.export(learned, path, {"licence": "Apache-2.0"})
     shipped = load(path, embedding(), torch.float32, torch.device("cpu"))
@@ -98,38 +106,40 @@ def test_what_is_exported_drafts_the_same(learned: small_draft.Bench, tmp_path: 
 
 
 def test_questions_have_no_say_in_the_gradient() -> None:
-    made = bench()
+    made = state_of()
     row = next(data.rows(made.dialogues, made.training, MARKERS, 64, np.random.default_rng(0)))
     nothing = data.Row(row.tokens, np.zeros_like(row.counts))
     nothing.counts[-1] = True
     odd = data.Row(row.tokens.copy(), nothing.counts)
     odd.tokens[-1] = END
     weight = made.model.bias.detach().clone()
-    small_draft.update(made, [odd], 0.01, SETTINGS)
+    made.apply(made.learn_from([odd]), 0.01)
     moved = made.model.bias.detach() - weight
-    assert int(moved.argmax()) == int(made.to_draft[END]), "only the counted token is pulled up"
+    assert int(moved.argmax()) == int(made.place[END]), "only the counted token is pulled up"
 
 
 def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c.safetensors"
     seen: list[dict[str, float]] = []
-    first = bench()
-    settings = replace(SETTINGS, minutes=0.02, every=1)
-    progress = small_draft.train(first, settings, checkpoint, lambda entry: seen.append(dict(entry)))
+    settings = replace(SETTINGS, minutes=0.02, every=1e-9)
+    first = state_of(settings)
+    progress = train(first, checkpoint, lambda entry: seen.append(dict(entry)))
     assert progress.updates == len(seen) >= 1 and {"loss", "held_out", "top1", "top5"} <= set(seen[0])
-    second = bench()
-    again = small_draft.train(second, replace(settings, resume=True), checkpoint, lambda entry: None)
+    second = state_of(replace(settings, resume=True))
+    again = train(second, checkpoint, lambda entry: None)
     assert again.updates == progress.updates, "its time was over, so nothing is trained"
     for name, value in second.optimizer.averaged().items():
         torch.testing.assert_close(value, first.optimizer.averaged()[name])
 
 
-def test_the_card_says_what_was_spent_and_found(learned: small_draft.Bench, tmp_path: Path) -> None:
+def test_the_card_says_what_was_spent_and_found(
+    learned: small_draft.SmallDraftTraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "d.npz"
     data.write(file, learned.dialogues)
-    progress = trainer.Progress(90, 120.0, 4242, [{"top1": 0.9, "top5": 0.95, "held_out": 0.4, "loss": 0.3}])
-    found = {3: small_draft.measure(learned, 3, 3, 10)}
-    card = card_of("small_draft", file, torch.device("cpu"), progress, found, SETTINGS, 0.5)
-    line = card_line(file, card)
+    progress = Progress(90, 120.0, 4242, [{"top1": 0.9, "top5": 0.95, "held_out": 0.4, "loss": 0.3}])
+    found = figures(progress, {3: small_draft.measure(learned, 3, 3, 10)}, 0.5)
+    print_card(file, card("small_draft", SETTINGS, dialogues_line(file), progress.spent("cpu"), found))
+    line = capsys.readouterr().out
     for said in ("4242 answer tokens", "2 minutes on cpu", "Apache-2.0", "tau_depth_3", "d.npz sha256", "commit"):
         assert said in line

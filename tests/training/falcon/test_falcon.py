@@ -18,15 +18,16 @@ from specviz.drafters.networks.block_net import BlockNet
 from specviz.engine.interfaces import Context
 from specviz.errors import ModelUnavailable
 from specviz.training.common import data
+from specviz.training.common.data import places_in
 from specviz.training.common.features import FeatureStore, Seen
+from specviz.training.common.loop import train
 from specviz.training.falcon import acceptance_eval as block_foresight
 from specviz.training.falcon import make_falcon
 from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
-from specviz.training.falcon.falcon import Teaching, noisy, summed, truth_of
+from specviz.training.falcon.falcon import Supervision, noisy, summed, truth_of
 from specviz.training.falcon.glancing import Inputs, glances, shown
-from specviz.training.feature.feature_training import Bench, Settings, places_in, train, update
-from specviz.training.feature.recipes import Stuff
+from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from tests.tiny import tiny_llama
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
@@ -34,37 +35,37 @@ IDS = torch.tensor([END, *range(5, 35)])
 SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=1, peak=0.003)
 
 
-def stuff(folder: Path | None = None) -> Stuff:
+def inputs_of(folder: Path | None = None) -> TrainInputs:
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     made = dialogues()
     training, held_out = data.split(made)
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc")
     material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
     store = FeatureStore(model, made, MARKERS, (1, 2), folder)
-    return Stuff(material, Path(__file__), store, training, held_out, IDS)  # type: ignore[arg-type]
+    return TrainInputs(material, Path(__file__), store, training, held_out, IDS)  # type: ignore[arg-type]
 
 
-def fresh(given: Stuff, started: bool = True, **own: int) -> BlockNet:
+def fresh(given: TrainInputs, started: bool = True, **own: int) -> BlockNet:
     torch.manual_seed(0)
-    model = given.material.target.model
+    model = given.assets.target.model
     shape = block_shape(model.config, 2, len(IDS), width=24, **own)
-    net = BlockNet(shape, given.material.embedding, model.lm_head.weight, IDS)
+    net = BlockNet(shape, given.assets.embedding, model.lm_head.weight, IDS)
     if started:
         start(net, model, given.store.get(given.training[:30]))
     return net
 
 
-def bench(given: Stuff, net: BlockNet, glancing: bool = True) -> Bench:
-    return make_falcon.bench_of(given, Teaching(net, places_in(IDS, VOCAB), glancing))
+def state_of(given: TrainInputs, net: BlockNet, glancing: bool = True) -> FeatureTraining:
+    return make_falcon.state_of(given, Supervision(net, places_in(IDS, VOCAB), glancing), SETTINGS)
 
 
-def mean_loss(one: Bench, numbers: list[int]) -> float:
+def mean_loss(one: FeatureTraining, numbers: list[int]) -> float:
     with torch.no_grad():
         return sum(float(one.loss(seen, torch.Generator().manual_seed(0), 0.01)) for seen in one.store.get(numbers))
 
 
 def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_vocabulary() -> None:
-    given = stuff()
+    given = inputs_of()
     net = fresh(given, started=False)
     seen = given.store.get([4])[0]
     truth = truth_of(net, places_in(IDS, VOCAB), seen)
@@ -73,14 +74,14 @@ def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_voc
     expected = [at for at in range(seen.first, len(seen.tokens)) if int(seen.tokens[at]) in IDS.tolist()]
     assert (truth.places + 3).tolist() == expected
     assert torch.equal(truth.features, seen.features[truth.places + 2, -1])
-    whole = given.material.target.model(seen.tokens[None]).logits[0]
+    whole = given.assets.target.model(seen.tokens[None]).logits[0]
     assert torch.equal(truth.logits.argmax(-1), whole[truth.places + 2][:, IDS].argmax(-1)), (
         "the distribution of the drafted token"
     )
 
 
 def test_noise_is_small_and_spares_the_truth() -> None:
-    given = stuff()
+    given = inputs_of()
     seen = given.store.get([4])[0]
     text = noisy(seen, torch.Generator().manual_seed(0))
     apart = (text.features - seen.features[:-1, -1]).abs()
@@ -113,14 +114,14 @@ def test_what_is_shown_is_feature_and_token_together_k_steps_ahead() -> None:
 
 
 def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = stuff()
+    given = inputs_of()
     net = fresh(given)
     seen = given.store.get([4])[0]
     truth = truth_of(net, places_in(IDS, VOCAB), seen)
     replaced = truth.places[truth.places % 2 == 1][:3]
     monkeypatch.setattr("specviz.training.falcon.falcon.glanced", lambda *asked: replaced)
     generator = torch.Generator().manual_seed(3)
-    found = float(Teaching(net, places_in(IDS, VOCAB)).loss(seen, generator, 1.0).detach())
+    found = float(Supervision(net, places_in(IDS, VOCAB)).loss(seen, generator, 1.0).detach())
     generator = torch.Generator().manual_seed(3)
     text = noisy(seen, generator)
     phase = int(torch.randint(2, (), generator=generator))
@@ -133,16 +134,16 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
 
 
 def test_less_is_shown_the_further_the_training_is_and_nothing_to_the_control() -> None:
-    net = fresh(stuff(), started=False)
-    teaching = Teaching(net, places_in(IDS, VOCAB))
+    net = fresh(inputs_of(), started=False)
+    teaching = Supervision(net, places_in(IDS, VOCAB))
     assert teaching.ratio == pytest.approx(0.4)
     teaching.pace(0.75)
     assert teaching.ratio == pytest.approx(0.1)
-    assert Teaching(net, places_in(IDS, VOCAB), glancing=False).ratio == 0
+    assert Supervision(net, places_in(IDS, VOCAB), glancing=False).ratio == 0
 
 
 def test_it_starts_from_two_linear_guesses_and_the_first_place_knows_the_blocks_last_input() -> None:
-    given = stuff()
+    given = inputs_of()
     net, blank = fresh(given), fresh(given, started=False)
     error = {net: torch.zeros(2), blank: torch.zeros(2)}
     for seen in given.store.get(given.held_out):
@@ -156,7 +157,7 @@ def test_it_starts_from_two_linear_guesses_and_the_first_place_knows_the_blocks_
 
 
 def test_a_target_without_gated_layers_is_refused() -> None:
-    given = stuff()
+    given = inputs_of()
     odd = SimpleNamespace(base_model=SimpleNamespace(layers=[torch.nn.Linear(2, 2)]))
     with pytest.raises(ModelUnavailable, match="Llama-like"):
         start(fresh(given, started=False), odd, given.store.get(given.training[:2]))
@@ -164,22 +165,22 @@ def test_a_target_without_gated_layers_is_refused() -> None:
 
 @pytest.mark.parametrize("glancing", [True, False])
 def test_it_learns(glancing: bool) -> None:
-    given = stuff()
-    made = bench(given, fresh(given), glancing)
+    given = inputs_of()
+    made = state_of(given, fresh(given), glancing)
     made.pace(0.5)
-    control = bench(given, made.net, glancing=False)
+    control = state_of(given, made.net, glancing=False)
     before = mean_loss(control, given.held_out)
     for number in range(25):
-        update(made, given.training[4 * number % 40 :][:4], 0.003, SETTINGS)
+        made.apply(made.learn_from(given.training[4 * number % 40 :][:4]), 0.003)
     assert mean_loss(control, given.held_out) < 0.9 * before
 
 
 def test_training_tells_how_far_it_is_and_measures_both_levels(tmp_path: Path) -> None:
-    given, told = stuff(tmp_path), []
-    made = bench(given, fresh(given))
+    given, told = inputs_of(tmp_path), []
+    made = state_of(given, fresh(given))
     made.pace = told.append
     seen: list[dict[str, float]] = []
-    train(made, SETTINGS, tmp_path / "c.safetensors", lambda entry: seen.append(dict(entry)))
+    train(made, tmp_path / "c.safetensors", lambda entry: seen.append(dict(entry)))
     assert told[0] == 0 and told == sorted(told)
     assert {"loss", "gap", "tau", "first1", "first2", "five1", "five2", "blind1", "blind2"} <= set(seen[-1])
 
@@ -211,7 +212,7 @@ class Certain:
 
 def oracle() -> Oracle:
     torch.manual_seed(0)
-    shape = replace(fresh(stuff(), started=False).config, hidden=32)
+    shape = replace(fresh(inputs_of(), started=False).config, hidden=32)
     head = torch.nn.functional.normalize(torch.randn(VOCAB, 32), dim=-1)
     return Oracle(shape, torch.randn(VOCAB, 32), head, IDS)
 
@@ -231,7 +232,7 @@ def test_foresight_by_level_counts_what_it_says() -> None:
 
 
 def test_chains_along_an_answer_draft_what_training_computed_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = stuff()
+    given = inputs_of()
     net, seen = fresh(given), given.store.get([given.held_out[0]])[0]
     asked: list[int] = []
 
@@ -262,7 +263,7 @@ def _chained(found: dict[str, float]) -> float:
 
 
 def test_a_drafter_that_knows_the_answer_is_right_at_every_level_and_among_five(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = stuff()
+    given = inputs_of()
     net, seen = fresh(given), given.store.get([given.held_out[0]])[0]
     truth, support = seen.tokens.tolist(), list(range(int(seen.tokens.max()) + 8))
 

@@ -13,10 +13,10 @@ from specviz.drafters.networks.block_net import load
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters import falcon_ablation as plain_blocks
-from specviz.training.common.trainer import Progress
+from specviz.training.common.loop import Progress
 from specviz.training.falcon import make_falcon
 from specviz.training.registry import Job, recipes
-from tests.training.falcon.test_falcon import SETTINGS, fresh, stuff
+from tests.training.falcon.test_falcon import SETTINGS, fresh, inputs_of
 
 
 @pytest.mark.parametrize("name", ["falcon", "falcon_plain"])
@@ -25,7 +25,7 @@ def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
 ) -> None:
     monkeypatch.setattr(make_falcon, "WEIGHTS", tmp_path)
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    given = stuff()
+    given = inputs_of()
     net = fresh(given)
     job = Job(recipes()[name], "cpu", 1.0, False)
     make_falcon.finish(job, given, net, SETTINGS, Progress(7, 120.0, 4242))
@@ -33,8 +33,8 @@ def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
     card = read_weights(path)[1]
     assert "7 updates, 4242 answer tokens" in card["spent"] and card["tokenizer_hash"] == "abc"
     assert {"first1", "first2", "blind2", "tau", "tau_per_forward", "chain_first4"} <= set(json.loads(card["metrics"]))
-    target = given.material.target.model
-    again = load(path, given.material.embedding, target.lm_head.weight, torch.float32, torch.device("cpu"))
+    target = given.assets.target.model
+    again = load(path, given.assets.embedding, target.lm_head.weight, torch.float32, torch.device("cpu"))
     seen = given.store.get([3])[0]
     ours, theirs = (one(seen.tokens[None, 1:], seen.features[None, :-1, -1]).detach() for one in (net, again))
     assert float((ours - theirs).norm() / ours.norm()) < 0.1
@@ -52,7 +52,7 @@ def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, m
     monkeypatch.setattr(make_falcon, "levels", stopped)
     shipped = tmp_path / "falcon.safetensors"
     shipped.write_bytes(b"what ships")
-    given = stuff()
+    given = inputs_of()
     with pytest.raises(KeyboardInterrupt):
         make_falcon.finish(Job(recipes()["falcon"], "cpu", 1.0, False), given, fresh(given), SETTINGS, Progress())
     assert shipped.read_bytes() == b"what ships"

@@ -20,22 +20,18 @@ from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.models.packing import PackedLinear, pack
 from specviz.training.common import data
+from specviz.training.common.data import places_in
 from specviz.training.common.features import FeatureStore, Seen, fused_taps
-from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.trainer import Progress
+from specviz.training.common.loop import Progress, train
 from specviz.training.common.turns import KINDS, REPORTED
 from specviz.training.feature import eagle, eagle3, feature_start, recipes
 from specviz.training.feature.acceptance_eval import by_kind, foresight, greedy_only
-from specviz.training.feature.feature_training import (
-    Bench,
+from specviz.training.feature.recipes import (
+    FeatureTraining,
     Settings,
-    alike,
     batches,
+    comparable,
     learned,
-    places_in,
-    resume,
-    train,
-    update,
     visited,
 )
 from specviz.training.feature.unrolling import sampled_starts, unroll
@@ -48,7 +44,7 @@ IDS = torch.tensor([END, *range(5, 35)])
 SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=2)
 
 
-def bench(kind: str, folder: Path | None) -> Bench:
+def state_of(kind: str, folder: Path | None, settings: Settings = SETTINGS) -> FeatureTraining:
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     made = dialogues()
     store = FeatureStore(model, made, MARKERS, (*fused_taps(2), 2), folder)
@@ -60,13 +56,12 @@ def bench(kind: str, folder: Path | None) -> Bench:
     feature_start.start(net, model, feature_start.sample(store, training[:8], embedding, columns))
     loss = partial(eagle3.loss, net, places_in(IDS, VOCAB)) if kind == "eagle3" else partial(eagle.loss, net)
     held_out = greedy_only(store, held_out)
-    return Bench(
-        net, store, training, held_out, Optimizer(learned(net)), loss,
-        lambda numbers: foresight(net, store, columns, numbers, 3),
+    return FeatureTraining(
+        net, store, training, held_out, settings, loss, lambda numbers: foresight(net, store, columns, numbers, 3)
     )  # fmt: skip
 
 
-def mean_loss(one: Bench) -> float:
+def mean_loss(one: FeatureTraining) -> float:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         return sum(float(one.loss(seen, generator, 0.01)) for seen in one.store.get(one.training[:12]))
@@ -74,16 +69,16 @@ def mean_loss(one: Bench) -> float:
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
-    one = bench(kind, tmp_path)
+    one = state_of(kind, tmp_path)
     before = mean_loss(one)
     stream = batches(one.training, SETTINGS)
     for _ in range(40):
-        update(one, next(stream), 0.01, SETTINGS)
+        one.apply(one.learn_from(next(stream)), 0.01)
     assert mean_loss(one) < 0.9 * before
 
 
 def test_nobody_learns_from_a_dialogue_that_is_kept_out(tmp_path: Path) -> None:
-    one = bench("eagle3", tmp_path)
+    one = state_of("eagle3", tmp_path)
     learnt: list[str] = []
     texts = {tuple(one.store.ids(number).tolist()): number for number in range(60)}
     inner = one.loss
@@ -93,25 +88,26 @@ def test_nobody_learns_from_a_dialogue_that_is_kept_out(tmp_path: Path) -> None:
         return inner(seen, generator, scale)
 
     one.loss = watched
-    train(one, SETTINGS, tmp_path / "checkpoint", lambda entry: None)
+    train(one, tmp_path / "checkpoint", lambda entry: None)
     assert len(set(learnt)) > 20 and not set(learnt) & set(data.split(one.store.dialogues)[1])
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
-    first = bench(kind, tmp_path)
+    first = state_of(kind, tmp_path)
     told = []
-    progress = train(first, SETTINGS, tmp_path / "checkpoint", lambda entry: told.append(dict(entry)))
+    progress = train(first, tmp_path / "checkpoint", lambda entry: told.append(dict(entry)))
     assert progress.updates > 0 and told and {"loss", "tau", "first1", "five3", "read"} <= set(told[-1])
-    second = bench(kind, tmp_path)
-    found = resume(second, tmp_path / "checkpoint")
+    second = state_of(kind, tmp_path)
+    second.read(tmp_path / "checkpoint")
+    found = second.progress
     assert (found.updates, found.tokens, found.history) == (progress.updates, progress.tokens, progress.history)
     for name, value in learned(second.net).items():
         value.data.copy_(second.best[name])
     for name, value in first.net.state_dict().items():
         assert torch.equal(second.net.state_dict()[name], value), name
     longer = replace(SETTINGS, minutes=0.03, resume=True)
-    again = train(bench(kind, tmp_path), longer, tmp_path / "checkpoint", lambda entry: None)
+    again = train(state_of(kind, tmp_path, longer), tmp_path / "checkpoint", lambda entry: None)
     assert again.updates > progress.updates and again.seconds > progress.seconds
 
 
@@ -134,7 +130,7 @@ def test_every_dialogue_comes_once_before_any_comes_twice(batch: int) -> None:
 
 
 def test_a_resumed_training_goes_on_in_the_same_round() -> None:
-    one = bench("eagle", None)
+    one = state_of("eagle", None)
     progress = Progress(updates=9)
     whole = [number for batch in islice(batches(one.training, SETTINGS), 9) for number in batch]
     assert visited(one.training, SETTINGS, progress) == whole and len(whole) == 36
@@ -143,23 +139,23 @@ def test_a_resumed_training_goes_on_in_the_same_round() -> None:
 
 
 def test_what_is_compared_with_held_out_answers_was_drawn_like_them(tmp_path: Path) -> None:
-    one = bench("eagle3", tmp_path)
+    one = state_of("eagle3", tmp_path)
     temperature = one.store.dialogues.temperature
-    found = alike(one, one.training)
+    found = comparable(one, one.training)
     assert found and {float(temperature[number]) for number in found} == {0.0} != set(temperature[one.training])
 
 
 def test_the_gap_between_learned_and_held_out_dialogues_is_told_at_each_milestone(tmp_path: Path) -> None:
-    one = bench("eagle3", tmp_path)
+    one = state_of("eagle3", tmp_path)
     measured: list[list[int]] = []
 
     def measure(numbers: Sequence[int]) -> dict[str, float]:
         measured.append(list(numbers))
         return {"tau": 2.5 if set(numbers) <= set(one.training) else 2.0}
 
-    one.measure = measure
+    one.measured = measure
     told = []
-    train(one, SETTINGS, tmp_path / "checkpoint", lambda entry: told.append(dict(entry)))
+    train(one, tmp_path / "checkpoint", lambda entry: told.append(dict(entry)))
     assert told[-1]["gap"] == pytest.approx(0.5) and told[-1]["tau"] == 2.0
     held_out, learned_ones = measured[-2:]
     assert held_out == one.held_out[:3] and len(learned_ones) == 3
@@ -167,7 +163,7 @@ def test_the_gap_between_learned_and_held_out_dialogues_is_told_at_each_mileston
 
 
 def test_training_ends_when_nothing_gets_better_and_the_best_weights_are_kept(tmp_path: Path) -> None:
-    one = bench("eagle3", tmp_path)
+    one = state_of("eagle3", tmp_path, replace(SETTINGS, minutes=60.0, every=1e-6, patience=3))
     taus = iter([2.0, 2.4, *[2.3] * 50])
     kept: list[dict[str, torch.Tensor]] = []
 
@@ -177,19 +173,18 @@ def test_training_ends_when_nothing_gets_better_and_the_best_weights_are_kept(tm
             return {"tau": next(taus)}
         return {"tau": 3.0}
 
-    one.measure = measure
-    endless = replace(SETTINGS, minutes=60.0, every=1e-6, patience=3)
-    progress = train(one, endless, tmp_path / "checkpoint", lambda entry: None)
+    one.measured = measure
+    progress = train(one, tmp_path / "checkpoint", lambda entry: None)
     assert [entry["tau"] for entry in progress.history] == [2.0, 2.4, 2.3, 2.3, 2.3]
     for name, value in learned(one.net).items():
         assert torch.equal(value, kept[1][name]), name
-    again = bench("eagle3", tmp_path)
-    resume(again, tmp_path / "checkpoint")
+    again = state_of("eagle3", tmp_path)
+    again.read(tmp_path / "checkpoint")
     assert all(torch.equal(value, kept[1][name]) for name, value in again.best.items())
 
 
 def test_features_and_embeddings_come_in_noisy_and_wanted_distributions_do_not() -> None:
-    one = bench("eagle3", None)
+    one = state_of("eagle3", None)
     seen = one.store.get([4])[0]
     values = {float(one.loss(seen, torch.Generator().manual_seed(seed), 1.0).detach()) for seed in range(3)}
     assert len(values) == 3
@@ -199,7 +194,7 @@ def test_features_and_embeddings_come_in_noisy_and_wanted_distributions_do_not()
 
 
 def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has() -> None:
-    one = bench("eagle3", None)
+    one = state_of("eagle3", None)
     seen = next(one for one in one.store.get(one.training[:20]) if bool((one.tokens[one.first :] >= 35).any()))
 
     def value(changed: Seen) -> float:
@@ -220,7 +215,7 @@ def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has() -> None:
 
 
 def test_wanted_distributions_are_the_targets_own_after_each_answer_token() -> None:
-    one = bench("eagle3", None)
+    one = state_of("eagle3", None)
     seen = one.store.get([4])[0]
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     with torch.no_grad():
@@ -238,7 +233,7 @@ def test_starts_stay_inside_the_answer_and_thin_out() -> None:
 
 
 def test_foresight_is_what_drafting_from_each_place_alone_would_find(tmp_path: Path) -> None:
-    one = bench("eagle3", tmp_path)
+    one = state_of("eagle3", tmp_path)
     numbers = one.held_out[:2]
     found = foresight(one.net, one.store, eagle3.TAPS, numbers, 3)
     lengths, reached, right, near = [], [0] * 3, [0] * 3, [0] * 3
@@ -284,7 +279,7 @@ def test_greedy_answers_of_the_reported_kinds_take_turns() -> None:
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_the_start_is_better_than_probability(kind: str) -> None:
-    one = bench(kind, None)
+    one = state_of(kind, None)
     started = mean_loss(one)
     with torch.no_grad():
         for value in one.optimizer.parameters.values():
@@ -302,7 +297,7 @@ def test_weights_kept_in_a_layout_of_their_own_are_read_exactly() -> None:
 
 
 def test_going_on_from_weights_draws_other_dialogues_than_those_they_began_with() -> None:
-    one = bench("eagle", None)
+    one = state_of("eagle", None)
     first, again, other = (next(batches(one.training, SETTINGS, before)) for before in ("", "", "9 minutes"))
     assert first == again != other
 
@@ -310,7 +305,7 @@ def test_going_on_from_weights_draws_other_dialogues_than_those_they_began_with(
 def test_a_training_goes_on_from_weights_that_ship_also_with_another_draft_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, other = bench("eagle3", None), bench("eagle3", None)
+    one, other = state_of("eagle3", None), state_of("eagle3", None)
     with torch.no_grad():
         for value in learned(one.net).values():
             value.add_(0.1 * torch.randn_like(value))

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from specviz.drafters.networks.lora import TALL, WIDE, add_change
-from specviz.training.common import trainer
+from specviz.training.common import loop
 from specviz.training.feature import gto, make_gto
-from specviz.training.feature import gto_ablation as gto_arms
 from specviz.training.feature.gto import Arena, Groups, LowRank
-from specviz.training.feature.gto_ablation import Bench, Settings
+from specviz.training.feature.make_gto import GtoTraining, Settings
 from specviz.training.feature.tree_reward import Size, grown
 from specviz.training.feature.unrolling import unroll
 from specviz.training.registry import Job, recipes
@@ -156,18 +155,17 @@ def test_descending_makes_the_better_branches_likelier(other: tuple[Arena, gto.J
     assert leaning() > before
 
 
-def bench(net_noise: float = 0.5) -> Bench:
+def state_of(net_noise: float = 0.5, settings: Settings = SETTINGS) -> GtoTraining:
     both = arena(drafter(net_noise), drafter(net_noise))
-    return Bench.of(both, store(), list(range(16)), SETTINGS)
+    return GtoTraining(both, LowRank(both.net, settings.rank, settings.seed), store(), list(range(16)), settings)
 
 
 def test_training_gains_reward_on_dialogues_it_never_saw(tmp_path: Path) -> None:
-    made, rates = bench(), []
+    made = state_of()
     for number in range(60):
-        rates.append(trainer.rate(SETTINGS.peak, number / 60, number, warm=5))
-        gto_arms.update(made, number, rates[-1], SETTINGS, rewarded=True)
-    arms = {"start": gto_arms.unlearned(made.change), "gto": made.optimizer.averaged()}
-    found = gto_arms.measured(made, arms, list(range(16, 24)), SIZE, lambda line: None)
+        made.update(number / 60, loop.rate(SETTINGS.peak, number / 60, number, warm=5))
+    arms = {"start": make_gto.unlearned(made.change), "gto": made.optimizer.averaged()}
+    found = make_gto.measured(made, arms, list(range(16, 24)), SIZE, lambda line: None)
     assert found["gto"]["reward"] > found["start"]["reward"] + 0.02
     assert found["gto"]["tau"] > found["start"]["tau"]
     for figures in found.values():
@@ -177,28 +175,29 @@ def test_training_gains_reward_on_dialogues_it_never_saw(tmp_path: Path) -> None
 
 
 def test_the_control_sees_the_same_dialogues_and_no_reward() -> None:
-    made, seen = bench(), []
+    made, seen = state_of(), []
     made.arena = replace(made.arena, target=Unasked())
-    gto_arms.control_arm(made, SETTINGS, [0.01, 0.01, 0.01], lambda entry: seen.append(dict(entry)))
+    made.rewarded = False
+    make_gto.control_run(made, [0.01, 0.01, 0.01], lambda entry: seen.append(dict(entry)))
     assert seen[-1]["control"] == 3
     assert any(value.any() for name, value in made.change.factors.items() if name.endswith(TALL)), "it did learn"
-    again = made.again(SETTINGS)
+    again = made.control()
     assert not any(value.any() for name, value in again.change.factors.items() if name.endswith(TALL))
-    numbers = [gto_arms.numbers_of(made, update, SETTINGS) for update in range(3)]
-    assert numbers == [gto_arms.numbers_of(again, update, SETTINGS) for update in range(3)]
+    numbers = [made.numbers_of(update) for update in range(3)]
+    assert numbers == [again.numbers_of(update) for update in range(3)]
     assert len({tuple(row) for row in numbers}) == 3
 
 
 def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path) -> None:
     checkpoint, told = tmp_path / "c.safetensors", []
-    settings = replace(SETTINGS, minutes=0.02, every=1)
-    first = bench()
-    progress, rates = gto_arms.reward_arm(first, settings, checkpoint, lambda entry: told.append(dict(entry)))
-    assert progress.updates == len(rates) == len(told) >= 1
+    settings = replace(SETTINGS, minutes=0.02, every=1e-9)
+    first = state_of(settings=settings)
+    progress = loop.train(first, checkpoint, lambda entry: told.append(dict(entry)))
+    assert progress.updates == len(first.rates) == len(told) >= 1
     assert {"loss", "gain", "differing", "prefixes"} <= set(told[0])
-    second = bench()
-    again, same = gto_arms.reward_arm(second, replace(settings, resume=True), checkpoint, lambda entry: None)
-    assert again.updates == progress.updates and same == pytest.approx(rates), "its time was over"
+    second = state_of(settings=replace(settings, resume=True))
+    again = loop.train(second, checkpoint, lambda entry: None)
+    assert again.updates == progress.updates and second.rates == pytest.approx(first.rates), "its time was over"
     for name, value in second.optimizer.averaged().items():
         torch.testing.assert_close(value, first.optimizer.averaged()[name])
 
@@ -206,19 +205,19 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_gto, "WEIGHTS", tmp_path)
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    made, threads = bench(), torch.get_num_threads()
-    stuff = SimpleNamespace(target=SimpleNamespace(device=torch.device("cpu"), tokenizer_hash="abc"))
-    for name, found in (("material", stuff), ("prepare", (made, [20])), ("control_of", made.change.factors)):
+    made, threads = state_of(), torch.get_num_threads()
+    assets = SimpleNamespace(target=SimpleNamespace(device=torch.device("cpu"), tokenizer_hash="abc"))
+    for name, found in (("target_assets", assets), ("prepare", (made, [20])), ("control_of", made.change.factors)):
         monkeypatch.setattr(make_gto, name, lambda *asked, found=found: found)
     monkeypatch.setattr(make_gto.data, "find", lambda asked: tmp_path / "d.npz")
     monkeypatch.setattr(make_gto.data, "read", lambda file: store().dialogues)
-    monkeypatch.setattr(gto_arms, "reward_arm", lambda *asked: (trainer.Progress(), []))
+    monkeypatch.setattr(make_gto.loop, "train", lambda *asked: loop.Progress())
 
-    def stopped(bench: Bench, arms: dict[str, object], *asked: object) -> None:
+    def stopped(state: GtoTraining, arms: dict[str, object], *asked: object) -> None:
         assert list(arms) == ["start", "control", "gto"]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gto_arms, "measured", stopped)
+    monkeypatch.setattr(make_gto, "measured", stopped)
     for name in ("gto", "eagle3"):
         (tmp_path / f"{name}.safetensors").write_bytes(b"what ships")
     with pytest.raises(KeyboardInterrupt):
@@ -228,13 +227,13 @@ def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, m
 
 
 def test_tau_counts_hops_along_the_greedy_answer() -> None:
-    made = bench()
-    forests = gto_arms.forests_of(made, [20], SIZE, gto_arms.unlearned(made.change))
+    made = state_of()
+    forests = make_gto.forests_of(made, [20], SIZE, make_gto.unlearned(made.change))
     answer, trees = store().dialogues.answer(20).tolist(), forests[20]
     assert len(trees) == len(answer)
     place, steps = 0, 0
     while place + SIZE.depth + 1 <= len(answer):
         reached = max(length for length in range(SIZE.depth + 1) if tuple(answer[place : place + length]) in trees[place].paths)
         place, steps = place + reached + 1, steps + 1
-    assert gto_arms.tau_of(made, forests, SIZE.depth) == pytest.approx(place / steps)
+    assert make_gto.tau_of(made, forests, SIZE.depth) == pytest.approx(place / steps)
     assert target().vocab_size == 40

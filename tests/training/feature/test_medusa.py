@@ -15,12 +15,11 @@ from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafters.networks.weights import read_weights
 from specviz.methods.resources import TREES
 from specviz.training.common import data
+from specviz.training.common.data import places_in
 from specviz.training.common.features import FeatureStore
-from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.trainer import Progress
-from specviz.training.feature import make_medusa, medusa
-from specviz.training.feature.feature_training import Bench, Settings, learned, places_in, update, use_average
-from specviz.training.feature.recipes import Stuff
+from specviz.training.common.loop import Progress
+from specviz.training.feature import medusa
+from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from specviz.training.registry import WEIGHTS, Job, recipes
 from specviz.trees.calibrated import CalibratedTree
 from tests.tiny import tiny_llama
@@ -50,16 +49,21 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(medusa, "target_distribution", counting_distribution)
 
 
+def trained_on(state: FeatureTraining, batch: list[int]) -> float:
+    one = state.learn_from(batch)
+    state.apply(one, 0.05)
+    return one.loss
+
+
 def trained(net: ParallelNet, updates: int = 60) -> FeatureStore:
     kept = store()
     place = places_in(torch.arange(48) if net.draft_ids is None else net.draft_ids, 48)
-    bench = Bench(net, kept, range(50), range(50, 60), Optimizer(learned(net)), partial(medusa.loss, net, place), lambda _: {})
+    settings = Settings(workers=1)
+    state = FeatureTraining(net, kept, range(50), range(50, 60), settings, partial(medusa.loss, net, place), lambda _: {})
     generator = np.random.default_rng(0)
-    losses = [
-        update(bench, generator.choice(50, 8, replace=False).tolist(), 0.05, Settings(workers=1))[0] for _ in range(updates)
-    ]
+    losses = [trained_on(state, generator.choice(50, 8, replace=False).tolist()) for _ in range(updates)]
     assert losses[-1] < losses[0]
-    use_average(bench)
+    state.use_average()
     return kept
 
 
@@ -149,7 +153,7 @@ def test_the_tree_holds_the_paths_that_were_right_most_often(tmp_path: Path) -> 
     found = torch.tensor([[0, 0, 10], [0, 0, 0], [0, 1, 0], [1, 10, 0], [0, 10, 2], [10, 0, 0]])
     tree = medusa.calibrated(found, "six places")
     assert tree.paths[:2] == ((0,), (0, 0))
-    assert dict(zip(tree.paths, tree.generator, strict=True)) == pytest.approx(
+    assert dict(zip(tree.paths, tree.probability, strict=True)) == pytest.approx(
         {(0,): 4 / 6, (0, 0): 2 / 6, (1,): 1 / 6, (0, 1): 1 / 6, (0, 0, 0): 1 / 6, (0, 1, 0): 1 / 6}
     )
     assert medusa.tau(found, tree.paths[:2]) == pytest.approx(1 + 6 / 6)
@@ -162,18 +166,18 @@ def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU: what was learned from is what the store gave out in this sitting."""
-    monkeypatch.setattr(make_medusa, "WEIGHTS", tmp_path)
-    monkeypatch.setattr(make_medusa, "TREES", tmp_path / "trees")
+    monkeypatch.setattr(medusa, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(medusa, "TREES", tmp_path / "trees")
     kept, made = store(), dialogues()
     model = tiny_llama(dtype=torch.float32)
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
     material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
     training, held_out = data.split(made)
-    stuff = Stuff(material, Path(__file__), kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
+    inputs = TrainInputs(material, Path(__file__), kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
     read = training[:12]
     medusa.start(net := network(), kept, read)
     settings = Settings(workers=1)
-    make_medusa.finish(Job(recipes()["medusa"], "cpu", 1.0, False), stuff, net, settings, Progress(3, 60.0, 99))
+    medusa.finish(Job(recipes()["medusa"], "cpu", 1.0, False), inputs, net, settings, Progress(3, 60.0, 99))
     card = read_weights(tmp_path / "medusa.safetensors")[1]
     assert f"{len(read)} dialogues read" in card["data"] and "tau_8" in json.loads(card["metrics"])
     greedy = [number for number in held_out if made.temperature[number] == 0]
@@ -189,15 +193,15 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
     material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
     training, held_out = data.split(made)
-    stuff = Stuff(material, Path(__file__), kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
+    inputs = TrainInputs(material, Path(__file__), kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
     medusa.start(net := network(), kept, training[:12])
     asked: list[list[int]] = []
     plain = medusa.ranks
     monkeypatch.setattr(medusa, "ranks", lambda net, store, numbers: asked.append(list(numbers)) or plain(net, store, numbers))
-    tree, found = make_medusa.fitted(stuff, net, 1)
+    tree, found = medusa.fitted(inputs, net, 1)
     assert sorted(sum(asked, [])) == [number for number in held_out if made.temperature[number] == 0]
     assert len(asked) == 2 and all(asked)
-    for numbers, expected in zip(asked, (1 + sum(tree.generator[:8]), found["tau_8"]), strict=True):
+    for numbers, expected in zip(asked, (1 + sum(tree.probability[:8]), found["tau_8"]), strict=True):
         assert medusa.tau(plain(net, kept, numbers), tree.paths[:8]) == pytest.approx(expected, abs=1e-6)
 
 
@@ -206,6 +210,6 @@ def test_the_tree_that_ships_expects_what_the_heads_do_on_answers_it_has_not_see
     tree = CalibratedTree.load(TREES / "medusa.json")
     measured = json.loads(read_weights(WEIGHTS / "medusa.safetensors")[1]["metrics"])
     assert "held-out" in tree.source
-    assert tree.generator[0] == pytest.approx(measured["first1"], abs=0.02)
+    assert tree.probability[0] == pytest.approx(measured["first1"], abs=0.02)
     for size in (8, 16, 32):
-        assert 1 + sum(tree.generator[:size]) == pytest.approx(measured[f"tau_{size}"], abs=0.05)
+        assert 1 + sum(tree.probability[:size]) == pytest.approx(measured[f"tau_{size}"], abs=0.05)

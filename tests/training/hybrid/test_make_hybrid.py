@@ -11,9 +11,9 @@ import torch
 
 from specviz.models.drafters.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import card_in
-from specviz.training.common.trainer import Progress
+from specviz.training.common.loop import Progress
 from specviz.training.hybrid import make_hybrid
-from specviz.training.hybrid.state_space import Settings
+from specviz.training.hybrid.make_hybrid import Settings
 from tests.tiny_hybrid import pure
 from tests.tiny_shelf import spell
 
@@ -27,9 +27,12 @@ def test_the_drafter_s_card_names_the_target_it_learned_from(name: str, tmp_path
     monkeypatch.setattr(make_hybrid, "TEACHER", teacher)
     learned_from = named(teacher)
     job: Any = SimpleNamespace(recipe=SimpleNamespace(name=name))
-    bench: Any = SimpleNamespace(
-        model=pure(vocab=spell().get_vocab_size()), corpus=SimpleNamespace(training=[0]), device=torch.device("cpu")
+    state: Any = SimpleNamespace(
+        settings=Settings(),
+        model=pure(vocab=spell().get_vocab_size()),
+        corpus=SimpleNamespace(training=[0]),
+        device=torch.device("cpu"),
     )
-    make_hybrid.finish(job, dialogues, bench, Settings(), Progress(1, 60.0, 100), spell(), {"held_out_kl": 0.5})
+    make_hybrid.finish(job, dialogues, state, Progress(1, 60.0, 100), spell(), {"held_out_kl": 0.5})
     card = card_in(tmp_path / f"{name}.safetensors")
     assert card.get(IMITATES) == (learned_from if name == "hybrid_draft" else None)

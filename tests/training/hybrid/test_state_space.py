@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specviz.training.hybrid.state_space import (
-    Bench,
-    HalfOptimizer,
+from specviz.training.common.loop import train
+from specviz.training.hybrid.make_hybrid import (
     Settings,
-    agreement,
-    imitation_loss,
+    StateSpaceTraining,
+    distillation_loss,
     next_token_loss,
-    train,
-    update,
 )
 from specviz.training.hybrid.state_space_data import END, START, Corpus, Texts, corpus, loops, rows, small_tokenizer
 from specviz.training.hybrid.state_space_net import CHUNK, draft_config, fresh, hidden_states, scan, target_config
 from tests.tiny_hybrid import VOCAB, hybrid, pure
 
-SETTINGS = Settings(minutes=0.02, batch=2, part=1, length=CHUNK, every=5)
+SETTINGS = Settings(minutes=0.02, batch=2, part=1, length=CHUNK)
 
 
 def spoken(many: int = 12) -> list[np.ndarray]:
@@ -33,9 +31,8 @@ def spoken(many: int = 12) -> list[np.ndarray]:
     return [np.cumsum(generator.integers(1, 3, 40)) % VOCAB for _ in range(many)]
 
 
-def bench(model: Any, loss: Any = None) -> Bench:
-    found = Corpus(spoken(), spoken(2))
-    return Bench(model, found, loss or next_token_loss(model), HalfOptimizer(model), torch.device("cpu"))
+def state_of(model: Any, settings: Settings = SETTINGS) -> StateSpaceTraining:
+    return StateSpaceTraining(model, Corpus(spoken(), spoken(2)), next_token_loss(model), settings)
 
 
 def test_the_scan_in_chunks_is_the_recurrence() -> None:
@@ -76,19 +73,23 @@ def test_the_shipped_shapes_are_small_and_start_calm() -> None:
 
 @pytest.mark.parametrize("make", [hybrid, pure])
 def test_a_few_updates_learn(make: Any) -> None:
-    made = bench(make(dtype=torch.float32).requires_grad_(True))
+    made = state_of(make(dtype=torch.float32).requires_grad_(True))
     stream = rows(made.corpus.training, SETTINGS.length, np.random.default_rng(0))
-    losses = [update(made, [next(stream) for _ in range(2)], 0.01, SETTINGS) for _ in range(25)]
+    losses = []
+    for _ in range(25):
+        one = made.learn_from([next(stream) for _ in range(2)])
+        made.apply(one, 0.01)
+        losses.append(one.loss)
     assert np.mean(losses[-3:]) < 0.6 * losses[0]
 
 
 def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
     said: list[Any] = []
-    first = bench(hybrid(dtype=torch.float32).requires_grad_(True))
-    done = train(first, SETTINGS, tmp_path / "one.safetensors", said.append)
+    first = state_of(hybrid(dtype=torch.float32).requires_grad_(True))
+    done = train(first, tmp_path / "one.safetensors", said.append)
     assert done.updates > 0 and said[-1]["updates"] == done.updates and np.isfinite(said[-1]["held_out"])
-    again = bench(hybrid(seed=5, dtype=torch.float32).requires_grad_(True))
-    resumed = train(again, SETTINGS.__class__(**{**vars(SETTINGS), "resume": True}), tmp_path / "one.safetensors", said.append)
+    again = state_of(hybrid(seed=5, dtype=torch.float32).requires_grad_(True), replace(SETTINGS, resume=True))
+    resumed = train(again, tmp_path / "one.safetensors", said.append)
     assert resumed.updates == done.updates, "its minutes were spent already"
     for name, value in first.model.state_dict().items():
         assert torch.equal(again.model.state_dict()[name], value), name
@@ -97,11 +98,11 @@ def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
 def test_a_drafter_that_is_its_teacher_has_nothing_to_learn() -> None:
     teacher = hybrid(dtype=torch.float32)
     tokens = torch.from_numpy(np.stack([next(rows(spoken(), CHUNK, np.random.default_rng(0)))]))
-    assert abs(float(imitation_loss(teacher, teacher)(tokens))) < 1e-3
+    assert abs(float(distillation_loss(teacher, teacher)(tokens))) < 1e-3
     other = hybrid(seed=3, dtype=torch.float32)
-    assert float(imitation_loss(other, teacher)(tokens)) > 1
-    assert agreement(bench(teacher), teacher, SETTINGS, 2) == {"top1": 1.0, "top4": 1.0}
-    assert agreement(bench(other), teacher, SETTINGS, 2)["top1"] < 0.9
+    assert float(distillation_loss(other, teacher)(tokens)) > 1
+    assert state_of(teacher).agreement(teacher, 2) == {"top1": 1.0, "top4": 1.0}
+    assert state_of(other).agreement(teacher, 2)["top1"] < 0.9
 
 
 def test_rows_open_with_a_dialogue_and_every_dialogue_is_read_whole() -> None:

@@ -17,7 +17,7 @@ from specviz.models.vision import scenes as shipped
 from specviz.models.vision.vision_drafts import plain_file
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.feature.feature_training import learned
+from specviz.training.feature.recipes import learned
 from specviz.training.feature.unrolling import unroll
 from specviz.training.registry import Job, recipes
 from specviz.training.vision import make_picture_drafters as making
@@ -64,7 +64,7 @@ def job(name: str, minutes: float = 0.02, resume: bool = False) -> Job:
 
 
 def stored(home: Path, taps: tuple[int, ...], shown: str, keep: float = 1.0) -> tuple[Learner, PictureStore, Any]:
-    learner, tokenizer, spoken = making.material(job("vlm_eagle"))
+    learner, tokenizer, spoken = making.target_and_answers(job("vlm_eagle"))
     return learner, PictureStore(learner, Writer(tokenizer), spoken, taps, shown, keep), spoken
 
 
@@ -76,7 +76,7 @@ def test_answers_are_written_once_and_held_out_scenes_are_greedy(home: Path) -> 
     assert (spoken.dialogues.temperature[held_out] == 0).all() and (spoken.dialogues.temperature > 0).any()
     files = list((home / "cache" / "data").glob("pictures-*.npz"))
     before = files[0].stat().st_mtime_ns
-    making.material(job("vlm_eagle"))
+    making.target_and_answers(job("vlm_eagle"))
     assert len(files) == 1 and files[0].stat().st_mtime_ns == before
 
 

@@ -34,7 +34,7 @@ Rows = tuple[Sequence[int], Sequence[int]]
 
 
 @dataclass(frozen=True)
-class Lesson:
+class Example:
     """A picture, both ways: ``tokens`` [row, token], ``features`` [row, token, hidden], guided log-``distribution`` [cell,
     code]."""
 
@@ -53,8 +53,8 @@ class Target:
         self.fast = halved(self.net)
 
     @torch.no_grad()
-    def read(self, rows: Sequence[Rows], codes: Tensor) -> list[Lesson]:
-        """Lessons of pictures: their prompts' ``rows`` and ``codes`` [picture, cell]."""
+    def read(self, rows: Sequence[Rows], codes: Tensor) -> list[Example]:
+        """Examples of pictures: their prompts' ``rows`` and ``codes`` [picture, cell]."""
         prompts = torch.tensor([row for pair in rows for row in pair], device=codes.device)
         doubled = codes.repeat_interleave(2, dim=0)
         hidden = self.net.hidden(prompts, doubled)
@@ -62,15 +62,15 @@ class Target:
         distributions = guided(logits[0::2], logits[1::2], self.loaded.guidance)
         tokens = torch.cat((prompts, doubled + self.loaded.first_code), dim=1)
         pairs = (whole.unflatten(0, (-1, 2)) for whole in (tokens, hidden.float()))
-        return [Lesson(*(one.clone() for one in parts)) for parts in zip(*pairs, distributions, strict=True)]
+        return [Example(*(one.clone() for one in parts)) for parts in zip(*pairs, distributions, strict=True)]
 
     def own(self, rows: Sequence[Rows], seed: int) -> Tensor:
         """Pictures of its own [picture, cell] at temperature 1."""
         return draw(self.fast, rows, self.loaded.cells, self.loaded.guidance, seed)
 
 
-class Lessons:
-    """Lessons from the data and from the target's own drawing, of the concepts to learn or of those kept out."""
+class Examples:
+    """Examples from the data and from the target's own drawing, of the concepts to learn or of those kept out."""
 
     def __init__(self, target: Target, held_out: bool, seed: int = 3, workers: int = 1) -> None:
         """``workers`` threads share the drawing and the reading, each with torch at one."""
@@ -79,7 +79,7 @@ class Lessons:
         self.data = Batches(coded(loaded.grid), loaded.prompts, loaded.device, seed).data  # type: ignore[arg-type]
         self.concepts = self.data.part(held_out)
         self.generator = np.random.default_rng(seed)
-        self.shelf: list[tuple[Lesson, int]] = []
+        self.shelf: list[tuple[Example, int]] = []
         self.drawn = 0
 
     def asked(self, count: int) -> tuple[list[Rows], Tensor]:
@@ -93,33 +93,33 @@ class Lessons:
             codes.append(torch.from_numpy(self.data.codes[concept.rows[style], 0]).long())
         return rows, torch.stack(codes).to(self.target.loaded.device)
 
-    def own(self, count: int) -> list[Lesson]:
-        """Fresh lessons of the target's own pictures alone."""
+    def own(self, count: int) -> list[Example]:
+        """Fresh examples of the target's own pictures alone."""
         rows, _ = self.asked(count)
         return self._fresh(rows)
 
     def refill(self) -> None:
         """Pictures of the target's own, and those of the data for the same prompts, onto the shelf."""
         rows, given = self.asked(DRAWN)
-        self.shelf += [(lesson, TIMES) for lesson in self._fresh(rows, given)]
+        self.shelf += [(example, TIMES) for example in self._fresh(rows, given)]
 
-    def next(self) -> Lesson:
+    def next(self) -> Example:
         """One of the shelf's."""
         while len(self.shelf) <= SHELF - 2 * DRAWN:
             self.refill()
         place = int(self.generator.integers(len(self.shelf)))
-        lesson, left = self.shelf[place]
+        example, left = self.shelf[place]
         if left > 1:
-            self.shelf[place] = (lesson, left - 1)
+            self.shelf[place] = (example, left - 1)
         else:
             self.shelf[place] = self.shelf[-1]
             self.shelf.pop()
-        return lesson
+        return example
 
-    def _fresh(self, rows: Sequence[Rows], given: Tensor | None = None) -> list[Lesson]:
-        """Lessons of the target's own pictures, then of those ``given`` [picture, cell] for the same prompts."""
+    def _fresh(self, rows: Sequence[Rows], given: Tensor | None = None) -> list[Example]:
+        """Examples of the target's own pictures, then of those ``given`` [picture, cell] for the same prompts."""
 
-        def part(places: Tensor) -> list[Lesson]:
+        def part(places: Tensor) -> list[Example]:
             mine = [rows[place] for place in places.tolist()]
             found = self._read(mine, self.target.own(mine, self.drawn + int(places[0])))
             return found if given is None else found + self._read(mine, given[places])
@@ -129,9 +129,9 @@ class Lessons:
         self.drawn += len(rows)
         return found
 
-    def _read(self, rows: Sequence[Rows], codes: Tensor) -> list[Lesson]:
+    def _read(self, rows: Sequence[Rows], codes: Tensor) -> list[Example]:
         parts = range(0, len(rows), READ)
-        return [lesson for at in parts for lesson in self.target.read(rows[at : at + READ], codes[at : at + READ])]
+        return [example for at in parts for example in self.target.read(rows[at : at + READ], codes[at : at + READ])]
 
 
 def guided(with_words: Tensor, without: Tensor, strength: float) -> Tensor:

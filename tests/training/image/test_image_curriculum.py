@@ -1,11 +1,11 @@
-"""Lessons of an image model: short beginnings of many pictures cost what few whole ones do, and come when the schedule says."""
+"""Curriculum of image models: short beginnings of many pictures cost what few whole ones do and come when the schedule says."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from specviz.training.image.image_lessons import SCHEDULE, Lessons, length, many
+from specviz.training.image.image_curriculum import SCHEDULE, Curriculum, length, many
 
 
 class Shelf:
@@ -56,8 +56,8 @@ def test_short_beginnings_cost_what_whole_pictures_do() -> None:
 
 
 def test_lessons_as_given_are_short_and_their_words_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specviz.training.image.image_lessons.length", lambda share, probability, grid: (4, False))
-    lessons = Lessons(Shelf(), _unasked, grid=4, count=3, guidance=2.0, workers=None)  # type: ignore[arg-type]
+    monkeypatch.setattr("specviz.training.image.image_curriculum.length", lambda share, probability, grid: (4, False))
+    lessons = Curriculum(Shelf(), _unasked, grid=4, count=3, guidance=2.0, workers=None)  # type: ignore[arg-type]
     words, codes, read = lessons.next(0.0)
     assert codes.shape == read.shape == (many(4, 4, 3, 16), 4)
     assert torch.equal(words[:, 1], codes[:, 0])
@@ -65,7 +65,7 @@ def test_lessons_as_given_are_short_and_their_words_are_theirs(monkeypatch: pyte
 
 
 def test_the_models_own_drawings_stand_beside_what_was_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("specviz.training.image.image_lessons.length", lambda share, probability, grid: (8, True))
+    monkeypatch.setattr("specviz.training.image.image_curriculum.length", lambda share, probability, grid: (8, True))
     drawn = []
 
     def draw(net, rows, cells, guidance, seed):
@@ -74,7 +74,7 @@ def test_the_models_own_drawings_stand_beside_what_was_right(monkeypatch: pytest
 
     monkeypatch.setattr("specviz.training.image.image_drift.draw", draw)
     monkeypatch.setattr("specviz.training.image.image_drift.halved", lambda net: net)
-    lessons = Lessons(Shelf(), lambda: "net", grid=4, count=3, guidance=2.0, workers=2)  # type: ignore[arg-type, return-value]
+    lessons = Curriculum(Shelf(), lambda: "net", grid=4, count=3, guidance=2.0, workers=2)  # type: ignore[arg-type, return-value]
     words, right, own = lessons.next(0.9)
     assert torch.equal(own, right + 100) and torch.equal(words[:, 1], right[:, 0])
     assert right.shape == (many(8, 4, 3, 16), 8)

@@ -28,7 +28,7 @@ SCHEDULE: tuple[tuple[float, dict[tuple[int, bool], float]], ...] = (
 """Until which share of the time how often so many sixteenths of a picture are read, as given or as drawn (True)."""
 
 
-class Lessons:
+class Curriculum:
     """Prompts [picture, word], codes and codes as read [picture, place], an update's at a time and all about equally dear."""
 
     def __init__(
@@ -42,7 +42,7 @@ class Lessons:
         self.drawings: dict[int, OwnDrawings] = {}
 
     def next(self, share: float) -> tuple[Tensor, Tensor, Tensor]:
-        """An update's lesson when ``share`` of the time is gone."""
+        """An update's examples when ``share`` of the time is gone."""
         places, own = length(share, float(torch.rand((), generator=self.generator)), self.grid)
         if own:
             words, right, drawn = self._drawn(places).next(self.net)
