@@ -28,6 +28,8 @@ WHOLE, SHRUNK = 6, 8
 class DecoderTraining(ImageTraining):
     """The shipped picture tokenizer, whose decoder is learned further."""
 
+    unit = "pictures"
+
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         self.stored, self.stored_card = read_weights(weights_of("image_vq"))
         self.net, self.device = quicken(vq_model()[0]).to(device).requires_grad_(True), device
@@ -41,7 +43,7 @@ class DecoderTraining(ImageTraining):
             loss = weight * reconstruction(self.drawn(pixels), pixels)
             loss.backward()
             total += float(loss.detach())
-        return total, 0
+        return total, SHRUNK + WHOLE
 
     def drawn(self, pixels: Tensor) -> Tensor:
         """What the codes of pixels [picture, rgb, row, column] give back."""

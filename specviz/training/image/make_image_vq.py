@@ -149,6 +149,8 @@ def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[st
 class VqTraining(ImageTraining):
     """The tokenizer on crops and whole pictures; its codebook follows what it sees and belongs to the checkpoint."""
 
+    unit = "pictures"
+
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         self.art, self.tokenizer = emoji.load(), Tokenizer(device)
         self.pictures, codes = Pictures(self.art, device), self.tokenizer.codebook
@@ -156,11 +158,12 @@ class VqTraining(ImageTraining):
         super().__init__(settings, named(self.tokenizer.net, "encoder", "decoder", "quant_conv", "post_quant_conv"), kept)
 
     def backward(self, share: float) -> tuple[float, int]:
+        whole = WHOLE if share > 0.3 else 0
         loss = self.tokenizer.loss(self.pictures.small(), share) * 0.5
         loss.backward()
-        if share > 0.3:
-            (self.tokenizer.loss(self.pictures.draw(WHOLE), share) * 0.5).backward()
-        return float(loss.detach()) * 2, 0
+        if whole:
+            (self.tokenizer.loss(self.pictures.draw(whole), share) * 0.5).backward()
+        return float(loss.detach()) * 2, CROPS + whole
 
     def measure(self) -> dict[str, float]:
         return measure(self.tokenizer, self.art, 51) if self.tokenizer.coded else {}
