@@ -124,7 +124,7 @@ def test_what_is_kept_out_is_never_seen_and_the_control_begins_where_the_first_s
 ) -> None:
     asked: set[int] = set()
     begun: list[dict[str, torch.Tensor]] = []
-    kept, prepare = data.Dialogues.of, learning.deer.prepare
+    kept, prepare = data.Dialogues.of, learning.make_deer.prepare
 
     def noted(self: data.Dialogues, number: int) -> np.ndarray:
         asked.add(int(number))
@@ -134,7 +134,7 @@ def test_what_is_kept_out_is_never_seen_and_the_control_begins_where_the_first_s
         begun.append({name: value.clone() for name, value in given[3].factors.items()})
         return prepare(*given)
 
-    monkeypatch.setattr(learning.deer, "prepare", watched)
+    monkeypatch.setattr(learning.make_deer, "prepare", watched)
     monkeypatch.setattr(learning.data, "split", lambda dialogues: (made.training, made.held_out))
     monkeypatch.setattr(data.Dialogues, "of", noted)
     learning.block(made, TINY)
