@@ -20,9 +20,9 @@ from specviz.bench.suites.image_settings import ORDER_BY_SIZE, QUICK, RELAXED, S
 from specviz.drafters.networks.weights import read_weights
 from specviz.engine.sampling import Noise
 from specviz.methods.eagle import PUBLISHED
+from specviz.methods.lantern_pp.static_tree import TREES
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.methods.static_tree import TREES
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.image.image import weights_of
 from specviz.runner import Prepared

@@ -10,7 +10,7 @@ import pytest
 from specviz.drafters.networks import forward_cost
 from specviz.engine.cost import CostCurve
 from specviz.engine.tree import shape_from_paths
-from specviz.methods.static_tree import ACCEPTED, TREES, static_tree
+from specviz.methods.lantern_pp.static_tree import ACCEPTED, TREES, static_tree
 
 PUBLISHED = {
     "57": """0 1 2 3 4

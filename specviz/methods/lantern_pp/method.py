@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.lantern import RESIDUAL
+from specviz.methods.lantern_pp.static_tree import TREES, static_tree
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
-from specviz.methods.static_tree import TREES, static_tree
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
