@@ -18,6 +18,7 @@ from specviz.errors import ModelUnavailable
 from specviz.methods.polybasic.chain_lengths import ChainLengths, Weighed, warning, weighed
 from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, as_note, forecast, kept_of, passes_for
 from specviz.methods.polybasic.method import MIDDLES
+from specviz.trace.notes.base import plain
 from tests.figures.made import SILENT, TREE, with_note
 from tests.viewer.notes import CHAINS
 
@@ -213,6 +214,6 @@ def test_every_group_size_is_a_row_of_acceptance_stages_and_clock(monkeypatch: p
 
 
 def test_a_forecast_on_the_screen_has_all_its_numbers() -> None:
-    shown = as_note(forecast(costs(0.3), ALONE, GOOD)[1])
+    shown = plain(as_note(forecast(costs(0.3), ALONE, GOOD)[1]))
     assert set(CHAINS["belts"]["forecast"]) == set(shown)
     assert all(isinstance(value, float) for value in shown.values())

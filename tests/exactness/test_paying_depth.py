@@ -16,6 +16,8 @@ from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
 from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
+from specviz.trace.notes.base import plain
+from specviz.trace.notes.drafts import TreeDepth
 from specviz.trees.depth_profile import LEAST, DepthProfile
 from tests.drafters.tiny_blocks import block_net
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
@@ -63,9 +65,9 @@ def test_cheap_forwards_go_deep_and_dear_ones_do_not(name: str, compose: Any) ->
     assert depth(compose(name, {}, forward=DEAR)) == LEAST
     assert depth(compose(name, {}, WARM)) == LEAST, "where deeper levels bring nothing"
     chosen = compose(name, {}).controller.builder.chosen
-    assert (chosen["levels"], chosen["nodes"]) == (8, 16)
-    assert chosen["tau"] == pytest.approx(COLD[7][1]) and chosen["gain"] > 1
-    json.dumps(chosen)
+    assert (chosen.levels, chosen.nodes) == (8, 16)
+    assert chosen.tau == pytest.approx(COLD[7][1]) and chosen.gain > 1
+    json.dumps(plain(chosen))
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -78,7 +80,7 @@ def test_a_stated_depth_is_taken_as_stated(name: str, compose: Any) -> None:
 @pytest.mark.parametrize("name", HEADS)
 def test_heads_nobody_measured_take_the_usual_depth_and_say_so(name: str, compose: Any) -> None:
     found = compose(name, {}, uses_shipped_weights=False, draft_name="some/heads").controller.builder
-    assert (found.depth, found.chosen) == (USUAL[name], {"levels": USUAL[name]})
+    assert (found.depth, found.chosen) == (USUAL[name], TreeDepth(USUAL[name]))
     said = {one.name: one.bounds.help for one in describe(all_methods()[name].parameters)}["depth"]
     assert f"else {USUAL[name]}." in said
 
@@ -92,12 +94,12 @@ def test_another_target_takes_the_usual_depth(compose: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", HEADS)
 def test_a_beam_that_nobody_measured_takes_the_usual_depth(name: str, compose: Any) -> None:
     found = compose(name, {"width": 3}).controller.builder
-    assert (found.depth, found.chosen) == (USUAL[name], {"levels": USUAL[name]})
+    assert (found.depth, found.chosen) == (USUAL[name], TreeDepth(USUAL[name]))
 
 
 def test_a_stated_size_is_weighed_and_kept(compose: Any) -> None:
     found = compose("eagle3", {"nodes": 2}, forward=2.0).controller.builder
-    assert (found.nodes, found.chosen["nodes"]) == (2, 2)
+    assert (found.nodes, found.chosen.nodes) == (2, 2)
 
 
 @pytest.mark.parametrize(("name", "values"), [*((name, {"depth": 4}) for name in HEADS), ("ddd", {})])

@@ -10,6 +10,7 @@ import pytest
 from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
 from specviz.methods.resources import TREES
+from specviz.trace.notes.drafts import TreeDepth
 from specviz.trees.depth_profile import LEAST, DepthProfile, depth_that_pays
 from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.trees.fancy import Fancy, context
@@ -104,6 +105,6 @@ def test_those_that_ship_grow_with_depth_and_size_and_fall_with_the_temperature(
 
 def test_a_chosen_depth_is_part_of_the_trees_story_and_a_stated_one_is_not() -> None:
     stated = Dynamic(3, 2, 4)
-    chosen = Dynamic(3, 2, 4, chosen={"levels": 3, "gain": 1.2})
+    chosen = Dynamic(3, 2, 4, chosen=TreeDepth(3, gain=1.2))
     assert chosen.build(Fancy(), context()).notes[0].data["depth"] == {"levels": 3, "gain": 1.2}
     assert "depth" not in stated.build(Fancy(), context()).notes[0].data
