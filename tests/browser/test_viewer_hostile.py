@@ -15,6 +15,7 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Page
 
 from specviz.trace import store
+from specviz.trace.notes.verdicts import LocalVerificationNote
 from specviz.viewer import bundle
 from tests.browser.stage_page import PATIENCE, PROJECTOR
 from tests.viewer import cases
@@ -80,28 +81,35 @@ def image_run(*grid: int) -> dict[str, Any]:
     return cases.run(modality="image", grid=list(grid), exactness="relaxed")
 
 
-@pytest.mark.parametrize("wave", [1_000_000_000, 9_007_199_254_740_993, 5, 1.5, -1])
-def test_islands_of_more_waves_than_cells_are_listed_as_they_are(drawn: Drawn, wave: float) -> None:
-    note = {"type": "islands", "mass": [0.5] * 4, "tau": 0.1, "waves": [0, 0, wave, 0], "failed": [3], "islands": [[3]]}
-    page = drawn(valid([image_run(2, 2), picture_step(note)]))
+def waves(*each: int, island: tuple[int, ...]) -> dict[str, Any]:
+    """A note of local verification of four codes, whose third one failed."""
+    note = LocalVerificationNote([0.5] * 4, 0.1, 4, 1, True, [3], [island], each, 1 + max(each)).to_note()
+    return {"type": note.type, **note.data}
+
+
+@pytest.mark.parametrize("wave", [1_000_000_000, 9_007_199_254_740_993, 5, -1])
+def test_islands_of_more_waves_than_cells_are_listed_as_they_are(drawn: Drawn, wave: int) -> None:
+    page = drawn(valid([image_run(2, 2), picture_step(waves(0, 0, wave, 0, island=(3,)))]))
     assert "more than a page can draw" in page.inner_text(".sv-note") and "waves" in page.inner_text(".sv-note")
 
 
 def test_real_waves_are_a_story(drawn: Drawn) -> None:
-    note = {"type": "islands", "mass": [0.5] * 4, "tau": 0.1, "waves": [0, 0, 2, 1], "failed": [3], "islands": [[3, 4]]}
-    page = drawn(valid([image_run(2, 2), picture_step(note)]))
+    page = drawn(valid([image_run(2, 2), picture_step(waves(0, 0, 2, 1, island=(3, 4)))]))
     assert page.get_attribute(".sv-reel input", "max") == "3"
 
 
 def test_an_entropy_without_end_gets_no_axis(drawn: Drawn) -> None:
-    row = {"node": 1, "text": "a", "p": 0.5, "threshold": 0.1}
+    row = {"node": 1, "token": 1, "text": "a", "p": 0.5, "threshold": 0.1}
     note = {"type": "typical", "epsilon": 0.1, "delta": 0.3, "positions": [{**row, "entropy": 1e308}, {**row, "entropy": 2}]}
     page = drawn(valid([cases.run(), picture_step(note)]))
     assert 0 < page.locator(".sv-note *").count() < 200
 
 
 def test_a_story_of_too_many_parts_is_listed_as_it_is(drawn: Drawn) -> None:
-    note = {"type": "overlap", "positions": [{"node": 0, "texts": ["a"] * 9000, "p": [0.1], "q": [0.1]}]}
+    note = {
+        "type": "overlap",
+        "positions": [{"node": 0, "tokens": [], "texts": ["a"] * 9000, "p": [0.1], "q": [0.1], "overlap": 0.1}],
+    }
     page = drawn(valid([cases.run(), picture_step(note)]))
     assert page.locator(".sv-note *").count() < 4100
 
