@@ -123,7 +123,7 @@ METHODS: Mapping[str, Callable[[], Made]] = {
     "hivis": seeing("hivis", residuals="compare"),
     "dream": seeing("dream"),
     "language_only": seeing("language_only"),
-    "lantern": pictured("lantern"),
+    "lantern": pictured("lantern", nodes=24),  # what pays depends on how busy the machine is, and the picture on the tree
     "lantern_pp": pictured("lantern_pp"),
     "mulo_sd": pictured("mulo_sd"),
     "speculative_jacobi": pictured("speculative_jacobi"),
