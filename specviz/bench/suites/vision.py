@@ -61,7 +61,7 @@ def held_out(folder: Path = FOLDER) -> list[Asked]:
     """Every held-out scene with the question for a description. Raises BadInput when the sheet is not at hand."""
     try:
         told = json.loads((folder / "held-out.json").read_text(encoding="utf-8"))
-        sheet = Image.open(folder / "held-out.png").convert("RGB")
+        sheet = Image.open(folder / "held-out.webp").convert("RGB")
     except (OSError, ValueError) as problem:
         raise BadInput(f"The held-out scenes in {folder} cannot be read ({problem}): get them with the project.") from None
     side, columns = told["side"], told["columns"]
