@@ -168,7 +168,7 @@ def test_tapped_layers_are_the_library_s_hidden_states() -> None:
 def test_the_pass_tells_of_its_decays_and_of_what_states_would_cost() -> None:
     session = target(hybrid()).open(64)
     session.prefill(PROMPT)
-    (note,) = session.score(TREE).story()
+    (note,) = session.score(TREE).notes()
     data = note.data
     assert note.type == "ssm_mask" and data["layers"] == ["state", "attention", "state"] and data["taps"] == 4
     assert [head["name"] for head in data["heads"]] == ["slow", "middle", "fast"]
@@ -181,7 +181,7 @@ def test_the_pass_tells_of_its_decays_and_of_what_states_would_cost() -> None:
     state = 2 * 4 * 16 * 8 * 8  # layers, heads, head size, state, bytes of a float64
     assert (data["state_bytes"], data["per_node_bytes"]) == (state, 8 * state)
     assert data["replay_bytes"] == 2 * 8 * (64 + 2 * 2 * 8 + 4) * 8 < data["per_node_bytes"]
-    assert session.score(DraftTree.of([12], [-1])).story() == (), "a lone root has no branches to tell of"
+    assert session.score(DraftTree.of([12], [-1])).notes() == (), "a lone root has no branches to tell of"
 
 
 def test_what_cannot_run_says_why() -> None:
