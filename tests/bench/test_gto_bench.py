@@ -16,8 +16,8 @@ from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.worlds.feature import tiny_net
 
 TARGET = tiny_target()
 

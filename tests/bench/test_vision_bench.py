@@ -21,8 +21,8 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from tests.tiny import Letters, decode
-from tests.vision_worlds import parts_of, world
+from tests.support.tiny.text import Letters, decode
+from tests.support.worlds.vision import parts_of, world
 
 HERE = world()
 

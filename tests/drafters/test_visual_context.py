@@ -18,8 +18,8 @@ from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
 from specviz.trees.dynamic import Dynamic
-from tests.tiny import Decoded, decode
-from tests.vision_worlds import GREEDY, World, expected, feature_net, one_by_one, step_vectors, text_model, world
+from tests.support.tiny.text import Decoded, decode
+from tests.support.worlds.vision import GREEDY, World, expected, feature_net, one_by_one, step_vectors, text_model, world
 
 KINDS = ["smolvlm", "qwen2_5vl"]
 

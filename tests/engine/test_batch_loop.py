@@ -17,11 +17,11 @@ from specviz.errors import BadInput, ContextFull
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step
-from tests import tiny_hybrid
 from tests.exactness.test_last_state import compose as last_state
 from tests.exactness.test_retrieval_methods import compose as composed
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM
-from tests.tiny import Letters, decode, tiny_target
+from tests.support.tiny import hybrid as tiny_hybrid
+from tests.support.tiny.text import Letters, decode, tiny_target
 
 PROMPTS = [PROMPT, [7, 7, 1], [9], PROMPT[4:9] * 3, [2, 3, 2, 3, 2, 3, 2], [11, 40], PROMPT[::-1], [1] * 20]
 READER = {"nodes": 16, "drafter": "recycling"}

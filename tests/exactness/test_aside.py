@@ -22,7 +22,6 @@ from specviz.methods.medusa.typical_acceptance import Typical
 from specviz.methods.owl import spec_token
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Note
-from tests.drafters import tiny_arms
 from tests.exactness import (
     test_chained,
     test_diffusion,
@@ -37,10 +36,11 @@ from tests.exactness import (
     test_text_methods,
     test_traversal_runs,
 )
-from tests.image_worlds import World
-from tests.tiny import Letters, tiny_target
-from tests.vision_worlds import compose as vision
-from tests.vision_worlds import world
+from tests.support.tiny import arms as tiny_arms
+from tests.support.tiny.text import Letters, tiny_target
+from tests.support.worlds.image import World
+from tests.support.worlds.vision import compose as vision
+from tests.support.worlds.vision import world
 
 WARM = Warp(1.0)
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 3, 1, 4, 1, 5]

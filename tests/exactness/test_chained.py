@@ -22,8 +22,8 @@ from specviz.models.drafters.quantisation import eight_bits
 from specviz.models.drafters.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARPS, _Audit
-from tests.feature_worlds import tiny_net
-from tests.tiny import Decoded, decode, parts_for, perturbed, tiny_target
+from tests.support.tiny.text import Decoded, decode, parts_for, perturbed, tiny_target
+from tests.support.worlds.feature import tiny_net
 
 CURVE = CostCurve((1, 40), (2.0, 3.0))
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -19,8 +19,8 @@ from specviz.methods.polybasic.cascade import Cascade
 from specviz.trees.sampled import Sampled
 from tests.exactness.test_chained import middle_of
 from tests.exactness.test_drawn_trees import spoken
-from tests.exactness.worlds import PLAIN, World, drawn, exact_distribution
-from tests.tiny import decode, tiny_target
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution
 
 
 class Table:

@@ -18,7 +18,6 @@ from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
 from specviz.methods.hedgespec.online_learners import NormalHedge, UpperConfidence
 from specviz.methods.hedgespec.selection import Arm, DrafterSelector
 from specviz.trees.sampled import Sampled
-from tests.drafters.tiny_arms import arm, compose
 from tests.exactness.test_text_methods import (
     GREEDY,
     NUCLEUS,
@@ -30,8 +29,9 @@ from tests.exactness.test_text_methods import (
     tokens,
     until_full,
 )
-from tests.exactness.worlds import World, drawn, exact_distribution
-from tests.tiny import decode, tiny_target
+from tests.support.tiny.arms import arm, compose
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 METHODS: list[tuple[str, dict[str, object]]] = [
     ("not_a_bandit", {"gamma": 4}),

@@ -22,7 +22,7 @@ from specviz.engine.interfaces import Acceptance, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World, context, drawn, exact_distribution, rebuilt, share
+from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, rebuilt, share
 
 BINARY = shape_from_counts([[2], [2, 2]])
 SHAPES = {

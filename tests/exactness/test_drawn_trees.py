@@ -20,9 +20,9 @@ from specviz.engine.tree import chain, shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.targets.text import TextTarget
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World, drawn, exact_distribution
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, tiny_target
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.feature import tiny_net
+from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 VOCAB = 3
 PROMPT = [1, 2, 0, 1]

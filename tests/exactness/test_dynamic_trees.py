@@ -18,7 +18,6 @@ from specviz.engine.tree import shape_from_counts
 from specviz.methods.ddd.depth import BeamMass
 from specviz.targets.text import TextTarget
 from specviz.trees.dynamic import Dynamic, SpeedupMaximising
-from tests.exactness.foreseeing import Foreseer
 from tests.exactness.test_text_methods import (
     EVERY_WAY,
     GREEDY,
@@ -30,8 +29,9 @@ from tests.exactness.test_text_methods import (
     tokens,
     until_full,
 )
-from tests.exactness.worlds import World, context, drawn, exact_distribution, rebuilt, share
-from tests.tiny import decode, tiny_target
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.foreseeing import Foreseer
+from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, rebuilt, share
 
 CURVE = CostCurve((1, 8, 16, 32), (10.0, 11.0, 13.0, 20.0))
 GROWTHS: dict[str, Callable[[], TreeBuilder]] = {

@@ -17,10 +17,10 @@ from specviz.engine.tree import shape_from_counts, shape_of
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
-from tests.drafters.tiny_blocks import block_net
 from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, until_full
-from tests.exactness.worlds import World, drawn, exact_distribution
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.blocks import block_net
+from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 CASES = {
     "fitted": {"tree": "fitted", "nodes": 20},

@@ -24,8 +24,8 @@ from tests.exactness.test_text_methods import (
     tokens,
     until_full,
 )
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.worlds.feature import tiny_net
 
 Values = dict[str, object]
 # Wide enough that an untrained network hits now and then.

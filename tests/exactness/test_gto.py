@@ -22,8 +22,8 @@ from tests.exactness.test_text_methods import (
     tokens,
     until_full,
 )
-from tests.feature_worlds import tiny_net
-from tests.tiny import Decoded, decode, parts_for, tiny_target
+from tests.support.tiny.text import Decoded, decode, parts_for, tiny_target
+from tests.support.worlds.feature import tiny_net
 
 TREE: dict[str, object] = {"depth": 3, "width": 6, "nodes": 24}
 BOTH = {**TREE, "compare": True}

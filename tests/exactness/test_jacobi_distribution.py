@@ -25,8 +25,8 @@ from specviz.methods.speculative_jacobi import drafter as jacobi_window
 from specviz.methods.speculative_jacobi.drafter import JacobiWindow
 from specviz.methods.speculative_jacobi.window import Window
 from specviz.requests.image import CodeText
-from tests.exactness.enumerated import Tables
-from tests.image_worlds import WARM, World, plain_rows
+from tests.support.worlds.enumerated import Tables
+from tests.support.worlds.image import WARM, World, plain_rows
 
 
 class Coin(float):

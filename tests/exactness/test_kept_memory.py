@@ -35,7 +35,7 @@ from specviz.methods.resources import MethodResources
 from specviz.request import Memory, Recollection, Request
 from specviz.requests.prepared import Prepared
 from specviz.trees.sampled import Sampled
-from tests.tiny import Letters, TinyResources
+from tests.support.tiny.text import Letters, TinyResources
 
 WARM = Warp(1.0)
 

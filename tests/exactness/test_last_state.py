@@ -18,7 +18,6 @@ from specviz.methods.owl.spec_token import SpecToken, SpecTokenPass
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
-from tests.drafters.tiny_recurrent import recurrent_net
 from tests.exactness.test_text_methods import (
     EVERY_WAY,
     GREEDY,
@@ -30,7 +29,8 @@ from tests.exactness.test_text_methods import (
     tokens,
     until_full,
 )
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.recurrent import recurrent_net
+from tests.support.tiny.text import decode, parts_for, tiny_target
 
 TREE = {"depth": 3, "width": 6, "nodes": 24}
 CASES: list[tuple[str, dict[str, object]]] = [

@@ -17,7 +17,7 @@ from specviz.models.drafters.quantised_copy import lean_copy
 from specviz.trees.sampled import Sampled
 from tests.exactness.test_layer_groups import SIX, deep_target
 from tests.exactness.test_text_methods import PROMPT, WARPS
-from tests.tiny import decode
+from tests.support.tiny.text import decode
 
 TWO = [torch.device("cpu"), torch.device("cpu", 0)]
 """One processor under two names: what runs over two devices must go through the same code."""

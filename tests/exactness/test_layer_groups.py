@@ -31,8 +31,8 @@ from specviz.trees.sampled import Sampled
 from tests.exactness.test_chained import small
 from tests.exactness.test_drawn_trees import spoken
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARPS, _Audit
-from tests.exactness.worlds import PLAIN, World, drawn, exact_distribution
-from tests.tiny import Decoded, decode, parts_for, tiny_llama, tiny_target
+from tests.support.tiny.text import Decoded, decode, parts_for, tiny_llama, tiny_target
+from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution
 
 SIX = 6
 

@@ -21,7 +21,7 @@ from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import RELAXED
 from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, _Audit, compose, one_by_one, tokens
-from tests.tiny import Decoded, decode, parts_for, tiny_llama, tiny_target
+from tests.support.tiny.text import Decoded, decode, parts_for, tiny_llama, tiny_target
 
 TAP = 2
 WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": NUCLEUS}

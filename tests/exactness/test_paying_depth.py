@@ -19,10 +19,10 @@ from specviz.methods.registry import all_methods
 from specviz.trace.notes.base import plain
 from specviz.trace.notes.drafts import TreeDepth
 from specviz.trees.depth_profile import LEAST, DepthProfile
-from tests.drafters.tiny_blocks import block_net
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.blocks import block_net
+from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.worlds.feature import tiny_net
 
 HEADS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
 USUAL = {"eagle2": 4, "eagle3": 5, "gto": 5}

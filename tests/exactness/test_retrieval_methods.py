@@ -15,8 +15,8 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
 from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, perturbed, tiny_target
+from tests.support.tiny.text import decode, parts_for, perturbed, tiny_target
+from tests.support.worlds.feature import tiny_net
 
 CASES: list[tuple[str, dict[str, object]]] = [
     ("suffix_decoding", {}),

@@ -20,9 +20,9 @@ from specviz.methods.registry import all_methods
 from specviz.methods.stree.drafter import TreeModelDrafter
 from specviz.targets.hybrid import HybridSession, HybridTarget
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World, drawn, exact_distribution
-from tests.tiny import Decoded, decode, parts_for, tiny_target
-from tests.tiny_hybrid import hybrid, near, pure, target
+from tests.support.tiny.hybrid import hybrid, near, pure, target
+from tests.support.tiny.text import Decoded, decode, parts_for, tiny_target
+from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 Values = dict[str, object]
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]

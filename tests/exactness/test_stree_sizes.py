@@ -12,7 +12,7 @@ from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
 from specviz.methods.stree.method import Parameters
 from tests.exactness.test_stree import BEAM, GREEDY, WARM, WARPS, alone, compose, models, run
-from tests.tiny import parts_for
+from tests.support.tiny.text import parts_for
 
 
 @pytest.mark.parametrize("tree", ["beam", "fixed", "drawn"])

@@ -15,7 +15,7 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step
-from tests.tiny import VOCAB, Decoded, decode, parts_for, perturbed, tiny_llama, tiny_target
+from tests.support.tiny.text import VOCAB, Decoded, decode, parts_for, perturbed, tiny_llama, tiny_target
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 GREEDY = Warp()

@@ -19,9 +19,9 @@ from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 from tests.exactness.test_distributions import judged, total_variation
 from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, tokens, until_full
 from tests.exactness.test_text_methods import _Audit as Audit
-from tests.exactness.worlds import World
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, perturbed, tiny_target
+from tests.support.tiny.text import decode, parts_for, perturbed, tiny_target
+from tests.support.worlds.feature import tiny_net
+from tests.support.worlds.three_tokens import World
 
 SHAPES = [
     {"shape": "sparse"},

@@ -8,9 +8,9 @@ import torch
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.methods.registry import all_methods
 from specviz.targets.vision_language import VisionLanguageSession
-from tests.tiny import decode
-from tests.tiny_vision import FAMILIES, IMAGE
-from tests.vision_worlds import GREEDY, WARM, WARPS, compose, decoded, one_by_one, world
+from tests.support.tiny.text import decode
+from tests.support.tiny.vision import FAMILIES, IMAGE
+from tests.support.worlds.vision import GREEDY, WARM, WARPS, compose, decoded, one_by_one, world
 
 Values = dict[str, object]
 TREE: Values = {"depth": 3, "width": 8, "nodes": 32}

@@ -8,7 +8,7 @@ import torch
 import specviz
 from specviz.targets.text import TextTarget
 from tests.exactness.test_text_methods import PROMPT, WARPS, compose
-from tests.tiny import decode, tiny_llama
+from tests.support.tiny.text import decode, tiny_llama
 
 pytestmark = pytest.mark.gpu
 

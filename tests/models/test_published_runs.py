@@ -17,8 +17,8 @@ from specviz.methods.registry import all_methods
 from specviz.models.drafters.heads import drafting_heads, ours
 from specviz.targets.text import TextTarget
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
-from tests.models.published_heads import CONFIG, feature_tensors, parallel_tensors, saved
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.published_heads import CONFIG, feature_tensors, parallel_tensors, saved
+from tests.support.tiny.text import decode, parts_for, tiny_target
 
 
 def composed(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:

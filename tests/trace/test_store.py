@@ -13,7 +13,7 @@ import pytest
 from specviz.errors import BadInput, BadTrace
 from specviz.trace import store
 from specviz.trace.schema import Note
-from tests.samples import dump, lines, sample_trace
+from tests.support.traces.samples import dump, lines, sample_trace
 
 
 def test_a_file_is_read_by_path_by_name_and_by_content(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 from specviz.errors import BadInput
 from specviz.trace import store
 from specviz.viewer import replay
-from tests.figures.made import hostile
-from tests.samples import sample_trace
+from tests.support.traces.made import hostile
+from tests.support.traces.samples import sample_trace
 from tests.viewer import cases
 
 

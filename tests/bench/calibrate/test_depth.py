@@ -18,8 +18,8 @@ from specviz.engine.interfaces import Composition
 from specviz.trees.depth_profile import DepthProfile
 from specviz.trees.dynamic import Dynamic
 from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM
-from tests.feature_worlds import tiny_net
-from tests.tiny import Decoded, decode, tiny_target
+from tests.support.tiny.text import Decoded, decode, tiny_target
+from tests.support.worlds.feature import tiny_net
 
 DEEPEST, WIDTH, BUDGET = 4, 5, 90
 

@@ -15,8 +15,8 @@ from specviz.drafters.language_model import DraftModel, SessionModel
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from tests.tiny import decode, parts_for
-from tests.tiny_hybrid import hybrid, near, target
+from tests.support.tiny.hybrid import hybrid, near, target
+from tests.support.tiny.text import decode, parts_for
 
 MODEL = hybrid()
 TARGET, DRAFT = target(MODEL), target(near(MODEL, 0.02))

@@ -17,8 +17,8 @@ from specviz.models.drafters.arms import _of, load_arms
 from specviz.training.common import data
 from specviz.training.common.loop import train
 from specviz.training.draft_model import arms
-from tests.drafters.tiny_arms import arm
-from tests.tiny import tiny_target
+from tests.support.tiny.arms import arm
+from tests.support.tiny.text import tiny_target
 
 MARKERS = data.Markers((1, 2), (3,), 0)
 SETTINGS = arms.Settings(rank=4, minutes=2 / 60, batch=2, length=24, peak=0.02)

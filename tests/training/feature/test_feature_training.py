@@ -37,7 +37,7 @@ from specviz.training.feature.recipes import (
 from specviz.training.feature.unrolling import sampled_starts, unroll
 from specviz.training.registry import Job
 from specviz.training.registry import recipes as known_recipes
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 IDS = torch.tensor([END, *range(5, 35)])

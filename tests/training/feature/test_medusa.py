@@ -22,7 +22,7 @@ from specviz.training.feature import medusa
 from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from specviz.training.registry import WEIGHTS, Job, recipes
 from specviz.trees.calibrated import CalibratedTree
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
 from tests.training.tiny_training import MARKERS, dialogues
 
 HEADS = 3

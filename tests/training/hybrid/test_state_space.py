@@ -20,7 +20,7 @@ from specviz.training.hybrid.make_hybrid import (
 )
 from specviz.training.hybrid.state_space_data import END, START, Corpus, Texts, corpus, loops, rows, small_tokenizer
 from specviz.training.hybrid.state_space_net import CHUNK, draft_config, fresh, hidden_states, scan, target_config
-from tests.tiny_hybrid import VOCAB, hybrid, pure
+from tests.support.tiny.hybrid import VOCAB, hybrid, pure
 
 SETTINGS = Settings(minutes=0.02, batch=2, part=1, length=CHUNK)
 

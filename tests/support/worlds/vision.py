@@ -25,8 +25,8 @@ from specviz.methods.registry import all_methods
 from specviz.methods.resources import MethodResources
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
-from tests.tiny import Decoded, decode, parts_for
-from tests.tiny_vision import TinyVision, tiny_vision
+from tests.support.tiny.text import Decoded, decode, parts_for
+from tests.support.tiny.vision import TinyVision, tiny_vision
 
 GREEDY, WARM = Warp(), Warp(0.8)
 WARPS = {"greedy": GREEDY, "warm": WARM}
