@@ -99,6 +99,7 @@ def test_a_drawn_tree_keeps_the_distribution_of_three_tokens(
     assert float((found - world.distribution()).abs().max()) < 1e-12
 
 
+@pytest.mark.slow
 def test_whole_runs_keep_the_distribution_too() -> None:
     """Through the loop, features and noise and all: Pearson's statistic over the 27 texts of three tokens."""
     target, warp, runs = tiny_target(vocab=VOCAB), WARPS["plain"], 500
