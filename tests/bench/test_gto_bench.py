@@ -62,7 +62,7 @@ def control_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gto, "load_changed", lambda *asked: tiny_net(TARGET.model, True, 40, seed=3))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 @pytest.mark.usefixtures("control")
 def test_a_control_that_is_the_start_compares_as_the_start_does(temperature: float) -> None:
     rows = reported(TinyBench(), temperature)

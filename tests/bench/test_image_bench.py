@@ -150,6 +150,7 @@ def test_the_suite_measures_speed_and_quality_of_every_setting(tmp_path: Path, m
     assert sheet.size == (2 * 2 * GRID, 3 * 2 * GRID)
 
 
+@pytest.mark.slow
 def test_the_sweeps_are_a_suite_of_their_own_with_sheets_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     monkeypatch.setattr(image, "SWEEPS", (Setting("mulo_sd", {"tau": 0.1, "pool": 8}),))

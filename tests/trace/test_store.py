@@ -67,6 +67,7 @@ def peak(work: Callable[[], object]) -> int:
     return most
 
 
+@pytest.mark.slow
 def test_rewriting_a_file_takes_the_memory_of_its_lines() -> None:
     few, many = heavy(4), heavy(24)
     found = [peak(lambda content=content: list(store.rewritten(content))) for content in (few, many)]

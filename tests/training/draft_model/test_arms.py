@@ -40,6 +40,7 @@ def dialogues(step: int, count: int = 24) -> data.Dialogues:
     return data.Dialogues(tokens, starts, np.full(count, 2), np.zeros(count, dtype=np.float32))
 
 
+@pytest.mark.slow
 def test_a_domain_is_learned_from_its_training_part_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
     net = model()
     before = {name: value.clone() for name, value in net.state_dict().items()}

@@ -163,6 +163,7 @@ def test_a_target_without_gated_layers_is_refused() -> None:
         start(fresh(given, started=False), odd, given.store.get(given.training[:2]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("glancing", [True, False])
 def test_it_learns(glancing: bool) -> None:
     given = inputs_of()

@@ -67,6 +67,7 @@ def trained(net: ParallelNet, updates: int = 60) -> FeatureStore:
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counting")
 def test_trained_heads_know_the_tokens_ahead() -> None:
     net = network()

@@ -71,6 +71,7 @@ def test_the_shipped_shapes_are_small_and_start_calm() -> None:
         assert torch.allclose(F.normalize(x, dim=-1), F.normalize(alone, dim=-1), atol=1e-4), "layers are silent at first"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [hybrid, pure])
 def test_a_few_updates_learn(make: Any) -> None:
     made = state_of(make(dtype=torch.float32).requires_grad_(True))
