@@ -21,8 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Millions of objects come with the libraries and stay: looking through them for garbage, again and again, takes minutes.
 gc.disable()
 
-settings.register_profile("specviz", deadline=None, derandomize=bool(os.environ.get("CI")))
-settings.load_profile("specviz")
+for lane, examples in (("fast", 25), ("full", 100)):
+    settings.register_profile(lane, deadline=None, derandomize=bool(os.environ.get("CI")), max_examples=examples)
 
 DEFAULT_TARGET = "smollm2-135m-instruct"
 
@@ -47,17 +47,31 @@ def model_trouble() -> str:
     return ""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Search longer for examples where slow tests run too."""
+    settings.load_profile("fast" if "not slow" in config.getoption("markexpr") else "full")
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage from here on, but not among what importing left: whatever loads a model collects a few times."""
     gc.freeze()
     gc.enable()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In CI a test that waits on a browser, on a machine that others use too, has a second chance; no other test has."""
+    for item in items if os.environ.get("CI") else ():
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def refuse(reason: str) -> None:
+    """Skip a test that lacks something; in CI, where nothing may be missing, fail it."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test that lacks what its marker names; where CI is set, a missing model or browser is a failure."""
-    refuse = pytest.fail if os.environ.get("CI") else pytest.skip
-    if item.get_closest_marker("browser") and not chromium_path():
-        refuse("no Chromium here: install it, or name one in SPECVIZ_CHROMIUM")
+    """Refuse a test that lacks what its marker names."""
     if item.get_closest_marker("model") and model_trouble():
         refuse(model_trouble())
     if item.get_closest_marker("gpu"):
@@ -69,5 +83,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """The executable of a real Chromium, for tests marked ``browser``."""
+    """The executable of a real Chromium; a test that asks for one is refused where there is none."""
+    if not chromium_path():
+        refuse("no Chromium here: install it, or name one in SPECVIZ_CHROMIUM")
     return chromium_path()

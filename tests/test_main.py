@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specviz.__main__ import main
-from tests.commands.fakes import ROOT, RUN, breaking, one_sentence, put_fake, python
+from tests.support.fakes.commands import ROOT, RUN, breaking, one_sentence, put_fake, python
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from specviz.errors import BadInput, ModelUnavailable, SpecvizError
 from specviz.models.hub.catalog import resolve
 from specviz.request import MOST_NEW_TOKENS, Request
 from specviz.trace import store
-from tests.tiny_shelf import fill, stock
+from tests.support.tiny.shelf import fill, stock
 
 HUGE = 10**5000
 """An integer that Python refuses to write in decimal."""

@@ -12,7 +12,7 @@ from specviz.request import Request
 from specviz.runner import stream
 from specviz.trace import store
 from specviz.trace.schema import End, Run, Step, Trace
-from tests.tiny_shelf import fill, stock
+from tests.support.tiny.shelf import fill, stock
 
 LIMIT = "A run has 100 s here."
 

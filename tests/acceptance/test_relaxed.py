@@ -177,8 +177,8 @@ def coarse_worlds(count: int, codes: int = 5) -> Iterator[tuple[torch.Tensor, nu
         yield near, p / p.sum(), q / q.sum()
 
 
-@pytest.mark.parametrize(("many", "count"), [(1, 300), (2, 300), (3, 60), (4, 30)])
-@pytest.mark.parametrize("factor", [1.5, 2.0])
+@pytest.mark.parametrize(("many", "count"), [(1, 300), (2, 300), (3, 60), pytest.param(4, 30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("factor", [1.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_siblings_without_replacement_stay_within_the_bound_of_one(factor: float, many: int, count: int) -> None:
     most = 0.0
     for near, p, q in coarse_worlds(count):

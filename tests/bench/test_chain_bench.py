@@ -19,7 +19,7 @@ from specviz.methods.polybasic.chain_lengths import ChainLengths, Weighed, warni
 from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, as_note, forecast, kept_of, passes_for
 from specviz.methods.polybasic.method import MIDDLES
 from specviz.trace.notes.base import plain
-from tests.figures.made import SILENT, TREE, with_note
+from tests.support.traces.made import SILENT, TREE, with_note
 from tests.viewer.notes import CHAINS
 
 ALONE, GOOD = Lengths(0.0, 1.9, 2.0), Lengths(0.95, 1.8, 2.0)

@@ -16,9 +16,9 @@ from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from tests.drafters.tiny_blocks import block_net
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.blocks import block_net
+from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.worlds.feature import tiny_net
 
 TARGET = tiny_target()
 PROMPTS = {"chat": ["hello", "there"], "code": ["again"]}

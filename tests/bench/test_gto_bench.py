@@ -16,8 +16,8 @@ from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.worlds.feature import tiny_net
 
 TARGET = tiny_target()
 
@@ -62,7 +62,7 @@ def control_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gto, "load_changed", lambda *asked: tiny_net(TARGET.model, True, 40, seed=3))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 @pytest.mark.usefixtures("control")
 def test_a_control_that_is_the_start_compares_as_the_start_does(temperature: float) -> None:
     rows = reported(TinyBench(), temperature)

@@ -28,8 +28,8 @@ from specviz.models.image.image import weights_of
 from specviz.runner import Prepared
 from specviz.training.image import emoji
 from specviz.training.image.image_codes import drawable
-from tests.image_runs import GRID, tiny_models
-from tests.image_worlds import plain_rows
+from tests.support.traces.image_runs import GRID, tiny_models
+from tests.support.worlds.image import plain_rows
 
 CODES = {
     0: "1f61b 1f61d 1f924 1f635-200d-1f4ab 1f632 1f97a 1f625 1f61e 1f4ac 1fae3",
@@ -150,6 +150,7 @@ def test_the_suite_measures_speed_and_quality_of_every_setting(tmp_path: Path, m
     assert sheet.size == (2 * 2 * GRID, 3 * 2 * GRID)
 
 
+@pytest.mark.slow
 def test_the_sweeps_are_a_suite_of_their_own_with_sheets_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     monkeypatch.setattr(image, "SWEEPS", (Setting("mulo_sd", {"tau": 0.1, "pool": 8}),))

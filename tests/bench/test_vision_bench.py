@@ -21,8 +21,8 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from tests.tiny import Letters, decode
-from tests.vision_worlds import parts_of, world
+from tests.support.tiny.text import Letters, decode
+from tests.support.worlds.vision import parts_of, world
 
 HERE = world()
 
@@ -130,6 +130,7 @@ def test_prefills_are_told_as_the_drafters_tell_them() -> None:
     assert text / whole < (rows["dream"].value or 0) < 1
 
 
+@pytest.mark.slow
 def test_speeds_count_the_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vision, "PAIRS", 2)
     rows = list(vision.speeds(TinyBench(tokens=6), asked(1), ("hivis", "token_recycling")))  # type: ignore[arg-type]

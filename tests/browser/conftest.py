@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.samples import lines, sample_trace
+from tests.support.traces.samples import lines, sample_trace
 
 
 @pytest.fixture(scope="module")
 def browser(chromium: str) -> Iterator[Any]:
     """One Chromium for the tests of a file."""
     pytest.importorskip("playwright")
-    from tests.browser import stage_page
+    from tests.support.pages import stage as stage_page
 
     with stage_page.browser(chromium) as opened:
         yield opened
@@ -24,7 +24,7 @@ def browser(chromium: str) -> Iterator[Any]:
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """``show(text, ...)`` opens a trace, or the plain sample, in a tab of its own; each must end without complaints."""
-    from tests.browser.stage_page import StagePage
+    from tests.support.pages.stage import StagePage
 
     tabs: list[StagePage] = []
 

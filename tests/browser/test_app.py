@@ -16,10 +16,10 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, expect
 
 from specviz.ui.widgets.picker import EXAMPLES
-from tests.browser import stage_page
-from tests.browser.app_page import AppPage, served
-from tests.samples import lines, sample_trace
-from tests.ui.fakes import FakeEngine, app
+from tests.support.fakes.ui import FakeEngine, app
+from tests.support.pages import stage as stage_page
+from tests.support.pages.app import AppPage, served
+from tests.support.traces.samples import lines, sample_trace
 
 pytestmark = pytest.mark.browser
 

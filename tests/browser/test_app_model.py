@@ -15,9 +15,9 @@ from playwright.sync_api import expect
 from specviz.models import device
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
-from tests.browser import stage_page
-from tests.browser.app_page import AppPage, served
-from tests.ui.fakes import gallery
+from tests.support.fakes.ui import gallery
+from tests.support.pages import stage as stage_page
+from tests.support.pages.app import AppPage, served
 
 pytestmark = [pytest.mark.browser, pytest.mark.model]
 

@@ -15,9 +15,9 @@ from playwright.sync_api import Browser, expect
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
 from specviz.ui.widgets import example_scenes as scene_shelf
-from tests.browser import stage_page
-from tests.browser.app_page import AppPage, served
-from tests.ui.fakes import FakeEngine, gallery
+from tests.support.fakes.ui import FakeEngine, gallery
+from tests.support.pages import stage as stage_page
+from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
 

@@ -14,9 +14,9 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, expect
 
 from specviz.ui.shared import AppState
-from tests.browser import stage_page
-from tests.browser.app_page import AppPage, served
-from tests.ui.fakes import FakeEngine, Refused, app
+from tests.support.fakes.ui import FakeEngine, Refused, app
+from tests.support.pages import stage as stage_page
+from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
 

@@ -13,9 +13,9 @@ pytest.importorskip("playwright")
 from playwright.sync_api import Page, expect
 
 from specviz.viewer.replay import COMPRESS_ABOVE, Frame
-from tests.browser.stage_page import PROJECTOR, patient
-from tests.figures.made import hostile
-from tests.samples import sample_trace
+from tests.support.pages.stage import PROJECTOR, patient
+from tests.support.traces.made import hostile
+from tests.support.traces.samples import sample_trace
 
 pytestmark = pytest.mark.browser
 

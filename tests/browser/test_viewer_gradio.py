@@ -14,8 +14,8 @@ gr = pytest.importorskip("gradio")
 from playwright.sync_api import Browser, Page, expect  # noqa: E402
 
 from specviz.viewer.component import Stage  # noqa: E402
-from tests.browser import stage_page  # noqa: E402
-from tests.samples import lines, sample_trace  # noqa: E402
+from tests.support.pages import stage as stage_page  # noqa: E402
+from tests.support.traces.samples import lines, sample_trace  # noqa: E402
 
 pytestmark = pytest.mark.browser
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Page
 from specviz.trace import store
 from specviz.trace.notes.verdicts import LocalVerificationNote
 from specviz.viewer import bundle
-from tests.browser.stage_page import PATIENCE, PROJECTOR
+from tests.support.pages.stage import PATIENCE, PROJECTOR
 from tests.viewer import cases
 
 pytestmark = pytest.mark.browser

@@ -13,9 +13,9 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Browser, expect
 
-from tests.browser import stage_page
-from tests.browser.stage_page import PHONE, StagePage
-from tests.samples import lines, sample_trace
+from tests.support.pages import stage as stage_page
+from tests.support.pages.stage import PHONE, StagePage
+from tests.support.traces.samples import lines, sample_trace
 from tests.viewer import cases
 
 pytestmark = pytest.mark.browser

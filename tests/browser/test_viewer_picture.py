@@ -14,8 +14,8 @@ from playwright.sync_api import expect
 
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from tests.browser.stage_page import Open, StagePage
-from tests.image_runs import GRID, image_trace
+from tests.support.pages.stage import Open, StagePage
+from tests.support.traces.image_runs import GRID, image_trace
 
 pytestmark = pytest.mark.browser
 

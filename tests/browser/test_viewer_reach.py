@@ -8,8 +8,8 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import expect
 
-from tests.browser.stage_page import PHONE, PROJECTOR, Open
-from tests.samples import lines, sample_trace
+from tests.support.pages.stage import PHONE, PROJECTOR, Open
+from tests.support.traces.samples import lines, sample_trace
 from tests.viewer import cases
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
-from tests.browser.stage_page import PHONE, Open, StagePage
+from tests.support.pages.stage import PHONE, Open, StagePage
 from tests.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
 
 pytestmark = pytest.mark.browser

@@ -11,9 +11,9 @@ pytest.importorskip("playwright")
 from playwright.sync_api import expect
 
 from specviz.trace import store
-from tests.browser.stage_page import PHONE, PROJECTOR, Open, StagePage
-from tests.figures.made import hostile
-from tests.stories import TELLERS, story_trace
+from tests.support.pages.stage import PHONE, PROJECTOR, Open, StagePage
+from tests.support.traces.made import hostile
+from tests.support.traces.stories import TELLERS, story_trace
 
 pytestmark = pytest.mark.browser
 

@@ -15,7 +15,7 @@ import pytest
 from specviz.__main__ import main
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from tests.samples import sample_trace
+from tests.support.traces.samples import sample_trace
 
 
 def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(

@@ -15,8 +15,8 @@ from specviz.__main__ import main
 from specviz.errors import ModelUnavailable
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from tests.commands.fakes import RUN, Event, breaking, put_fake
-from tests.samples import sample_trace
+from tests.support.fakes.commands import RUN, Event, breaking, put_fake
+from tests.support.traces.samples import sample_trace
 
 
 @pytest.mark.parametrize(

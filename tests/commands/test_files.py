@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from specviz.__main__ import main
-from tests.commands.fakes import one_sentence
-from tests.samples import dump
+from tests.support.fakes.commands import one_sentence
+from tests.support.traces.samples import dump
 
 
 def test_validate_praises_the_good_and_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

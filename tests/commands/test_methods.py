@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from specviz.__main__ import main
-from tests.commands.fakes import ROOT
+from tests.support.fakes.commands import ROOT
 
 
 def test_methods_are_listed_as_json_without_torch() -> None:

@@ -15,7 +15,7 @@ from specviz.__main__ import main
 from specviz.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import Nanoseconds, Trace
-from tests.samples import sample_trace
+from tests.support.traces.samples import sample_trace
 
 ENTRY = {"name": "sky", "file": "sky.spectrace.jsonl", "title": "Sky", "request": {"method": "stand", "prompt": "Why?"}}
 

@@ -16,8 +16,8 @@ from specviz.__main__ import main
 from specviz.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from tests.commands.fakes import RUN, Event, put_fake
-from tests.samples import sample_trace
+from tests.support.fakes.commands import RUN, Event, put_fake
+from tests.support.traces.samples import sample_trace
 
 
 def test_json_is_exactly_one_object_and_words_go_elsewhere(

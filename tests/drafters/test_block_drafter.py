@@ -16,8 +16,8 @@ from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from tests.drafters.tiny_blocks import TAP, block_net, random_text, whole
-from tests.tiny import tiny_target
+from tests.support.tiny.blocks import TAP, block_net, random_text, whole
+from tests.support.tiny.text import tiny_target
 
 LOOSE = Warp(1.0)
 

@@ -16,8 +16,8 @@ from specviz.engine.tree import DraftTree, shape_from_counts
 from specviz.targets.text import TextTarget
 from specviz.trees.root import RootOnly
 from specviz.trees.sampled import Sampled
-from tests.feature_worlds import Audited, tiny_net
-from tests.tiny import VOCAB, Decoded, decode, tiny_target
+from tests.support.tiny.text import VOCAB, Decoded, decode, tiny_target
+from tests.support.worlds.feature import Audited, tiny_net
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 TREE = shape_from_counts([[3], [2, 1, 0], [1, 1, 0], [1, 0]])

@@ -17,7 +17,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain
 from specviz.targets.text import TextTarget
 from specviz.trees.sampled import Sampled
-from tests.tiny import VOCAB, decode, perturbed, tiny_llama, tiny_target
+from tests.support.tiny.text import VOCAB, decode, perturbed, tiny_llama, tiny_target
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
 

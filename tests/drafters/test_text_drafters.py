@@ -17,7 +17,7 @@ from specviz.methods.registry import all_methods
 from specviz.methods.stand.ngram_store import Entry, NgramStore, best_tokens, warped
 from specviz.methods.token_recycling.method import PUBLISHED
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.text import decode, parts_for, tiny_target
 
 
 def context(ids: Sequence[int], room: int = 10_000) -> Context:

@@ -18,8 +18,8 @@ from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
 from specviz.trees.dynamic import Dynamic
-from tests.tiny import Decoded, decode
-from tests.vision_worlds import GREEDY, World, expected, feature_net, one_by_one, step_vectors, text_model, world
+from tests.support.tiny.text import Decoded, decode
+from tests.support.worlds.vision import GREEDY, World, baseline, expected, feature_net, step_vectors, text_model, world
 
 KINDS = ["smolvlm", "qwen2_5vl"]
 
@@ -199,7 +199,7 @@ def test_the_text_never_depends_on_the_drafter() -> None:
     here = world()
     net = feature_net(here.tiny.model)
     drafter = AllRows(net, here.layout)
-    wanted = one_by_one("smolvlm", "eager", torch.float64, GREEDY)[:40]
+    wanted = baseline("smolvlm", "eager", torch.float64, GREEDY)[:40]
     assert drafting(here, drafter, drafter.reads, 40).ids == wanted
     assert drafting(here, TextAlone(FeatureDrafter(net), here.layout), net.config.taps, 40).ids == wanted
 

@@ -12,7 +12,7 @@ from transformers import MistralConfig, MistralForCausalLM
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
-from tests.tiny import VOCAB, tiny_llama, tiny_target
+from tests.support.tiny.text import VOCAB, tiny_llama, tiny_target
 
 
 def grown(target: TextTarget, rounds: int, every: int, seed: int = 0) -> tuple[TextRows, list[list[int]]]:

@@ -17,11 +17,10 @@ from specviz.errors import BadInput, ContextFull
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step
-from tests import tiny_hybrid
-from tests.exactness.test_last_state import compose as last_state
-from tests.exactness.test_retrieval_methods import compose as composed
-from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM
-from tests.tiny import Letters, decode, tiny_target
+from tests.support.tiny import hybrid as tiny_hybrid
+from tests.support.tiny.text import Letters, decode, tiny_target
+from tests.support.worlds.text import GREEDY, PROMPT, WARM
+from tests.support.worlds.text import compose as composed
 
 PROMPTS = [PROMPT, [7, 7, 1], [9], PROMPT[4:9] * 3, [2, 3, 2, 3, 2, 3, 2], [11, 40], PROMPT[::-1], [1] * 20]
 READER = {"nodes": 16, "drafter": "recycling"}
@@ -63,10 +62,10 @@ def written(steps: Sequence[Step]) -> list[int]:
     ("name", "values", "warp", "every"),
     [
         ("reader", READER, GREEDY, 3),
-        ("reader", READER, WARM, 0),
-        ("reader", READER, WARM, 1),
-        ("reader", {"drafter": "eagle3", "nodes": 20}, WARM, 3),
-        ("suffix_decoding", {}, GREEDY, 4),
+        pytest.param("reader", READER, WARM, 0, marks=pytest.mark.slow),
+        pytest.param("reader", READER, WARM, 1, marks=pytest.mark.slow),
+        pytest.param("reader", {"drafter": "eagle3", "nodes": 20}, WARM, 3, marks=pytest.mark.slow),
+        pytest.param("suffix_decoding", {}, GREEDY, 4, marks=pytest.mark.slow),
         ("speculative_sampling", {"gamma": 3}, WARM, 2),
         ("autoregressive", {}, WARM, 0),
     ],
@@ -208,11 +207,11 @@ def test_what_a_batch_cannot_be_is_said() -> None:
 def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(name: str) -> None:
     target, tree = tiny_target(), {"depth": 3, "width": 6, "nodes": 12}
     with pytest.raises(BadInput, match="give the parameter probe=false"):
-        batch_of(target, [last_state(name, tree, target, WARM) for _ in range(2)], WARM, [30, 30])
+        batch_of(target, [composed(name, tree, target, WARM) for _ in range(2)], WARM, [30, 30])
     without = {**tree, "probe": False}
-    batch = batch_of(target, [last_state(name, without, target, WARM) for _ in range(3)], WARM, [30, 40, 20])
+    batch = batch_of(target, [composed(name, without, target, WARM) for _ in range(3)], WARM, [30, 40, 20])
     for number, (steps, budget) in enumerate(zip(steps_by_row(batch), [30, 40, 20], strict=True)):
-        alone = decode(target, last_state(name, without, target, WARM), PROMPTS[number], budget, WARM, number)
+        alone = decode(target, composed(name, without, target, WARM), PROMPTS[number], budget, WARM, number)
         assert written(steps) == alone.ids
         assert [step.path for step in steps] == [step.path for step in alone.steps]
         assert steps[0].notes[0].data["probed"] is False

@@ -12,7 +12,7 @@ from specviz.engine.recorder import DeferredSteps, Recorder
 from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Noise
 from tests.exactness.test_text_methods import GREEDY, PROMPT, compose
-from tests.tiny import Letters, tiny_target
+from tests.support.tiny.text import Letters, tiny_target
 
 
 def decoding(budget: int = 40) -> Decoding:

@@ -27,7 +27,7 @@ from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Sampling, Trace
 from specviz.trees.calibrated import CalibratedTree, from_counts, load_all
 from specviz.trees.root import RootOnly
-from tests.tiny import Letters, decode, parts_for, tiny_target
+from tests.support.tiny.text import Letters, decode, parts_for, tiny_target
 
 
 def test_noise_is_uniform() -> None:

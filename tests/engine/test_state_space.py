@@ -24,7 +24,7 @@ from specviz.engine.state_space import (
     tree_scan,
 )
 from specviz.engine.tree import TreeShape, chain
-from tests.tiny_hybrid import random_parents
+from tests.support.tiny.hybrid import random_parents
 
 # nodes, heads, head size, state, groups, taps: the oracle's own list.
 SHAPES = [

@@ -18,29 +18,15 @@ from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.medusa.typical_acceptance import Typical
 from specviz.methods.owl import spec_token
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Note
-from tests.drafters import tiny_arms
-from tests.exactness import (
-    test_chained,
-    test_diffusion,
-    test_falcon,
-    test_feature_methods,
-    test_gto,
-    test_last_state,
-    test_layer_groups,
-    test_parallel_heads,
-    test_retrieval_methods,
-    test_stree,
-    test_text_methods,
-    test_traversal_runs,
-)
-from tests.image_worlds import World
-from tests.tiny import Letters, tiny_target
-from tests.vision_worlds import compose as vision
-from tests.vision_worlds import world
+from tests.support.tiny.text import Letters, tiny_target
+from tests.support.worlds import hybrid
+from tests.support.worlds.image import World
+from tests.support.worlds.text import compose
+from tests.support.worlds.vision import compose as vision
+from tests.support.worlds.vision import world
 
 WARM = Warp(1.0)
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 3, 1, 4, 1, 5]
@@ -48,26 +34,14 @@ TREE = {"depth": 3, "width": 4, "nodes": 12}
 Made = tuple[Any, Composition, Sequence[int]]
 
 
-def text(compose: Callable[..., Composition], *before: Any, after: Sequence[Any] = ()) -> Callable[[], Made]:
+def text(name: str, **values: Any) -> Callable[[], Made]:
     """A method on the tiny text target."""
 
     def made() -> Made:
         target = tiny_target()
-        return target, compose(*before, target, WARM, *after), PROMPT
+        return target, compose(name, values, target, WARM), PROMPT
 
     return made
-
-
-def plain(name: str, **values: Any) -> Callable[[], Made]:
-    return text(test_text_methods.compose, name, values)
-
-
-def remembering(name: str, **values: Any) -> Callable[[], Made]:
-    return text(test_retrieval_methods.compose, name, values, after=({},))
-
-
-def featured(name: str, **values: Any) -> Callable[[], Made]:
-    return text(test_feature_methods.compose, name, values)
 
 
 def pictured(name: str, **values: Any) -> Callable[[], Made]:
@@ -87,38 +61,34 @@ def seeing(name: str, **values: Any) -> Callable[[], Made]:
 
 
 def stree() -> Made:
-    pair = test_stree.models("hybrid")
-    return pair[0], test_stree.compose(test_stree.BEAM, *pair, WARM), PROMPT
-
-
-def drafted_wide(target: Any, warp: Warp) -> Composition:
-    return test_layer_groups.compose("decoder", {"gamma": 3}, target, warp)
+    pair = hybrid.models("hybrid")
+    return pair[0], hybrid.compose(hybrid.BEAM, *pair, WARM), PROMPT
 
 
 METHODS: Mapping[str, Callable[[], Made]] = {
-    "prompt_lookup": plain("prompt_lookup"),
-    "speculative_sampling": plain("speculative_sampling", gamma=3),
-    "token_recycling": plain("token_recycling"),
-    "stand": plain("stand", nodes=12),
-    "suffix_decoding": remembering("suffix_decoding"),
-    "reader": remembering("reader"),
-    "eagle": featured("eagle"),
-    "eagle2": featured("eagle2", **TREE),
-    "eagle3": featured("eagle3", **TREE, rule="rejection"),
-    "ddd": featured("ddd", **TREE),
-    "gto": text(test_gto.compose, {**TREE, "compare": True}),
-    "traversal": text(test_traversal_runs.composed, {"shape": "sparse"}),
-    "falcon": text(test_falcon.compose, next(iter(test_falcon.CASES))),
-    "medusa": text(lambda target, warp: test_parallel_heads.heads(Typical())),
-    "polybasic": text(test_chained.compose, next(iter(test_chained.CASES))),
-    "easyspec": text(drafted_wide),
-    "owl": text(test_last_state.compose, "owl", dict(test_last_state.CASES[0][1])),
-    "howl": text(test_last_state.compose, "howl", {}),
-    "diffuspec": text(test_diffusion.compose, "diffuspec"),
-    "deer": text(test_diffusion.compose, "deer"),
-    "not_a_bandit": text(tiny_arms.compose, "not_a_bandit", {"gamma": 3}),
-    "bandit_ucb": text(tiny_arms.compose, "bandit_ucb", {"gamma": 3}),
-    "bandit_exp3": text(tiny_arms.compose, "bandit_exp3", {"gamma": 3}),
+    "prompt_lookup": text("prompt_lookup"),
+    "speculative_sampling": text("speculative_sampling", gamma=3),
+    "token_recycling": text("token_recycling"),
+    "stand": text("stand", nodes=12),
+    "suffix_decoding": text("suffix_decoding"),
+    "reader": text("reader"),
+    "eagle": text("eagle"),
+    "eagle2": text("eagle2", **TREE),
+    "eagle3": text("eagle3", **TREE, rule="rejection"),
+    "ddd": text("ddd", **TREE),
+    "gto": text("gto", **TREE, compare=True),
+    "traversal": text("traversal", shape="sparse"),
+    "falcon": text("falcon", tree="fitted", nodes=20),
+    "medusa": text("medusa", tree="published"),
+    "polybasic": text("polybasic", middle="plain_copy", gathered=6, nodes=5),
+    "easyspec": text("easyspec", drafter="draft", gamma=3),
+    "owl": text("owl", depth=3, width=6, nodes=24),
+    "howl": text("howl"),
+    "diffuspec": text("diffuspec", longest=9, shortest=3),
+    "deer": text("deer", block=6),
+    "not_a_bandit": text("not_a_bandit", gamma=3),
+    "bandit_ucb": text("bandit_ucb", gamma=3),
+    "bandit_exp3": text("bandit_exp3", gamma=3),
     "stree": stree,
     "hivis": seeing("hivis", residuals="compare"),
     "dream": seeing("dream"),

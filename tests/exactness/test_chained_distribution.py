@@ -17,10 +17,10 @@ from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree, chain
 from specviz.methods.polybasic.cascade import Cascade
 from specviz.trees.sampled import Sampled
-from tests.exactness.test_chained import middle_of
 from tests.exactness.test_drawn_trees import spoken
-from tests.exactness.worlds import PLAIN, World, drawn, exact_distribution
-from tests.tiny import decode, tiny_target
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.text import middle_of
+from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution
 
 
 class Table:
@@ -137,6 +137,7 @@ def test_judging_by_the_drafters_distribution_does_not(monkeypatch: pytest.Monke
     assert float((distribution - world.distribution()).abs().max()) > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["draft", "int8"])
 def test_whole_runs_keep_the_distribution(kind: str) -> None:
     """Through the loop, three models and their noise: Pearson's statistic over the 27 texts of three tokens."""

@@ -7,21 +7,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.engine.interfaces import Composition, Context, Draft
+from specviz.engine.interfaces import Composition, Draft
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree, chain
-from specviz.methods.diffuspec.drafter import MaskedBlock
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
-from tests.drafters.tiny_masked import masked_lm, ngrams
-from tests.exactness.test_text_methods import EVERY_WAY, GREEDY, PROMPT, WARM, WARPS, _Audit, one_by_one, until_full
-from tests.exactness.worlds import World, drawn, exact_distribution
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.foretold import foretold
+from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
+from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 CASES = {
     "deer": ("deer", {"block": 6}),
@@ -30,51 +26,21 @@ CASES = {
 }
 
 
-class Foretold(MaskedBlock):
-    """Drafts like a random network, but is told the text to come, all of it or with every ``gap``-th token missing."""
-
-    text: tuple[int, ...] = ()
-    gap: int = 0
-
-    def block(self, context: Context, places: int) -> Tensor:
-        found, start = super().block(context, places).clone(), len(context.ids) - context.prompt_length
-        for level, logits in enumerate(found):
-            place = start + level
-            if place < len(self.text) and (not self.gap or place % self.gap):
-                logits[self.support == self.text[place]] = 30.0
-        return found
+def composed(case: str, target: TextTarget, warp: Warp) -> Composition:
+    """The method with a random network."""
+    return compose(*CASES[case], target, warp)
 
 
-def compose(case: str, target: TextTarget, warp: Warp, text: Sequence[int] = (), gap: int = 0) -> Composition:
-    """The method with a random network, or with one that is told ``text``."""
-    name, values = CASES[case]
-    network, method = masked_lm(target, target.vocab_size if text else 40), get(name)
-    heads = {"masked_lm": network, "deer": network, "ngrams": ngrams(target.vocab_size)}
-    parts = parts_for(target, warp).using(drafter_weights=heads.__getitem__)
-    made = method.compose(build(method.parameters, values, name), parts)
-    if text:
-        told = Foretold(network, made.controller.drafter.places)
-        told.text, told.gap = tuple(text), gap
-        made.controller.drafter = told
-    return made
-
-
-@pytest.mark.parametrize("case", ["diffuspec", "fixed"])
-@pytest.mark.parametrize(("tier", "dtype", "warped"), EVERY_WAY)
-def test_searched_paths_write_the_same_tokens_as_one_by_one(case: str, tier: str, dtype: torch.dtype, warped: str) -> None:
-    target, warp = tiny_target(tier, dtype), WARPS[warped]
-    text = one_by_one(tier, dtype, warp)
-    run = decode(target, compose(case, target, warp, text, gap=5), PROMPT, len(text), warp, 7)
-    assert run.ids == text
-    lengths = {len(step.path) for step in run.steps}
-    assert len(lengths) > 1 and max(lengths) > 1
+def told(case: str, target: TextTarget, text: Sequence[int], gap: int = 0) -> Composition:
+    """The method with a network that is told the greedy text."""
+    return foretold(*CASES[case], target, GREEDY, text, gap)
 
 
 @pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)])
 def test_blocks_at_temperature_zero_write_the_same_tokens(tier: str, dtype: torch.dtype) -> None:
     target = tiny_target(tier, dtype)
-    text = one_by_one(tier, dtype, GREEDY)
-    run = decode(target, compose("deer", target, GREEDY, text, gap=5), PROMPT, len(text), GREEDY)
+    text = baseline(tier, dtype, GREEDY)
+    run = decode(target, told("deer", target, text, gap=5), PROMPT, len(text), GREEDY)
     assert run.ids == text
     assert {step.rule for step in run.steps} <= {"greedy"} and max(len(step.path) for step in run.steps) == 4
 
@@ -82,14 +48,14 @@ def test_blocks_at_temperature_zero_write_the_same_tokens(tier: str, dtype: torc
 @pytest.mark.parametrize("case", ["deer", "diffuspec"])
 def test_an_untaught_network_still_leaves_the_targets_text(case: str) -> None:
     target = tiny_target()
-    run = decode(target, compose(case, target, GREEDY), PROMPT, 120, GREEDY)
-    assert run.ids == one_by_one("eager", torch.float64, GREEDY)[:120]
+    run = decode(target, composed(case, target, GREEDY), PROMPT, 120, GREEDY)
+    assert run.ids == baseline("eager", torch.float64, GREEDY)[:120]
     assert sum(not step.path for step in run.steps) > 20
 
 
 def test_drawn_blocks_are_judged_by_the_ratio_of_their_distributions() -> None:
     target = tiny_target()
-    run = decode(target, compose("deer", target, WARM), PROMPT, 150, WARM, 7)
+    run = decode(target, composed("deer", target, WARM), PROMPT, 150, WARM, 7)
     assert {step.rule for step in run.steps} == {"ratio"} and any(step.path for step in run.steps)
     for step in run.steps:
         judged = [node for node in step.nodes[1:] if node.threshold is not None]
@@ -102,8 +68,8 @@ def test_drawn_blocks_are_judged_by_the_ratio_of_their_distributions() -> None:
 
 @pytest.mark.parametrize(("case", "whole"), [("deer", 6), ("fixed", 6)])
 def test_a_perfect_block_is_accepted_whole(case: str, whole: int) -> None:
-    target, text = tiny_target(), one_by_one("eager", torch.float64, GREEDY)
-    run = decode(target, compose(case, target, GREEDY, text), PROMPT, 10 * (whole + 1), GREEDY)
+    target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
+    run = decode(target, told(case, target, text), PROMPT, 10 * (whole + 1), GREEDY)
     assert [len(step.path) for step in run.steps] == [whole] * 10
     assert run.ids == text[: 10 * (whole + 1)]
 
@@ -111,18 +77,18 @@ def test_a_perfect_block_is_accepted_whole(case: str, whole: int) -> None:
 @pytest.mark.parametrize("case", ["deer", "fixed"])
 @pytest.mark.parametrize("budget", [1, 2, 6, 7, 8, 11])
 def test_the_budget_may_end_inside_a_path(case: str, budget: int) -> None:
-    target, text = tiny_target(), one_by_one("eager", torch.float64, GREEDY)
-    run = decode(target, compose(case, target, GREEDY, text), PROMPT, budget, GREEDY)
+    target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
+    run = decode(target, told(case, target, text), PROMPT, budget, GREEDY)
     assert run.ids == text[:budget]
     assert (run.outcome.reason, run.steps[-1].cut) == ("budget", None if budget % 7 == 0 else "budget")
 
 
 @pytest.mark.parametrize("case", ["deer", "fixed", "diffuspec"])
 def test_end_of_sequence_inside_a_path_ends_the_run_there(case: str) -> None:
-    greedy = one_by_one("eager", torch.float64, GREEDY)[:60]
+    greedy = baseline("eager", torch.float64, GREEDY)[:60]
     ending = next(greedy[place] for place in range(9, 60) if place % 7 < 5 and greedy[place] not in greedy[:place])
     target = tiny_target(eos=[ending])
-    run = decode(target, compose(case, target, GREEDY, greedy), PROMPT, 60, GREEDY)
+    run = decode(target, told(case, target, greedy), PROMPT, 60, GREEDY)
     assert run.ids == greedy[: greedy.index(ending) + 1]
     assert run.outcome.reason == "eos"
     if case == "fixed":
@@ -130,39 +96,10 @@ def test_end_of_sequence_inside_a_path_ends_the_run_there(case: str) -> None:
         assert note.data["fence"] == len(run.steps[-1].path), "the lattice was fenced where the text ends"
 
 
-@pytest.mark.parametrize("tier", ["eager", "graph"])
-@pytest.mark.parametrize("case", ["deer", "diffuspec"])
-def test_a_full_context_ends_the_run_with_the_same_text(case: str, tier: str) -> None:
-    target = tiny_target(tier, context=64)
-    run = decode(target, compose(case, target, GREEDY), PROMPT, 500, GREEDY)
-    alone = until_full(tier)
-    assert run.outcome.reason == alone.outcome.reason == "context"
-    assert run.ids == alone.ids
-
-
-@pytest.mark.parametrize("prompt", [[5], [5, 6], [5, 6, 7]])
-@pytest.mark.parametrize("case", ["deer", "diffuspec"])
-def test_shortest_prompts(case: str, prompt: list[int]) -> None:
-    target = tiny_target()
-    run = decode(target, compose(case, target, GREEDY), prompt, 30, GREEDY)
-    alone = get("autoregressive").compose(get("autoregressive").parameters(), parts_for(target, GREEDY))
-    assert run.ids == decode(target, alone, prompt, 30, GREEDY).ids
-
-
-@pytest.mark.parametrize(("case", "tier"), [("deer", "eager"), ("diffuspec", "eager"), ("deer", "graph")])
-def test_the_cache_equals_a_fresh_prefill_after_every_step(case: str, tier: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tiny_target(tier)
-    audit = _Audit(target)
-    monkeypatch.setattr(target, "open", audit.open)
-    run = decode(target, compose(case, target, WARM), PROMPT, 60, WARM)
-    assert audit.checked == len(run.steps)
-    assert audit.worst < 1e-9
-
-
 def test_the_gauge_lengthens_blocks_that_are_kept_and_shortens_the_others() -> None:
-    target, text = tiny_target(), one_by_one("eager", torch.float64, GREEDY)
-    kept = decode(target, compose("diffuspec", target, GREEDY, text), PROMPT, 120, GREEDY)
-    lost = decode(target, compose("diffuspec", target, GREEDY), PROMPT, 120, GREEDY)
+    target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
+    kept = decode(target, told("diffuspec", target, text), PROMPT, 120, GREEDY)
+    lost = decode(target, composed("diffuspec", target, GREEDY), PROMPT, 120, GREEDY)
     longest = [step.verified for step in kept.steps][3:-1]
     shortest = [step.verified for step in lost.steps][3:-1]
     assert max(shortest) < min(longest) and max(longest) == 9
@@ -204,5 +141,5 @@ def test_a_searched_path_judged_as_a_draw_does_not_keep_the_distribution(monkeyp
 
 def test_searched_paths_are_composed_with_sample_and_match() -> None:
     target = tiny_target()
-    assert isinstance(compose("diffuspec", target, WARM).acceptance, Match)
-    assert isinstance(compose("deer", target, WARM).acceptance, Rejection)
+    assert isinstance(composed("diffuspec", target, WARM).acceptance, Match)
+    assert isinstance(composed("deer", target, WARM).acceptance, Rejection)

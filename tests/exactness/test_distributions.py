@@ -22,7 +22,7 @@ from specviz.engine.interfaces import Acceptance, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World, context, drawn, exact_distribution, rebuilt, share
+from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, rebuilt, share
 
 BINARY = shape_from_counts([[2], [2, 2]])
 SHAPES = {
@@ -216,11 +216,13 @@ def judged(world: World, shape: TreeShape, rule: Acceptance, drafts: int, times:
 # A right rule strays by sampling alone: with 64 outcomes and n rounds about 3.2 / sqrt(n) of total variation.
 
 
-def test_a_hundred_thousand_judged_trees_keep_the_distribution_of_three_tokens() -> None:
+@pytest.mark.parametrize(("drafts", "bound"), [(250, 0.07), pytest.param(5_000, 0.015, marks=pytest.mark.slow)])
+def test_up_to_a_hundred_thousand_judged_trees_keep_the_distribution_of_three_tokens(drafts: int, bound: float) -> None:
     world = World(4, 9, Warp(0.9), sparse=True)
-    assert total_variation(judged(world, BINARY, Rejection(), 5_000, 20), world.distribution()) < 0.015
+    assert total_variation(judged(world, BINARY, Rejection(), drafts, 20), world.distribution()) < bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["chain", "siblings"])
 def test_judged_chains_and_siblings_keep_it(shape: str) -> None:
     world = World(4, 10, WARPS["nucleus"])

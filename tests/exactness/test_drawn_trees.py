@@ -20,9 +20,9 @@ from specviz.engine.tree import chain, shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.targets.text import TextTarget
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World, drawn, exact_distribution
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, tiny_target
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.feature import tiny_net
+from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 VOCAB = 3
 PROMPT = [1, 2, 0, 1]
@@ -99,6 +99,7 @@ def test_a_drawn_tree_keeps_the_distribution_of_three_tokens(
     assert float((found - world.distribution()).abs().max()) < 1e-12
 
 
+@pytest.mark.slow
 def test_whole_runs_keep_the_distribution_too() -> None:
     """Through the loop, features and noise and all: Pearson's statistic over the 27 texts of three tokens."""
     target, warp, runs = tiny_target(vocab=VOCAB), WARPS["plain"], 500

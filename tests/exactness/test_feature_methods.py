@@ -1,4 +1,4 @@
-"""The ladder for methods that draft from the target's hidden states, composed as a user gets them, on tiny networks."""
+"""Methods that draft from the target's hidden states, composed as a user gets them, on tiny networks, beyond the ladder."""
 
 from __future__ import annotations
 
@@ -6,26 +6,13 @@ import pytest
 import torch
 
 from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.engine.interfaces import Composition
-from specviz.engine.sampling import Warp
 from specviz.methods.ddd.depth import CalibratedDepth
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.methods.resources import TREES
-from specviz.targets.text import TextTarget
-from tests.exactness.test_text_methods import (
-    EVERY_WAY,
-    GREEDY,
-    PROMPT,
-    WARM,
-    WARPS,
-    _Audit,
-    one_by_one,
-    tokens,
-    until_full,
-)
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.worlds.feature import tiny_net
+from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
 
 Values = dict[str, object]
 # Wide enough that an untrained network hits now and then.
@@ -44,34 +31,13 @@ VARIANTS: list[tuple[str, Values]] = [
     ("eagle3", {**TREE, "rule": "rejection"}),
     ("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle", "depth": 7}),
 ]
-WAYS = [(case, *way) for case in TOKEN_EXACT[1:3] for way in EVERY_WAY]
-WAYS += [(case, tier, torch.float64, "warm") for case in (TOKEN_EXACT[0], TOKEN_EXACT[3]) for tier in ("eager", "graph")]
-
-
-def compose(name: str, values: Values, target: TextTarget, warp: Warp) -> Composition:
-    method = all_methods()[name]
-
-    def heads(kind: str) -> FeatureStepper:
-        # The wide kind has a vocabulary of its own, as the one that ships.
-        wide = kind == "eagle3"
-        return FeatureStepper(tiny_net(target.model, wide, 40 if wide else None))
-
-    return method.compose(build(method.parameters, values, name), parts_for(target, warp).using(drafter_weights=heads))
-
-
-@pytest.mark.parametrize(("case", "tier", "dtype", "warped"), WAYS)
-def test_same_tokens_as_one_by_one(case: tuple[str, Values], tier: str, dtype: torch.dtype, warped: str) -> None:
-    target, warp = tiny_target(tier, dtype), WARPS[warped]
-    run = decode(target, compose(*case, target, warp), PROMPT, tokens(tier, dtype), warp, 7)
-    assert run.ids == one_by_one(tier, dtype, warp)
-    assert any(step.path for step in run.steps), "nothing was ever accepted, so nothing was tested"
 
 
 @pytest.mark.parametrize(("name", "values"), VARIANTS)
 def test_every_rule_is_greedy_matching_at_temperature_zero(name: str, values: Values) -> None:
     target = tiny_target()
     run = decode(target, compose(name, values, target, GREEDY), PROMPT, 120, GREEDY)
-    assert run.ids == one_by_one("eager", torch.float64, GREEDY)[:120]
+    assert run.ids == baseline("eager", torch.float64, GREEDY)[:120]
     assert {step.rule for step in run.steps} <= {"greedy", "none"}
 
 
@@ -80,7 +46,7 @@ def test_every_rule_is_greedy_matching_at_temperature_zero(name: str, values: Va
 def test_the_budget_may_end_anywhere(name: str, values: Values, budget: int) -> None:
     target = tiny_target()
     run = decode(target, compose(name, values, target, WARM), PROMPT, budget, WARM, 7)
-    assert run.ids == one_by_one("eager", torch.float64, WARM)[:budget]
+    assert run.ids == baseline("eager", torch.float64, WARM)[:budget]
 
 
 @pytest.mark.parametrize(("name", "values"), TOKEN_EXACT[:3])
@@ -97,42 +63,11 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, value
     assert (run.outcome.reason, run.steps[-1].bonus) == ("eos", None)
 
 
-@pytest.mark.parametrize("tier", ["eager", "graph"])
-@pytest.mark.parametrize(("name", "values"), [*TOKEN_EXACT, VARIANTS[0]])
-def test_a_full_context_ends_the_run_with_the_same_text(name: str, values: Values, tier: str) -> None:
-    target = tiny_target(tier, context=64)
-    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 500, GREEDY)
-    alone = until_full(tier)
-    assert run.outcome.reason == alone.outcome.reason == "context"
-    assert run.ids == alone.ids
-
-
-@pytest.mark.parametrize("prompt", [[5], [5, 6]])
-@pytest.mark.parametrize(("name", "values"), TOKEN_EXACT)
-def test_shortest_prompts(name: str, values: Values, prompt: list[int]) -> None:
-    target = tiny_target()
-    run = decode(target, compose(name, values, target, WARM), prompt, 30, WARM)
-    assert run.ids == decode(target, compose("autoregressive", {}, target, WARM), prompt, 30, WARM).ids
-
-
-@pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "warm"), ("graph", "warm")])
-@pytest.mark.parametrize(("name", "values"), [*TOKEN_EXACT[1:], VARIANTS[0], VARIANTS[-1]])
-def test_the_cache_equals_a_fresh_prefill_after_every_step(
-    name: str, values: Values, tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, warp = tiny_target(tier), WARPS[warped]
-    audit = _Audit(target)
-    monkeypatch.setattr(target, "open", audit.open)
-    run = decode(target, compose(name, values, target, warp), PROMPT, 40, warp)
-    assert audit.checked == len(run.steps)
-    assert audit.worst < 1e-9
-
-
 @pytest.mark.parametrize("level", ["off", "path", "tree"])
 def test_recording_does_not_change_the_text(level: str) -> None:
     target = tiny_target()
     run = decode(target, compose("eagle3", TREE, target, WARM), PROMPT, 60, WARM, 7, level)
-    assert run.ids == one_by_one("eager", torch.float64, WARM)[:60]
+    assert run.ids == baseline("eager", torch.float64, WARM)[:60]
 
 
 def test_drawn_trees_are_judged_without_replacement_and_tell_of_overlap() -> None:
@@ -179,9 +114,11 @@ def test_each_choice_of_threshold_brings_its_levels(values: Values, threshold: f
 def test_a_threshold_of_other_heads_is_not_taken_and_that_is_said(drafter: str, own: bool) -> None:
     target = tiny_target()
     method = all_methods()["ddd"]
-    parts = parts_for(target, GREEDY).using(drafter_weights=lambda kind: FeatureStepper(tiny_net(target.model, kind == "eagle3")),
-        uses_shipped_weights=own, draft_name="" if own else "some/heads",
-    )  # fmt: skip
+    parts = parts_for(target, GREEDY).using(
+        drafter_weights=lambda kind: FeatureStepper(tiny_net(target.model, kind == "eagle3")),
+        uses_shipped_weights=own,
+        draft_name="" if own else "some/heads",
+    )
     made = method.compose(build(method.parameters, {**TREE, "drafter": drafter}, "ddd"), parts)
     stop = made.controller.builder.stop  # type: ignore[attr-defined]
     assert (stop.threshold, stop.levels, stop.below) == (-0.3, (5, 7, 9), ())
@@ -207,5 +144,5 @@ def test_a_threshold_ends_some_rounds_early_and_others_not() -> None:
 
 def test_the_drafters_taps_reach_the_target() -> None:
     target = tiny_target()
-    assert compose("eagle2", TREE, target, GREEDY).taps == (2,)
-    assert compose("eagle3", TREE, target, GREEDY).taps == (1, 1, 0)
+    assert compose("eagle2", TREE, target, GREEDY).hidden_state_layers == (2,)
+    assert compose("eagle3", TREE, target, GREEDY).hidden_state_layers == (1, 1, 0)

@@ -11,19 +11,9 @@ from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
-from tests.exactness.test_text_methods import (
-    EVERY_WAY,
-    GREEDY,
-    PROMPT,
-    WARM,
-    WARPS,
-    _Audit,
-    one_by_one,
-    tokens,
-    until_full,
-)
-from tests.feature_worlds import tiny_net
-from tests.tiny import Decoded, decode, parts_for, tiny_target
+from tests.support.tiny.text import Decoded, decode, parts_for, tiny_target
+from tests.support.worlds.feature import tiny_net
+from tests.support.worlds.text import GREEDY, PROMPT, WARM, WARPS, Audit, baseline
 
 TREE: dict[str, object] = {"depth": 3, "width": 6, "nodes": 24}
 BOTH = {**TREE, "compare": True}
@@ -49,27 +39,19 @@ def rewards(found: Decoded) -> list[dict[str, object]]:
     return [note.data for step in found.steps for note in step.notes if note.type == "reward"]
 
 
-@pytest.mark.parametrize(("tier", "dtype", "warped"), EVERY_WAY)
-def test_same_tokens_as_one_by_one(tier: str, dtype: torch.dtype, warped: str) -> None:
-    target, warp = tiny_target(tier, dtype), WARPS[warped]
-    found = decode(target, compose(TREE, target, warp), PROMPT, tokens(tier, dtype), warp, 7)
-    assert found.ids == one_by_one(tier, dtype, warp)
-    assert any(step.path for step in found.steps), "nothing was ever accepted, so nothing was tested"
-
-
 @pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "nucleus"), ("graph", "warm")])
 def test_comparing_changes_neither_text_nor_cache(tier: str, warped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, warp = tiny_target(tier), WARPS[warped]
     composed, alone = compose(BOTH, target, warp), compose(TREE, target, warp)
     steps = decode(target, alone, PROMPT, 60, warp, 7).steps
-    audit, opened = _Audit(target), target.open
+    audit, opened = Audit(target), target.open
 
     def first_audited(capacity: int, taps: tuple[int, ...] = ()) -> object:
         return audit.open(capacity, taps) if taps else opened(capacity, taps)  # the second session wants no taps
 
     monkeypatch.setattr(target, "open", first_audited)
     found = decode(target, composed, PROMPT, 60, warp, 7)
-    assert found.ids == one_by_one(tier, torch.float64, warp)[:60]
+    assert found.ids == baseline(tier, torch.float64, warp)[:60]
     assert [step.path for step in found.steps] == [step.path for step in steps]
     assert audit.checked == len(found.steps) and audit.worst < 1e-9
 
@@ -77,7 +59,7 @@ def test_comparing_changes_neither_text_nor_cache(tier: str, warped: str, monkey
 @pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
 @pytest.mark.parametrize("budget", range(1, 9))
 def test_the_budget_may_end_anywhere(values: dict[str, object], budget: int) -> None:
-    assert run(values, WARM, budget).ids == one_by_one("eager", torch.float64, WARM)[:budget]
+    assert run(values, WARM, budget).ids == baseline("eager", torch.float64, WARM)[:budget]
 
 
 @pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
@@ -92,27 +74,6 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(values: dict[str
     found = decode(target, compose(values, target, GREEDY), PROMPT, 80, GREEDY, 7)
     assert found.ids == whole.ids[: whole.ids.index(ending) + 1]
     assert (found.outcome.reason, found.steps[-1].bonus) == ("eos", None)
-
-
-@pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
-def test_a_full_context_ends_the_run_with_the_same_text(values: dict[str, object]) -> None:
-    target = tiny_target(context=64)
-    found, alone = decode(target, compose(values, target, GREEDY), PROMPT, 500, GREEDY), until_full("eager")
-    assert found.outcome.reason == alone.outcome.reason == "context"
-    assert found.ids == alone.ids
-
-
-@pytest.mark.parametrize("prompt", [[5], [5, 6]])
-def test_shortest_prompts(prompt: list[int]) -> None:
-    target = tiny_target()
-    found = decode(target, compose(BOTH, target, WARM), prompt, 30, WARM)
-    assert found.ids == decode(target, compose(TREE, target, WARM), prompt, 30, WARM).ids
-    assert found.ids == plain_after(prompt)
-
-
-def plain_after(prompt: list[int]) -> list[int]:
-    target, card = tiny_target(), all_methods()["autoregressive"]
-    return decode(target, card.compose(card.parameters(), parts_for(target, WARM)), prompt, 30, WARM).ids
 
 
 def test_equal_networks_earn_equal_rewards_after_every_kind_of_step() -> None:
@@ -140,5 +101,5 @@ def test_every_step_tells_its_reward_and_comparing_adds_the_tree_before() -> Non
 @pytest.mark.parametrize("level", ["off", "path"])
 def test_without_a_record_nothing_is_compared(level: str) -> None:
     found = run(BOTH, WARM, level=level)
-    assert found.ids == one_by_one("eager", torch.float64, WARM)[:60]
+    assert found.ids == baseline("eager", torch.float64, WARM)[:60]
     assert not rewards(found)

@@ -17,8 +17,8 @@ from specviz.request import Request
 from specviz.requests.image import CodeText
 from specviz.requests.prepared import check_modality
 from specviz.runner import prepare
-from tests.image_runs import image_trace, tiny_models
-from tests.image_worlds import WARM, World, plain_rows
+from tests.support.traces.image_runs import image_trace, tiny_models
+from tests.support.worlds.image import WARM, World, plain_rows
 
 GREEDY = Warp()
 NARROW = Warp(0.9, top_k=9)

@@ -25,8 +25,8 @@ from specviz.methods.speculative_jacobi import drafter as jacobi_window
 from specviz.methods.speculative_jacobi.drafter import JacobiWindow
 from specviz.methods.speculative_jacobi.window import Window
 from specviz.requests.image import CodeText
-from tests.exactness.enumerated import Tables
-from tests.image_worlds import WARM, World, plain_rows
+from tests.support.worlds.enumerated import Tables
+from tests.support.worlds.image import WARM, World, plain_rows
 
 
 class Coin(float):
@@ -173,6 +173,7 @@ def probability_of(counts: Tensor, distribution: Tensor) -> float:
     return float(torch.special.gammaincc(torch.tensor((len(pooled[0]) - 1) / 2, dtype=torch.float64), strayed / 2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fill", ["repeat", "random"])
 def test_hundreds_of_runs_of_the_engine_follow_the_targets_distribution(fill: str) -> None:
     world, counts, redrawn = World(2.0, 6, CODES), Counter[tuple[int, ...]](), 0

@@ -35,7 +35,7 @@ from specviz.methods.resources import MethodResources
 from specviz.request import Memory, Recollection, Request
 from specviz.requests.prepared import Prepared
 from specviz.trees.sampled import Sampled
-from tests.tiny import Letters, TinyResources
+from tests.support.tiny.text import Letters, TinyResources
 
 WARM = Warp(1.0)
 
@@ -142,6 +142,7 @@ TOYS = {
     "hedge": Toy(bandit(partial(NormalHedge, 2), *HEDGED), STAYS, STAYS),
     "ucb": Toy(bandit(partial(UpperConfidence, 2, 0.5), *BOTH_RIGHT), STAYS, STAYS, budget=3),
 }
+LANES = [pytest.param(name, marks=() if name == "hedge" else pytest.mark.slow) for name in TOYS]
 RUNS = 4
 
 
@@ -191,12 +192,12 @@ def deviation(found: Counter[tuple[int, ...]], toy: Toy) -> float:
     return ((chi / free) ** (1 / 3) - 1 + 2 / (9 * free)) / math.sqrt(2 / (9 * free))
 
 
-@pytest.mark.parametrize("name", TOYS)
+@pytest.mark.parametrize("name", LANES)
 def test_every_run_of_one_seed_has_the_targets_distribution(name: str) -> None:
     assert max(deviation(found, TOYS[name]) for found in texts(TOYS[name])) < 3.5
 
 
-@pytest.mark.parametrize("name", TOYS)
+@pytest.mark.parametrize("name", LANES)
 def test_these_toys_show_it_when_runs_share_their_random_numbers(name: str) -> None:
     assert max(deviation(found, TOYS[name]) for found in texts(TOYS[name], salted=False)) > 5
 

@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
-from specviz.engine.interfaces import Composition, Context
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.interfaces import Context
+from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree, shape_of
 from specviz.methods.owl.drafter import RecurrentDrafter
 from specviz.methods.owl.spec_token import SpecToken, SpecTokenPass
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
-from tests.drafters.tiny_recurrent import recurrent_net
-from tests.exactness.test_text_methods import (
-    EVERY_WAY,
-    GREEDY,
-    PROMPT,
-    WARM,
-    WARPS,
-    _Audit,
-    one_by_one,
-    tokens,
-    until_full,
-)
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.recurrent import recurrent_net
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.foretold import foretold
+from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
 
 TREE = {"depth": 3, "width": 6, "nodes": 24}
-CASES: list[tuple[str, dict[str, object]]] = [
-    ("owl", TREE),
-    ("owl", {**TREE, "probe": False}),
-    ("howl", {**TREE, "bar": "fixed", "threshold": 1.0}),
-    ("howl", {**TREE, "bar": "fixed", "threshold": 0.0, "most": 8}),
-    ("howl", TREE),
-]
-WAYS = [(*case, *way) for case in (CASES[0], CASES[2], CASES[4]) for way in EVERY_WAY]
-WAYS += [(*case, tier, torch.float64, "warm") for case in (CASES[1], CASES[3]) for tier in ("eager", "graph")]
 TOKENS, PARENTS = [5, 7, 9, 3, 4, 8, 2], [-1, 0, 0, 1, 1, 3, 2]
-
-
-class Foretold(RecurrentDrafter):
-    """Drafts like a random network, but is told the text to come."""
-
-    text: tuple[int, ...] = ()
-
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        found = super().logits(context, tokens, parents, nodes)
-        if found is None:
-            return None
-        found, start = found.clone(), len(context.ids) - context.prompt_length
-        for row, node in zip(found, nodes, strict=True):
-            place = start + shape_of(tuple(parents)).depths[node]
-            if place < len(self.text):
-                row[self.support == self.text[place]] = 30.0
-        return found
-
-
-def compose(
-    name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: dict[Any, Any] | None = None,
-    text: Sequence[int] = (),
-) -> Composition:  # fmt: skip
-    method, network = get(name), recurrent_net(target, target.vocab_size if text else 40)
-    parts = parts_for(target, warp, memory=memory).using(drafter_weights=lambda kind: network)
-    made = method.compose(build(method.parameters, values, name), parts)
-    if text:
-        told = Foretold(network)
-        told.text = tuple(text)
-        made.controller.network = told
-    return made
-
-
-@pytest.mark.parametrize(("name", "values", "tier", "dtype", "warped"), WAYS)
-def test_same_tokens_as_one_by_one(name: str, values: dict[str, object], tier: str, dtype: torch.dtype, warped: str) -> None:
-    target, warp, memory = tiny_target(tier, dtype), WARPS[warped], {}
-    for _ in range(2 if name == "howl" else 1):
-        run = decode(target, compose(name, values, target, warp, memory), PROMPT, tokens(tier, dtype), warp, 7)
-        assert run.ids == one_by_one(tier, dtype, warp)
-        assert any(step.path for step in run.steps), "nothing was ever accepted, so nothing was tested"
 
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
@@ -136,23 +71,9 @@ def test_a_probe_sees_its_token_and_what_that_token_sees() -> None:
         torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize(("name", "values"), CASES)
-@pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("graph", "warm")])
-def test_the_cache_equals_a_fresh_prefill_after_every_step(
-    name: str, values: dict[str, object], tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target, warp = tiny_target(tier), WARPS[warped]
-    audit, opens = _Audit(target), SpecToken.open
-    monkeypatch.setattr(target, "open", audit.open)
-    monkeypatch.setattr(SpecToken, "open", lambda token, target, *given: audit.open(*given, opened=partial(opens, token, target)))
-    run = decode(target, compose(name, values, target, warp), PROMPT, 60, warp)
-    assert audit.checked == len(run.steps)
-    assert audit.worst < 1e-9
-
-
 def test_a_perfect_draft_is_accepted_whole_and_none_at_all_still_goes_on() -> None:
-    target, text = tiny_target(), one_by_one("eager", torch.float64, GREEDY)
-    run = decode(target, compose("owl", TREE, target, GREEDY, text=text), PROMPT, 80, GREEDY)
+    target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
+    run = decode(target, foretold("owl", TREE, target, GREEDY, text), PROMPT, 80, GREEDY)
     assert [len(step.path) for step in run.steps] == [3] * 20 and run.ids == text[:80]
     alone = decode(target, compose("owl", TREE, target, WARM), PROMPT, 100, WARM, 7)
     assert sum(not step.path for step in alone.steps) > 10
@@ -160,37 +81,19 @@ def test_a_perfect_draft_is_accepted_whole_and_none_at_all_still_goes_on() -> No
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 4, 5, 6, 7])
 def test_the_budget_may_end_inside_a_path(budget: int) -> None:
-    target, text = tiny_target(), one_by_one("eager", torch.float64, GREEDY)
-    run = decode(target, compose("owl", TREE, target, GREEDY, text=text), PROMPT, budget, GREEDY)
+    target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
+    run = decode(target, foretold("owl", TREE, target, GREEDY, text), PROMPT, budget, GREEDY)
     assert run.ids == text[:budget]
     assert (run.outcome.reason, run.steps[-1].cut) == ("budget", None if budget % 4 == 0 else "budget")
 
 
 def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
-    greedy = one_by_one("eager", torch.float64, GREEDY)[:40]
+    greedy = baseline("eager", torch.float64, GREEDY)[:40]
     ending = next(greedy[place] for place in range(5, 40) if place % 4 < 3 and greedy[place] not in greedy[:place])
     target = tiny_target(eos=[ending])
-    run = decode(target, compose("owl", TREE, target, GREEDY, text=greedy), PROMPT, 40, GREEDY)
+    run = decode(target, foretold("owl", TREE, target, GREEDY, greedy), PROMPT, 40, GREEDY)
     assert run.ids == greedy[: greedy.index(ending) + 1]
     assert (run.outcome.reason, run.steps[-1].cut, run.steps[-1].bonus) == ("eos", "eos", None)
-
-
-@pytest.mark.parametrize("tier", ["eager", "graph"])
-@pytest.mark.parametrize(("name", "values"), CASES)
-def test_a_full_context_ends_the_run_with_the_same_text(name: str, values: dict[str, object], tier: str) -> None:
-    target = tiny_target(tier, context=64)
-    run = decode(target, compose(name, values, target, GREEDY), PROMPT, 500, GREEDY)
-    alone = until_full(tier)
-    assert run.outcome.reason == alone.outcome.reason == "context"
-    assert run.ids == alone.ids
-
-
-@pytest.mark.parametrize("prompt", [[5], [5, 6]])
-@pytest.mark.parametrize(("name", "values"), CASES)
-def test_shortest_prompts(name: str, values: dict[str, object], prompt: list[int]) -> None:
-    target, method = tiny_target(), get("autoregressive")
-    alone = decode(target, method.compose(method.parameters(), parts_for(target, GREEDY)), prompt, 30, GREEDY)
-    assert decode(target, compose(name, values, target, GREEDY), prompt, 30, GREEDY).ids == alone.ids
 
 
 def test_the_draft_depends_on_the_last_token_alone() -> None:

@@ -15,9 +15,8 @@ from specviz.models.drafters.grouped import LeanFuzzy, of_decoder
 from specviz.models.drafters.placement import dealt, places
 from specviz.models.drafters.quantised_copy import lean_copy
 from specviz.trees.sampled import Sampled
-from tests.exactness.test_layer_groups import SIX, deep_target
-from tests.exactness.test_text_methods import PROMPT, WARPS
-from tests.tiny import decode
+from tests.support.tiny.text import decode
+from tests.support.worlds.text import DEEP, PROMPT, WARPS, deep_target
 
 TWO = [torch.device("cpu"), torch.device("cpu", 0)]
 """One processor under two names: what runs over two devices must go through the same code."""
@@ -26,7 +25,7 @@ TWO = [torch.device("cpu"), torch.device("cpu", 0)]
 def test_layers_on_two_devices_give_the_same_drafts() -> None:
     target = deep_target()
     together = lean_copy(target, group=4)
-    apart = lean_copy(target, group=4, device_map=dealt(SIX, TWO))
+    apart = lean_copy(target, group=4, device_map=dealt(DEEP, TWO))
     assert {layer.device for layer in apart.layers} == set(TWO)
     assert not apart._joint and together._joint, "on two devices there is no one call for all layers"
     first, second = LeanFuzzy(together, 48), LeanFuzzy(apart, 48)
@@ -47,9 +46,9 @@ def test_layers_on_two_devices_give_the_same_drafts() -> None:
 
 def test_device_maps_are_accelerates() -> None:
     model = deep_target().model
-    assert places(model, SIX, {"": "cpu"}) == [torch.device("cpu")] * SIX
-    assert places(model, SIX, dealt(SIX, [0, 1]))[:3] == [torch.device("cuda", number) for number in (0, 1, 0)]
+    assert places(model, DEEP, {"": "cpu"}) == [torch.device("cpu")] * DEEP
+    assert places(model, DEEP, dealt(DEEP, [0, 1]))[:3] == [torch.device("cuda", number) for number in (0, 1, 0)]
     with pytest.raises(BadInput, match="device map does not fit"):
-        places(model, SIX, {"model.layers.0": "cpu"})
-    model.hf_device_map = dealt(SIX, TWO)
-    assert places(model, SIX) == TWO * 3
+        places(model, DEEP, {"model.layers.0": "cpu"})
+    model.hf_device_map = dealt(DEEP, TWO)
+    assert places(model, DEEP) == TWO * 3

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from specviz.acceptance.match import Match
-from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Acceptance, Composition
 from specviz.engine.sampling import Warp
@@ -20,52 +19,33 @@ from specviz.methods.medusa.typical_acceptance import Typical
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import RELAXED
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, _Audit, compose, one_by_one, tokens
-from tests.tiny import Decoded, decode, parts_for, tiny_llama, tiny_target
-
-TAP = 2
-WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": NUCLEUS}
+from tests.support.tiny.text import Decoded, decode, parts_for, tiny_llama, tiny_target
+from tests.support.worlds.text import GREEDY, PROMPT, WARM, WARPS, baseline, parallel_net
 
 
-def heads(rule: Acceptance, dtype: torch.dtype = torch.float64, count: int = 4) -> Composition:
-    """Untrained heads with the published tree: of 48 tokens ten are drafted at depth 1, so some are right."""
-    torch.manual_seed(3)
-    head = tiny_llama(dtype=dtype).get_output_embeddings().weight.detach()
-    net = ParallelNet(ParallelConfig(32, count, TAP), head).to(dtype).requires_grad_(False)
-    for value in net.parameters():
-        value.normal_(std=0.2)
-    return Composition(SingleDrafter(ParallelDrafter(net), Product(paths_of(shape_from_counts(PUBLISHED)))), rule, (TAP,))
+def heads(rule: Acceptance, target: TextTarget) -> Composition:
+    """Untrained heads with the published tree."""
+    net = parallel_net(target)
+    return Composition(
+        SingleDrafter(ParallelDrafter(net), Product(paths_of(shape_from_counts(PUBLISHED)))), rule, (net.config.tap,)
+    )
 
 
 def run(rule: Acceptance, warp: Warp, target: TextTarget | None = None, budget: int = 220, seed: int = 7) -> Decoded:
     target = target or tiny_target()
-    return decode(target, heads(rule, target.dtype), PROMPT, budget, warp, seed)
-
-
-@pytest.mark.parametrize(
-    ("tier", "dtype", "warped"),
-    [
-        *(("eager", torch.float64, warped) for warped in WARPS),
-        ("eager", torch.float32, "greedy"),
-        ("graph", torch.float64, "warm"),
-    ],
-)
-def test_matching_gives_the_same_tokens_as_one_by_one(tier: str, dtype: torch.dtype, warped: str) -> None:
-    found = run(Match(), WARPS[warped], tiny_target(tier, dtype), tokens(tier, dtype))
-    assert found.ids == one_by_one(tier, dtype, WARPS[warped])
-    assert sum(len(step.path) for step in found.steps) > 10
+    return decode(target, heads(rule, target), PROMPT, budget, warp, seed)
 
 
 def test_at_temperature_zero_the_typical_rule_is_exact() -> None:
     found = run(Typical(), GREEDY)
-    assert found.ids == one_by_one("eager", torch.float64, GREEDY)
+    assert found.ids == baseline("eager", torch.float64, GREEDY)
     assert {step.rule for step in found.steps} == {"greedy"}
 
 
 @pytest.mark.parametrize("warped", ["warm", "nucleus"])
 def test_at_its_strict_end_the_typical_rule_writes_the_autoregressive_text(warped: str) -> None:
     found = run(Typical(1.0, math.inf), WARPS[warped])
-    assert found.ids == one_by_one("eager", torch.float64, WARPS[warped])
+    assert found.ids == baseline("eager", torch.float64, WARPS[warped])
 
 
 def test_the_published_root_is_the_targets_most_likely_token_at_every_temperature() -> None:
@@ -84,13 +64,13 @@ def test_the_published_root_is_the_targets_most_likely_token_at_every_temperatur
 def test_with_the_published_root_the_strict_end_is_the_greedy_text() -> None:
     """Which is why it is not the default: nothing but roots is written there, and the temperature changes none of them."""
     found = run(Typical(1.0, math.inf, greedy_root=True), WARM, budget=60)
-    assert found.ids == one_by_one("eager", torch.float64, GREEDY)[:60]
+    assert found.ids == baseline("eager", torch.float64, GREEDY)[:60]
 
 
 @pytest.mark.parametrize(("root", "greedy"), [("sampled", False), ("greedy", True)])
 def test_the_root_is_the_users_choice_and_sampled_by_default(root: str, greedy: bool) -> None:
     method, target = get("medusa"), tiny_target()
-    network = ParallelNet(ParallelConfig(32, 4, TAP), target.model.get_output_embeddings().weight.detach())
+    network = parallel_net(target)
     parts = parts_for(target, WARM).using(drafter_weights=lambda kind: network, uses_shipped_weights=False)
     values = method.parameters(root=root)
     assert method.compose(values, parts).acceptance == Typical(greedy_root=greedy)
@@ -121,14 +101,7 @@ def test_every_kept_token_is_above_the_bar_the_method_states() -> None:
 
 @pytest.mark.parametrize("budget", range(1, 8))
 def test_the_budget_may_end_inside_a_path(budget: int) -> None:
-    assert run(Match(), GREEDY, budget=budget).ids == one_by_one("eager", torch.float64, GREEDY)[:budget]
-
-
-def test_a_full_context_ends_the_run_with_the_same_text() -> None:
-    found = run(Match(), GREEDY, tiny_target(context=64), budget=500)
-    assert found.outcome.reason == "context"
-    assert len(PROMPT) + len(found.ids) == 64
-    assert found.ids == one_by_one("eager", torch.float64, GREEDY)[: len(found.ids)]
+    assert run(Match(), GREEDY, budget=budget).ids == baseline("eager", torch.float64, GREEDY)[:budget]
 
 
 def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
@@ -142,24 +115,3 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
         found = run(rule, GREEDY, tiny_target(eos=[ending]), budget=160)
         assert found.ids == whole.ids[: whole.ids.index(ending) + 1]
         assert (found.outcome.reason, found.steps[-1].cut, found.steps[-1].bonus) == ("eos", "eos", None)
-
-
-@pytest.mark.parametrize("prompt", [[5], [5, 6]])
-def test_shortest_prompts(prompt: list[int]) -> None:
-    target = tiny_target()
-    found = decode(target, heads(Match()), prompt, 30, WARM)
-    assert found.ids == decode(target, compose("autoregressive", {}, target, WARM), prompt, 30, WARM).ids
-
-
-@pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "warm"), ("graph", "warm")])
-@pytest.mark.parametrize("rule", [Match(), Typical()], ids=["match", "typical"])
-def test_the_cache_equals_a_fresh_prefill_after_every_step(
-    rule: Acceptance, tier: str, warped: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tiny_target(tier)
-    audit = _Audit(target)
-    monkeypatch.setattr(target, "open", audit.open)
-    found = run(rule, WARPS[warped], target, budget=60)
-    assert any(step.path for step in found.steps)
-    assert audit.checked == len(found.steps)
-    assert audit.worst < 1e-9

@@ -19,10 +19,10 @@ from specviz.methods.registry import all_methods
 from specviz.trace.notes.base import plain
 from specviz.trace.notes.drafts import TreeDepth
 from specviz.trees.depth_profile import LEAST, DepthProfile
-from tests.drafters.tiny_blocks import block_net
-from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.blocks import block_net
+from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.worlds.feature import tiny_net
+from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 
 HEADS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
 USUAL = {"eagle2": 4, "eagle3": 5, "gto": 5}
@@ -119,7 +119,7 @@ def test_a_guided_picture_pays_for_two_rows_a_node(compose: Any) -> None:
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_the_text_is_the_targets_own(name: str, warp: Any, compose: Any) -> None:
     run = decode(tiny_target(), compose(name, {}, warp, forward=0.3), PROMPT, 40, warp, 7)
-    assert run.ids == one_by_one("eager", torch.float64, warp)[:40]
+    assert run.ids == baseline("eager", torch.float64, warp)[:40]
     for step in run.steps:
         told = next(note.data for note in step.notes if note.type == "growth")
         assert max(step.depths) <= told["depth"]["levels"]

@@ -10,74 +10,19 @@ import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.language_model import DraftModel, SessionModel
-from specviz.engine.interfaces import Composition, Context
+from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.methods.stree.drafter import TreeModelDrafter
 from specviz.targets.hybrid import HybridSession, HybridTarget
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World, drawn, exact_distribution
-from tests.tiny import Decoded, decode, parts_for, tiny_target
-from tests.tiny_hybrid import hybrid, near, pure, target
+from tests.support.tiny.hybrid import hybrid, target
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.hybrid import BEAM, GREEDY, MODELS, PROMPT, WARM, alone, compose, models, run
+from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 Values = dict[str, object]
-PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
-GREEDY, WARM = Warp(), Warp(0.8)
-WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": Warp(1.1, top_p=0.9)}
-BEAM: Values = {"depth": 3, "width": 3, "nodes": 9}
-FIXED: Values = {"depth": 3, "width": 3, "nodes": 10, "tree": "fixed"}
-DRAWN: Values = {"depth": 3, "width": 3, "nodes": 10, "tree": "drawn"}
-TREES = {"beam": BEAM, "fixed": FIXED, "drawn": DRAWN, "chain": {"depth": 5, "width": 1, "nodes": 5}}
-MODELS = {"hybrid": hybrid, "pure": pure}
-
-
-@cache
-def models(kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02) -> tuple[HybridTarget, HybridTarget]:
-    """A target and a drafter that is often right."""
-    model = MODELS[kind](dtype=dtype)
-    return target(model), target(near(model, noise))
-
-
-def compose(values: Values, found: HybridTarget, draft: HybridTarget | None, warp: Warp, name: str = "stree") -> Composition:
-    def draft_model() -> DraftModel:
-        assert draft is not None
-        return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
-
-    method = all_methods()[name]
-    parts = parts_for(found, warp).using(draft_model=draft_model)  # type: ignore[arg-type]
-    return method.compose(build(method.parameters, values, name), parts)
-
-
-def run(
-    values: Values, pair: Sequence[HybridTarget], warp: Warp, budget: int = 220, name: str = "stree",
-    prompt: Sequence[int] = PROMPT,
-) -> Decoded:  # fmt: skip
-    return decode(pair[0], compose(values, *pair, warp, name), prompt, budget, warp, 7)  # type: ignore[arg-type]
-
-
-@cache
-def alone(kind: str, dtype: torch.dtype, warped: str) -> tuple[int, ...]:
-    """The target's own autoregressive run."""
-    return tuple(run({}, models(kind, dtype), WARPS[warped], name="autoregressive").ids)
-
-
-@pytest.mark.parametrize("warped", ["greedy", "warm"])
-@pytest.mark.parametrize("kind", list(MODELS))
-@pytest.mark.parametrize("tree", list(TREES))
-def test_same_tokens_as_one_by_one(tree: str, kind: str, warped: str) -> None:
-    found = run(TREES[tree], models(kind), WARPS[warped])
-    assert len(found.ids) == 220 and tuple(found.ids) == alone(kind, torch.float64, warped)
-    accepted = [len(step.path) for step in found.steps]
-    assert max(accepted) >= 2 and min(accepted) == 0, "rounds that keep much and rounds that keep nothing"
-
-
-@pytest.mark.parametrize("warped", ["greedy", "nucleus"])
-def test_same_tokens_in_float32(warped: str) -> None:
-    assert tuple(run(BEAM, models("hybrid", torch.float32), WARPS[warped]).ids) == alone("hybrid", torch.float32, warped)
 
 
 def test_a_drafter_that_is_the_target_is_accepted_whole() -> None:
@@ -112,19 +57,6 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
     ended = run(BEAM, (target(found.model, [ending]), draft), GREEDY, 80)
     assert ended.ids == whole.ids[: whole.ids.index(ending) + 1]
     assert ended.outcome.reason == "eos"
-
-
-def test_a_full_context_ends_the_run_with_the_same_text() -> None:
-    model = hybrid(context=64)
-    pair = target(model), target(near(model, 0.02))
-    kept, plain = run(BEAM, pair, GREEDY, 500), run({}, pair, GREEDY, 500, "autoregressive")
-    assert kept.outcome.reason == plain.outcome.reason == "context" and kept.ids == plain.ids
-
-
-@pytest.mark.parametrize("prompt", [[5], [5, 6]])
-def test_shortest_prompts(prompt: list[int]) -> None:
-    pair = models("pure")
-    assert run(BEAM, pair, WARM, 30, prompt=prompt).ids == run({}, pair, WARM, 30, "autoregressive", prompt).ids
 
 
 class Audited(HybridSession):
@@ -236,6 +168,7 @@ def test_a_drawn_tree_under_the_ratio_test_keeps_the_distribution(warp: Warp, mo
     assert float((distribution - world.distribution()).abs().max()) < 1e-12
 
 
+@pytest.mark.slow
 def test_whole_runs_under_the_ratio_test_keep_the_distribution_too() -> None:
     (found, draft), warp, runs = doubtful(), Warp(1.0), 400
     drafter = TreeModelDrafter(draft, VOCAB)

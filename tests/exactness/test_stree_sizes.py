@@ -11,8 +11,8 @@ from specviz.errors import BadInput
 from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
 from specviz.methods.stree.method import Parameters
-from tests.exactness.test_stree import BEAM, GREEDY, WARM, WARPS, alone, compose, models, run
-from tests.tiny import parts_for
+from tests.support.tiny.text import parts_for
+from tests.support.worlds.hybrid import BEAM, GREEDY, WARM, WARPS, alone, compose, models, run
 
 
 @pytest.mark.parametrize("tree", ["beam", "fixed", "drawn"])

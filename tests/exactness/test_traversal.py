@@ -20,7 +20,7 @@ from specviz.engine.tree import DraftTree
 from specviz.methods.traversal import verification as traversal
 from specviz.methods.traversal.residual import NodeResidual
 from specviz.methods.traversal.verification import Traversal
-from tests.exactness.enumerated import (
+from tests.support.worlds.enumerated import (
     LEAF,
     MODES,
     SHAPES,

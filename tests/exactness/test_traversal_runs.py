@@ -4,62 +4,40 @@ end."""
 from __future__ import annotations
 
 import pytest
-from torch import dtype, float32, float64
+from torch import float64
 
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.errors import BadInput
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.methods.traversal.verification import Traversal
 from specviz.targets.text import TextTarget
 from specviz.trace.meaning import check_step
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 from tests.exactness.test_distributions import judged, total_variation
-from tests.exactness.test_text_methods import GREEDY, NUCLEUS, PROMPT, WARM, compose, one_by_one, tokens, until_full
-from tests.exactness.test_text_methods import _Audit as Audit
-from tests.exactness.worlds import World
-from tests.feature_worlds import tiny_net
-from tests.tiny import decode, parts_for, perturbed, tiny_target
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline, compose
+from tests.support.worlds.three_tokens import World
 
-SHAPES = [
-    {"shape": "sparse"},
-    {"shape": "binary", "depth": 3},
-    {"shape": "chain", "depth": 4},
-    {"shape": "chain", "depth": 4, "drafter": "draft_model"},
-]
-NAMES = ["sparse", "binary", "chain", "draft model"]
+CHAIN = {"shape": "chain", "depth": 4, "drafter": "draft_model"}
 
 
 def composed(values: dict[str, object], target: TextTarget, warp: Warp, noise: float = 0.02) -> Composition:
-    method = all_methods()["traversal"]
-    draft = TextTarget(perturbed(target.model, noise), "tiny draft", (), target.tier)
-    parts = parts_for(target, warp, draft).using(drafter_weights=lambda kind: tiny_net(target.model, kind == "eagle3"))
-    return method.compose(build(method.parameters, values, "traversal"), parts)
-
-
-@pytest.mark.parametrize(("tier", "dtype"), [("eager", float64), ("eager", float32), ("graph", float64)])
-@pytest.mark.parametrize("values", SHAPES, ids=NAMES)
-def test_at_temperature_zero_the_text_is_the_targets_own(values: dict[str, object], tier: str, dtype: dtype) -> None:
-    target = tiny_target(tier, dtype)
-    found = decode(target, composed(values, target, GREEDY), PROMPT, tokens(tier, dtype), GREEDY)
-    assert found.ids == one_by_one(tier, dtype, GREEDY)
-    assert any(step.path for step in found.steps)
+    return compose("traversal", values, target, warp, noise=noise)
 
 
 def test_a_hopeless_draft_still_writes_the_targets_text() -> None:
     target = tiny_target()
-    found = decode(target, composed(SHAPES[3], target, GREEDY, noise=3.0), PROMPT, 60, GREEDY)
-    assert found.ids == one_by_one("eager", float64, GREEDY)[:60]
+    found = decode(target, composed(CHAIN, target, GREEDY, noise=3.0), PROMPT, 60, GREEDY)
+    assert found.ids == baseline("eager", float64, GREEDY)[:60]
     assert sum(len(step.path) for step in found.steps) < 30
 
 
 @pytest.mark.parametrize("budget", range(1, 12))
 def test_the_budget_may_end_inside_a_path(budget: int) -> None:
     target = tiny_target()
-    found = decode(target, composed(SHAPES[3], target, GREEDY, noise=0.0), PROMPT, budget, GREEDY)
-    assert found.ids == one_by_one("eager", float64, GREEDY)[:budget]
+    found = decode(target, composed(CHAIN, target, GREEDY, noise=0.0), PROMPT, budget, GREEDY)
+    assert found.ids == baseline("eager", float64, GREEDY)[:budget]
     assert (found.outcome.reason, found.steps[-1].cut) == ("budget", None if budget % 5 == 0 else "budget")
 
 
@@ -67,55 +45,25 @@ def test_the_budget_may_end_inside_a_path(budget: int) -> None:
 @pytest.mark.parametrize("warp", [WARM, NUCLEUS], ids=["warm", "nucleus"])
 def test_as_many_tokens_are_drawn_as_there_is_room_for(warp: Warp, budget: int) -> None:
     target = tiny_target()
-    found = decode(target, composed(SHAPES[3], target, warp, noise=0.0), PROMPT, budget, warp)
+    found = decode(target, composed(CHAIN, target, warp, noise=0.0), PROMPT, budget, warp)
     assert (len(found.ids), found.outcome.reason) == (budget, "budget")
     assert (found.steps[-1].cut, len(found.steps)) == (None if budget % 5 == 0 else "budget", -(-budget // 5))
 
 
 def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
-    greedy = one_by_one("eager", float64, GREEDY)[:40]
+    greedy = baseline("eager", float64, GREEDY)[:40]
     inside = [place for place in range(8, 40) if place % 5 < 4]  # a round of a perfect draft of 4 emits 5 tokens
     ending = next(greedy[place] for place in inside if greedy[place] not in greedy[:place])
     target = tiny_target(eos=[ending])
-    found = decode(target, composed(SHAPES[3], target, GREEDY, noise=0.0), PROMPT, 40, GREEDY)
+    found = decode(target, composed(CHAIN, target, GREEDY, noise=0.0), PROMPT, 40, GREEDY)
     assert found.ids == greedy[: greedy.index(ending) + 1]
     assert (found.outcome.reason, found.steps[-1].cut, found.steps[-1].bonus) == ("eos", "eos", None)
-
-
-@pytest.mark.parametrize("tier", ["eager", "graph"])
-@pytest.mark.parametrize("values", SHAPES, ids=NAMES)
-def test_a_full_context_ends_the_run_with_the_same_text(values: dict[str, object], tier: str) -> None:
-    target = tiny_target(tier, context=64)
-    found, alone = decode(target, composed(values, target, GREEDY), PROMPT, 500, GREEDY), until_full(tier)
-    assert found.outcome.reason == alone.outcome.reason == "context"
-    assert found.ids == alone.ids
-
-
-@pytest.mark.parametrize("prompt", [[5], [5, 6]])
-@pytest.mark.parametrize("values", SHAPES, ids=NAMES)
-def test_shortest_prompts(values: dict[str, object], prompt: list[int]) -> None:
-    target = tiny_target()
-    found = decode(target, composed(values, target, GREEDY), prompt, 30, GREEDY)
-    assert found.ids == decode(target, compose("autoregressive", {}, target, GREEDY), prompt, 30, GREEDY).ids
-
-
-@pytest.mark.parametrize("values", SHAPES, ids=NAMES)
-@pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_the_cache_equals_a_fresh_prefill_after_every_step(
-    values: dict[str, object], tier: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tiny_target(tier)
-    audit = Audit(target)
-    monkeypatch.setattr(target, "open", audit.open)
-    found = decode(target, composed(values, target, WARM), PROMPT, 40, WARM)
-    assert audit.checked == len(found.steps)
-    assert audit.worst < 1e-9
 
 
 @pytest.mark.parametrize("warp", [WARM, NUCLEUS], ids=["warm", "nucleus"])
 def test_a_perfect_draft_model_is_accepted_whole(warp: Warp) -> None:
     target = tiny_target()
-    found = decode(target, composed(SHAPES[3], target, warp, noise=0.0), PROMPT, 100, warp)
+    found = decode(target, composed(CHAIN, target, warp, noise=0.0), PROMPT, 100, warp)
     assert [len(step.path) for step in found.steps] == [4] * 20
 
 
@@ -156,6 +104,7 @@ def test_combinations_that_make_no_sense_are_refused(values: dict[str, object], 
 # Growth, rule and noise together, in a world of a few tokens.
 
 
+@pytest.mark.slow
 def test_many_judged_trees_keep_the_distribution_of_three_tokens() -> None:
     world = World(4, 9, Warp(0.9), sparse=True)
     binary = shape_from_counts([[2], [2, 2]])
@@ -163,6 +112,7 @@ def test_many_judged_trees_keep_the_distribution_of_three_tokens() -> None:
     assert total_variation(judged(world, chain(2), Traversal(), 500, 8), world.distribution()) < 0.08
 
 
+@pytest.mark.slow
 def test_a_nucleus_may_leave_the_drafter_tokens_the_target_rules_out() -> None:
     world = World(4, 10, Warp(1.3, 3, 0.9))
     assert total_variation(judged(world, shape_from_counts([[2], [1, 2]]), Traversal(), 500, 8), world.distribution()) < 0.08

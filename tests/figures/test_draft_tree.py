@@ -11,8 +11,8 @@ from specviz.figures.draft_tree import draft_tree
 from specviz.figures.verdicts import ORDER, look
 from specviz.palette import LABELS, THEMES
 from specviz.trace.schema import Bonus
-from tests.figures.made import SILENT, TREE, hovers, labels, positions
-from tests.samples import sample_trace
+from tests.support.traces.made import SILENT, TREE, hovers, labels, positions
+from tests.support.traces.samples import sample_trace
 
 
 def test_every_token_stands_in_the_tree_once_with_its_blanks_made_visible() -> None:

@@ -19,9 +19,9 @@ from specviz.errors import BadInput
 from specviz.figures.theme import calm, cells, duration, markup, number, percent, safe, visible
 from specviz.palette import THEMES
 from specviz.trace.schema import Trace
-from tests.figures.made import hostile
-from tests.samples import sample_trace
-from tests.stories import TELLERS, story_trace
+from tests.support.traces.made import hostile
+from tests.support.traces.samples import sample_trace
+from tests.support.traces.stories import TELLERS, story_trace
 
 Picture = go.Figure | str
 DRAWN: dict[str, tuple[str, Callable[[Trace, str], Picture]]] = {

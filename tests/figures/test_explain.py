@@ -12,8 +12,8 @@ from specviz.figures.explain import Term, eater, explain
 from specviz.trace import metrics, store
 from specviz.trace.schema import Divergence, Nanoseconds, Step, Trace
 from specviz.ui.widgets.panels import why
-from tests.figures.made import MS, SILENT, TREE, trace
-from tests.samples import METHODS, sample_trace
+from tests.support.traces.made import MS, SILENT, TREE, trace
+from tests.support.traces.samples import METHODS, sample_trace
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 

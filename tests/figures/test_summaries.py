@@ -10,8 +10,8 @@ from specviz import figures
 from specviz.figures.acceptance_by_depth import judged_at_depth
 from specviz.palette import THEMES
 from specviz.trace import metrics
-from tests.figures.made import SILENT, TREE, trace
-from tests.samples import METHODS, sample_trace
+from tests.support.traces.made import SILENT, TREE, trace
+from tests.support.traces.samples import METHODS, sample_trace
 
 
 def test_accepted_length_counts_steps_and_draws_zero_hollow() -> None:

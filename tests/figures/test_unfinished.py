@@ -12,8 +12,8 @@ from PIL import Image
 from specviz import figures
 from specviz.errors import BadTrace
 from specviz.trace.schema import Note, Trace
-from tests.image_runs import GRID, image_trace
-from tests.samples import sample_trace
+from tests.support.traces.image_runs import GRID, image_trace
+from tests.support.traces.samples import sample_trace
 
 
 def without_rows(trace: Trace) -> Trace:

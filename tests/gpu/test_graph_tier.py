@@ -7,8 +7,8 @@ import torch
 
 import specviz
 from specviz.targets.text import TextTarget
-from tests.exactness.test_text_methods import PROMPT, WARPS, compose
-from tests.tiny import decode, tiny_llama
+from tests.support.tiny.text import decode, tiny_llama
+from tests.support.worlds.text import PROMPT, WARPS, compose
 
 pytestmark = pytest.mark.gpu
 

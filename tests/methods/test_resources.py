@@ -7,7 +7,7 @@ import pytest
 from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
 from specviz.methods.resources import ImageResources, TextResources
-from tests.tiny import parts_for, tiny_target
+from tests.support.tiny.text import parts_for, tiny_target
 
 
 def test_a_copy_answers_with_what_it_was_given_and_the_first_one_stays() -> None:

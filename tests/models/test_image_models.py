@@ -15,7 +15,7 @@ from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.image import image, image_parts, image_score
 from specviz.models.image.image_score import ScoreNet
 from specviz.models.image.prompts import PICTURE, PROMPT_TOKENS
-from tests.tiny_images import tiny_image, tiny_image_drafter, tiny_pair, tiny_prompts, tiny_samplers
+from tests.support.tiny.images import tiny_image, tiny_image_drafter, tiny_pair, tiny_prompts, tiny_samplers
 
 
 def test_both_rows_are_equally_long_and_differ_in_the_words() -> None:

@@ -16,9 +16,9 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.models.drafters.heads import drafting_heads, ours
 from specviz.targets.text import TextTarget
-from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM, one_by_one
-from tests.models.published_heads import CONFIG, feature_tensors, parallel_tensors, saved
-from tests.tiny import decode, parts_for, tiny_target
+from tests.support.tiny.published_heads import CONFIG, feature_tensors, parallel_tensors, saved
+from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 
 
 def composed(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
@@ -36,7 +36,7 @@ def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -
     composition = composed("eagle3", {"depth": 3, "width": 4, "nodes": 16}, target, warp, folder)
     assert composition.hidden_state_layers == (0, 1, 2)
     found = decode(target, composition, PROMPT, 80, warp, 7)
-    assert found.ids == one_by_one("eager", float64, warp)[:80]
+    assert found.ids == baseline("eager", float64, warp)[:80]
     assert any(step.path for step in found.steps)
 
 
@@ -48,7 +48,7 @@ def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) 
     assert "published 63 paths" in said and str(folder) in said
     found = decode(target, composition, PROMPT, 80, warp, 7)
     assert {step.verified for step in found.steps[:4]} == {63}, "nobody counted which paths of these heads are right"
-    assert found.ids == one_by_one("eager", float64, warp)[:80]
+    assert found.ids == baseline("eager", float64, warp)[:80]
     assert any(step.path for step in found.steps)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.published_eagle3 import feature_net
-from tests.models.published_heads import (
+from tests.support.tiny.published_heads import (
     CONFIG,
     HIDDEN,
     VOCAB,

@@ -7,7 +7,7 @@ import torch
 
 from specviz.errors import ModelUnavailable
 from specviz.targets.attention_maps import entropies, importance, looks_at, middle_layers, most_looked_at, text_part
-from tests.tiny_vision import tiny_vision
+from tests.support.tiny.vision import tiny_vision
 
 
 @pytest.mark.parametrize("name", ["smolvlm", "llava"])

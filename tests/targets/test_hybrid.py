@@ -11,8 +11,8 @@ import torch
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 from specviz.targets.hybrid import CHUNK, REWIND, HybridSession
-from tests.tiny import tiny_llama
-from tests.tiny_hybrid import VOCAB, hybrid, pure, random_parents, target
+from tests.support.tiny.hybrid import VOCAB, hybrid, pure, random_parents, target
+from tests.support.tiny.text import tiny_llama
 
 MODELS = {"hybrid": hybrid, "pure": pure, "pure, wide residual": lambda **kind: pure(residual_in_fp32=True, **kind)}
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]

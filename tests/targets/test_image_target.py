@@ -8,7 +8,7 @@ import torch
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.requests.image import image_target
-from tests.image_worlds import World, plain_rows
+from tests.support.worlds.image import World, plain_rows
 
 PARENTS = [-1, 0, 0, 1, 1, 2, 3]
 

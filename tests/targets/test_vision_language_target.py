@@ -12,8 +12,8 @@ from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.targets import image_prompt as sights
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
-from tests.tiny_vision import FAMILIES as TINY
-from tests.tiny_vision import IMAGE, TinyVision, tiny_vision
+from tests.support.tiny.vision import FAMILIES as TINY
+from tests.support.tiny.vision import IMAGE, TinyVision, tiny_vision
 
 BRANCHES = [11, 12, 13, 14, 15, 16, 17, 18, 19]
 LAYERS = 3

@@ -14,7 +14,7 @@ import pytest
 from specviz.errors import BadInput
 from specviz.trace import export, graph
 from specviz.trace.schema import PHASES, Nanoseconds, Node, Trace
-from tests.samples import METHODS, sample_trace
+from tests.support.traces.samples import METHODS, sample_trace
 
 
 def perfetto(trace: Trace) -> list[dict]:

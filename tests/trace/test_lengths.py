@@ -10,7 +10,7 @@ import pytest
 
 from specviz.errors import BadInput
 from specviz.trace.lengths import Curve, LengthCurves, measured, measured_on
-from tests.length_curves import MADE_UP
+from tests.support.traces.length_curves import MADE_UP
 
 
 def test_curves_come_back_from_their_target_s_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from specviz.errors import BadTrace
 from specviz.trace import metrics
 from specviz.trace.schema import Baseline, Bonus, Divergence, Nanoseconds, Node, Step
-from tests.samples import METHODS, sample_trace
+from tests.support.traces.samples import METHODS, sample_trace
 
 MS = 1_000_000
 

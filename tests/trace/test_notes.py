@@ -16,7 +16,7 @@ from specviz.trace import json_schema, store, validate
 from specviz.trace.notes import NOTE_TYPES
 from specviz.trace.notes.base import TypedNote, hints, wire_name
 from specviz.trace.schema import Limit, Note
-from tests.samples import sample_trace
+from tests.support.traces.samples import sample_trace
 
 ROOT = Path(__file__).parents[2]
 TRACES = sorted((ROOT / "assets" / "traces").glob("*.spectrace.jsonl"))

@@ -12,7 +12,7 @@ import pytest
 from specviz.errors import BadInput
 from specviz.trace import export, replay, store
 from specviz.trace.schema import Node, Note, Trace
-from tests.samples import sample_trace
+from tests.support.traces.samples import sample_trace
 
 SHOUT = "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 2'><!--\u2028\u2029{{script}}"
 VIEWER = """

@@ -13,7 +13,7 @@ import pytest
 from specviz.errors import BadInput, BadTrace
 from specviz.trace import store
 from specviz.trace.schema import Note
-from tests.samples import dump, lines, sample_trace
+from tests.support.traces.samples import dump, lines, sample_trace
 
 
 def test_a_file_is_read_by_path_by_name_and_by_content(tmp_path: Path) -> None:
@@ -67,6 +67,7 @@ def peak(work: Callable[[], object]) -> int:
     return most
 
 
+@pytest.mark.slow
 def test_rewriting_a_file_takes_the_memory_of_its_lines() -> None:
     few, many = heavy(4), heavy(24)
     found = [peak(lambda content=content: list(store.rewritten(content))) for content in (few, many)]

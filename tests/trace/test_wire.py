@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from specviz.errors import BadTrace
 from specviz.trace import store, wire
 from specviz.trace.schema import Note, Trace
-from tests.samples import METHODS, lines, sample_trace
+from tests.support.traces.samples import METHODS, lines, sample_trace
 from tests.trace.strategies import traces
 
 

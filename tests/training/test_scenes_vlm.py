@@ -267,6 +267,7 @@ def test_a_look_is_learned_once_a_scene_and_every_answer_each_time(tokenizer: An
         assert all(label in (-100, token) for label, token in zip(labels[begin:], following, strict=True))
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_the_weights_that_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_scenes_vlm, "Shape", lambda: TINY)
     settings = Settings(minutes=0.01, every=1, batch=2, part=2, questions=2)

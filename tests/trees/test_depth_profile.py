@@ -13,7 +13,7 @@ from specviz.methods.resources import TREES
 from specviz.trace.notes.drafts import TreeDepth
 from specviz.trees.depth_profile import LEAST, DepthProfile, depth_that_pays
 from specviz.trees.dynamic import Dynamic, SpeedupMaximising
-from tests.trees.fancy import Fancy, context
+from tests.support.worlds.fancy import Fancy, context
 
 SIZES = (1, 4, 16)
 COLD = ((1.4, 1.5, 1.5), (1.6, 1.9, 2.0), (1.65, 2.1, 2.4), (1.65, 2.2, 2.7))

@@ -13,7 +13,7 @@ from torch import Tensor
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.sampling import Warp
 from specviz.trees.dynamic import FORWARD, Dynamic, SpeedupMaximising
-from tests.trees.fancy import Fancy, Path, context, path_to, paths, searched
+from tests.support.worlds.fancy import Fancy, Path, context, path_to, paths, searched
 
 
 @pytest.mark.parametrize(("depth", "width", "nodes"), [(1, 3, 2), (3, 2, 6), (4, 3, 12), (5, 4, 30), (3, 9, 25)])

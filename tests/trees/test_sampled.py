@@ -44,13 +44,15 @@ def context(number: int = 0, warp: Warp | None = None, room: int = 100, seed: in
     return Context([8, 9], 2, number, warp or Warp(1.0), Noise(seed), torch.device("cpu"), room, story)
 
 
+ROUNDS = [1500, pytest.param(6000, marks=pytest.mark.slow)]
 WIDE = torch.zeros(40, dtype=torch.float64)  # past the width where every node has noise of its own
 WIDE[[7, 11, 30, 2]] = LAW
 
 
+@pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("told", [Told(LAW), Told(LAW, [7, 11, 30, 2]), Told(WIDE)], ids=["short", "listed", "wide"])
-def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told) -> None:
-    builder, rounds, found = Sampled(shape_from_counts([[2]])), 6000, Counter[tuple[int, ...]]()
+def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told, rounds: int) -> None:
+    builder, found = Sampled(shape_from_counts([[2]])), Counter[tuple[int, ...]]()
     for number in range(rounds):
         found[builder.build(told, context(number)).tree.host_tokens[1:]] += 1
     ids = sorted({token for pair in found for token in pair})
@@ -64,11 +66,12 @@ def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told
     assert all(first != second for first, second in found)
 
 
-def test_two_nodes_of_one_round_draw_independently() -> None:
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_two_nodes_of_one_round_draw_independently(rounds: int) -> None:
     builder, found = Sampled(shape_from_counts([[1], [1]])), Counter[tuple[int, ...]]()
-    for number in range(6000):
+    for number in range(rounds):
         found[builder.build(Told(LAW), context(number)).tree.host_tokens[1:]] += 1
-    expected = {pair: 6000 * float(LAW[pair[0]] * LAW[pair[1]]) for pair in itertools.product(range(4), repeat=2)}
+    expected = {pair: rounds * float(LAW[pair[0]] * LAW[pair[1]]) for pair in itertools.product(range(4), repeat=2)}
     assert sum((found[pair] - count) ** 2 / count for pair, count in expected.items()) < 56.5  # 15 degrees
 
 

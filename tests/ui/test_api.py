@@ -12,7 +12,7 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.ui import api
 from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form as asking
-from tests.ui.fakes import app
+from tests.support.fakes.ui import app
 
 
 def asked(shared: AppState, method: Any = "prompt_lookup", draft: Any = "", target: Any = "", **more: Any) -> Any:

@@ -10,8 +10,8 @@ from specviz.ui import comparing
 from specviz.ui.comparing import Change
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import text_run
-from tests.samples import sample_trace
-from tests.ui.fakes import FakeEngine, Refused, app, asked
+from tests.support.fakes.ui import FakeEngine, Refused, app, asked
+from tests.support.traces.samples import sample_trace
 
 
 def test_texts_part_at_the_first_different_token() -> None:

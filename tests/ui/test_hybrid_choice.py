@@ -15,8 +15,8 @@ from specviz.ui.tabs import request_form as asking
 from specviz.ui.tabs import text_run
 from specviz.ui.tabs.text_run import Change
 from specviz.ui.widgets.panels import banner
-from tests.tiny_shelf import fill, stock
-from tests.ui.fakes import asked, changed, gallery
+from tests.support.fakes.ui import asked, changed, gallery
+from tests.support.tiny.shelf import fill, stock
 
 TARGET = "hybrid-small"
 

@@ -17,8 +17,8 @@ from specviz.ui.settings import Settings
 from specviz.ui.shared import make
 from specviz.ui.tabs import learn_tab
 from specviz.ui.widgets.gallery import Gallery
-from tests.samples import sample_trace
-from tests.ui.fakes import FakeEngine, app, gallery, recorded
+from tests.support.fakes.ui import FakeEngine, app, gallery, recorded
+from tests.support.traces.samples import sample_trace
 
 SHIPPED = lessons.load(Settings().lessons)
 EVERY_PAGE = [(name, number) for name, lesson in SHIPPED.items() for number in range(len(lesson.pages))]

@@ -17,7 +17,7 @@ from specviz.trace import store
 from specviz.ui import page, theme
 from specviz.ui.settings import ROOT, Settings
 from specviz.ui.shared import AppState, make
-from tests.ui.fakes import FakeEngine, app
+from tests.support.fakes.ui import FakeEngine, app
 
 
 def served(shared: AppState) -> tuple[gr.Blocks, str]:

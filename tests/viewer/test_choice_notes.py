@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specviz.viewer import bundle
-from tests.length_curves import MADE_UP
+from tests.support.traces.length_curves import MADE_UP
 from tests.viewer.conftest import Evaluate
 from tests.viewer.notes import CHOICE
 from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from specviz.trace import store
-from tests.image_runs import GRID, image_trace
+from tests.support.traces.image_runs import GRID, image_trace
 from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
 

@@ -16,8 +16,8 @@ import pytest
 from specviz.errors import BadInput
 from specviz.trace import store
 from specviz.viewer import replay
-from tests.figures.made import hostile
-from tests.samples import sample_trace
+from tests.support.traces.made import hostile
+from tests.support.traces.samples import sample_trace
 from tests.viewer import cases
 
 
@@ -60,6 +60,7 @@ def test_options_reach_the_viewer() -> None:
     assert 'data-autoplay="false" data-speed="1"' in page
 
 
+@pytest.mark.slow
 def test_a_run_too_long_even_for_that_says_what_it_leaves_out() -> None:
     page = replay.page(store.text(sample_trace(5000, seed=3)))
     assert len(page.encode()) < 1_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specviz.trace import store
-from tests.stories import story_trace
+from tests.support.traces.stories import story_trace
 from tests.viewer import cases
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_layout import drawn, overlaps

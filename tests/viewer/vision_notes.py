@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from specviz.trace.schema import Note, Step, Trace
-from tests.stories import story_trace
+from tests.support.traces.stories import story_trace
 
 GRID = 4
 FIRST = 2

@@ -17,9 +17,9 @@ from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.trees.depth_profile import DepthProfile
 from specviz.trees.dynamic import Dynamic
-from tests.exactness.test_text_methods import GREEDY, PROMPT, WARM
-from tests.feature_worlds import tiny_net
-from tests.tiny import Decoded, decode, tiny_target
+from tests.support.tiny.text import Decoded, decode, tiny_target
+from tests.support.worlds.feature import tiny_net
+from tests.support.worlds.text import GREEDY, PROMPT, WARM
 
 DEEPEST, WIDTH, BUDGET = 4, 5, 90
 
@@ -30,6 +30,7 @@ def run(builder: object, warp: object) -> Decoded:
     return decode(target, Composition(SingleDrafter(drafter, builder), Match(), drafter.taps), PROMPT, BUDGET, warp, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp: object) -> None:
     aside = Aside(DEEPEST, WIDTH)

@@ -13,8 +13,8 @@ from specviz.bench.kit.measure import Bencher
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.requests import image
 from specviz.targets.image import ImageTarget
-from tests.image_runs import tiny_models
-from tests.tiny_images import tiny_image, tiny_image_drafter
+from tests.support.tiny.images import tiny_image, tiny_image_drafter
+from tests.support.traces.image_runs import tiny_models
 
 
 @pytest.mark.parametrize(("guidance", "rows"), [(1.0, 1), (2.0, 2)])

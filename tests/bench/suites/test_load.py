@@ -14,7 +14,7 @@ from specviz.bench.kit.report import Report
 from specviz.bench.kit.visitor import Form, Seen, Visitor
 from specviz.bench.suites import load
 from specviz.bench.suites.load import Class, Server
-from tests.ui.fakes import FakeEngine, app
+from tests.support.fakes.ui import FakeEngine, app
 from tests.ui.test_page import served
 
 

@@ -15,8 +15,8 @@ from specviz.drafters.language_model import DraftModel, SessionModel
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from tests.tiny import decode, parts_for
-from tests.tiny_hybrid import hybrid, near, target
+from tests.support.tiny.hybrid import hybrid, near, target
+from tests.support.tiny.text import decode, parts_for
 
 MODEL = hybrid()
 TARGET, DRAFT = target(MODEL), target(near(MODEL, 0.02))
@@ -54,6 +54,7 @@ def test_tree_and_chain_have_as_many_nodes() -> None:
             assert max(verified) == nodes
 
 
+@pytest.mark.slow
 def test_ratios_have_the_tree_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssm, "BUDGETS", (6,))
     found = reported(ssm.against_chains)
@@ -99,6 +100,7 @@ def _counts(row: Any) -> tuple[int, int, int]:
     return numbers[0], numbers[1], numbers[2]
 
 
+@pytest.mark.slow
 def test_speeds_are_told_for_methods_without_a_model_too() -> None:
     found = reported(ssm.speeds)
     assert {name.split(",")[0] for name in found} >= {"stree", *ssm.MODEL_FREE}

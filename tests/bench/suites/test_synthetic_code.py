@@ -107,6 +107,7 @@ def test_the_second_stage_is_told_beside_its_control() -> None:
     assert synthetic_code.stages({**curves, "deer": curve(0.45, 0.5)})[0].reached is False
 
 
+@pytest.mark.slow
 def test_the_engine_writes_the_targets_own_programs_with_both_drafters(made: World) -> None:
     net, _ = learning.chain(made, TINY, 3)
     model, found = learning.block(made, TINY)

@@ -16,7 +16,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain, shape_from_counts
 from specviz.methods.traversal.verification import Traversal
 from specviz.trees.sampled import Sampled
-from tests.exactness.worlds import World
+from tests.support.worlds.three_tokens import World
 
 BINARY = shape_from_counts([[2], [2, 2]])
 WORLD = World(4, 3)

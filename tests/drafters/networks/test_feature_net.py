@@ -14,8 +14,8 @@ from specviz.drafters.networks import feature_file
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable
 from specviz.training.feature.unrolling import unroll
-from tests.feature_worlds import tiny_net
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
+from tests.support.worlds.feature import tiny_net
 
 TOKENS = torch.tensor([7, 3, 11, 3, 0, 40, 21, 8, 30])
 

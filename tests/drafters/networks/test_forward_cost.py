@@ -7,9 +7,9 @@ import pytest
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks import forward_cost as measuring
 from specviz.drafters.networks.forward_cost import forward_cost
-from tests.drafters.tiny_blocks import block_net
-from tests.feature_worlds import tiny_net
-from tests.tiny import tiny_target
+from tests.support.tiny.blocks import block_net
+from tests.support.tiny.text import tiny_target
+from tests.support.worlds.feature import tiny_net
 
 
 def test_a_forward_is_measured_once_for_each_network_and_width(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ from specviz.methods.diffuspec.drafter import MaskedBlock
 from specviz.models.drafters.lora_heads import changed
 from specviz.training.feature.gto import LowRank
 from specviz.trees.sampled import Sampled
-from tests.drafters.tiny_masked import masked_lm
-from tests.tiny import tiny_target
+from tests.support.tiny.masked import masked_lm
+from tests.support.tiny.text import tiny_target
 
 TARGET = tiny_target()
 TEXT = torch.randint(0, 48, (20,), generator=torch.Generator().manual_seed(2))

@@ -10,7 +10,7 @@ import pytest
 from specviz.errors import BadInput
 from specviz.methods.ddd.depth import BeamMass, CalibratedDepth, log_mass
 from specviz.trees.dynamic import Dynamic
-from tests.trees.fancy import Fancy, context, paths, searched
+from tests.support.worlds.fancy import Fancy, context, paths, searched
 
 
 def test_the_mass_is_that_of_the_kept_beam_only() -> None:

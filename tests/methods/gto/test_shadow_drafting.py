@@ -16,7 +16,7 @@ from specviz.methods.gto.expected_length import Rewarded
 from specviz.methods.gto.shadow_drafting import ShadowDrafting
 from specviz.trees.copied import Copied
 from specviz.trees.root import RootOnly
-from tests.tiny import Decoded, decode, tiny_target
+from tests.support.tiny.text import Decoded, decode, tiny_target
 
 HOUR = 3_600_000_000_000
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]

@@ -20,7 +20,7 @@ from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.methods.medusa.cartesian_tree import Product
 from specviz.methods.medusa.drafter import ParallelDrafter
-from tests.tiny import Letters, tiny_llama, tiny_target
+from tests.support.tiny.text import Letters, tiny_llama, tiny_target
 
 TAP = 2  # of a target with two layers: its last hidden state, after the norm
 HIDDEN = 32

@@ -15,8 +15,8 @@ from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.drafters import heads
 from specviz.targets.text import TextTarget
-from tests.feature_worlds import tiny_net
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
+from tests.support.worlds.feature import tiny_net
 
 
 @dataclass(frozen=True)

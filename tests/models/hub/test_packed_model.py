@@ -21,8 +21,8 @@ from specviz.targets.causal import causal_target
 from specviz.targets.hybrid import HybridTarget
 from specviz.training.hybrid.state_space_data import END, START
 from specviz.training.registry import WEIGHTS
-from tests.tiny_hybrid import hybrid
-from tests.tiny_shelf import fill, put, spell, stock
+from tests.support.tiny.hybrid import hybrid
+from tests.support.tiny.shelf import fill, put, spell, stock
 
 PROMPT = "Why is the sky?"
 TEXT = [name for name, method in all_methods().items() if "text" in method.modality]

@@ -15,7 +15,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.drafters.published_eagle3 import feature_net
 from specviz.models.drafters.published_medusa import parallel_net
 from specviz.models.hub.published import open_repository
-from tests.models.published_heads import (
+from tests.support.tiny.published_heads import (
     CONFIG,
     DRAFTED,
     HIDDEN,

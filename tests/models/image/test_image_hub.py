@@ -14,7 +14,7 @@ from transformers import Emu3Config, PreTrainedTokenizerFast
 from specviz.errors import ModelUnavailable
 from specviz.models.image.image_hub import load_hub_image
 from specviz.runner import run
-from tests.tiny_images import tiny_image
+from tests.support.tiny.images import tiny_image
 
 
 def folder(path: Path, opening: str = "<begin_of_image>") -> Path:

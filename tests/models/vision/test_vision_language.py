@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.vision import scenes, vision_language
 from specviz.models.vision.picture_question import boxes_of_grid, squared
-from tests.tiny_vision import FAMILIES, tiny_vision
+from tests.support.tiny.vision import FAMILIES, tiny_vision
 
 QUESTION = "what is it"
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specviz.training.common.decoding import GRAM, REPEATS, Decoder, Finished, Request
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
 
 END, VOCAB, TAPS, LONGEST = 2, 40, (1, 0, 2), 14
 PREFIX = (1, 4, 3)

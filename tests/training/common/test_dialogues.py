@@ -20,7 +20,7 @@ from specviz.training.common.known import Reserved
 from specviz.training.common.target_assets import TargetAssets
 from specviz.training.common.turns import KINDS, TURNS
 from specviz.training.registry import Job, recipes
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
 
 VOCAB, END = 9000, 2
 PREFIX, ANSWER, TURN = (1, 9, 3), (END, 5, 6), (7, 8)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specviz.training.common.features import FeatureStore, fused_taps
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
 from tests.training.tiny_training import MARKERS, VOCAB, dialogues
 
 TAPS = (1, 0, 2)

@@ -42,6 +42,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_the_control_begins_where_the_first_stage_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both arms go on from one place: what the second stage moves must not be the first stage's own tensors."""
     begun: dict[str, dict[str, torch.Tensor]] = {}

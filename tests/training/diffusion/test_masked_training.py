@@ -124,6 +124,7 @@ def test_padding_and_parts_change_no_gradient() -> None:
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_it_learns_to_fill_in_answers_it_never_saw(learned: MaskedLM) -> None:
     assert agreement(learned) > 2.5 > 1.5 > agreement(fresh().eval())
 

@@ -17,8 +17,8 @@ from specviz.models.drafters.arms import _of, load_arms
 from specviz.training.common import data
 from specviz.training.common.loop import train
 from specviz.training.draft_model import arms
-from tests.drafters.tiny_arms import arm
-from tests.tiny import tiny_target
+from tests.support.tiny.arms import arm
+from tests.support.tiny.text import tiny_target
 
 MARKERS = data.Markers((1, 2), (3,), 0)
 SETTINGS = arms.Settings(rank=4, minutes=2 / 60, batch=2, length=24, peak=0.02)
@@ -40,6 +40,7 @@ def dialogues(step: int, count: int = 24) -> data.Dialogues:
     return data.Dialogues(tokens, starts, np.full(count, 2), np.zeros(count, dtype=np.float32))
 
 
+@pytest.mark.slow
 def test_a_domain_is_learned_from_its_training_part_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
     net = model()
     before = {name: value.clone() for name, value in net.state_dict().items()}

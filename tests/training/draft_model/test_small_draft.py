@@ -49,6 +49,7 @@ def test_an_untrained_draft_knows_word_counts_and_no_more() -> None:
     assert int(logits[0].argmax()) == int(count.argmax())
 
 
+@pytest.mark.slow
 def test_it_learns_to_foresee_answers_it_never_saw(learned: small_draft.SmallDraftTraining) -> None:
     found = small_draft.next_token_agreement(learned.model, learned.dialogues, learned.held_out, MARKERS, learned.place)
     assert found["top1"] > 0.75 and found["top5"] > 0.9
@@ -72,12 +73,14 @@ def test_it_learns_in_bfloat16_where_the_processor_is_made_for_it(monkeypatch: p
     assert losses[-1] < losses[0] and any(seen)
 
 
+@pytest.mark.slow
 def test_chains_get_long(learned: small_draft.SmallDraftTraining) -> None:
     found = small_draft.measure(learned, dialogues=6, depth=3, runs=40)
     assert found.tau > 2.5 and found.steps > 0
     assert len(found.top1) == 3 and all(near >= hit for hit, near in zip(found.top1, found.top5, strict=True))
 
 
+@pytest.mark.slow
 def test_the_probability_of_acceptance_is_one_between_equals_and_none_between_strangers(
     learned: small_draft.SmallDraftTraining,
 ) -> None:
@@ -96,6 +99,7 @@ def test_the_probability_of_acceptance_is_one_between_equals_and_none_between_st
     assert small_draft.measure_overlap(learned, stranger, 3) < 0.05
 
 
+@pytest.mark.slow
 def test_what_is_exported_drafts_the_same(learned: small_draft.SmallDraftTraining, tmp_path: Path) -> None:
     path = tmp_path / "weights" / "small.safetensors"
     small_draft.export(learned, path, {"licence": "Apache-2.0"})
@@ -132,6 +136,7 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path) -> None:
         torch.testing.assert_close(value, first.optimizer.averaged()[name])
 
 
+@pytest.mark.slow
 def test_the_card_says_what_was_spent_and_found(
     learned: small_draft.SmallDraftTraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ from specviz.training.falcon.block_start import block_shape, start
 from specviz.training.falcon.falcon import Supervision, noisy, summed, truth_of
 from specviz.training.falcon.glancing import Inputs, glances, shown
 from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 IDS = torch.tensor([END, *range(5, 35)])
@@ -163,6 +163,7 @@ def test_a_target_without_gated_layers_is_refused() -> None:
         start(fresh(given, started=False), odd, given.store.get(given.training[:2]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("glancing", [True, False])
 def test_it_learns(glancing: bool) -> None:
     given = inputs_of()

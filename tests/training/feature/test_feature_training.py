@@ -37,7 +37,7 @@ from specviz.training.feature.recipes import (
 from specviz.training.feature.unrolling import sampled_starts, unroll
 from specviz.training.registry import Job
 from specviz.training.registry import recipes as known_recipes
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 IDS = torch.tensor([END, *range(5, 35)])
@@ -67,6 +67,7 @@ def mean_loss(one: FeatureTraining) -> float:
         return sum(float(one.loss(seen, generator, 0.01)) for seen in one.store.get(one.training[:12]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
     one = state_of(kind, tmp_path)
@@ -92,7 +93,7 @@ def test_nobody_learns_from_a_dialogue_that_is_kept_out(tmp_path: Path) -> None:
     assert len(set(learnt)) > 20 and not set(learnt) & set(data.split(one.store.dialogues)[1])
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+@pytest.mark.parametrize("kind", [pytest.param("eagle", marks=pytest.mark.slow), "eagle3"])
 def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
     first = state_of(kind, tmp_path)
     told = []
@@ -145,6 +146,7 @@ def test_what_is_compared_with_held_out_answers_was_drawn_like_them(tmp_path: Pa
     assert found and {float(temperature[number]) for number in found} == {0.0} != set(temperature[one.training])
 
 
+@pytest.mark.slow
 def test_the_gap_between_learned_and_held_out_dialogues_is_told_at_each_milestone(tmp_path: Path) -> None:
     one = state_of("eagle3", tmp_path)
     measured: list[list[int]] = []

@@ -160,6 +160,7 @@ def state_of(net_noise: float = 0.5, settings: Settings = SETTINGS) -> GtoTraini
     return GtoTraining(both, LowRank(both.net, settings.rank, settings.seed), store(), list(range(16)), settings)
 
 
+@pytest.mark.slow
 def test_training_gains_reward_on_dialogues_it_never_saw(tmp_path: Path) -> None:
     made = state_of()
     for number in range(60):

@@ -22,7 +22,7 @@ from specviz.training.feature import medusa
 from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from specviz.training.registry import WEIGHTS, Job, recipes
 from specviz.trees.calibrated import CalibratedTree
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
 from tests.training.tiny_training import MARKERS, dialogues
 
 HEADS = 3
@@ -67,6 +67,7 @@ def trained(net: ParallelNet, updates: int = 60) -> FeatureStore:
     return kept
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counting")
 def test_trained_heads_know_the_tokens_ahead() -> None:
     net = network()

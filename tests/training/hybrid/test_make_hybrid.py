@@ -14,8 +14,8 @@ from specviz.models.hub.packed_model import card_in
 from specviz.training.common.loop import Progress
 from specviz.training.hybrid import make_hybrid
 from specviz.training.hybrid.make_hybrid import Settings
-from tests.tiny_hybrid import pure
-from tests.tiny_shelf import spell
+from tests.support.tiny.hybrid import pure
+from tests.support.tiny.shelf import spell
 
 
 @pytest.mark.parametrize("name", ["hybrid", "hybrid_draft"])

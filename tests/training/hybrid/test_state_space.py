@@ -20,7 +20,7 @@ from specviz.training.hybrid.make_hybrid import (
 )
 from specviz.training.hybrid.state_space_data import END, START, Corpus, Texts, corpus, loops, rows, small_tokenizer
 from specviz.training.hybrid.state_space_net import CHUNK, draft_config, fresh, hidden_states, scan, target_config
-from tests.tiny_hybrid import VOCAB, hybrid, pure
+from tests.support.tiny.hybrid import VOCAB, hybrid, pure
 
 SETTINGS = Settings(minutes=0.02, batch=2, part=1, length=CHUNK)
 
@@ -71,6 +71,7 @@ def test_the_shipped_shapes_are_small_and_start_calm() -> None:
         assert torch.allclose(F.normalize(x, dim=-1), F.normalize(alone, dim=-1), atol=1e-4), "layers are silent at first"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [hybrid, pure])
 def test_a_few_updates_learn(make: Any) -> None:
     made = state_of(make(dtype=torch.float32).requires_grad_(True))

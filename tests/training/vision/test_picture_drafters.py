@@ -113,7 +113,7 @@ def test_the_picture_is_an_embedding_where_its_tokens_stand(home: Path) -> None:
     assert torch.allclose(seen.features[1 + VISUAL :, 0], table[seen.tokens[1 + VISUAL :]], atol=1e-2)
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "vlm_hivis" else pytest.mark.slow) for name in WHOLE])
 def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module = make_vlm_text_only if name == "vlm_text_only" else making
     module.make(job(name))
@@ -137,6 +137,7 @@ def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: 
         assert name != "vlm_hivis" or bool((net.steps != 0).any(1).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WHOLE[:4])
 def test_each_learns_to_foresee_what_it_is_taught(home: Path, name: str) -> None:
     kind = making.KINDS[name]

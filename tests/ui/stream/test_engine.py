@@ -21,8 +21,8 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.request import Memory, Request
 from specviz.trace.schema import End, Step
 from specviz.ui.stream import engine
-from tests.image_runs import GRID, image_trace
-from tests.samples import sample_trace
+from tests.support.traces.image_runs import GRID, image_trace
+from tests.support.traces.samples import sample_trace
 
 REQUEST = Request(method="stand", prompt="Say something.")
 

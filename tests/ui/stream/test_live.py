@@ -17,7 +17,7 @@ from specviz.ui.stream.live import Frame, Live
 from specviz.ui.stream.presence import Reader
 from specviz.ui.stream.run_queue import LineFull, RunQueue
 from specviz.ui.stream.sse import Tails
-from tests.ui.fakes import FakeEngine, Refused
+from tests.support.fakes.ui import FakeEngine, Refused
 
 REQUEST = Request(method="stand", prompt="Say something.", baseline=True)
 

@@ -19,8 +19,8 @@ from specviz.ui.stream import opening
 from specviz.ui.stream.opening import Opened, Opening
 from specviz.ui.tabs import traces_tab
 from specviz.ui.widgets import example_scenes as scene_shelf
-from tests.samples import dump, sample_trace
-from tests.ui.fakes import app
+from tests.support.fakes.ui import app
+from tests.support.traces.samples import dump, sample_trace
 
 
 class Gate:

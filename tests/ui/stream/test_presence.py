@@ -19,7 +19,7 @@ from specviz.trace import store
 from specviz.ui.shared import AppState
 from specviz.ui.stream import presence
 from specviz.ui.stream.presence import MOST_CLOSED, Departures, Presence, Reader, refresh, stream
-from tests.ui.fakes import FakeEngine, app
+from tests.support.fakes.ui import FakeEngine, app
 from tests.ui.test_page import served
 
 

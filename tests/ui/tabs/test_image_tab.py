@@ -24,7 +24,7 @@ from specviz.ui.tabs import image_form as image_asking
 from specviz.ui.tabs import image_tab, text_run
 from specviz.ui.tabs.image_form import ImageFormState
 from specviz.ui.widgets import controls
-from tests.image_runs import GRID, tiny_models
+from tests.support.traces.image_runs import GRID, tiny_models
 
 SESSION = "somebody"
 

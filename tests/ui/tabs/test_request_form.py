@@ -12,8 +12,8 @@ from specviz.ui.settings import Settings
 from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form as asking
 from specviz.ui.widgets import controls
-from tests.samples import sample_trace
-from tests.ui.fakes import app, asked, changed
+from tests.support.fakes.ui import app, asked, changed
+from tests.support.traces.samples import sample_trace
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form as asking
 from specviz.ui.tabs import text_run, text_tab
 from specviz.ui.tabs.text_run import Change
-from tests.ui.fakes import FakeEngine, Refused, app, asked
+from tests.support.fakes.ui import FakeEngine, Refused, app, asked
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from specviz.trace.store import outlined
 from specviz.ui.shared import AppState
 from specviz.ui.stream.opening import Opened
 from specviz.ui.tabs import traces_tab
-from tests.samples import dump, lines, sample_trace
-from tests.ui.fakes import app
+from tests.support.fakes.ui import app
+from tests.support.traces.samples import dump, lines, sample_trace
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import controls, panels
 from specviz.ui.widgets import example_scenes as scene_shelf
-from tests.ui.fakes import app
+from tests.support.fakes.ui import app
 
 
 def png(size: tuple[int, int] = (20, 10), mode: str = "RGB") -> bytes:

@@ -12,8 +12,8 @@ from specviz.trace import store
 from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
 from specviz.ui.widgets import downloads
-from tests.samples import sample_trace
-from tests.ui.fakes import app
+from tests.support.fakes.ui import app
+from tests.support.traces.samples import sample_trace
 
 
 @pytest.fixture

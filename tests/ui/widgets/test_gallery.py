@@ -13,8 +13,8 @@ from specviz.trace.store import TraceStore
 from specviz.ui.settings import Settings
 from specviz.ui.shown import MINE, Archive, choices, title
 from specviz.ui.widgets.gallery import Gallery
-from tests.samples import sample_trace
-from tests.ui.fakes import gallery
+from tests.support.fakes.ui import gallery
+from tests.support.traces.samples import sample_trace
 
 
 def test_the_index_names_the_runs_and_the_one_that_opens(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from specviz.methods.parameters import describe
 from specviz.methods.registry import Method, all_methods
 from specviz.ui.widgets import panels
-from tests.samples import sample_trace
+from tests.support.traces.samples import sample_trace
 
 
 def test_the_headline_is_the_measured_speed_up() -> None:

@@ -1,4 +1,4 @@
-"""Blocks of masks for ``tests/stories.py``: every place guesses for itself, drawn at once or led through by a beam."""
+"""Blocks of masks for ``stories.py``: every place guesses for itself, drawn at once or led through by a beam."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 from specviz.trace.schema import Note
-from tests.sample_rounds import rounded
-from tests.story_trees import Distributions, Leaf, Sketch, walk
+from tests.support.traces.sample_rounds import rounded
+from tests.support.traces.story_trees import Distributions, Leaf, Sketch, walk
 
 Told = tuple[Sketch, list[int], list[str], Note]
 

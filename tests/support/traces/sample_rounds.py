@@ -1,4 +1,4 @@
-"""One simulated round for ``tests/samples.py``: a drafted tree, its verdict, its times and its method's note."""
+"""One simulated round for ``samples.py``: a drafted tree, its verdict, its times and its method's note."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from specviz.methods.registry import all_methods
 from specviz.methods.resources import MethodResources
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
-from tests.tiny import Decoded, decode, parts_for
-from tests.tiny_vision import TinyVision, tiny_vision
+from tests.support.tiny.text import Decoded, decode, parts_for
+from tests.support.tiny.vision import TinyVision, tiny_vision
 
 GREEDY, WARM = Warp(), Warp(0.8)
 WARPS = {"greedy": GREEDY, "warm": WARM}
@@ -131,7 +131,7 @@ def parts_of(here: World, warp: Warp) -> MethodResources:
     def draft() -> DraftModel:
         net = text_model(model)
         # It knows which words are common, so that it is right now and then.
-        common = Counter(one_by_one(here.tiny.name, "eager", torch.float64, WARM, 60)).most_common(12)
+        common = Counter(baseline(here.tiny.name, "eager", torch.float64, WARM, 60)).most_common(12)
         for token, _ in common:
             net.bias[net.draft_ids == token] += 7.0
         return DraftModel("tiny", here.target.context_length, lambda capacity: SmallModel(net, capacity))
@@ -151,7 +151,7 @@ def decoded(
 
 
 @cache
-def one_by_one(kind: str, tier: str, dtype: torch.dtype, warp: Warp, budget: int = 220) -> list[int]:
+def baseline(kind: str, tier: str, dtype: torch.dtype, warp: Warp, budget: int = 220) -> list[int]:
     """The tiny target's own text about its picture, decoded once for all the tests that compare with it."""
     return decoded("autoregressive", {}, world(kind, tier, dtype), warp, budget).ids
 

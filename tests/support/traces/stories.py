@@ -1,6 +1,7 @@
 """Simulated runs of methods whose notes tell how a tree grew or was judged: as real as a run without a model can be.
 
-From a test: ``story_trace("eagle2")``. To a file: ``python tests/stories.py OUT.spectrace.jsonl [method [steps]]``.
+From a test: ``story_trace("eagle2")``. To a file:
+``python tests/support/traces/stories.py OUT.spectrace.jsonl [method [steps]]``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from specviz.trace import metrics, store, wire
 from specviz.trace.schema import (
@@ -30,9 +31,9 @@ from specviz.trace.schema import (
     TargetRow,
     Trace,
 )
-from tests import story_blocks, story_choices
-from tests.sample_rounds import PIECES, Words, rounded
-from tests.story_trees import Distributions, Sketch, blocks, dynamic, post_order, sampled, walk
+from tests.support.traces import story_blocks, story_choices
+from tests.support.traces.sample_rounds import PIECES, Words, rounded
+from tests.support.traces.story_trees import Distributions, Sketch, blocks, dynamic, post_order, sampled, walk
 
 PROMPT = "Why is the sky blue at noon and red in the evening? Answer in two sentences."
 WIDTH, DEPTH, NODES = 10, 6, 60

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from specviz.trace.schema import Note
-from tests.sample_rounds import rounded
-from tests.story_trees import Distributions, Sketch, dynamic, walk
+from tests.support.traces.sample_rounds import rounded
+from tests.support.traces.story_trees import Distributions, Sketch, dynamic, walk
 
 PROMPT_TOKENS = 20
 ARMS = ("code", "maths", "stories", "translation", "copy")

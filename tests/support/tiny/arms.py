@@ -13,7 +13,7 @@ from specviz.methods.hedgespec.method import DOMAINS
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
-from tests.tiny import parts_for
+from tests.support.tiny.text import parts_for
 
 
 def arm(target: TextTarget, seed: int, draft: int = 40) -> SmallLM:

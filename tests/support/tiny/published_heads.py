@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet, attend
 from specviz.models.hub.published import Fit, Repository, open_repository
-from tests.tiny import tiny_llama
+from tests.support.tiny.text import tiny_llama
 
 VOCAB, HIDDEN, LAYERS = 48, 32, 2
 HEADS, KV_HEADS, HEAD_SIZE, INNER, DRAFTED = 4, 2, 6, 40, 20  # head_size is not hidden / heads

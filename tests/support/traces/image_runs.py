@@ -13,7 +13,7 @@ import pytest
 from specviz.requests import image
 from specviz.runner import run
 from specviz.trace.schema import Trace
-from tests.tiny_images import tiny_image_drafter, tiny_pair, tiny_samplers
+from tests.support.tiny.images import tiny_image_drafter, tiny_pair, tiny_samplers
 
 PROMPT = "red apple"
 GRID = 8

@@ -11,7 +11,7 @@ from specviz.engine.interfaces import Context, Pick, Proposal, Round, Session, T
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Note
-from tests.tiny import perturbed
+from tests.support.tiny.text import perturbed
 
 
 class Foreseer(Silent):

@@ -1,7 +1,7 @@
 """Realistic recorded runs for tests that need one: no model, any length, any method's notes, repeatable by seed.
 
 From a test: ``sample_trace(steps=14, method="stand")``; ``lines(trace)`` is what the viewer reads. To a file:
-``python tests/samples.py OUT.spectrace.jsonl [method [steps]]`` from the repository's root.
+``python tests/support/traces/samples.py OUT.spectrace.jsonl [method [steps]]`` from the repository's root.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from specviz.trace import metrics, store, wire
 from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step, Trace
-from tests.sample_rounds import KINDS, PIECES, Round, Words
+from tests.support.traces.sample_rounds import KINDS, PIECES, Round, Words
 
 METHODS = tuple(KINDS)
 PROMPT = 'Explain why the sky is blue, then copy this line: {"name": "Ada", "born": 1815}'

@@ -12,9 +12,9 @@ import pytest
 
 from specviz.request import Request
 from specviz.trace.schema import End, Run, Step, Trace
-from tests.samples import sample_trace
+from tests.support.traces.samples import sample_trace
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RUN = ("run", "--method", "token_recycling", "--prompt", "hello")
 Event = Run | Step | End
 Events = Callable[[Trace, Any], Iterator[Event]]

@@ -19,8 +19,8 @@ from specviz.methods.resources import MethodResources
 from specviz.models.image.image import LoadedImage
 from specviz.requests.image import CodeText, coarse_partner, codes_first, image_target
 from specviz.targets.image import ImageTarget
-from tests.tiny import Decoded, parts_for
-from tests.tiny_images import tiny_image, tiny_image_drafter, tiny_pair, tiny_samplers
+from tests.support.tiny.images import tiny_image, tiny_image_drafter, tiny_pair, tiny_samplers
+from tests.support.tiny.text import Decoded, parts_for
 
 PROMPT = "red"
 WARM = Warp(1.0)

@@ -1,4 +1,4 @@
-"""Trees that a simulated drafter grows for ``tests/stories.py``: expanded and reranked, sampled, or in blocks."""
+"""Trees that a simulated drafter grows for ``stories.py``: expanded and reranked, sampled, or in blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import exp, log
 from typing import Any
 
 from specviz.trace.schema import Node
-from tests.sample_rounds import Words, rounded
+from tests.support.traces.sample_rounds import Words, rounded
 
 
 @dataclass

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page
 
 from specviz.ui import page as pages
 from specviz.ui.shared import AppState
-from tests.browser.stage_page import PATIENCE, patient
+from tests.support.pages.stage import PATIENCE, patient
 
 STAGE = "document.querySelector('{id} .specviz-host').specviz.stage"
 

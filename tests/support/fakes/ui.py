@@ -20,9 +20,9 @@ from specviz.ui.stream.engine import Progress
 from specviz.ui.tabs import request_form as asking
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
-from tests.image_runs import image_trace
-from tests.samples import sample_trace
-from tests.stories import TELLERS, story_trace
+from tests.support.traces.image_runs import image_trace
+from tests.support.traces.samples import sample_trace
+from tests.support.traces.stories import TELLERS, story_trace
 from tests.viewer.vision_notes import vision_trace
 
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")

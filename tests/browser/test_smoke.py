@@ -1,0 +1,70 @@
+"""The page in a browser in half a minute: a recorded run plays, its tree is drawn, axe finds nothing, a live run streams."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("gradio")
+
+from playwright.sync_api import Browser, expect
+
+from tests.support.fakes.ui import FakeEngine, app
+from tests.support.pages import stage as stage_page
+from tests.support.pages.app import AppPage, served
+
+DRAWN = "document.querySelectorAll('#sp-stage .sv-tree [data-id]').length"
+SERIOUS = """async () => (await axe.run(document, { resultTypes: ['violations'] })).violations
+  .filter((one) => ['serious', 'critical'].includes(one.impact)).map((one) => one.id)"""
+
+
+@pytest.fixture(scope="module")
+def opened(chromium: str) -> Iterator[Browser]:
+    with stage_page.browser(chromium) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(app(tmp_path_factory.mktemp("app"), FakeEngine(steps=12, pace=0.05))) as found:
+        yield found
+
+
+@pytest.fixture
+def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
+    with closing(AppPage(opened, url)) as found:
+        yield found
+
+
+def test_a_recorded_run_plays_by_itself_and_each_step_s_tree_is_drawn(visitor: AppPage) -> None:
+    visitor.until(f"{visitor.stage()}.cursor >= 2")
+    expect(visitor.page.locator("#sp-stage .sv-badge", has_text="recorded")).to_be_visible()
+    for step in (0, 5, 9):
+        visitor.page.evaluate(f"{visitor.stage()}.player.pause(); {visitor.stage()}.go({step})")
+        nodes = f"{visitor.stage()}.step.nodes.length + Number(Boolean({visitor.stage()}.step.bonus))"
+        visitor.until(f"{visitor.stage()}.cursor === {step} && {DRAWN} === {nodes}")
+        assert visitor.page.evaluate(nodes) > 1
+
+
+def test_a_live_run_streams_into_the_same_stage(visitor: AppPage) -> None:
+    visitor.page.evaluate("window.host = document.querySelector('#sp-stage .specviz')")
+    visitor.button("Run live").click()
+    visitor.until(
+        f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline"
+    )
+    assert visitor.run("trace.steps.length") == 12 and visitor.run("trace.problems") == []
+    assert visitor.page.evaluate("window.host === document.querySelector('#sp-stage .specviz')"), "mounted anew"
+    expect(visitor.page.locator(".sp-why")).to_contain_text("measured")
+
+
+def test_the_first_tab_has_no_serious_accessibility_violation(visitor: AppPage) -> None:
+    axe = os.environ.get("AXE_JS", "")
+    if not axe:
+        pytest.skip("AXE_JS names no axe.min.js")
+    visitor.until(f"{visitor.stage()}.width > 0")
+    visitor.page.add_script_tag(path=axe)
+    assert visitor.page.evaluate(SERIOUS) == []

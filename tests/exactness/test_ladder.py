@@ -1,0 +1,86 @@
+"""The first rungs of the ladder, for every row of its table: the target's own tokens, wherever a run begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from specviz.methods.owl.spec_token import SpecToken
+from specviz.methods.registry import all_methods
+from tests.support.ladder import ROWS, SHORT, WARPS, Row, Way, baseline, fast
+from tests.support.tiny.text import decode
+from tests.support.worlds.text import Audit
+
+
+def _cases(cases: Sequence[tuple[Row, object, bool]]) -> list[object]:
+    """Parameters with their names; what is not in the fast lane is marked slow."""
+    return [
+        pytest.param(
+            row, how, marks=() if quick else pytest.mark.slow, id=f"{row}-{how if isinstance(how, (str, Way)) else len(how)}"
+        )
+        for row, how, quick in cases
+    ]
+
+
+CLIMBED = [(row, way, way in fast(row, row.ways)) for row in ROWS for way in row.ways]
+AUDITED = [(row, way, way.tier == "eager" and way in fast(row, row.audits)) for row in ROWS for way in row.audits]
+FULL = [(row, tier, bool(fast(row, row.ways)) and tier == "eager") for row in ROWS for tier in row.full]
+BEGUN = [(row, prompt, bool(fast(row, row.ways))) for row in ROWS for prompt in row.prompts]
+
+
+def test_every_method_climbs() -> None:
+    """Those that draw pictures do so in test_image_methods.py."""
+    named = {name for name, card in all_methods().items() if set(card.modality) != {"image"}}
+    assert {row.method for row in ROWS} - {"builder"} == named - {"autoregressive"}, "a new method needs a row"
+
+
+@pytest.mark.parametrize(("row", "way"), _cases(CLIMBED))
+def test_same_tokens_as_the_baseline(row: Row, way: Way) -> None:
+    (expected, _), memory, rounds = baseline(row.world, way), {}, []
+    for _ in range(row.runs):
+        place = row.open(way)
+        run = row.decode(place, way, expected, memory)
+        assert run.ids == expected
+        accepted = [len(step.path) for step in run.steps]
+        assert sum(accepted) >= row.least * len(expected), "hardly anything was accepted, so hardly anything was tested"
+        assert not row.least or max(accepted) >= row.deep
+        assert row.deep == 1 or len(set(accepted)) > 1
+        assert not row.misses or min(accepted) == 0
+        rounds.append(len(run.steps))
+    assert not row.recalls or rounds[1] < 0.6 * rounds[0], "the second run remembers the first one's output"
+
+
+@pytest.mark.parametrize(("row", "tier"), _cases(FULL))
+def test_a_full_context_ends_the_run_with_the_same_text(row: Row, tier: str) -> None:
+    way, memory = Way(tier, "float64", "greedy"), {}
+    expected, reason = baseline(row.world, way, 500, context=SHORT)
+    for _ in range(row.runs):
+        place = row.open(way, SHORT)
+        run = decode(place.target, place.compose(row.method, row.values, WARPS["greedy"], memory), place.prompt, 500)
+        assert run.outcome.reason == reason == "context"
+        assert run.ids == expected
+        assert len(place.prompt) + len(run.ids) == place.target.context_length
+
+
+@pytest.mark.parametrize(("row", "prompt"), _cases(BEGUN))
+def test_shortest_prompts(row: Row, prompt: tuple[int, ...]) -> None:
+    way = Way("eager", "float64", row.ends)
+    place, warp = row.open(way), WARPS[row.ends]
+    run = decode(place.target, place.compose(row.method, row.values, warp, {}), prompt, 30, warp)
+    assert run.ids == baseline(row.world, way, 30, prompt, seed=0)[0]
+
+
+@pytest.mark.parametrize(("row", "way"), _cases(AUDITED))
+def test_the_cache_equals_a_fresh_prefill_after_every_step(row: Row, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, warp, memory = row.open(way), WARPS[way.warped], {}
+    for _ in range(row.runs - 1):
+        decode(place.target, place.compose(row.method, row.values, warp, memory), place.prompt, 60, warp, 3)
+    made, audit = place.compose(row.method, row.values, warp, memory), Audit(place.target)
+    opens = SpecToken.open
+    monkeypatch.setattr(place.target, "open", audit.open)
+    monkeypatch.setattr(SpecToken, "open", lambda token, target, *given: audit.open(*given, opened=partial(opens, token, target)))
+    run = decode(place.target, made, place.prompt, 60, warp)
+    assert audit.checked == len(run.steps)
+    assert audit.worst < 1e-9

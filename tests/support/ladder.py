@@ -1,0 +1,320 @@
+"""The exactness ladder's table: which method, with which parameters, climbs in which world, and in which ways.
+
+A new method is one row. Each row is compared with the target's own autoregressive run, run into the end of a short
+context, started from the shortest prompts, and has its cache compared with a fresh prefill after every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+import torch
+
+from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
+from tests.support.tiny.text import Decoded, decode, tiny_target
+from tests.support.worlds import builders, hybrid, text, vision
+from tests.support.worlds.foretold import foretold
+
+Values = dict[str, Any]
+Memory = dict[Any, Any]
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+WARPS = text.WARPS
+SHORT = 64
+"""Tokens of a context that is soon full."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a run is made: the engine's tier, the target's number format, and the distribution that is drawn from."""
+
+    tier: str
+    dtype: str
+    warped: str
+
+    def __str__(self) -> str:
+        return f"{self.tier}-{self.dtype}-{self.warped}"
+
+
+def as_ways(*said: str) -> tuple[Way, ...]:
+    return tuple(Way(*one.split("-")) for one in said)
+
+
+PLAIN = "eager-float64-warm"
+FAST = (
+    as_ways(PLAIN, "eager-float64-greedy"),
+    as_ways("graph-float32-greedy", "graph-float64-greedy", "graph-float64-warm", "eager-float32-greedy"),
+)
+"""The first of each that a method climbs in is in the fast lane."""
+EVERY_WAY = as_ways(
+    "eager-float64-greedy", PLAIN, "eager-float64-nucleus", "eager-float32-greedy", "eager-float32-warm",
+    "graph-float64-warm", "graph-float32-greedy",
+)  # fmt: skip
+BOTH_TIERS = as_ways(PLAIN, "graph-float64-warm", "graph-float32-greedy")
+GREEDY_WAYS = as_ways("eager-float64-greedy", "eager-float32-greedy", "graph-float64-greedy", "graph-float32-greedy")
+THREE_AUDITS = as_ways("eager-float64-greedy", PLAIN, "graph-float64-warm")
+TWO_AUDITS = as_ways("eager-float64-greedy", "graph-float64-warm")
+NUCLEUS_AUDITS = as_ways("eager-float64-greedy", "eager-float64-nucleus", "graph-float64-warm")
+WARM_AUDITS = as_ways(PLAIN, "graph-float64-warm")
+GREEDY_PLAIN = as_ways("eager-float64-greedy", "graph-float32-greedy")
+VISION_WAYS = as_ways(PLAIN, "graph-float64-greedy", "eager-float32-greedy")
+GRAPH_TOO = as_ways(PLAIN, "graph-float64-greedy", "graph-float32-greedy")
+
+
+@dataclass
+class Place:
+    """One target of a world, and how methods are composed there."""
+
+    target: Any
+    prompt: list[int]
+    compose: Callable[[str, Values, Warp, Memory], Composition]
+
+
+def _text(tier: str, dtype: torch.dtype, context: int, whole: bool = False) -> Place:
+    target = tiny_target(tier, dtype, context=context or 1024)
+
+    def compose(name: str, values: Values, warp: Warp, memory: Memory) -> Composition:
+        return text.compose(name, values, target, warp, memory, whole=whole)
+
+    return Place(target, text.PROMPT, compose)
+
+
+def _builders(tier: str, dtype: torch.dtype, context: int) -> Place:
+    place = _text(tier, dtype, context)
+
+    def compose(name: str, values: Values, warp: Warp, memory: Memory) -> Composition:
+        if name != "builder":
+            return text.compose(name, values, place.target, warp)
+        return builders.composed(place.target, builders.BUILDERS[values["of"]]())
+
+    return Place(place.target, text.PROMPT, compose)
+
+
+def _state_space(kind: str) -> Callable[[str, torch.dtype, int], Place]:
+    def opened(tier: str, dtype: torch.dtype, context: int) -> Place:
+        pair = hybrid.models(kind, dtype, context=context)
+        return Place(pair[0], hybrid.PROMPT, lambda name, values, warp, memory: hybrid.compose(values, *pair, warp, name))
+
+    return opened
+
+
+def _vision(tier: str, dtype: torch.dtype, context: int) -> Place:
+    here = vision.world("smolvlm", tier, dtype, context=48 if context else 0)
+    return Place(here.target, here.prompt, lambda name, values, warp, memory: vision.compose(name, values, here, warp))
+
+
+WORLDS: dict[str, Callable[[str, torch.dtype, int], Place]] = {
+    "text": _text,
+    "whole": partial(_text, whole=True),  # drafters know every token: trees too small to be right otherwise
+    "builders": _builders,
+    "hybrid": _state_space("hybrid"),
+    "pure": _state_space("pure"),
+    "vision": _vision,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method with parameters in a world.
+
+    ``ends`` is the warp of the shortest prompts, ``full`` the tiers that run into the end of a context, ``audits`` the ways in
+    which the cache is compared. Runs of ``ways`` must accept ``least`` of their tokens, as a fraction, and once ``deep`` in a
+    row, with rounds that accept fewer where that is more than one; ``misses`` wants a round that accepts none. A drafter may
+    be told the text, all but every ``told``-th token. ``runs`` share a memory; with ``recalls`` the second needs fewer than
+    0.6 of the first one's rounds.
+    """
+
+    method: str
+    values: Values = field(default_factory=dict)
+    ways: tuple[Way, ...] = EVERY_WAY
+    world: str = "text"
+    ends: str = "greedy"
+    full: tuple[str, ...] = ("eager", "graph")
+    prompts: tuple[tuple[int, ...], ...] = ((5,), (5, 6))
+    audits: tuple[Way, ...] = THREE_AUDITS
+    least: float = 0.001
+    deep: int = 1
+    misses: bool = False
+    told: int = 0
+    runs: int = 1
+    recalls: bool = False
+
+    def __str__(self) -> str:
+        said = [f"{name}={value}" for name, value in self.values.items()]
+        return "-".join([*([] if self.world == "text" else [self.world]), self.method, *said]).replace(" ", "_")
+
+    def open(self, way: Way, context: int = 0) -> Place:
+        return WORLDS[self.world](way.tier, DTYPES[way.dtype], context)
+
+    def decode(self, place: Place, way: Way, expected: list[int], memory: Memory) -> Decoded:
+        """A run of as many tokens as are expected."""
+        warp = WARPS[way.warped]
+        if self.told:
+            made = foretold(self.method, self.values, place.target, warp, expected, self.told)
+        else:
+            made = place.compose(self.method, self.values, warp, memory)
+        return decode(place.target, made, place.prompt, len(expected), warp, 7)
+
+
+@cache
+def baseline(
+    world: str, way: Way, budget: int = 0, prompt: tuple[int, ...] = (), context: int = 0, seed: int = 7
+) -> tuple[list[int], str]:
+    """The target's own autoregressive run and why it ended, decoded once for all rows that compare with it."""
+    place, warp = WORLDS[world](way.tier, DTYPES[way.dtype], context), WARPS[way.warped]
+    # About a picture a drafter without sight is right so seldom that half a run might not show it.
+    budget = budget or (220 if world == "vision" else text.tokens(way.tier, DTYPES[way.dtype]))
+    made = place.compose("autoregressive", {}, warp, {})
+    run = decode(place.target, made, list(prompt) or place.prompt, budget, warp, seed)
+    return run.ids, run.outcome.reason
+
+
+TREE: Values = {"depth": 3, "width": 6, "nodes": 24}
+"""Wide enough that an untrained network hits now and then."""
+BEAM: Values = {"depth": 3, "width": 8, "nodes": 32}
+"""The same over the larger vocabulary of the picture world."""
+ROWS: list[Row] = [
+    Row("prompt_lookup"),
+    Row("prompt_lookup", {"occurrence": "latest", "partial": True}),
+    Row("token_recycling", {"tree": "published"}),
+    Row("token_recycling", {"tree": "fitted"}),
+    Row("stand", {"rule": "match", "nodes": 40}),
+    Row("stand", {"nodes": 40}, GREEDY_WAYS),
+    Row("speculative_sampling", {"gamma": 4}, GREEDY_WAYS),
+    # Drafts that are looked up, with an empty and with a full memory.
+    Row("suffix_decoding", runs=2, recalls=True, audits=TWO_AUDITS),
+    Row("suffix_decoding", {"shape": "path", "factor": 2.0, "offset": 1.0}, BOTH_TIERS, runs=2, recalls=True, audits=TWO_AUDITS),
+    Row("reader", {"drafter": "recycling"}, runs=2, recalls=True, audits=TWO_AUDITS),
+    *(
+        Row("reader", values, BOTH_TIERS, runs=2, recalls=True, audits=TWO_AUDITS)
+        for values in (
+            {"drafter": "none"},
+            {"drafter": "recycling", "nodes": 12, "deepened": 0},
+            {"drafter": "small_draft", "nodes": 40},
+            {"drafter": "eagle3", "nodes": 30},
+        )
+    ),
+    # Drafters that read the target's hidden states.
+    Row("eagle", {"tree": "published", "rule": "match"}, BOTH_TIERS, ends="warm"),
+    Row("eagle", {"tree": "published"}, GREEDY_WAYS),
+    Row("eagle2", TREE, ends="warm"),
+    Row("eagle3", TREE, ends="warm"),
+    Row("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}, BOTH_TIERS, ends="warm"),
+    Row("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle", "depth": 7}, GREEDY_PLAIN),
+    Row("gto", TREE, ends="warm"),
+    Row("gto", {**TREE, "compare": True}, as_ways(PLAIN), ends="warm", audits=()),  # its two caches: test_gto.py
+    *(
+        Row("traversal", values, GREEDY_WAYS, "whole", audits=WARM_AUDITS)
+        for values in (
+            {"shape": "sparse"},
+            {"shape": "binary", "depth": 3},
+            {"shape": "chain", "depth": 4},
+            {"shape": "chain", "depth": 4, "drafter": "draft_model"},
+        )
+    ),
+    Row("medusa", {"tree": "published", "rule": "match"}, EVERY_WAY, ends="warm", least=0.05),
+    Row("medusa", {"tree": "published", "rule": "typical"}, GREEDY_PLAIN, least=0.05),
+    # Drafters of blocks and of states, told most of the text to come.
+    Row("falcon", {"tree": "fitted", "nodes": 20}, prompts=((5,), (5, 6), (5, 6, 7)), told=4, deep=2, audits=WARM_AUDITS),
+    *(
+        Row("falcon", values, as_ways("eager-float64-greedy", PLAIN), told=4, deep=2, audits=WARM_AUDITS)
+        for values in ({"tree": "fitted", "nodes": 60, "width": 12, "forwards": 4}, {"tree": "published"})
+    ),
+    Row("falcon", {"tree": "fitted"}, as_ways(PLAIN), told=4, deep=2, audits=WARM_AUDITS),  # as many nodes as pay
+    Row("falcon", {"tree": "drawn"}, GREEDY_PLAIN, told=4, deep=2, audits=WARM_AUDITS),
+    Row("deer", {"block": 6}, GREEDY_WAYS, prompts=((5,), (5, 6), (5, 6, 7)), told=5, deep=4, audits=WARM_AUDITS),
+    Row("diffuspec", {"longest": 9, "shortest": 3}, prompts=((5,), (5, 6), (5, 6, 7)), told=5, deep=2, audits=WARM_AUDITS),
+    Row("diffuspec", {"longest": 6, "adaptive": False, "weight": 1.0}, told=5, deep=2, audits=WARM_AUDITS),
+    Row("owl", TREE, audits=TWO_AUDITS),
+    Row("owl", {**TREE, "probe": False}, BOTH_TIERS, audits=TWO_AUDITS),
+    Row("howl", TREE, runs=2, audits=TWO_AUDITS),
+    Row("howl", {**TREE, "bar": "fixed", "threshold": 1.0}, runs=2, audits=TWO_AUDITS),
+    Row("howl", {**TREE, "bar": "fixed", "threshold": 0.0, "most": 8}, BOTH_TIERS, runs=2, audits=TWO_AUDITS),
+    # Several drafters or models in one run: exact in distribution, and so token for token where the text is greedy.
+    Row("not_a_bandit", {"gamma": 4}, GREEDY_WAYS),
+    Row("not_a_bandit", {"gamma": 3, "loss": "acceptance", "keep": 1.0}, GREEDY_PLAIN),
+    Row("not_a_bandit", {"gamma": 4, "arm": "copy"}, GREEDY_PLAIN),
+    Row("bandit_ucb", {"gamma": 4}, GREEDY_WAYS),
+    Row("bandit_exp3", {"gamma": 4}, GREEDY_PLAIN),
+    Row("polybasic", {"middle": "plain_copy", "gathered": 6, "nodes": 5}, GREEDY_WAYS, least=0.5, audits=WARM_AUDITS),
+    Row("polybasic", {"middle": "int8", "gathered": 8, "depth": 3, "nodes": 6}, GREEDY_PLAIN, least=0.5),
+    Row("polybasic", {"middle": "draft", "gathered": 4, "drafter": "eagle3", "depth": 3, "nodes": 4}, GREEDY_PLAIN, least=0.5),
+    Row("polybasic", {"middle": "draft", "gathered": 5, "drafter": "copy"}, GREEDY_PLAIN, least=0.5),
+    Row("polybasic", {"middle": "small_draft", "gathered": 3, "depth": 2}, GREEDY_PLAIN, least=0),
+    *(
+        Row("easyspec", values, GREEDY_PLAIN, least=0)
+        for values in (
+            {"group": 1},
+            {"group": 2},
+            {"group": 4},
+            {"group": 2, "calibrated": False},
+            {"drafter": "draft", "group": 3},
+            {"drafter": "draft", "group": 4, "calibrated": False, "gamma": 3},
+        )
+    ),
+    Row("builder", {"of": "twelve nodes"}, world="builders", ends="warm", deep=2, audits=NUCLEUS_AUDITS),
+    *(
+        Row("builder", {"of": name}, as_ways("eager-float64-greedy", PLAIN), "builders", "warm", deep=2)
+        for name in list(builders.BUILDERS)[1:]
+    ),
+    # State-space targets, whose cache, window and state together are compared in test_stree.py.
+    *(
+        Row(
+            "stree",
+            values,
+            as_ways("eager-float64-greedy", PLAIN, "eager-float32-greedy", "eager-float32-nucleus"),
+            kind,
+            "warm",
+            ("eager",) if kind == "hybrid" else (),
+            audits=(),
+            deep=2,
+            misses=True,
+        )
+        for kind in hybrid.MODELS
+        for values in hybrid.TREES.values()
+    ),
+    # Vision-language targets. Their prompts are never short: a picture stands in them.
+    *(
+        Row(
+            name,
+            values,
+            as_ways(PLAIN, "graph-float64-greedy", "graph-float32-greedy"),
+            "vision",
+            prompts=(),
+            audits=as_ways(PLAIN),
+        )
+        for name, values in (
+            ("prompt_lookup", {"shortest": 1}),
+            ("token_recycling", {"tree": "published"}),
+            ("stand", {"rule": "match", "nodes": 40}),
+            ("suffix_decoding", {}),
+        )
+    ),
+    *(
+        Row(
+            name,
+            values,
+            VISION_WAYS,
+            "vision",
+            prompts=(),
+            audits=as_ways(PLAIN),
+        )
+        for name, values in (
+            ("eagle2", BEAM),
+            ("hivis", BEAM),
+            ("language_only", {"gamma": 3}),
+            ("dream", {**BEAM, "keep": 0.5}),
+        )
+    ),
+]
+
+
+def fast(row: Row, climbed: tuple[Way, ...]) -> set[Way]:
+    """Of ``climbed`` what is in the fast lane: two ways of each method's first row in a world."""
+    first = next(one for one in ROWS if (one.world, one.method) == (row.world, row.method))
+    if row is not first:
+        return set()
+    return {way for order in FAST for way in [next((way for way in order if way in climbed), None)] if way}

@@ -1,0 +1,90 @@
+"""Drafters that are told the text to come, so that a random network is accepted as often as a test needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from specviz.drafters.block_drafter import BlockDrafter
+from specviz.engine.interfaces import Composition, Context
+from specviz.engine.sampling import Warp
+from specviz.engine.tree import shape_of
+from specviz.methods.diffuspec.drafter import MaskedBlock
+from specviz.methods.owl.drafter import RecurrentDrafter
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.targets.text import TextTarget
+from tests.support.worlds.text import network, resources
+
+
+class Foretold:
+    """``text`` is the one to come; every ``gap``-th token of it is missing, none with a gap of 0."""
+
+    text: tuple[int, ...] = ()
+    gap: int = 0
+    support: Tensor
+
+    def raised(self, logits: Tensor, place: int) -> None:
+        """Make the token at ``place`` of the text the likeliest of ``logits`` [support]."""
+        if place < len(self.text) and (not self.gap or place % self.gap):
+            logits[self.support == self.text[place]] = 30.0
+
+
+class ForetoldBlocks(Foretold, BlockDrafter):
+    """Falcon's drafter."""
+
+    def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor | None:
+        found = super().blocks(context, tokens, parents, seeds)
+        if found is None:
+            return None
+        found, start = found.clone(), len(context.ids) - context.prompt_length
+        for row, seed in zip(found, seeds, strict=True):
+            depth = shape_of(tuple(parents)).depths[seed]
+            for level, logits in enumerate(row):
+                self.raised(logits, start + depth + level)
+        return found
+
+
+class ForetoldMasks(Foretold, MaskedBlock):
+    """The drafter of DEER and DiffuSpec."""
+
+    def block(self, context: Context, places: int) -> Tensor:
+        found, start = super().block(context, places).clone(), len(context.ids) - context.prompt_length
+        for level, logits in enumerate(found):
+            self.raised(logits, start + level)
+        return found
+
+
+class ForetoldStates(Foretold, RecurrentDrafter):
+    """The drafter of OWL."""
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        found = super().logits(context, tokens, parents, nodes)
+        if found is None:
+            return None
+        found, start = found.clone(), len(context.ids) - context.prompt_length
+        for row, node in zip(found, nodes, strict=True):
+            self.raised(row, start + shape_of(tuple(parents)).depths[node])
+        return found
+
+
+def foretold(
+    name: str, values: dict[str, Any], target: TextTarget, warp: Warp, text: Sequence[int], gap: int = 0, net: Any = None
+) -> Composition:
+    """A method whose drafter is told ``text``, with a random network that knows every token, or with ``net``."""
+    method, parts = get(name), resources(target, warp, whole=True)
+    kind = {"falcon": "falcon", "deer": "masked_lm", "diffuspec": "masked_lm"}.get(name, "owl")
+    net = net or network(kind, target, whole=True)
+    parts = parts.using(drafter_weights=lambda asked: network(asked, target) if asked == "ngrams" else net)
+    made = method.compose(build(method.parameters, values, name), parts)
+    told: Any
+    if kind == "falcon":
+        told = made.controller.drafter = ForetoldBlocks(net)
+    elif kind == "masked_lm":
+        told = made.controller.drafter = ForetoldMasks(net, made.controller.drafter.places)
+    else:
+        told = made.controller.network = ForetoldStates(net)
+    told.text, told.gap = tuple(text), gap
+    return made

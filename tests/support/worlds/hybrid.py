@@ -1,0 +1,65 @@
+"""The ladder's world of state-space targets: a tiny hybrid and a pure one, each with a drafter that is often right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from specviz.drafters.language_model import DraftModel, SessionModel
+from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.targets.hybrid import HybridTarget
+from tests.support.tiny.hybrid import hybrid, near, pure, target
+from tests.support.tiny.text import Decoded, decode, parts_for
+
+PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
+GREEDY, WARM = Warp(), Warp(0.8)
+WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": Warp(1.1, top_p=0.9)}
+BEAM: dict[str, Any] = {"depth": 3, "width": 3, "nodes": 9}
+TREES: dict[str, dict[str, Any]] = {
+    "beam": BEAM,
+    "fixed": {"depth": 3, "width": 3, "nodes": 10, "tree": "fixed"},
+    "drawn": {"depth": 3, "width": 3, "nodes": 10, "tree": "drawn"},
+    "chain": {"depth": 5, "width": 1, "nodes": 5},
+}
+MODELS = {"hybrid": hybrid, "pure": pure}
+
+
+@cache
+def models(
+    kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02, context: int = 0
+) -> tuple[HybridTarget, HybridTarget]:
+    """A target and a drafter that is often right."""
+    more = {"context": context} if context else {}
+    model = MODELS[kind](dtype=dtype, **more)
+    return target(model), target(near(model, noise))
+
+
+def compose(
+    values: dict[str, Any], found: HybridTarget, draft: HybridTarget | None, warp: Warp, name: str = "stree"
+) -> Composition:
+    def draft_model() -> DraftModel:
+        assert draft is not None
+        return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
+
+    method = get(name)
+    parts = parts_for(found, warp).using(draft_model=draft_model)  # type: ignore[arg-type]
+    return method.compose(build(method.parameters, values, name), parts)
+
+
+def run(
+    values: dict[str, Any], pair: Sequence[HybridTarget], warp: Warp, budget: int = 220, name: str = "stree",
+    prompt: Sequence[int] = PROMPT,
+) -> Decoded:  # fmt: skip
+    return decode(pair[0], compose(values, *pair, warp, name), prompt, budget, warp, 7)  # type: ignore[arg-type]
+
+
+@cache
+def alone(kind: str, dtype: torch.dtype, warped: str) -> tuple[int, ...]:
+    """The target's own autoregressive run."""
+    return tuple(run({}, models(kind, dtype), WARPS[warped], name="autoregressive").ids)

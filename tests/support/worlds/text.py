@@ -1,0 +1,197 @@
+"""The ladder's world of text: a tiny random Llama, every drafter that a method may ask for, and an audit of the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.intermediate import FittedSession, Middle, SmallSession
+from specviz.drafters.layer_groups import GroupedModel
+from specviz.drafters.networks.fused_session import LeanSession
+from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafters.small_groups import GroupedStepper
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
+from specviz.engine.tree import DraftTree
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.models.drafters.grouped import SmallFuzzy, of_decoder
+from specviz.models.drafters.quantisation import eight_bits
+from specviz.models.drafters.quantised_copy import lean_copy
+from specviz.targets.text import TextTarget
+from tests.support.tiny.arms import arms
+from tests.support.tiny.blocks import block_net
+from tests.support.tiny.masked import masked_lm, ngrams
+from tests.support.tiny.recurrent import recurrent_net
+from tests.support.tiny.text import Decoded, TinyResources, decode, parts_for, perturbed, tiny_llama, tiny_target
+from tests.support.worlds.feature import tiny_net
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
+GREEDY = Warp()
+WARM = Warp(0.8)
+NUCLEUS = Warp(1.1, top_k=20, top_p=0.9)
+WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": NUCLEUS}
+DEEP = 6
+"""Layers of a model deep enough that some of them can stand side by side."""
+CURVE = CostCurve((1, 40), (2.0, 3.0))
+"""What a pass of a model in the middle of a cascade costs."""
+
+
+def tokens(tier: str, dtype: torch.dtype) -> int:
+    """How long runs are compared: over 200 tokens in double precision, half of it in another number format or tier."""
+    return 220 if (tier, dtype) == ("eager", torch.float64) else 110
+
+
+def small(target: TextTarget, support: int = 30) -> SmallLM:
+    """A tiny random small draft model on this target's embedding."""
+    torch.manual_seed(5)
+    embedding = target.model.get_input_embeddings().weight.detach()
+    config = SmallConfig(*embedding.shape, draft_vocab=support, width=16, layers=4, heads=2, inner=32, window=64)
+    made = SmallLM(config, embedding, torch.arange(support)).to(embedding.dtype)
+    for weight in made.parameters():
+        weight.data.normal_(std=0.3)
+    return made.eval().requires_grad_(False)
+
+
+def deep_target(layers: int = DEEP, vocab: int = 48, seed: int = 2) -> TextTarget:
+    """A tiny random Llama with layers enough to stand side by side."""
+    torch.manual_seed(seed)
+    shallow = tiny_llama(vocab=vocab)
+    config = shallow.config
+    config.num_hidden_layers = layers
+    model = type(shallow)(config).eval().double().requires_grad_(False)
+    return TextTarget(model, "deep", (), "eager")
+
+
+def grouped(kind: str, target: TextTarget, group: int) -> GroupedModel:
+    """A draft model some of whose layers attend side by side: a decoder of another model, or the small one."""
+    if kind == "draft":
+        return of_decoder("deep", lean_copy(deep_target(vocab=target.vocab_size), group=group), target)
+    model = small(target, min(30, target.vocab_size))
+    stepper = GroupedStepper(model, group)
+    return GroupedModel("small", 1024, stepper.spans, lambda capacity: SmallFuzzy(model, stepper, capacity))
+
+
+def middle_of(kind: str, target: TextTarget) -> Middle:
+    """A model for the middle of a tiny cascade."""
+    if kind == "draft":
+        other = TextTarget(perturbed(target.model, 0.02), "other", (), target.tier)
+        start: Any = lambda capacity, taps: FittedSession(other.open(capacity), other.vocab_size, target.vocab_size)  # noqa: E731
+    elif kind == "small_draft":
+        model = small(target)
+        start = lambda capacity, taps: SmallSession(model, capacity)  # noqa: E731
+    else:
+        decoder = lean_copy(target, (eight_bits, eight_bits)) if kind == "int8" else lean_copy(target)
+        start = lambda capacity, taps: LeanSession(decoder, capacity, taps)  # noqa: E731
+    states = kind in ("plain_copy", "int8")
+    return Middle(kind, kind, target.context_length, target.device, start, lambda: CURVE, states, kind != "small_draft")
+
+
+def parallel_net(target: TextTarget, count: int = 4) -> ParallelNet:
+    """Untrained Medusa heads: of 48 tokens ten are drafted at depth 1, so some are right."""
+    torch.manual_seed(3)
+    head = target.model.get_output_embeddings().weight.detach()
+    net = ParallelNet(ParallelConfig(32, count, 2), head).to(target.dtype).requires_grad_(False)
+    for value in net.parameters():
+        value.normal_(std=0.2)
+    return net
+
+
+def network(kind: str, target: TextTarget, whole: bool = False) -> Any:
+    """The random drafter that ships as ``kind``; a ``whole`` one knows every token of the target."""
+    support = target.vocab_size if whole else 40
+    if kind in ("eagle", "eagle3", "gto"):
+        # The wide kinds have a vocabulary of their own, as those that ship.
+        wide = kind != "eagle"
+        known = 40 if wide and not whole else None
+        return FeatureStepper(tiny_net(target.model, wide, known, seed=4 if kind == "gto" else 3))
+    if kind in ("masked_lm", "deer"):
+        return masked_lm(target, support)
+    makers = {"falcon": block_net, "owl": recurrent_net}
+    if kind in makers:
+        return makers[kind](target, draft=support)
+    return {"medusa": parallel_net, "arms": arms, "ngrams": lambda target: ngrams(target.vocab_size)}[kind](target)
+
+
+def resources(
+    target: TextTarget, warp: Warp, memory: dict[Any, Any] | None = None, noise: float = 0.02, whole: bool = False
+) -> TinyResources:
+    """All that a method may ask for; the draft model is the target with ``noise`` on its weights."""
+    draft = TextTarget(perturbed(target.model, noise), "tiny draft", (), target.tier)
+    return parts_for(target, warp, draft, memory).using(
+        drafter_weights=lambda kind: network(kind, target, whole),
+        middle=lambda kind: middle_of(kind, target),
+        grouped=lambda kind, group: grouped(kind, target, group),
+    )
+
+
+def compose(
+    name: str,
+    values: dict[str, Any],
+    target: TextTarget,
+    warp: Warp,
+    memory: dict[Any, Any] | None = None,
+    noise: float = 0.02,
+    whole: bool = False,
+) -> Composition:
+    """A method as a user gets it, on tiny networks."""
+    method = get(name)
+    return method.compose(build(method.parameters, values, name), resources(target, warp, memory, noise, whole))
+
+
+def alone(target: TextTarget, warp: Warp, prompt: Sequence[int] = PROMPT, budget: int = 30, seed: int = 0) -> Decoded:
+    """The target's own autoregressive run."""
+    return decode(target, compose("autoregressive", {}, target, warp), prompt, budget, warp, seed)
+
+
+@cache
+def baseline(tier: str, dtype: torch.dtype, warp: Warp) -> list[int]:
+    """The tiny target's own tokens, decoded once for all the tests that compare with them."""
+    return alone(tiny_target(tier, dtype), warp, budget=tokens(tier, dtype), seed=7).ids
+
+
+class Audit:
+    """Opens sessions that compare their cache with a fresh prefill each time a path is kept."""
+
+    def __init__(self, target: Any) -> None:
+        self.checked, self.worst = 0, 0.0
+        self._open = target.open
+        self._tree: DraftTree
+
+    def open(self, capacity: int, taps: tuple[int, ...] = (), opened: Callable[..., Any] | None = None) -> Any:
+        """A session that ``opened`` gives, or the target."""
+        session = (opened or self._open)(capacity, taps)
+        text: list[int] = []
+        prefill, score, keep = session.prefill, session.score, session.keep
+
+        def prefilled(ids: list[int]) -> object:
+            text.extend(ids)
+            return prefill(ids)
+
+        def scored(tree: DraftTree) -> object:
+            self._tree = tree
+            return score(tree)
+
+        def kept(path: tuple[int, ...]) -> None:
+            keep(path)
+            text.extend(self._tree.host_tokens[node] for node in path)
+            self._compare(session, text)
+
+        session.prefill, session.score, session.keep = prefilled, scored, kept
+        return session
+
+    def _compare(self, session: Any, text: list[int]) -> None:
+        fresh = self._open(len(text) + 8)
+        fresh.prefill(text)
+        assert session.length == fresh.length == len(text)
+        for ours, theirs in zip(session.tensors(), fresh.tensors(), strict=True):
+            for one, two in zip(ours, theirs, strict=True):
+                assert one.shape == two.shape
+                self.worst = max(self.worst, float((one - two).abs().max()))
+        self.checked += 1
