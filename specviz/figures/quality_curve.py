@@ -18,7 +18,7 @@ _WIDTH, _HEIGHT = 960, 700
 
 
 class Point(NamedTuple):
-    """One setting: its method, how it is called, own one-by-one time over its time, mean ``score`` of its pictures for
+    """One setting: its method, how it is called, the baseline's time over its time, mean ``score`` of its pictures for
     their prompts (None where nothing scores them), and mean ``distance`` of codes to the target's own choice in their place."""
 
     method: str

@@ -13,7 +13,7 @@ _WIDTH = 1000
 
 
 def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
-    """Above a mean step, phase by phase; below its tokens at the one-by-one price. Their ratio is the speed-up."""
+    """Above a mean step, phase by phase; below its tokens at the baseline's price. Their ratio is the speed-up."""
     look = theme_of(theme)
     terms = {term.name: term for term in explain(trace)}
     made = figure(

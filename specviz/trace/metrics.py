@@ -39,7 +39,7 @@ FORMULAS: dict[str, str] = {
     "process, tier and prompt; the prefill is not in it.",
     "speedup": "The autoregressive run's decode time per token divided by this run's: the ratio of the two run times when "
     "both wrote equally many tokens.",
-    "predicted_speedup": "tokens a step x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the one-by-one "
+    "predicted_speedup": "tokens a step x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the baseline "
     "run's time per token, the others are means over the steps that were not cut.",
     "first_divergence": "The first output position where this run and the autoregressive run differ, and how far apart "
     "the two best logits of the autoregressive run were there; none when they are equal.",

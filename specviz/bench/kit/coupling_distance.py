@@ -1,7 +1,7 @@
 """Distance of a drawn picture's codes from the target's own choice in their places, under coupled noise.
 
 The finished codes are read by the target once more, in one pass: that gives its distribution at every place, behind the very
-codes that were drawn before it, and with the place's own noise the code that one-by-one decoding would have chosen there. So a
+codes that were drawn before it, and with the place's own noise the code that the baseline would have chosen there. So a
 method that is exact token for token has distance 0 but for rounding. One that is exact but draws with noise of its own has
 not: its distance is between 0 and about that of two independent draws from these distributions, which is the scale beside it.
 What a relaxed method adds shows against an exact one with the same drafter and the same kind of rule.
