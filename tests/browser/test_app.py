@@ -163,7 +163,7 @@ def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage
     for panel, told in (("rows", ["method", "rows"]), (True, ["method", None]), (False, ["verdict", None])):
         visitor.page.evaluate(shown, panel)
         stage = visitor.stage("#sp-lesson")
-        assert visitor.page.evaluate(f"[{stage}.tab, {stage}.told]") == told
+        assert visitor.page.evaluate(f"[{stage}.tab, {stage}.selectedNote]") == told
 
 
 def test_two_runs_move_in_step(visitor: AppPage) -> None:
