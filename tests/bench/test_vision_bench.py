@@ -131,6 +131,7 @@ def test_prefills_are_told_as_the_drafters_tell_them() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_speeds_count_the_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vision, "PAIRS", 2)
     rows = list(vision.speeds(TinyBench(tokens=6), asked(1), ("hivis", "token_recycling")))  # type: ignore[arg-type]

@@ -68,6 +68,7 @@ def peak(work: Callable[[], object]) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_rewriting_a_file_takes_the_memory_of_its_lines() -> None:
     few, many = heavy(4), heavy(24)
     found = [peak(lambda content=content: list(store.rewritten(content))) for content in (few, many)]

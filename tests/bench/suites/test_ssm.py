@@ -101,6 +101,7 @@ def _counts(row: Any) -> tuple[int, int, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_speeds_are_told_for_methods_without_a_model_too() -> None:
     found = reported(ssm.speeds)
     assert {name.split(",")[0] for name in found} >= {"stree", *ssm.MODEL_FREE}
