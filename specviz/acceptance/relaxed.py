@@ -54,9 +54,7 @@ def region(distribution: Tensor, code: int, neighbours: Tensor, limit: Limit) ->
     ``neighbours`` [rank] of it, float64."""
     sums = distribution[neighbours].double().cumsum(0)
     most = limit.of(float(distribution[code]))
-    if (
-        most <= 0
-    ):  # at the strict end not even nearest latent codes without any mass: what the published residual strikes hangs on them
+    if most <= 0:  # at the strict end not even codes without any mass: what the published residual strikes hangs on them
         return neighbours[:0], sums
     return neighbours[: int((sums <= most + _ROUNDING).sum())], sums
 
@@ -175,7 +173,7 @@ class _Walk:
         """What a rejection leaves of ``distribution``, not normalised."""
         form, one = self.rule.form, torch.tensor([code], device=distribution.device)
         struck = self._near(code)
-        if len(taken):  # the published code strikes one near latent code more than k, whatever A holds
+        if len(taken):  # the published code strikes one neighbour more than k, whatever A holds
             struck = self.rule.neighbours[code, : self.rule.k + 1]
         if q is None:
             gone = struck if form == "repository" and len(taken) else taken

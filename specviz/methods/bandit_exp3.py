@@ -41,7 +41,7 @@ class Parameters:
         "stream of five subjects): a run of a hundred rounds is mostly exploration."
     ),
     paper=PAPER,
-    look_at="Weights creep: a reward that was seen rarely weighs much when it is seen, and is mostly probability.",
+    look_at="Weights creep: a reward that was seen rarely weighs much when it is seen, and is mostly luck.",
     parameters=Parameters,
     weights=("small_draft", "arms"),
 )

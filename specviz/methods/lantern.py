@@ -37,7 +37,7 @@ class Parameters:
 @method(
     name="lantern",
     title="LANTERN",
-    summary="Picture codes have nearest latent codes: a drafted code is judged with the probability of those around it.",
+    summary="Picture codes have near neighbours: a drafted code is judged with the probability of those around it.",
     modality=("image",),
     exactness="relaxed",
     token_exact=False,

@@ -32,7 +32,7 @@ Prompts = Mapping[str, Sequence[str | Asked]]
 
 @dataclass(frozen=True)
 class Section:
-    """Methods of one target. ``prompts`` by kind, fewer when asked for fewer; ``temperatures`` are temperatures."""
+    """Methods of one target. ``prompts`` by kind, fewer when asked for fewer; ``temperatures`` are those of the run."""
 
     name: str
     target: str
