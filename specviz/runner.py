@@ -69,7 +69,7 @@ def _decoded(
     if isinstance(cancel, Stop):
         cancel.begin()
     composition = prepared.compose()
-    missing = prepared.earlier_trajectories(cancel)
+    missing = prepared.earlier_trajectories(cancel, progress)
     record = prepared.run_record(composition)
     yield replace(record, warnings=(*record.warnings, missing)) if missing else record
     decoding = prepared.decoding(composition, request.seed, request.record, cancel)

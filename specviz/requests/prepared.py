@@ -130,7 +130,7 @@ class Prepared:
                 return
             yield annotated
 
-    def earlier_trajectories(self, cancel: threading.Event) -> str:
+    def earlier_trajectories(self, cancel: threading.Event, progress: Progress | None = None) -> str:
         """Decode other trajectories of the prompt first, for methods that learn from them. No run has their noise, whatever
         its seed: a run must neither be judged by numbers that its drafter has seen, nor find its own text learned by heart.
 
@@ -139,6 +139,8 @@ class Prepared:
         """
         wanted = getattr(self.parameters, "earlier_trajectories", 0)
         for number in range(1, wanted + 1):
+            if progress is not None:
+                progress(f"Decoding earlier trajectory {number} of {wanted}", (number - 1) / wanted)
             decoding = self.decoding(self.compose(), self.request.seed, "off", cancel, number)
             with closing(decoding.steps()) as steps:
                 cut = any(_halfway(cancel) for _ in steps)

@@ -275,6 +275,13 @@ def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkey
     assert len(set(texts)) == 3, "a run must not be taught its own text"
 
 
+def test_whoever_waits_hears_which_trajectory_is_decoded() -> None:
+    heard: list[tuple[str, float | None]] = []
+    one = ready(matching(), 3, rule="match", earlier_trajectories=2)
+    one.earlier_trajectories(threading.Event(), lambda message, fraction: heard.append((message, fraction)))
+    assert heard == [("Decoding earlier trajectory 1 of 2", 0.0), ("Decoding earlier trajectory 2 of 2", 0.5)]
+
+
 def test_a_first_run_draws_what_it_always_drew() -> None:
     """Recorded runs stay repeatable: these numbers are those of the noise that had no generations."""
     assert Noise(7, 0, 0).uniform(ACCEPT, 3, 1) == 0.8463825539485544
