@@ -99,7 +99,8 @@ def pump(
         while not over and wanted():
             batch, over = _collect(outlet.items, last + every, wanted)
             last = time.monotonic()
-            yield batch
+            if batch != Batch():  # the engine's thread may say that it is over long after its last line
+                yield batch
     finally:
         outlet.gone.set()
         cancel.set()
@@ -115,8 +116,10 @@ def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable
         logging.getLogger(__name__).exception("a run failed")
         outlet.failure(f"The run stopped because of a fault in specviz: {type(fault).__name__}. What it wrote is kept.")
     finally:
-        done()
-        outlet.put(None)
+        try:
+            done()
+        finally:
+            outlet.put(None)
 
 
 def _collect(items: queue.Queue[Callable[[Batch], None] | None], until: float, wanted: Callable[[], bool]) -> tuple[Batch, bool]:

@@ -45,10 +45,9 @@ def kept() -> Iterator[load.ModelCache[load.LoadedText]]:
 
 
 @pytest.fixture
-def shelf(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def shelf(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The weights' folder of a project of one's own."""
-    yield stock(shutil.copytree(filled, tmp_path / "own"), monkeypatch)
-    load.release()
+    return stock(shutil.copytree(filled, tmp_path / "own"), monkeypatch)
 
 
 @pytest.fixture

@@ -45,5 +45,6 @@ def stock(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.setattr(prepare, "_ROOT", folder)
     patch.setattr(drafts, "WEIGHTS", weights)
     patch.setenv("SPECVIZ_CACHE", str(folder / "cache"))
-    load.release()
+    # Loaded models are kept by name: what this test loads must not be there for the next one, nor the next one's for it.
+    patch.setattr(load, "_SHELF", load.ModelCache(3))
     return weights

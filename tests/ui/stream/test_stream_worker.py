@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -31,6 +32,14 @@ def test_between_two_updates_lines_are_gathered() -> None:
     batches = list(pump(work, threading.Event(), every=60.0))
     assert len(batches) == 2, "one at once, and one when the work is over, long before the minute is"
     assert len(batches[0].lines) < 30
+
+
+def test_an_engine_that_closes_long_after_its_last_line_adds_no_empty_update() -> None:
+    def work(outlet: StreamSink) -> None:
+        outlet.line("the last", ended=True)
+
+    batches = list(pump(work, threading.Event(), lambda: time.sleep(0.1), every=0.0))
+    assert [(batch.lines, batch.ended) for batch in batches] == [(["the last"], True)]
 
 
 def test_a_screen_that_is_slow_holds_the_engine_back_but_loses_nothing() -> None:
