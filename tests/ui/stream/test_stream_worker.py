@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
@@ -38,7 +37,7 @@ def test_an_engine_that_closes_long_after_its_last_line_adds_no_empty_update() -
     def work(outlet: StreamSink) -> None:
         outlet.line("the last", ended=True)
 
-    batches = list(pump(work, threading.Event(), lambda: time.sleep(0.1), every=0.0))
+    batches = list(pump(work, threading.Event(), lambda: threading.Event().wait(0.1) and None, every=0.0))
     assert [(batch.lines, batch.ended) for batch in batches] == [(["the last"], True)]
 
 
