@@ -134,25 +134,25 @@ class RowCache:
             filled.append([*tree.host_tokens, *([tree.host_tokens[0]] * idle)])
             deep.append([self.length(row) + depth for depth in (*tree.shape.depths, *([0] * idle))])
         positions = to_device(deep, self.device)
-        seen, places = self._seen(rows, trees, wide, width, positions)
-        return PassLayout(to_device(filled, self.device), positions, seen, places)
+        mask, places = self._seen(rows, trees, wide, width, positions)
+        return PassLayout(to_device(filled, self.device), positions, mask, places)
 
     def _seen(
         self, rows: Sequence[int], trees: Sequence[DraftTree], wide: int, width: int, positions: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Who sees which slot, and the position in each. Padding sees its own slot only: an empty row is undefined."""
-        seen = torch.zeros(len(trees), wide, width, dtype=torch.bool, device=self.device)
+        mask = torch.zeros(len(trees), wide, width, dtype=torch.bool, device=self.device)
         places = torch.zeros(len(trees), width, dtype=torch.long, device=self.device)
         for number, (row, tree) in enumerate(zip(rows, trees, strict=True)):
-            nodes, tail, kept = len(tree), self.tails[row], to_device(self.kept[row], self.device)
+            nodes, tail, slots = len(tree), self.tails[row], to_device(self.kept[row], self.device)
             column = torch.zeros(width, dtype=torch.bool, device=self.device)
-            column[kept] = True
-            seen[number, :nodes] = column
-            seen[number, :nodes, tail : tail + nodes] = tree.shape.ancestors_on(self.device)
-            seen[number].diagonal(tail)[nodes:wide] = True
-            places[number, kept] = torch.arange(len(kept), device=self.device)
+            column[slots] = True
+            mask[number, :nodes] = column
+            mask[number, :nodes, tail : tail + nodes] = tree.shape.ancestors_on(self.device)
+            mask[number].diagonal(tail)[nodes:wide] = True
+            places[number, slots] = torch.arange(len(slots), device=self.device)
             places[number, tail : tail + wide] = positions[number]
-        return seen, places
+        return mask, places
 
     def keep(self, row: int, path: Sequence[int]) -> None:
         """Keep these nodes (ascending, one path) of the row's last tree where they are. What follows them is free."""
@@ -166,31 +166,31 @@ class RowCache:
 
     def runs(self, row: int) -> list[int]:
         """Lengths of kept and rejected stretches in turn, a kept one first: ``[12, 3, 4]`` is 12 kept, 3 holes, 4 kept."""
-        found, place = [0], 0
+        lengths, place = [0], 0
         for slot in self.kept[row]:
             if slot > place:
-                found += [slot - place, 0]
-            found[-1] += 1
+                lengths += [slot - place, 0]
+            lengths[-1] += 1
             place = slot + 1
-        return found
+        return lengths
 
     @torch.inference_mode()
     def sweep(self) -> int:
         """Move everything kept to the front of its row. How many entries that moved, per layer."""
         moved, start = 0, min(self.tails)
-        for kept in self.kept:
-            places = [place for place, slot in enumerate(kept) if slot != place]
+        for row_slots in self.kept:
+            places = [place for place, slot in enumerate(row_slots) if slot != place]
             moved += len(places)
             start = min([start, *places[:1]])
         if moved:
             longest = max(map(len, self.kept))
             # Shorter rows are filled up with copies of their first slot, which nobody sees there.
-            slots = [[*kept[start:], *([0] * (longest - max(start, len(kept))))] for kept in self.kept]
+            slots = [[*row_slots[start:], *([0] * (longest - max(start, len(row_slots))))] for row_slots in self.kept]
             where = to_device(slots, self.device)
             for layer in self.layers:
                 layer.gather(start, where)
-        self.kept = [list(range(len(kept))) for kept in self.kept]
-        self.tails = [len(kept) for kept in self.kept]
+        self.kept = [list(range(len(row_slots))) for row_slots in self.kept]
+        self.tails = [len(row_slots) for row_slots in self.kept]
         return moved
 
     @torch.inference_mode()

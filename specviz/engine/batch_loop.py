@@ -135,18 +135,18 @@ class BatchDecoding:
             row.settle(row.session, context, draft, one, clock)
             for row, (context, draft), one in zip(rows, proposed, scored, strict=True)
         ]
-        told = self._story() if any(row.recorder.record_notes for row in rows) else None
+        cache_note = self._story() if any(row.recorder.record_notes for row in rows) else None
         self._round += 1
         if self.every and self._round % self.every == 0:
             self.moved += self.batch.cache.sweep()
             self.sweeps += 1
-            told = replace(told, swept=True) if told else None
+            cache_note = replace(cache_note, swept=True) if cache_note else None
         clock.mark("commit")
         clock.stop()
         padded, steps = max(map(len, trees)), []
         started = time.perf_counter_ns()
         for row, one in zip(rows, settled, strict=True):
-            note = replace(told, row=row.number).to_note() if told and row.recorder.record_notes else None
+            note = replace(cache_note, row=row.number).to_note() if cache_note and row.recorder.record_notes else None
             steps.append((row.number, row.record(one, clock, padded, note)))
         self._recording_ns = time.perf_counter_ns() - started
         for stop in {one.stop for one in settled if one.stop}:
