@@ -45,10 +45,10 @@ class _Walk:
         shape, node = self.draft.tree.shape, 0
         while True:
             left = self._at(node)
-            found = self._try_children(node, left)
-            if found is None:
+            child = self._try_children(node, left)
+            if child is None:
                 break
-            node = found
+            node = child
         place = self.context.position + 1 + shape.depths[node]
         rejected = bool(shape.children[node])
         return Verdict(

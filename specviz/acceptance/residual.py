@@ -91,8 +91,8 @@ class SparseResidual:
             self._mass = float(self._left().sum(dtype=torch.float64))
 
     def _left(self) -> Tensor:
-        kept = to_device(self._r, self._target.device, self._target.dtype)
-        return self._target.index_copy(0, self._ids, kept)
+        residual = to_device(self._r, self._target.device, self._target.dtype)
+        return self._target.index_copy(0, self._ids, residual)
 
     def distribution(self) -> Tensor:
         return self._target if self._mass in (0.0, 1.0) else self._left()
