@@ -88,10 +88,10 @@ class HybridTarget:
             inner = self._norm(x, block.norm)
             if block.mixer is not None:
                 place = len(inputs)
-                found, u, step = self._mix(block, inner[0], self.layers[place], carried, place, shape)
+                mixed, u, step = self._mix(block, inner[0], self.layers[place], carried, place, shape)
                 inputs.append(u)
                 steps.append(step)
-                x = x + found[None]
+                x = x + mixed[None]
             else:
                 x = x + cache.attend(block.attention, inner, turns)
             if block.feed is not None:
@@ -177,8 +177,8 @@ class HybridSession:
         if self._since is not None:
             self._base, self._since = self.carried, []
         assert hidden is not None
-        found = {layer: torch.cat([one[layer] for one in tapped]) for layer in self.taps}
-        return TargetPass(self.target.logits(hidden[-1:]), found)
+        layer_states = {layer: torch.cat([states[layer] for states in tapped]) for layer in self.taps}
+        return TargetPass(self.target.logits(hidden[-1:]), layer_states)
 
     def score(self, tree: DraftTree) -> TargetPass:
         """One pass over the tree; nothing committed changes until :meth:`keep`."""
@@ -192,8 +192,8 @@ class HybridSession:
         mask = None
         if self._cache is not None:
             self._cache.rewind(start)
-            seen = tree_attention_mask(tree, start, start + nodes, nodes, target.device)[None, None]
-            mask = seen if target.model.config._attn_implementation == "sdpa" else _additive(seen, target.dtype)
+            bool_mask = tree_attention_mask(tree, start, start + nodes, nodes, target.device)[None, None]
+            mask = bool_mask if target.model.config._attn_implementation == "sdpa" else _additive(bool_mask, target.dtype)
         attended = _Attended(self._cache, mask)
         hidden, self._passed, tapped = target.run(tree.tokens, tree.shape, start, self.carried, attended, self.taps)
         self._tree = tree
@@ -205,19 +205,19 @@ class HybridSession:
         assert self._passed is not None and self._tree is not None
         if self._cache is not None:
             self._cache.keep(path)
-        kept = self._passed
-        if len(path) < len(kept):
-            kept = kept.of(to_device(list(path), self.target.device))
-        self.carried = replayed(self.target.together, kept, self.carried)
+        activations = self._passed
+        if len(path) < len(activations):
+            activations = activations.of(to_device(list(path), self.target.device))
+        self.carried = replayed(self.target.together, activations, self.carried)
         self.length += len(path)
         self._ids += [self._tree.host_tokens[node] for node in path]
-        self._remember(kept)
+        self._remember(activations)
 
-    def _remember(self, kept: Activations) -> None:
+    def _remember(self, activations: Activations) -> None:
         """Keep the activations of the last tokens; older ones go into the state that rewinding starts from."""
         if self._since is None or self._base is None:
             return
-        self._since.append(kept)
+        self._since.append(activations)
         if sum(map(len, self._since)) > 2 * REWIND:
             everything = joined(self._since)
             older = len(everything) - REWIND
@@ -264,8 +264,8 @@ class HybridSession:
         self._cache, self._passed, self._base, self._since = None, None, None, None
 
 
-def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype, device=seen.device).masked_fill_(seen, 0)
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype, device=mask.device).masked_fill_(mask, 0)
 
 
 def _recurrence(mixer: Any, wide: torch.dtype) -> Recurrence:

@@ -115,11 +115,11 @@ class VisionLanguageSession(TextSession):
                 raise BadInput("This text has a place for a picture, and is not the prompt that the picture came with.")
             return super().prefill(ids)
         prompt, rest = list(ids[: len(target.sight.ids)]), list(ids[len(target.sight.ids) :])
-        looked = self._look(len(prompt))
+        prompt_pass = self._look(len(prompt))
         if not rest:
-            return looked
+            return prompt_pass
         after = super().prefill(rest)
-        hidden = {tap: torch.cat((looked.hidden[tap], after.hidden[tap])) for tap in looked.hidden}
+        hidden = {tap: torch.cat((prompt_pass.hidden[tap], after.hidden[tap])) for tap in prompt_pass.hidden}
         return TargetPass(after.logits, hidden)
 
     def _look(self, length: int) -> TargetPass:
