@@ -64,10 +64,10 @@ class Branches:
         """Give slots to ``seeds``, whose last seeds before them have slots ``above``; bool [seed, slot but the root's]."""
         every = len(self.slots) - 1 + len(seeds)
         for seed, slot in zip(seeds, above, strict=True):
-            seen = self._seen[slot] + [False] * (every - len(self._seen[slot]))
-            seen[len(self.slots) - 1] = True
+            ancestry = self._seen[slot] + [False] * (every - len(self._seen[slot]))
+            ancestry[len(self.slots) - 1] = True
             self.slots[seed] = len(self.slots)
-            self._seen.append(seen)
+            self._seen.append(ancestry)
         return self._seen[-len(seeds) :]
 
     def keep(self, state: State, features: Tensor) -> None:
@@ -103,9 +103,9 @@ class BlockDrafter(Silent):
 
     @torch.inference_mode()
     def observe(self, finished: Round) -> None:
-        kept = [0, *finished.verdict.path][: len(finished.emitted)]
+        path = [0, *finished.verdict.path][: len(finished.emitted)]
         features = finished.target.hidden[self._tap]
-        self._waiting.append((list(finished.emitted), features.index_select(0, to_device(kept, features.device))))
+        self._waiting.append((list(finished.emitted), features.index_select(0, to_device(path, features.device))))
 
     def close(self) -> None:
         self._memory = Memory(self.network, 1)
@@ -158,24 +158,24 @@ class BlockDrafter(Silent):
         assert branches is not None, "the root is asked first"
         chains = [_chain(parents, seed, block) for seed in seeds]
         above = [branches.slots[chain[0]] for chain in chains]
-        said = to_device([[tokens[node] for node in chain[1:]] for chain in chains], branches.features.device)
-        slots = to_device(above, said.device)
+        chain_tokens = to_device([[tokens[node] for node in chain[1:]] for chain in chains], branches.features.device)
+        slots = to_device(above, chain_tokens.device)
         state = (branches.state[0][:, slots], branches.state[1][:, slots])
-        x, state = network.recur(network.inputs(said, branches.features[slots]), state)
+        x, state = network.recur(network.inputs(chain_tokens, branches.features[slots]), state)
         rows = x.reshape(1, len(seeds) * block, -1)
         start = self._memory.length
         places = [start + _depth(parents, chain[0]) + place for chain in chains for place in range(block)]
         network.reach(max(places) + 1)
-        query, key, value = network.layer.project(rows, network.turns(to_device(places, said.device)))
+        query, key, value = network.layer.project(rows, network.turns(to_device(places, chain_tokens.device)))
         self._memory.put(key, value, committed=False)
-        mask = self._mask(branches.add(seeds, above), said.device)
+        mask = self._mask(branches.add(seeds, above), chain_tokens.device)
         features = network.layer.finish(rows, query, *self._memory.all(), mask).view(len(seeds), block, -1)
         branches.keep(state, features)
         return features
 
-    def _mask(self, seen: list[list[bool]], device: torch.device) -> Tensor:
+    def _mask(self, ancestry: list[list[bool]], device: torch.device) -> Tensor:
         """Bool [row, kv]: every row sees the committed text, its own block and the blocks above it."""
-        tree = to_device(seen, device, torch.bool)
+        tree = to_device(ancestry, device, torch.bool)
         tree = tree.repeat_interleave(self.block, 0).repeat_interleave(self.block, 1)
         return torch.cat((tree.new_ones(len(tree), self._memory.length), tree), dim=1)
 
@@ -185,10 +185,10 @@ class BlockDrafter(Silent):
         """
         inside = _depth(parents, nodes[0]) % self.block
         if not inside:
-            found = self.blocks(context, tokens, parents, nodes)
-            if found is None:
+            blocks = self.blocks(context, tokens, parents, nodes)
+            if blocks is None:
                 return None
-            self._found.update(zip(nodes, found, strict=True))
+            self._found.update(zip(nodes, blocks, strict=True))
         return torch.stack([self._found[_chain(parents, node, inside)[0]][inside] for node in nodes])
 
     def rows(
@@ -202,8 +202,8 @@ class BlockDrafter(Silent):
 
     def calls(self) -> int:
         """Forwards since the last call of this."""
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Nothing beyond what the tree builder can tell."""
@@ -212,10 +212,10 @@ class BlockDrafter(Silent):
 
 def _chain(parents: Sequence[int], node: int, steps: int) -> list[int]:
     """The nodes from ``steps`` above ``node`` down to it."""
-    found = [node]
+    nodes = [node]
     for _ in range(steps):
-        found.append(parents[found[-1]])
-    return found[::-1]
+        nodes.append(parents[nodes[-1]])
+    return nodes[::-1]
 
 
 def _depth(parents: Sequence[int], node: int) -> int:

@@ -152,8 +152,8 @@ class LanguageModelDrafter(Silent):
         return [Proposal(distribution, self._model.support)]
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()

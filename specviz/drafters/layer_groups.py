@@ -106,7 +106,7 @@ class GroupedDrafter(Silent):
         if not self._calibrated:
             model.rewind(same)
             self._story = _Repair(fuzzy=len(text) - self._exact)
-            found = model.extend(text[same:], True)
+            logits = model.extend(text[same:], True)
         else:
             fuzzy = (self._exact, same) if context.record_notes and same > self._exact else None
             before = None
@@ -114,7 +114,7 @@ class GroupedDrafter(Silent):
                 with context.untimed:
                     before = model.entries(*fuzzy)
             model.rewind(self._exact)
-            found = model.extend(text[self._exact :], False)
+            logits = model.extend(text[self._exact :], False)
             repaired = max(0, same - self._exact)
             likeness: list[list[float]] = []
             if fuzzy and before is not None:
@@ -123,7 +123,7 @@ class GroupedDrafter(Silent):
             self._story = _Repair(len(text) - self._exact, repaired, likeness)
             self._exact = len(text)
         self._fed = text
-        return found
+        return logits
 
     def _same(self, text: list[int]) -> int:
         """How many tokens in the cache are still those of the text; at least the last one is always run."""
@@ -139,8 +139,8 @@ class GroupedDrafter(Silent):
         return self._model.extend(text[-1:], True)
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         layers = sum(map(len, self._grouped.spans))

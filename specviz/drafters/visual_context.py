@@ -38,27 +38,27 @@ class Layout:
         """Places of the prompt that a text-only view keeps."""
         return tuple(View(self.length, self.hidden).kept)
 
-    def note(self, kept: Sequence[int], unseen: Sequence[int] = ()) -> Note:
+    def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
         """Both prefills side by side: ``kept`` are the visual places that the drafter sees too, ``unseen`` other places
         of the prompt that it does not see."""
         return VisualTokensNote(
             target=self.length,
-            drafter=self.length - len(self.visual) + len(kept) - len(unseen),
+            drafter=self.length - len(self.visual) + len(kept_places) - len(unseen),
             visual=spans(self.visual),
-            kept=spans(kept),
+            kept=spans(kept_places),
             unseen=spans(unseen),
         ).to_note()
 
 
 def spans(places: Sequence[int]) -> list[list[int]]:
     """Ascending places as [first, how many] for each unbroken row of them."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for place in places:
-        if found and sum(found[-1]) == place:
-            found[-1][1] += 1
+        if runs and sum(runs[-1]) == place:
+            runs[-1][1] += 1
         else:
-            found.append([place, 1])
-    return found
+            runs.append([place, 1])
+    return runs
 
 
 class View:
@@ -80,11 +80,11 @@ class View:
         rows = [place for place in self.kept if place < self._length - 1]
         return TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
 
-    def places(self, seen: Tensor) -> Tensor:
+    def places(self, places: Tensor) -> Tensor:
         """Places in the whole text of places [row] in the view."""
-        here = self._places.to(seen.device)
-        inside = here[seen.clamp(max=len(here) - 1)]
-        return torch.where(seen < len(here), inside, seen + (self._length - len(here)))
+        kept_places = self._places.to(places.device)
+        inside = kept_places[places.clamp(max=len(kept_places) - 1)]
+        return torch.where(places < len(kept_places), inside, places + (self._length - len(kept_places)))
 
 
 class TextAlone:

@@ -37,12 +37,12 @@ class OutputStore:
 
     def add(self, output: Sequence[int]) -> None:
         """Remember a finished output; of one that is too long its end."""
-        kept = list(output)[-self.most_tokens :]
-        if not kept or not self.most_outputs:
+        tail = list(output)[-self.most_tokens :]
+        if not tail or not self.most_outputs:
             return
         with self._lock:
             self._texts.append(self._tree.start())
-            self._tree.extend(kept)
+            self._tree.extend(tail)
             while len(self._texts) > self.most_outputs or self.tokens > self.most_tokens:
                 self._tree.remove(self._texts.popleft())
 

@@ -45,9 +45,9 @@ class Plain(nn.Module):
         self.mlp = FeedForward(config)
         self.post_attention_layernorm = Norm(config.hidden, config.eps)
 
-    def finish(self, x: Tensor, seen: Tensor) -> Tensor:
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Rows and what they saw to the layer's output."""
-        x = x + self.self_attn.o_proj(seen)
+        x = x + self.self_attn.o_proj(attended)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -60,10 +60,10 @@ class Reading(Plain):
         self.k_norm = Norm(config.head_size, config.eps)
         self.gates = nn.Parameter(torch.zeros(2))
 
-    def finish(self, x: Tensor, seen: Tensor) -> Tensor:
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """As a plain layer's, both ways in scaled by a gate."""
         first, second = self.gates.tanh()
-        x = x + first * self.self_attn.o_proj(seen)
+        x = x + first * self.self_attn.o_proj(attended)
         return x + second * self.mlp(self.post_attention_layernorm(x))
 
 
