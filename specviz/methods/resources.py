@@ -66,20 +66,20 @@ class MethodResources(ABC):
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:
         """What an earlier run of the same user left under ``key``, or what is made and left there now."""
-        found: Kept = self.memory.remember(key, make)
-        return found
+        resource: Kept = self.memory.remember(key, make)
+        return resource
 
     def tree_file(self, name: str) -> Path:
         """Where the calibrated tree called ``name`` lives."""
         return TREES / f"{name}.json"
 
-    def using(self, **given: Any) -> Self:
+    def using(self, **replacements: Any) -> Self:
         """A copy with ``given`` in place of the fields and methods so named: another memory, a network of one's own."""
-        made = copy.copy(self)
-        for name, value in given.items():
+        resources = copy.copy(self)
+        for name, value in replacements.items():
             getattr(self, name)  # an AttributeError for a name that nobody would ask for
-            setattr(made, name, value)
-        return made
+            setattr(resources, name, value)
+        return resources
 
 
 @dataclass

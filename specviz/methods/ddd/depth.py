@@ -91,10 +91,10 @@ class CalibratedDepth:
     def load(path: Path) -> CalibratedDepth:
         """Raises BadInput when the file is missing or is no such calibration."""
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            rows = {int(level): tuple(map(float, row)) for level, row in found["quantiles"].items()}
-            made_for = str(found["drafter"]), str(found["target"])
-            return CalibratedDepth(float(found["threshold"]), rows, *made_for, str(found.get("source", "")))
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            rows = {int(level): tuple(map(float, row)) for level, row in fields["quantiles"].items()}
+            made_for = str(fields["drafter"]), str(fields["target"])
+            return CalibratedDepth(float(fields["threshold"]), rows, *made_for, str(fields.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"{path.name} is no calibrated depth ({error}); make it with: python -m specviz calibrate ddd."

@@ -51,8 +51,8 @@ class MaskedBlock(Silent):
         return [Proposal(self._distributions[nodes[0]], self.support) if nodes[0] < len(self._distributions) else None]
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Every place with its likeliest tokens and how sure it is; node n was taken from the distribution of place n."""

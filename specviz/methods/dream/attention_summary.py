@@ -38,14 +38,14 @@ def looking_of(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
 
     @torch.inference_mode()
     def story(hidden: Hidden) -> AttentionEntropyNote:
-        found = entropies(text, range(layers), hidden, places_of(hidden))
+        entropy = entropies(text, range(layers), hidden, places_of(hidden))
         middle = middle_layers(layers)
-        chosen = found[list(middle)].argmin(0)
+        chosen = entropy[list(middle)].argmin(0)
         return AttentionEntropyNote(
             looks=(),
-            entropy=[[round(value, 3) for value in row] for row in found.tolist()],
+            entropy=[[round(value, 3) for value in row] for row in entropy.tolist()],
             middle=list(middle),
-            chosen=[middle[one] for one in chosen.tolist()],
+            chosen=[middle[place] for place in chosen.tolist()],
         )
 
     return AttentionSummary(important, story), tuple(range(layers + 1))

@@ -61,8 +61,8 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         if prefill is None:
             raise ValueError("a prompt with a picture has more than one token")
         self._kept = self._chosen(prefill.hidden)
-        kept = frozenset(self._kept)
-        view = self._view = View(self._layout.length, [one for one in self._layout.visual if one not in kept])
+        kept_places = frozenset(self._kept)
+        view = self._view = View(self._layout.length, [place for place in self._layout.visual if place not in kept_places])
         self._aside, self._map = context.untimed, None
         if context.record_notes:
             with context.untimed:
@@ -82,16 +82,16 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
             return visual
         weights = self._looking.importance(hidden, visual)
         best = weights.topk(max(1, round(self._share * len(visual)))).indices.tolist()
-        return tuple(sorted(visual[one] for one in best))
+        return tuple(sorted(visual[rank] for rank in best))
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         """As the feature drafter's, on the shortened prompt."""
         assert self._view is not None
-        found = super().logits(self._view.context(context), tokens, parents, nodes)
+        logits = super().logits(self._view.context(context), tokens, parents, nodes)
         if self._stepper.watched is not None:
             with context.untimed:
                 self._take(tokens, parents, nodes)
-        return found
+        return logits
 
     def _take(self, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> None:
         """Keep what the nodes' rows looked at, under the path of tokens to each."""

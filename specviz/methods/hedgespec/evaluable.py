@@ -63,8 +63,8 @@ class JudgedModel(LanguageModelDrafter):
 
     def looked(self) -> int:
         """Forwards in hindsight since the last call of this."""
-        made, self._looked = self._looked, 0
-        return made
+        count, self._looked = self._looked, 0
+        return count
 
     def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor | None) -> list[Share]:
         assert self._model is not None and self._model.support is not None
@@ -72,7 +72,7 @@ class JudgedModel(LanguageModelDrafter):
         written = torch.tensor(list(emitted), device=rows.device)
         if distributions is None:
             right = support[rows.argmax(-1)] == written
-            return [(float(one), float(one)) for one in right]
+            return [(float(correct), float(correct)) for correct in right]
         shared = torch.minimum(distributions[:, support], rows).sum(-1)
         inside = support[None] == written[:, None]
         ours = (rows * inside).sum(-1)
@@ -114,5 +114,5 @@ class JudgedCopy(PromptCopy):
 
     def looked(self) -> int:
         """Look-ups in hindsight since the last call of this."""
-        made, self._looked = self._looked, 0
-        return made
+        count, self._looked = self._looked, 0
+        return count

@@ -36,7 +36,7 @@ class Fixed:
     informed = False
 
     def __init__(self, arms: int, arm: int) -> None:
-        self._probabilities = [float(one == arm) for one in range(arms)]
+        self._probabilities = [float(index == arm) for index in range(arms)]
 
     def probabilities(self) -> list[float]:
         return list(self._probabilities)
@@ -89,11 +89,11 @@ def normal_hedge(regrets: Sequence[float]) -> list[float]:
     low, high = 0.5 / (1.0 + math.log(arms)), 0.5 * arms
     for _ in range(_ROUNDS):
         c = (low + high) / 2
-        if sum(math.exp(one * one / (2 * c)) for one in scaled) / arms > math.e:
+        if sum(math.exp(x * x / (2 * c)) for x in scaled) / arms > math.e:
             low = c
         else:
             high = c
-    weights = [one * math.exp(one * one / (2 * high)) for one in scaled]
+    weights = [x * math.exp(x * x / (2 * high)) for x in scaled]
     whole = sum(weights)
     return [weight / whole for weight in weights]
 
@@ -124,7 +124,7 @@ class UpperConfidence:
 
     def earned(self, arm: int, reward: float) -> None:
         self.rounds = [self.keep * rounds for rounds in self.rounds]
-        self.rewards = [self.keep * one for one in self.rewards]
+        self.rewards = [self.keep * total for total in self.rewards]
         self.rounds[arm] += 1.0
         self.rewards[arm] += reward
 

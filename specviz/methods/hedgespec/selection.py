@@ -73,15 +73,15 @@ class DrafterSelector:
         coin = context.noise.uniform(EXTRA, context.round)
         self._playing = next((arm for arm, sum_ in enumerate(accumulate(probabilities)) if coin < sum_), _last(probabilities))
         arm = self.arms[self._playing]
-        found = arm.builder.build(arm.drafter, context)
+        draft = arm.builder.build(arm.drafter, context)
         # The last round was judged after its draft was told: what that took is this one's, and chose its arm.
-        found, self._looked = replace(found, calls=found.calls + self._looked), 0
-        return replace(found, notes=(*context.notes(lambda: [self._note(probabilities)]), *found.notes))
+        draft, self._looked = replace(draft, calls=draft.calls + self._looked), 0
+        return replace(draft, notes=(*context.notes(lambda: [self._note(probabilities)]), *draft.notes))
 
     def _note(self, probabilities: list[float]) -> Note:
         """What the round brings for the others is written into it once that is known: before the step is recorded."""
         begun = DrafterSelectionNote(
-            names=[one.name for one in self.arms],
+            names=[arm.name for arm in self.arms],
             chances=probabilities,
             drafted=self._playing,
             informed=self.chooser.informed,
@@ -105,8 +105,8 @@ class DrafterSelector:
                 distributions = self._distributions(finished)
                 judged = [arm.drafter.judged(context, emitted, distributions) for arm in self.arms]
                 settled = self._settle(context.position + 1, len(emitted), judged)
-            looked = sum(arm.drafter.looked() for arm in self.arms)
-            self._looked = looked if self.chooser.informed else 0  # a bandit's are for the screen alone
+            forwards = sum(arm.drafter.looked() for arm in self.arms)
+            self._looked = forwards if self.chooser.informed else 0  # a bandit's are for the screen alone
         for losses in settled:
             self.chooser.learn(losses)
         for arm in self.arms:
@@ -125,12 +125,12 @@ class DrafterSelector:
 
     def _settle(self, first: int, count: int, judged: Sequence[Judged]) -> list[list[float]]:
         """Put what is known now into the queue; the losses that are complete."""
-        found: list[list[float]] = []
+        settled: list[list[float]] = []
         for place in range(first, first + count):
             self.queue.open(place)
-            self.queue.add([[one(start, place) for one in judged] for start in self.queue.starts()])
-            found += self.queue.ready()
-        return found
+            self.queue.add([[judge(start, place) for judge in judged] for start in self.queue.starts()])
+            settled += self.queue.ready()
+        return settled
 
     def _tell(self, finished: Round, judged: Sequence[Judged], settled: int) -> None:
         """The rest of the note: how the chain of every arm from this root would have done, and who waits."""

@@ -63,17 +63,17 @@ class StepwiseDrafter(FeatureDrafter[FeatureCache]):
         if self._after_root(context) is None:
             return []
         assert self._cache is not None
-        output, found, device = self._outputs[0], [], context.device
+        output, guesses, device = self._outputs[0], [], context.device
         for depth, token in enumerate(emitted):
             best = int(self._stepper.logits(output).argmax())
-            found.append(best if self.support is None else int(self.support[best]))
+            guesses.append(best if self.support is None else int(self.support[best]))
             column = self._committed + depth
             self._cache.reserve(column + 1)
             self._stepper.reach(context.position + depth + 1)
             place = to_device([context.position + depth], device)
             fed = self._own(output, [depth + 1])
             output = self._stepper(to_device([token], device), fed, place, self._cache, column, None)
-        return found
+        return guesses
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         norms = [float(norm) for norm in self._steps.norm(dim=-1)]

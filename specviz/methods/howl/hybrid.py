@@ -27,15 +27,15 @@ class HybridController(Generic[Network, Memory]):
 
     def __init__(
         self, network: Network, builder: TreeBuilder[Network],
-        memory: Memory | None = None, looked: TreeBuilder[Memory] | None = None,
+        memory: Memory | None = None, memory_builder: TreeBuilder[Memory] | None = None,
         threshold: float | None = None, probed: bool = False,
     ) -> None:  # fmt: skip
-        if (memory is None) != (looked is None):
+        if (memory is None) != (memory_builder is None):
             raise ValueError("a memory needs a tree builder for what it proposes")
         self.network = network
         self.builder = builder
         self.memory = memory
-        self.looked = looked
+        self.looked = memory_builder
         self.threshold = threshold
         self.probed = probed
         self._weighing = AdaptiveThreshold()
@@ -52,19 +52,23 @@ class HybridController(Generic[Network, Memory]):
         bar = self.threshold
         self._found, self._remembered = None, False
         if self.memory is not None and self.looked is not None:
-            found = self._found = self.looked.build(self.memory, context)
+            memory_draft = self._found = self.looked.build(self.memory, context)
             bar = self._weighing.bar() if self.threshold is None else self.threshold
-            self._remembered = len(found.tree) > 1 and (self.threshold is not None or expected(found) >= bar)
+            self._remembered = len(memory_draft.tree) > 1 and (self.threshold is not None or expected(memory_draft) >= bar)
             if self._remembered:
-                return replace(found, notes=context.notes(lambda: self._notes("suffix", context, found, found, bar)))
+                return replace(
+                    memory_draft, notes=context.notes(lambda: self._notes("suffix", context, memory_draft, memory_draft, bar))
+                )
         grown = self.builder.build(self.network, context)
         return replace(grown, notes=context.notes(lambda: self._notes("tree", context, grown, self._found, bar)))
 
-    def _notes(self, half: str, context: Context, drafted: Draft, looked: Draft | None, bar: float | None) -> tuple[Note, ...]:
+    def _notes(
+        self, half: str, context: Context, drafted: Draft, memory_draft: Draft | None, bar: float | None
+    ) -> tuple[Note, ...]:
         """The method's own note first, with the memory's score, then those of the half that drafted."""
-        score = None if looked is None or not looked.notes else looked.notes[0].data.get("score")
-        if looked is not None and score is not None and self.threshold is None:
-            score = expected(looked)  # what was weighed: near the end there is room for a part of the guess only
+        score = None if memory_draft is None or not memory_draft.notes else memory_draft.notes[0].data.get("score")
+        if memory_draft is not None and score is not None and self.threshold is None:
+            score = expected(memory_draft)  # what was weighed: near the end there is room for a part of the guess only
         own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=bar, probed=self.probed)
         notes = drafted.notes
         if half == "suffix" and notes:

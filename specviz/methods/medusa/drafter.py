@@ -67,10 +67,12 @@ class ParallelDrafter(Silent):
 
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, found: Sequence[Depth]) -> tuple[Note, ...]:
+    def story(self, depths: Sequence[Depth]) -> tuple[Note, ...]:
         """What each head said."""
-        heads = [HeadOffer(number, one.tokens[:SHOWN], one.probability[:SHOWN]) for number, one in enumerate(found, start=1)]
+        heads = [
+            HeadOffer(number, depth.tokens[:SHOWN], depth.probability[:SHOWN]) for number, depth in enumerate(depths, start=1)
+        ]
         return (HeadsNote(heads).to_note(),) if heads else ()

@@ -60,12 +60,12 @@ class CoarseRows(Silent):
         rows = min(self._most, columns - len(self._drawn) // columns)
         coarse: list[int] = []
         for _ in range(rows * columns):
-            said = [*self._drawn, *coarse]
-            root = said[-1] if said else self._partner.prompt[-1]
-            found = self._session.score(DraftTree.of([root], [-1], context.device))
+            codes = [*self._drawn, *coarse]
+            root = codes[-1] if codes else self._partner.prompt[-1]
+            target_pass = self._session.score(DraftTree.of([root], [-1], context.device))
             self._session.keep([0])
-            place = (context.round << 16) + len(said)
-            coarse.append(int(context.warp.choose(found.logits, [place], context.noise, DRAFT)[0]))
+            place = (context.round << 16) + len(codes)
+            coarse.append(int(context.warp.choose(target_pass.logits, [place], context.noise, DRAFT)[0]))
         whole = torch.tensor([*self._drawn, *coarse], device=context.device).view(-1, columns)
         fine = self._partner.up(whole)[-2 * rows :]
         return [int(code) for code in fine.flatten().tolist()], coarse
@@ -79,8 +79,8 @@ class CoarseRows(Silent):
         fine = torch.tensor(codes[: 4 * columns * rows], device=context.device).view(-1, 2 * columns)
         settled = [int(code) for code in self._partner.down(fine).flatten().tolist()] if rows else []
         start, before = len(self._partner.prompt) - 1, len(self._drawn)
-        said = [self._partner.prompt[-1], *self._drawn, *settled[before:]]
+        sequence = [self._partner.prompt[-1], *self._drawn, *settled[before:]]
         self._session.rewind(start + before)
         if len(settled) > before:
-            self._session.prefill(said[before : len(settled)])
+            self._session.prefill(sequence[before : len(settled)])
         self._drawn = [*self._drawn, *settled[before:]]

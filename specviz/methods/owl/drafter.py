@@ -47,8 +47,8 @@ class RecurrentDrafter(Silent):
         self._last, self._states = None, {}
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
     def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
@@ -66,7 +66,7 @@ class RecurrentDrafter(Silent):
             state = self._stepper.begin(self._last, words)
         else:
             above = [self._states[parents[node]] for node in nodes]
-            state = self._stepper.go_on((torch.cat([one[0] for one in above]), torch.cat([one[1] for one in above])), words)
+            state = self._stepper.go_on((torch.cat([pair[0] for pair in above]), torch.cat([pair[1] for pair in above])), words)
         for place, node in enumerate(nodes):
             self._states[node] = state[0][place : place + 1], state[1][place : place + 1]
         self._calls += 1

@@ -178,9 +178,9 @@ class Cascade(Generic[Below]):
         if not lead:
             return session.score(tree), 0
         parents = [*range(-1, len(lead)), *(len(lead) + parent for parent in tree.shape.parents[1:])]
-        found = session.score(DraftTree.of([*lead, *tree.host_tokens], shape_of(tuple(parents)).parents, inner.device))
-        hidden = {tap: states[len(lead) :] for tap, states in found.hidden.items()}
-        return TargetPass(found.logits[len(lead) :], hidden), len(lead)
+        target_pass = session.score(DraftTree.of([*lead, *tree.host_tokens], shape_of(tuple(parents)).parents, inner.device))
+        hidden = {tap: states[len(lead) :] for tap, states in target_pass.hidden.items()}
+        return TargetPass(target_pass.logits[len(lead) :], hidden), len(lead)
 
     def _block(self, context: Context, buffer: _Buffer, most: int) -> Draft:
         tokens = buffer.tokens[:most]
@@ -197,27 +197,34 @@ class Cascade(Generic[Below]):
         self._count(buffer, len(tokens))
         notes = context.notes(lambda: [self._note(buffer, len(tokens))])
         # All that drafts for the target counts: the drafter's forwards, and the middle model's passes over them.
-        calls = sum(one.calls for one in buffer.passes) + len(buffer.passes)
+        calls = sum(filter_pass.calls for filter_pass in buffer.passes) + len(buffer.passes)
         return Draft(tree, proposals, sure, calls, notes=notes)
 
     def _count(self, buffer: _Buffer, length: int) -> None:
         """What the run's levels did so far, for the screen."""
-        found = {
+        totals = {
             "rounds": 1,
             "buffered": length,
             "passes": len(buffer.passes),
-            "calls": sum(one.calls for one in buffer.passes),
+            "calls": sum(filter_pass.calls for filter_pass in buffer.passes),
         }
-        for name, number in found.items():
+        for name, number in totals.items():
             self._so_far[name] += number
-        for one in buffer.passes:
-            self._spent["drafting"] += one.drafting / 1e6
-            self._spent["verifying"] += one.verifying / 1e6
+        for filter_pass in buffer.passes:
+            self._spent["drafting"] += filter_pass.drafting / 1e6
+            self._spent["verifying"] += filter_pass.verifying / 1e6
 
     def _note(self, buffer: _Buffer, length: int) -> Note:
         passes = [
-            CascadePass(one.drafted, one.kept, one.calls, one.tokens, one.drafting / 1e6, one.verifying / 1e6)
-            for one in buffer.passes
+            CascadePass(
+                filter_pass.drafted,
+                filter_pass.kept,
+                filter_pass.calls,
+                filter_pass.tokens,
+                filter_pass.drafting / 1e6,
+                filter_pass.verifying / 1e6,
+            )
+            for filter_pass in buffer.passes
         ]
         so_far = CascadeTotals(**self._so_far, drafting=self._spent["drafting"], verifying=self._spent["verifying"])
         return CascadeNote(self.middle.name, self.gathered, length, passes, so_far, self._facts).to_note()
@@ -225,7 +232,7 @@ class Cascade(Generic[Below]):
     def observe(self, finished: Round) -> None:
         """The drafter learns the target's own states; the middle model forgets what the target did not keep."""
         self._drafter.observe(finished)
-        kept = len(finished.verdict.path)
-        self._so_far["kept"] += kept
+        accepted = len(finished.verdict.path)
+        self._so_far["kept"] += accepted
         if self._session is not None:
-            self._session.rewind(min(self._session.length, len(finished.context.ids) + kept))
+            self._session.rewind(min(self._session.length, len(finished.context.ids) + accepted))

@@ -27,7 +27,7 @@ class ChainLengths:
     def load(path: Path) -> tuple[ChainLengths, ...]:
         """All that were calibrated. Raises ModelUnavailable where the file is missing or damaged."""
         try:
-            return tuple(_read(one) for one in json.loads(path.read_text(encoding="utf-8"))["chains"])
+            return tuple(_read(fields) for fields in json.loads(path.read_text(encoding="utf-8"))["chains"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             raise ModelUnavailable(
                 f"The calibrated lengths in {path.name} cannot be read ({problem}): make them again with "
@@ -38,25 +38,25 @@ class ChainLengths:
     def find(path: Path, target: str, drafter: str) -> ChainLengths | None:
         """Those of this pair, or None where nobody calibrated it."""
         known = ChainLengths.load(path)
-        return next((one for one in known if (one.target, one.drafter) == (target, drafter)), None)
+        return next((lengths for lengths in known if (lengths.target, lengths.drafter) == (target, drafter)), None)
 
     def save(self, path: Path) -> None:
         """Write them beside those of other pairs. Of this pair only the models for the middle that were not asked again stay."""
         others: list[ChainLengths] = []
         middles = dict(self.middles)
-        for one in ChainLengths.load(path) if path.is_file() else ():
-            if (one.target, one.drafter) == (self.target, self.drafter):
-                middles = {**one.middles, **middles}
+        for lengths in ChainLengths.load(path) if path.is_file() else ():
+            if (lengths.target, lengths.drafter) == (self.target, self.drafter):
+                middles = {**lengths.middles, **middles}
             else:
-                others.append(one)
-        mine = ChainLengths(self.target, self.drafter, self.source, self.alone, middles)
-        chains = [asdict(one) for one in (*others, mine)]
+                others.append(lengths)
+        own = ChainLengths(self.target, self.drafter, self.source, self.alone, middles)
+        chains = [asdict(lengths) for lengths in (*others, own)]
         path.write_text(json.dumps({"chains": chains}, indent=1) + "\n", encoding="utf-8")
 
 
-def _read(found: dict[str, Any]) -> ChainLengths:
-    middles = {kind: Lengths(**one) for kind, one in found["middles"].items()}
-    return ChainLengths(found["target"], found["drafter"], found["source"], Lengths(**found["alone"]), middles)
+def _read(fields: dict[str, Any]) -> ChainLengths:
+    middles = {kind: Lengths(**setting) for kind, setting in fields["middles"].items()}
+    return ChainLengths(fields["target"], fields["drafter"], fields["source"], Lengths(**fields["alone"]), middles)
 
 
 class Costed(Protocol):
@@ -90,12 +90,12 @@ class Weighed:
 
     def told(self) -> str:
         """The model with its forecast, in words."""
-        found = self.forecast
-        if found is None:
+        forecast = self.forecast
+        if forecast is None:
             return f"{self.middle.title}: never calibrated"
         return (
-            f"{self.middle.title}: {found.gain:.2f} times the chain of two (its pass costs {found.ratio:.2f} of the target's, "
-            f"by the published condition it may cost {found.bound:.2f}: margin {found.margin:+.2f})"
+            f"{self.middle.title}: {forecast.gain:.2f} times the chain of two (its pass costs {forecast.ratio:.2f} of the "
+            f"target's, by the published condition it may cost {forecast.bound:.2f}: margin {forecast.margin:+.2f})"
         )
 
 
@@ -111,7 +111,7 @@ def warning(best: Weighed, candidates: Sequence[Weighed], recipe: str = "") -> s
         return ""
     if len(candidates) == 1:
         return f"This model in the middle is not expected to pay on this machine. {_capital(best.told())}. No other was weighed."
-    others = "; ".join(one.told() for one in candidates)
+    others = "; ".join(candidate.told() for candidate in candidates)
     return f"None of the {len(candidates)} models weighed for the middle is expected to pay on this machine. {_capital(others)}."
 
 

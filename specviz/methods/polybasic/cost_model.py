@@ -136,19 +136,19 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
     return size, made(size)
 
 
-def as_note(found: CascadeForecast) -> CascadeCosts:
+def as_note(forecast: CascadeForecast) -> CascadeCosts:
     """A forecast for the screen."""
     return CascadeCosts(
-        target=found.above,
-        target_block=found.above_new,
-        middle=found.new,
-        drafter=found.drafter,
-        without=found.without,
-        with_=found.with_it,
-        below=found.below,
-        ratio=found.ratio,
-        bound=found.bound,
-        margin=found.margin,
-        before=found.before,
-        gain=found.gain,
+        target=forecast.above,
+        target_block=forecast.above_new,
+        middle=forecast.new,
+        drafter=forecast.drafter,
+        without=forecast.without,
+        with_=forecast.with_it,
+        below=forecast.below,
+        ratio=forecast.ratio,
+        bound=forecast.bound,
+        margin=forecast.margin,
+        before=forecast.before,
+        gain=forecast.gain,
     )

@@ -106,7 +106,7 @@ def _best(parameters: Parameters, parts: TextResources, below: str, forward: flo
     if parameters.middle == "auto":
         kinds = ("draft",) if parts.draft_name else AUTO
     known = ChainLengths.find(parts.tree_file("polybasic"), parts.target.name, below)
-    found, refused = [], []
+    candidates, refused = [], []
     for kind in kinds:
         try:
             middle = parts.middle(kind)
@@ -114,11 +114,11 @@ def _best(parameters: Parameters, parts: TextResources, below: str, forward: flo
             refused.append(problem)
             continue
         nodes = parameters.nodes or parameters.depth
-        found.append(weighed(middle, parts.cost_curve(), forward, known, nodes, parameters.gathered, UNKNOWN))
-    if not found:
+        candidates.append(weighed(middle, parts.cost_curve(), forward, known, nodes, parameters.gathered, UNKNOWN))
+    if not candidates:
         raise refused[0]
-    best = max(found, key=lambda one: one.gain)
-    return best, warning(best, found, _recipe(kinds, parts, below))
+    best = max(candidates, key=lambda candidate: candidate.gain)
+    return best, warning(best, candidates, _recipe(kinds, parts, below))
 
 
 def _recipe(kinds: tuple[str, ...], parts: TextResources, below: str) -> str:

@@ -155,13 +155,13 @@ class TreeResiduals:
 
     def _proposal(self, node: int) -> Proposal:
         """The distribution the children were drawn from; of children chosen deterministically, their tokens alone."""
-        found = self._draft.proposals.get(node)
+        proposal = self._draft.proposals.get(node)
         device = self._logits.device
-        if found is None:
+        if proposal is None:
             tree = self._draft.tree
             offered = list(dict.fromkeys(tree.host_tokens[child] for child in tree.shape.children[node]))
             return Proposal(torch.ones(len(offered), device=device), to_device(offered, device))
-        return Proposal(found.probability.to(device), None if found.ids is None else found.ids.to(device))
+        return Proposal(proposal.probability.to(device), None if proposal.ids is None else proposal.ids.to(device))
 
 
 def _parts(row: Tensor, proposal: Proposal) -> list[Tensor]:
