@@ -66,7 +66,7 @@ class Request:
         if self.draft is not None:
             _text("draft", self.draft)
         pictures = self.image if isinstance(self.image, list | tuple) else (self.image,)
-        if not all(isinstance(one, bytes | str | PathLike | None) for one in pictures):
+        if not all(isinstance(picture, bytes | str | PathLike | None) for picture in pictures):
             raise BadInput(f"image is {shown(self.image)}; give the path of a picture, or the bytes of a PNG or JPEG.")
         if not isinstance(self.parameters, Mapping):
             raise BadInput(f'parameters is {shown(self.parameters)}; give a dict of the method\'s own, as {{"nodes": 8}}.')
@@ -94,22 +94,22 @@ def _text(name: str, value: Any) -> None:
 
 def _whole(name: str, value: Any, low: int, high: int) -> int:
     try:
-        given = operator.index(value)  # numpy's integers as well, but no 1.5 and no "7"
+        number = operator.index(value)  # numpy's integers as well, but no 1.5 and no "7"
     except TypeError:
-        given = low - 1
-    if isinstance(value, bool) or not low <= given <= high:
+        number = low - 1
+    if isinstance(value, bool) or not low <= number <= high:
         raise BadInput.of_field(name, name, f"is {shown(value)}; choose a whole number from {low} to {high}.")
-    return given
+    return number
 
 
 def _number(name: str, value: Any) -> float:
     try:
-        given = math.nan if isinstance(value, bool | str | bytes) else float(value)
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
-        given = math.nan
-    if not math.isfinite(given):
+        number = math.nan
+    if not math.isfinite(number):
         raise BadInput.of_field(name, name, f"is {shown(value)}; choose a finite number.")
-    return given
+    return number
 
 
 @dataclass

@@ -104,9 +104,9 @@ def png(pixels: np.ndarray, colours: int = 0) -> str:
     image = Image.fromarray(pixels)
     if colours:
         image = image.quantize(colours)
-    kept = io.BytesIO()
-    image.save(kept, "PNG", optimize=True)
-    return base64.b64encode(kept.getvalue()).decode()
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _with_note(step: Step, note: Note) -> Step:
@@ -168,10 +168,10 @@ def prepare(request: Request, method: Method, parameters: Any, memory: Memory, p
     )
     book = _kept(loaded, "map", lambda: codebook_map(loaded))
     run_fields: dict[str, Any] = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
-    said = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
+    warnings = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
-        said.append(warning(loaded.name, request.prompt))
-    run_fields["warnings"] = tuple(word for word in said if word)
+        warnings.append(warning(loaded.name, request.prompt))
+    run_fields["warnings"] = tuple(word for word in warnings if word)
     text = CodeText(loaded)
     about = (parts, "image", loaded.cells, run_fields, memory)
     return PreparedImage(request, method, parameters, loaded, target, text, prompt, *about)
@@ -188,7 +188,7 @@ def _loaded(request: Request, progress: Progress) -> LoadedImage:
 def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
     """The target for a prompt, the prompt's ids (codes come first, so they are moved up), and what of it is not read."""
     rows = loaded.prompts.rows(prompt)
-    conditional, silent = ([loaded.codes + one for one in row] for row in (rows.conditional, rows.unconditional))
+    conditional, silent = ([loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional))
     target = ImageTarget(loaded.model, loaded.name, codes_first(loaded), loaded.codes, silent, loaded.cells, scale, tier)
     return target, conditional, rows.unread
 
@@ -203,10 +203,10 @@ def codes_first(loaded: LoadedImage) -> torch.Tensor:
     return _kept(loaded, "table", turned)
 
 
-def _guidance(asked: float | None) -> float | None:
-    if asked is not None and not (math.isfinite(asked) and 1.0 <= asked <= MOST_GUIDANCE):
-        raise BadInput(f"guidance is {asked}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
-    return asked
+def _guidance(guidance: float | None) -> float | None:
+    if guidance is not None and not (math.isfinite(guidance) and 1.0 <= guidance <= MOST_GUIDANCE):
+        raise BadInput(f"guidance is {guidance}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
+    return guidance
 
 
 def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Progress) -> CoarsePartner:
@@ -229,8 +229,8 @@ def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, sam
 def _kept(loaded: LoadedImage, what: str, make: Callable[[], Kept]) -> Kept:
     """What was made once for this model; it goes with the model."""
     with _LOCK:
-        kept = _KEPT.setdefault(loaded.model, {})
-        if what not in kept:
-            kept[what] = make()
-        found: Kept = kept[what]
-        return found
+        cache = _KEPT.setdefault(loaded.model, {})
+        if what not in cache:
+            cache[what] = make()
+        entry: Kept = cache[what]
+        return entry

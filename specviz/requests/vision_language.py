@@ -110,8 +110,8 @@ def prepare(request: Request, method: Method, parameters: Any, memory: Memory, p
 def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, progress: Progress) -> VisionLanguageTarget:
     family = family_of(loaded.model, loaded.name)
     progress("Encoding the picture", None)
-    seen = sight(loaded.model, question.ids, question.inputs, family.axes)
-    return VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), seen, tier)
+    image_prompt = sight(loaded.model, question.ids, question.inputs, family.axes)
+    return VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), image_prompt, tier)
 
 
 def shown(question: PictureQuestion, encoding_ns: int) -> PictureNote:

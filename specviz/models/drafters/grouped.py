@@ -81,21 +81,21 @@ class LeanFuzzy:
 
     def extend(self, ids: Sequence[int], fuzzy: bool) -> Tensor:
         """Logits [support] after ``ids`` were appended."""
-        found = None
+        logits = None
         for first in range(0, len(ids), PIECE):
             piece = [min(token, self._decoder.shape.vocab_size - 1) for token in ids[first : first + PIECE]]
-            found = self._pass(DraftTree.of(piece, chain(len(piece) - 1).parents, self._decoder.device), fuzzy)
+            logits = self._pass(DraftTree.of(piece, chain(len(piece) - 1).parents, self._decoder.device), fuzzy)
             self._cache.length += len(piece)
-        assert found is not None
-        return found[-1, : self._rows]
+        assert logits is not None
+        return logits[-1, : self._rows]
 
     def _pass(self, tree: DraftTree, fuzzy: bool) -> Tensor:
         start, nodes, device = self.length, len(tree), self._decoder.device
         self._cache.reserve(start + nodes)
         self._decoder.reach(start + nodes)
         places = torch.arange(start, start + nodes, device=device)
-        seen = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
-        return self._decoder(tree.tokens, places, self._cache, seen, together=fuzzy, last=1)[0]
+        mask = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
+        return self._decoder(tree.tokens, places, self._cache, mask, together=fuzzy, last=1)[0]
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""

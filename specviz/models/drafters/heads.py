@@ -162,10 +162,10 @@ def _read(kind: str, path: Path, loaded: LoadedText, target: TextTarget) -> Any:
 def kept(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What was made once for this target's model; it goes with the model."""
     with _LOCK:
-        kept = _KEPT.setdefault(target.model, {})
-        if key not in kept:
-            kept[key] = make()
-        return kept[key]
+        cache = _KEPT.setdefault(target.model, {})
+        if key not in cache:
+            cache[key] = make()
+        return cache[key]
 
 
 def version(path: Path) -> tuple[int, int]:

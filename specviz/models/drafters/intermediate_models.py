@@ -65,9 +65,11 @@ def _copy(kind: str, target: TextTarget) -> LeanDecoder:
     if kind == "fewer_layers" and layers < 3 * LEFT_OUT:
         raise ModelUnavailable(f"{target.name} has only {layers} layers: choose another model for the middle, such as int8.")
     middle = layers // 2
-    kept = [number for number in range(layers) if not middle - LEFT_OUT // 2 <= number < middle + LEFT_OUT - LEFT_OUT // 2]
+    layer_numbers = [
+        number for number in range(layers) if not middle - LEFT_OUT // 2 <= number < middle + LEFT_OUT - LEFT_OUT // 2
+    ]
     return lean_copy(target, layouts_of("int8" if kind == "int8" else "int4", target.device),
-                     kept if kind == "fewer_layers" else None)  # fmt: skip
+                     layer_numbers if kind == "fewer_layers" else None)  # fmt: skip
 
 
 def _middle(kind: str, target: TextTarget, start: Callable[..., Any], **more: bool) -> Middle:
@@ -107,7 +109,7 @@ def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: 
 
 def _kept(target: TextTarget, key: str, make: Callable[[], Any]) -> Any:
     """What was made once for this model; it goes with the model."""
-    kept = _KEPT.setdefault(target.model, {})
-    if key not in kept:
-        kept[key] = make()
-    return kept[key]
+    cache = _KEPT.setdefault(target.model, {})
+    if key not in cache:
+        cache[key] = make()
+    return cache[key]

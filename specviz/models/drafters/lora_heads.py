@@ -44,14 +44,14 @@ def digest(file: Path) -> str:
 def twin(net: Net) -> Net:
     """A copy with weights of its own; the target's embedding and head stay shared."""
     shared = [value for name, value in net.named_buffers(recurse=False) if name in SHARED]
-    return copy.deepcopy(net, {id(one): one for one in shared})
+    return copy.deepcopy(net, {id(tensor): tensor for tensor in shared})
 
 
 def changed(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
     """A copy of ``net`` with the change called ``name``. Raises ModelUnavailable when it does not fit."""
-    made = twin(net)
-    add_change(made, factors, name)
-    return made.eval()  # whatever was folded from the weights before goes with this
+    net_copy = twin(net)
+    add_change(net_copy, factors, name)
+    return net_copy.eval()  # whatever was folded from the weights before goes with this
 
 
 def load_changed(path: Path, base: Net, base_path: Path) -> Net:

@@ -114,7 +114,7 @@ def _refuse_other_arithmetic(stored: Repository, names: Mapping[str, str]) -> No
         if field in _READ or field in _HARMLESS or value is None or value in _NEUTRAL.get(field, ()):
             continue
         if field in _NEUTRAL:
-            known = " or ".join(str(one) for one in _NEUTRAL[field])
+            known = " or ".join(str(neutral) for neutral in _NEUTRAL[field])
             raise ModelUnavailable(f"{name} has {field} {value!r}, and our network computes {known}. {_OURS}")
         if value and field in _STRANGE:
             raise ModelUnavailable(f"{name} sets {field}: it {_STRANGE[field]}. {_OURS}")
@@ -198,10 +198,10 @@ def _taps(stored: Repository, layers: int) -> tuple[int, ...]:
     listed, inner = stored.config.get("eagle_aux_hidden_state_layer_ids"), stored.config.get("eagle_config")
     if not listed and isinstance(inner, Mapping):  # here a number names a layer, and its output is the next hidden state
         listed = [int(layer) + 1 for layer in inner.get("eagle_aux_hidden_state_layer_ids") or ()]
-    found = tuple(int(tap) for tap in listed or (2, layers // 2, layers - 3))
-    if len(found) != 3 or not all(0 <= tap <= layers for tap in found):
-        raise ModelUnavailable(f"{stored.name} reads hidden states {list(found)} of a target with {layers} layers.")
-    return found
+    taps = tuple(int(tap) for tap in listed or (2, layers // 2, layers - 3))
+    if len(taps) != 3 or not all(0 <= tap <= layers for tap in taps):
+        raise ModelUnavailable(f"{stored.name} reads hidden states {list(taps)} of a target with {layers} layers.")
+    return taps
 
 
 def _rotary(stored: Repository, size: int) -> tuple[float, tuple[float, ...]]:

@@ -52,10 +52,10 @@ def _bytes(weight: Tensor, steps: int) -> Product:
         wide = x.float()
         share = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
         bytes_of = (wide / share).round_().add_(_MIDDLE).to(torch.uint8)
-        found = torch.ops.onednn.qlinear_pointwise(
+        output = torch.ops.onednn.qlinear_pointwise(
             bytes_of, 1.0, _MIDDLE, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        return (found * share).to(x.dtype)
+        return (output * share).to(x.dtype)
 
     return product
 
@@ -73,8 +73,8 @@ def four_bits(weight: Tensor) -> Product:
     scales = both.contiguous().to(torch.bfloat16)
 
     def product(x: Tensor) -> Tensor:
-        found = torch.ops.aten._weight_int4pack_mm_for_cpu(x.to(torch.bfloat16), packed, GROUP, scales)
-        return found.to(x.dtype)
+        output = torch.ops.aten._weight_int4pack_mm_for_cpu(x.to(torch.bfloat16), packed, GROUP, scales)
+        return output.to(x.dtype)
 
     return product
 
@@ -92,13 +92,13 @@ def _works(kind: str) -> bool:
     rows = torch.randn(5, 96, generator=generator)
     try:
         product = LAYOUTS[kind][0](weight)
-        found = product(rows)
+        output = product(rows)
         alone = product(rows[2:3])
     except (AttributeError, RuntimeError, TypeError):
         return False
-    wanted = rows @ weight.T
-    near = float((found - wanted).norm() / wanted.norm()) < (0.02 if kind == "int8" else 0.12)
-    return near and torch.allclose(found[2:3], alone, rtol=1e-2, atol=1e-2)
+    expected = rows @ weight.T
+    near = float((output - expected).norm() / expected.norm()) < (0.02 if kind == "int8" else 0.12)
+    return near and torch.allclose(output[2:3], alone, rtol=1e-2, atol=1e-2)
 
 
 def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:

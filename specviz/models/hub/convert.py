@@ -73,10 +73,10 @@ def conversion_warnings(folder: Path) -> tuple[str, ...]:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def _write_manifest(folder: Path, identity: Mapping[str, Any], warnings: tuple[str, ...]) -> None:

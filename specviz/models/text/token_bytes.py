@@ -26,11 +26,11 @@ class Spelling:
 
     def bytes_of(self, token: int) -> bytes:
         """What ``token`` adds to a text; nothing where a model has more ids than its tokenizer."""
-        found = self._known.get(token)
-        if found is None:
+        token_bytes = self._known.get(token)
+        if token_bytes is None:
             name = self._tokenizer.convert_ids_to_tokens(token)
-            found = self._known[token] = b"" if name is None else self._spell(name)
-        return found
+            token_bytes = self._known[token] = b"" if name is None else self._spell(name)
+        return token_bytes
 
     def dangling(self, ids: Sequence[int]) -> bytes:
         """The bytes at the end of ``ids`` that begin a character without finishing it."""
