@@ -87,7 +87,7 @@ class _Walk:
     relaxed: set[int] = field(default_factory=set)
     thresholds: dict[int, float] = field(default_factory=dict)
     draws: dict[int, float] = field(default_factory=dict)
-    shown: list[RelaxedJudgement] = field(default_factory=list)
+    judgements: list[RelaxedJudgement] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
         shape, node = self.draft.tree.shape, 0
@@ -120,11 +120,11 @@ class _Walk:
         )
 
     def _notes(self) -> tuple[Note, ...]:
-        if not self.shown:
+        if not self.judgements:
             return ()
         limit = self.rule.limit
         factor = limit.factor if limit.delta is None else None
-        return (RelaxedNote(self.rule.k, self.rule.form, self.shown, limit.delta, factor).to_note(),)
+        return (RelaxedNote(self.rule.k, self.rule.form, self.judgements, limit.delta, factor).to_note(),)
 
     def _near(self, code: int) -> Tensor:
         return self.rule.neighbours[code, : self.rule.k]
@@ -138,7 +138,7 @@ class _Walk:
             moved = distribution.index_fill(0, region_codes, 0.0)
             moved[code] = distribution[code] + distribution[region_codes].sum()
             self.judged.append(child)
-            self._tell(child, code, distribution, region_codes, sums, 1.0)
+            self._record(child, code, distribution, region_codes, sums, 1.0)
             if code == best or int(moved.argmax()) == code:
                 self._note_if_relaxed(child, code != best)
                 return child, distribution
@@ -147,7 +147,7 @@ class _Walk:
     def _sampled(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
         """The accepted child, if any, and what is left of the distribution: what replaces the children is drawn from it."""
         proposal = self.draft.proposals.get(node)
-        q = None if proposal is None else _spread(proposal.probability, proposal.ids, distribution)
+        q = None if proposal is None else _dense(proposal.probability, proposal.ids, distribution)
         left = distribution
         for child in self.draft.tree.shape.children[node]:
             code = self.draft.tree.host_tokens[child]
@@ -158,7 +158,7 @@ class _Walk:
             luck = self.context.noise.uniform(ACCEPT, self.context.round, child)
             self.judged.append(child)
             self.thresholds[child], self.draws[child] = threshold, luck
-            self._tell(child, code, left, region_codes, sums, share)
+            self._record(child, code, left, region_codes, sums, share)
             if luck < threshold:
                 self._note_if_relaxed(child, luck >= strict)
                 return child, left
@@ -190,13 +190,13 @@ class _Walk:
         if relaxed:
             self.relaxed.add(child)
 
-    def _tell(self, child: int, code: int, distribution: Tensor, region_codes: Tensor, sums: Tensor, share: float) -> None:
+    def _record(self, child: int, code: int, distribution: Tensor, region_codes: Tensor, sums: Tensor, share: float) -> None:
         """What the screen needs of one judged child, and enough to judge it again under another limit."""
         if self.context.record_notes:
             with self.context.untimed:
-                self.shown.append(self._shown(child, code, distribution, region_codes, sums, share))
+                self.judgements.append(self._judgement(child, code, distribution, region_codes, sums, share))
 
-    def _shown(
+    def _judgement(
         self, child: int, code: int, distribution: Tensor, region_codes: Tensor, sums: Tensor, share: float
     ) -> RelaxedJudgement:
         p = float(distribution[code])
@@ -214,7 +214,7 @@ class _Walk:
         )
 
 
-def _spread(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
+def _dense(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
     """A distribution over all codes, float64."""
     if ids is None:
         return probability.to(like)

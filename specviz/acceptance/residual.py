@@ -40,7 +40,7 @@ class Residual(Protocol):
         Where rounding has left nothing of it, it is the target's distribution: that branch has probability 0.
         """
 
-    def story(self, node: int) -> OverlapPosition:
+    def overlap(self, node: int) -> OverlapPosition:
         """p and q side by side at the tokens that matter, and sum min(p, q): the probability that one sampled child
         survives.
         """
@@ -97,7 +97,7 @@ class SparseResidual:
     def distribution(self) -> Tensor:
         return self._target if self._mass in (0.0, 1.0) else self._left()
 
-    def story(self, node: int) -> OverlapPosition:
+    def overlap(self, node: int) -> OverlapPosition:
         q = [1.0] * len(self._r) if self._q is None else self._q
         rows = sorted(zip(self._slots, self._r, q, strict=True), key=lambda row: -max(row[1], row[2]))[:SHOWN]
         return OverlapPosition(
@@ -143,7 +143,7 @@ class DenseResidual:
     def distribution(self) -> Tensor:
         return self._target if self._mass == 0 else self._left()
 
-    def story(self, node: int) -> OverlapPosition:
+    def overlap(self, node: int) -> OverlapPosition:
         places = torch.topk(torch.maximum(self._r, self._q), min(SHOWN, self._r.numel())).indices
         return OverlapPosition(
             node=node,

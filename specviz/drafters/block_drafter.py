@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.networks.block_net import BlockNet, State
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
@@ -58,17 +58,17 @@ class Branches:
         self.slots = {0: 0}
         self.state = state
         self.features = features
-        self._seen: list[list[bool]] = [[]]
+        self._ancestry: list[list[bool]] = [[]]
 
     def add(self, seeds: Sequence[int], above: Sequence[int]) -> list[list[bool]]:
         """Give slots to ``seeds``, whose last seeds before them have slots ``above``; bool [seed, slot but the root's]."""
         every = len(self.slots) - 1 + len(seeds)
         for seed, slot in zip(seeds, above, strict=True):
-            ancestry = self._seen[slot] + [False] * (every - len(self._seen[slot]))
+            ancestry = self._ancestry[slot] + [False] * (every - len(self._ancestry[slot]))
             ancestry[len(self.slots) - 1] = True
             self.slots[seed] = len(self.slots)
-            self._seen.append(ancestry)
-        return self._seen[-len(seeds) :]
+            self._ancestry.append(ancestry)
+        return self._ancestry[-len(seeds) :]
 
     def keep(self, state: State, features: Tensor) -> None:
         """State [layer, seed, width] and features [seed, k, hidden] of the seeds added last."""
@@ -76,7 +76,7 @@ class Branches:
         self.features = torch.cat((self.features, features))
 
 
-class BlockDrafter(Silent):
+class BlockDrafter(NullDrafter):
     """Asks ``network``, which wants the target's hidden state ``network.config.tap``."""
 
     def __init__(self, network: BlockNet) -> None:
@@ -89,7 +89,7 @@ class BlockDrafter(Silent):
         self._state = network.zero()
         self._recent = network.embedding.new_empty(0, network.config.hidden)
         self._branches: Branches | None = None
-        self._found: dict[int, Tensor] = {}
+        self._block_logits: dict[int, Tensor] = {}
         self._calls = 0
 
     @torch.inference_mode()
@@ -97,7 +97,7 @@ class BlockDrafter(Silent):
         self._memory = Memory(self.network, len(context.ids) + 256)
         self._state = self.network.zero()
         self._recent = self._recent[:0]
-        self._waiting, self._branches, self._found, self._calls = [], None, {}, 0
+        self._waiting, self._branches, self._block_logits, self._calls = [], None, {}, 0
         if prefill is not None:
             self._commit(list(context.ids[1:]), prefill.hidden[self._tap])
 
@@ -109,7 +109,7 @@ class BlockDrafter(Silent):
 
     def close(self) -> None:
         self._memory = Memory(self.network, 1)
-        self._waiting, self._branches, self._found = [], None, {}
+        self._waiting, self._branches, self._block_logits = [], None, {}
 
     def _commit(self, tokens: list[int], features: Tensor) -> None:
         """The next inputs of the committed text: the target's ``features`` [input, hidden] and the tokens after them."""
@@ -140,7 +140,7 @@ class BlockDrafter(Silent):
         """The features [1, k, hidden] after the committed text."""
         for tokens, features in self._waiting:
             self._commit(tokens, features)
-        self._waiting, self._found = [], {}
+        self._waiting, self._block_logits = [], {}
         self._memory.clear_tree()
         if self._memory.length < self.block:
             return None
@@ -188,8 +188,8 @@ class BlockDrafter(Silent):
             blocks = self.blocks(context, tokens, parents, nodes)
             if blocks is None:
                 return None
-            self._found.update(zip(nodes, blocks, strict=True))
-        return torch.stack([self._found[_chain(parents, node, inside)[0]][inside] for node in nodes])
+            self._block_logits.update(zip(nodes, blocks, strict=True))
+        return torch.stack([self._block_logits[_chain(parents, node, inside)[0]][inside] for node in nodes])
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -205,7 +205,7 @@ class BlockDrafter(Silent):
         count, self._calls = self._calls, 0
         return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Nothing beyond what the tree builder can tell."""
         return ()
 

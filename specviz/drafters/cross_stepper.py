@@ -109,7 +109,7 @@ class CrossStepper:
         embedded: Tensor | None = None,
     ) -> Tensor:
         """Outputs [row, hidden] of rows that come with one thought each, ``features`` [row, hidden]; arguments as those of
-        the feature stepper, column 0 not counted: ``seen`` is bool [row, column], None where every row sees all of them."""
+        the feature stepper, column 0 not counted: ``mask`` is bool [row, column], None where every row sees all of them."""
         column = NOTHING + start
         padded_mask = None if mask is None else F.pad(mask, (NOTHING, 0), value=True)
         x = self._enter(F.embedding(tokens, self._embedding) if embedded is None else embedded)
@@ -166,7 +166,7 @@ class CrossStepper:
 
 
 def _folded(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:
-    """A layer's matrices, what it adds scaled by ``seen`` (its attention) and ``behind`` (its feed-forward)."""
+    """A layer's matrices, what it adds scaled by ``attention_scale`` and ``feed_scale`` (its feed-forward)."""
     attention, mlp, before = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight
     entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
     return _Folded(

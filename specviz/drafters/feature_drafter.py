@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
@@ -71,7 +71,7 @@ class Stepper(Protocol[Cache]):
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on."""
 
 
-class FeatureDrafter(Silent, Generic[Cache]):
+class FeatureDrafter(NullDrafter, Generic[Cache]):
     """``network`` is shared, best made ready once; cache and features belong to one run.
 
     ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts.
@@ -150,7 +150,7 @@ class FeatureDrafter(Silent, Generic[Cache]):
         count, self._calls = self._calls, 0
         return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     def rows(
@@ -219,7 +219,7 @@ class FeatureDrafter(Silent, Generic[Cache]):
         self._stepper.reach(context.position + max(depths))
         features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
         places = to_device([context.position - 1 + depth for depth in depths], device)
-        mask = self._seen(nodes, start + len(nodes), device)
+        mask = self._tree_mask(nodes, start + len(nodes), device)
         outputs = self._stepper(to_device(tokens, device), features, self._places(places), self._cache, start, mask)
         self._drafted += len(nodes)
         self._calls += 1
@@ -246,7 +246,7 @@ class FeatureDrafter(Silent, Generic[Cache]):
         """Embeddings of committed tokens from place ``first`` on where some of them are no words; None for plain text."""
         return None
 
-    def _seen(self, nodes: Sequence[int], columns: int, device: torch.device) -> Tensor:
+    def _tree_mask(self, nodes: Sequence[int], columns: int, device: torch.device) -> Tensor:
         """Bool [node, column]: all that is committed, a node's drafted ancestors, and itself."""
         mask = torch.zeros(len(nodes), columns, dtype=torch.bool)
         mask[:, : self._committed] = True

@@ -102,7 +102,7 @@ class FeatureStepper:
     ) -> Tensor:
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on.
 
-        ``seen`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
+        ``mask`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
         [row, hidden] stands for the tokens where some of them are no words.
         """
         config, rows = self.config, len(tokens)

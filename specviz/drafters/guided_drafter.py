@@ -15,7 +15,7 @@ from torch import Tensor
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
@@ -23,7 +23,7 @@ from specviz.trace.schema import Note
 TWO = 2
 
 
-class GuidedDrafter(Silent):
+class GuidedDrafter(NullDrafter):
     """``unconditional`` is the prompt of the second row, ``scale`` the guidance: logits are u + scale (c - u)."""
 
     def __init__(self, network: FeatureStepper | FeatureNet, scale: float, unconditional: Sequence[int]) -> None:
@@ -71,7 +71,7 @@ class GuidedDrafter(Silent):
         count, self._calls = self._calls, 0
         return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     def rows(
@@ -138,7 +138,7 @@ class GuidedDrafter(Silent):
         return outputs
 
     def _pass(self, tokens: Tensor, features: Tensor, places: Tensor, start: int, mask: Tensor) -> Tensor:
-        """The network over inputs [input, row, hidden]; ``seen`` is bool [input * row, input of the cache]."""
+        """The network over inputs [input, row, hidden]; ``mask`` is bool [input * row, input of the cache]."""
         assert self._cache is not None
         count, columns = len(features), mask.shape[1]
         self._cache.reserve(TWO * columns)

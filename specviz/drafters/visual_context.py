@@ -39,7 +39,7 @@ class Layout:
         return tuple(View(self.length, self.hidden).kept)
 
     def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
-        """Both prefills side by side: ``kept`` are the visual places that the drafter sees too, ``unseen`` other places
+        """Both prefills side by side: ``kept_places`` are the visual places that the drafter sees too, ``unseen`` other places
         of the prompt that it does not see."""
         return VisualTokensNote(
             target=self.length,
@@ -121,9 +121,9 @@ class TextAlone:
         """As the drafter's own."""
         return self._drafter.logits(self._view.context(context), tokens, parents, nodes)
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         markers = [place for place in self._layout.hidden if place not in frozenset(self._layout.visual)]
-        return (*self._drafter.story(picks), self._layout.note((), markers))
+        return (*self._drafter.draft_notes(picks), self._layout.note((), markers))
 
 
 class AllRows(FeatureDrafter[FeatureCache]):
@@ -149,5 +149,5 @@ class AllRows(FeatureDrafter[FeatureCache]):
             return None
         return self._embeddings[first : first + len(tokens)]
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        return (*super().story(picks), self._layout.note(self._layout.visual))
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return (*super().draft_notes(picks), self._layout.note(self._layout.visual))

@@ -93,13 +93,13 @@ class Recorder:
         logits = finished.target.logits
         rows = finished.context.warp.log_probabilities(logits.index_select(0, to_device(visited, logits.device)))
         best = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
-        child_ids = [self._asked(node, finished) for node in visited]
+        child_ids = [self._child_ids(node, finished) for node in visited]
         width = max(len(row) for row in child_ids)
         ids = to_device([row + [0] * (width - len(row)) for row in child_ids], rows.device)
         return best.values.float(), best.indices, rows.gather(-1, ids).float()
 
     @staticmethod
-    def _asked(node: int, finished: Round) -> list[int]:
+    def _child_ids(node: int, finished: Round) -> list[int]:
         """Tokens whose p we want in a visited node's row: its children's, and last the bonus token."""
         tree = finished.draft.tree
         ends = finished.verdict.bonus or 0
@@ -203,9 +203,9 @@ class Recorder:
 
     def _notes(self, finished: Round) -> tuple[Note, ...]:
         notes = (*finished.draft.notes, *finished.target.notes(), *finished.verdict.notes)
-        return tuple(self._named(note) for note in notes)
+        return tuple(self._note_with_texts(note) for note in notes)
 
-    def _named(self, note: Note) -> Note:
+    def _note_with_texts(self, note: Note) -> Note:
         return Note(note.type, self._texts(note.data))
 
     def _texts(self, data: Any) -> Any:

@@ -128,7 +128,7 @@ def convolved(layer: Recurrence, inputs: Tensor, window: Tensor, parents: tuple[
 
 
 def path_sums(steps: Tensor, rate: Tensor, ancestors: Tensor) -> Tensor:
-    """``fade`` [node, head]: the logarithm of the decay from the carried state down to each node; ``seen`` is L, bool."""
+    """``fade`` [node, head]: the logarithm of the decay from the carried state down to each node; ``ancestors`` is L, bool."""
     return ancestors.to(steps.dtype) @ (steps * rate)
 
 
@@ -156,7 +156,7 @@ def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, 
 
 
 def replayed(layers: Recurrence, activations: Activations, carried: Carried) -> Carried:
-    """What all layers carry on after the tokens of ``kept``, one path: the closed form, with no state in between."""
+    """What all layers carry on after the tokens of ``activations``, one path: the closed form, with no state in between."""
     length = len(activations)
     x, b, _ = layers.split(convolved(layers, activations.inputs, carried.window, tuple(range(-1, length - 1))))
     fade = (activations.steps * layers.rate.unsqueeze(-2)).cumsum(-2)

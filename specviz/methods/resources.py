@@ -74,7 +74,7 @@ class MethodResources(ABC):
         return TREES / f"{name}.json"
 
     def using(self, **replacements: Any) -> Self:
-        """A copy with ``given`` in place of the fields and methods so named: another memory, a network of one's own."""
+        """A copy with ``replacements`` in place of the fields and methods so named: another memory, a network of one's own."""
         resources = copy.copy(self)
         for name, value in replacements.items():
             getattr(self, name)  # an AttributeError for a name that nobody would ask for

@@ -19,7 +19,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """``wanted``, or CUDA where there is any, else the CPU. Raises where CUDA is wanted and missing."""
+    """The device ``name``, or CUDA where there is any, else the CPU. Raises where CUDA is asked for and missing."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind = name.split(":")[0]
@@ -39,7 +39,7 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def choose_dtype(name: str = "auto", device: torch.device | str = "cpu") -> torch.dtype:
-    """``wanted``, or bfloat16 where ``device`` computes in it; else float16 on CUDA and float32 on a CPU."""
+    """The number format ``name``, or bfloat16 where ``device`` computes in it; else float16 on CUDA and float32 on a CPU."""
     if name != "auto":
         if name not in DTYPES:
             raise BadInput(f"There is no number format {name!r}; choose auto, {', '.join(DTYPES)}.")

@@ -15,7 +15,7 @@ _LOADING = threading.Lock()
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def exclusive_loading() -> Iterator[None]:
     """Nobody else loads inside, and no bars are drawn but the one of unpacking a GGUF file, which cannot be told to."""
     with _LOADING:
         bars_enabled = logging.is_progress_bar_enabled()

@@ -130,7 +130,7 @@ class DrawingResources(ImageResources):
         """The drafter that ships for the model, reading ids with the codes first, laid out for this machine."""
         if kind != "eagle":
             raise ModelUnavailable(f"There are no {kind} networks for {self.loaded.name}; choose a method that needs none.")
-        return _kept(self.loaded, "drafter", self._drafter)
+        return _cached(self.loaded, "drafter", self._drafter)
 
     def _drafter(self) -> FeatureStepper:
         network = image_drafter(self.loaded)
@@ -138,7 +138,7 @@ class DrawingResources(ImageResources):
         return FeatureStepper(network, layout_for(network))
 
     def neighbours(self) -> torch.Tensor:
-        return _kept(self.loaded, "neighbours", lambda: look_alikes(self.loaded.codebook))
+        return _cached(self.loaded, "neighbours", lambda: look_alikes(self.loaded.codebook))
 
     def coarse(self) -> CoarsePartner:
         return _partner(self.request, self.loaded, self.scale, self.progress)
@@ -166,7 +166,7 @@ def prepare(request: Request, method: Method, parameters: Any, memory: Memory, p
         scale=scale,
         progress=progress,
     )
-    book = _kept(loaded, "map", lambda: codebook_map(loaded))
+    book = _cached(loaded, "map", lambda: codebook_map(loaded))
     run_fields: dict[str, Any] = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
     warnings = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
@@ -200,7 +200,7 @@ def codes_first(loaded: LoadedImage) -> torch.Tensor:
         table = embedding_table(loaded.model, loaded.first_code)
         return torch.cat((table[loaded.first_code :], table[: loaded.first_code]))
 
-    return _kept(loaded, "table", turned)
+    return _cached(loaded, "table", turned)
 
 
 def _guidance(guidance: float | None) -> float | None:
@@ -216,7 +216,7 @@ def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Prog
     if small.codebook_digest != loaded.codebook_digest:
         raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
     target, prompt, _ = image_target(small, request.prompt, scale, "eager")
-    samplers = _kept(loaded, "samplers", lambda: image_samplers(loaded))
+    samplers = _cached(loaded, "samplers", lambda: image_samplers(loaded))
     return coarse_partner(target, prompt, small.grid, samplers)
 
 
@@ -226,7 +226,7 @@ def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, sam
     return CoarsePartner(target.name, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down)
 
 
-def _kept(loaded: LoadedImage, what: str, make: Callable[[], Kept]) -> Kept:
+def _cached(loaded: LoadedImage, what: str, make: Callable[[], Kept]) -> Kept:
     """What was made once for this model; it goes with the model."""
     with _LOCK:
         cache = _KEPT.setdefault(loaded.model, {})

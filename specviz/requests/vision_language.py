@@ -45,7 +45,7 @@ class PreparedPicture(Prepared):
         """The first step brings the picture along, so that a trace shows what was seen wherever it is opened."""
         if step.index or self.request.record != "tree" or self.question is None:
             return step
-        return replace(step, notes=(*step.notes, shown(self.question, self.target.sight.encoding_ns).to_note()))
+        return replace(step, notes=(*step.notes, picture_note(self.question, self.target.sight.encoding_ns).to_note()))
 
 
 @dataclass(kw_only=True)
@@ -114,7 +114,7 @@ def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, 
     return VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), image_prompt, tier)
 
 
-def shown(question: PictureQuestion, encoding_ns: int) -> PictureNote:
+def picture_note(question: PictureQuestion, encoding_ns: int) -> PictureNote:
     """The picture as the model saw it, and where its tokens stand: in the prompt, and in the picture."""
     rows, columns = question.grid
     whole = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)

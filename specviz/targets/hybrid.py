@@ -21,7 +21,7 @@ from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
 from specviz.errors import ContextFull
-from specviz.targets.pass_notes import PassStory
+from specviz.targets.pass_notes import PassNotes
 from specviz.targets.state_layers import Block, anatomy
 
 CHUNK = 128
@@ -184,8 +184,8 @@ class HybridSession:
         """One pass over the tree; nothing committed changes until :meth:`keep`."""
         hidden, tapped = self._pass(tree)
         assert self._passed is not None
-        story = PassStory(self.target.together, self._passed, tree.shape, self.carried, self.target.kinds)
-        return TargetPass(self.target.logits(hidden), tapped, story)
+        pass_notes = PassNotes(self.target.together, self._passed, tree.shape, self.carried, self.target.kinds)
+        return TargetPass(self.target.logits(hidden), tapped, pass_notes)
 
     def _pass(self, tree: DraftTree) -> tuple[Tensor, dict[int, Tensor]]:
         target, start, nodes = self.target, self.length, len(tree)

@@ -17,7 +17,7 @@ LARGEST = 96
 
 
 @dataclass(frozen=True)
-class PassStory:
+class PassNotes:
     """``carried`` is what the pass started from; called, it gives the pass's notes."""
 
     layers: Recurrence

@@ -73,12 +73,12 @@ class TextRows:
         """What the model's attention wants: one mask, or a dict of them where some layers see a sliding window."""
         target = self.target
         if SLIDING not in target.kinds:
-            return self._finish(aim.seen)
+            return self._finish(aim.mask)
         apart = aim.positions[:, :, None] - aim.places[:, None, :]
-        near = self._finish(aim.seen & (apart < int(target.config.sliding_window)))
+        near = self._finish(aim.mask & (apart < int(target.config.sliding_window)))
         if not getattr(target.config, "layer_types", None):
             return near
-        return {FULL: self._finish(aim.seen), SLIDING: near}
+        return {FULL: self._finish(aim.mask), SLIDING: near}
 
     def _finish(self, mask: Tensor) -> Tensor:
         """A bool mask [row, 1, node, slot]; additive on the eager kernel, which would *add* a bool one as 0 and 1."""

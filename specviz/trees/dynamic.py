@@ -50,7 +50,7 @@ class RanksChildren(Protocol):
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Notes of its own."""
 
 
@@ -60,7 +60,7 @@ class Stop(Protocol):
     def met(self, beams: Sequence[Sequence[float]]) -> bool:
         """Whether to stop, from the log values of the beam at each level so far, level 1 first."""
 
-    def story(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
+    def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
         """How that went; ``limit`` is the deepest level there was room for."""
 
 
@@ -151,7 +151,7 @@ class _Candidates:
         """Log values of the beam at each level, level 1 first."""
         return [[self.values[node] for node in beam] for beam in self.beams[1:]]
 
-    def shown(self, left: Sequence[int]) -> list[int]:
+    def best_pruned(self, left: Sequence[int]) -> list[int]:
         """Of the candidates that were not kept those worth showing: the beams, which tell how the tree grew, then the
         best others. Parents are never missing, since only beams have children.
         """
@@ -198,8 +198,8 @@ class Dynamic:
         pruned_nodes: list[int] = []
         if context.record_notes:
             with context.untimed:
-                pruned_nodes = candidates.shown(ranked[len(kept_nodes) :])
-        notes = context.notes(lambda: self._story(drafter, candidates, kept_nodes, pruned_nodes, stopped, limit))
+                pruned_nodes = candidates.best_pruned(ranked[len(kept_nodes) :])
+        notes = context.notes(lambda: self._make_notes(drafter, candidates, kept_nodes, pruned_nodes, stopped, limit))
         return _draft(candidates, sorted(kept_nodes), pruned_nodes, calls, notes, context.device)
 
     def _size(self, candidates: _Candidates, ranked: Sequence[int]) -> int:
@@ -207,7 +207,7 @@ class Dynamic:
             return self.nodes
         return self.pays([math.exp(candidates.values[node]) for node in ranked[:MAX_NODES]], len(candidates.beams) - 1)
 
-    def _story(
+    def _make_notes(
         self,
         drafter: RanksChildren,
         candidates: _Candidates,
@@ -225,9 +225,9 @@ class Dynamic:
             considered=len(candidates.tokens) - 1,
             depth=self.chosen,
         )
-        notes = [growth.to_note(), *drafter.story(())]
+        notes = [growth.to_note(), *drafter.draft_notes(())]
         if self.stop is not None and len(candidates.beams) > 1:
-            notes.append(self.stop.story(candidates.beam_values(), stopped, limit))
+            notes.append(self.stop.stop_note(candidates.beam_values(), stopped, limit))
         return tuple(notes)
 
 

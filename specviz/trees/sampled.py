@@ -35,7 +35,7 @@ class Rows(Protocol):
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Notes on what was picked where."""
 
 
@@ -148,7 +148,7 @@ class Sampled:
                 fresh = growing.hang(place[node], pick, pick.perturbed is None)
                 place.update(zip(shape.children[node], fresh, strict=False))
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
-        notes = context.notes(lambda: drafter.story(growing.picks[:SHOWN]))
+        notes = context.notes(lambda: drafter.draft_notes(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
     def _level(

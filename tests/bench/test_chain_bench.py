@@ -15,7 +15,7 @@ from specviz.bench.suites import chain
 from specviz.bench.suites.chain import Counted, Grouped, side_by_side
 from specviz.engine.cost import CostCurve
 from specviz.errors import ModelUnavailable
-from specviz.methods.polybasic.chain_lengths import ChainLengths, Weighed, warning, weighed
+from specviz.methods.polybasic.chain_lengths import ChainLengths, WeighedModel, warning, weighed
 from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, as_note, forecast, kept_of, passes_for
 from specviz.methods.polybasic.method import MIDDLES
 from specviz.trace.notes.base import plain
@@ -94,7 +94,7 @@ class Middle:
 KNOWN = ChainLengths("t", "eagle3", "made up", ALONE, {"good": GOOD, "dear": GOOD})
 
 
-def made(block: int = 0, **named: float) -> Weighed:
+def made(block: int = 0, **named: float) -> WeighedModel:
     ((name, share),) = named.items()
     return weighed(Middle(name, share), TARGET, 2.8, KNOWN, 3, block, 8)
 

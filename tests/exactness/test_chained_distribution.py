@@ -86,7 +86,7 @@ class Guess:
     def calls(self) -> int:
         return 1
 
-    def story(self, picks: list[Pick]) -> tuple[()]:
+    def draft_notes(self, picks: list[Pick]) -> tuple[()]:
         return ()
 
 

@@ -82,7 +82,7 @@ class NgramModel:
 
 
 def _find(keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each of ``wanted`` is in the ascending ``keys`` (behind them where it is not, or not ``allowed``), and whether."""
+    """Where each of ``queries`` is in the ascending ``keys`` (behind them where it is not, or not ``allowed``), and whether."""
     at = np.searchsorted(keys, queries)
     hit = np.append(keys, -1)[at] == queries
     hit &= allowed

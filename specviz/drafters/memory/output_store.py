@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from specviz.drafters.memory.suffix_tree import SuffixTree
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 # About 350 bytes a token: 14 MB at most.
 MOST_TOKENS = 40_000
@@ -46,7 +46,7 @@ class OutputStore:
             while len(self._texts) > self.most_outputs or self.tokens > self.most_tokens:
                 self._tree.remove(self._texts.popleft())
 
-    def ask(self, question: Callable[[SuffixTree], Found]) -> Found:
+    def ask(self, question: Callable[[SuffixTree], Answer]) -> Answer:
         """Put a question to the tree while nobody changes it."""
         with self._lock:
             return question(self._tree)

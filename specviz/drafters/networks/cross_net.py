@@ -124,16 +124,16 @@ class CrossNet(nn.Module):
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
         """The cross-attention over rows [row, hidden]; keys and values [column, kv, size] are thoughts, column 0 nothing."""
-        return self.reading.finish(x, attend(self._asked(x), keys, values, hidden_from))
+        return self.reading.finish(x, attend(self._queries(x), keys, values, hidden_from))
 
     def weights(self, x: Tensor, keys: Tensor, hidden_from: Tensor) -> Tensor:
         """How much each row looks at each column, a mean over heads, [row, column]; for the screen."""
-        config, queries = self.config, self._asked(x)
+        config, queries = self.config, self._queries(x)
         shaped = queries.view(len(queries), config.kv_heads, -1, config.head_size)
         scores = torch.einsum("rkgs,cks->kgrc", shaped, keys) * config.head_size**-0.5
         return scores.masked_fill(hidden_from, float("-inf")).softmax(-1).mean((0, 1))
 
-    def _asked(self, x: Tensor) -> Tensor:
+    def _queries(self, x: Tensor) -> Tensor:
         attention, config = self.reading.self_attn, self.config
         return self.reading.q_norm(attention.q_proj(x).view(-1, config.heads, config.head_size))
 

@@ -175,7 +175,7 @@ class LeanDecoder:
         """Logits [row, vocab] (of the ``last`` rows if set) and the hidden states asked for, in transformers' numbering
         and the numbers of the embedding.
 
-        Keys and values go behind the cache's ``length``, which stays. ``seen`` is bool [row, column] up to and with the
+        Keys and values go behind the cache's ``length``, which stays. ``mask`` is bool [row, column] up to and with the
         new columns, None where every row sees them all. ``together`` runs each span's attention side by side.
         """
         x = F.embedding(tokens, self._embedding).to(self.dtype)

@@ -54,7 +54,7 @@ class MaskedLM(nn.Module):
     def features(self, ids: Tensor, blank: Tensor, mask: Tensor | None = None) -> Tensor:
         """Token ids and which of them are masked, both [batch, token], to [batch, token, width]: row j foresees j + 1.
 
-        ``seen`` bool [batch, token] is False on padding. Raises ValueError on more tokens than the window.
+        ``mask`` bool [batch, token] is False on padding. Raises ValueError on more tokens than the window.
         """
         if ids.shape[1] > self.config.window:
             raise ValueError(f"{ids.shape[1]} tokens do not fit the window of {self.config.window}")

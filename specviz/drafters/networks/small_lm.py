@@ -64,7 +64,7 @@ class SmallBlock(nn.Module):
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
     def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool = True, mask: Tensor | None = None) -> Tensor:
-        """x [batch, token, width], the rotary tables [token, size]; ``seen`` bool [batch, 1, 1, token] hides padding."""
+        """x [batch, token, width], the rotary tables [token, size]; ``mask`` bool [batch, 1, 1, token] hides padding."""
         x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine, causal, mask)
         return x + self.down(F.relu(self.up(F.rms_norm(x, (x.shape[-1],)))).square())
 

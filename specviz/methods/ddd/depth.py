@@ -47,7 +47,7 @@ class BeamMass:
     def met(self, beams: Sequence[Sequence[float]]) -> bool:
         return self.tests(len(beams)) and log_mass(beams[-1]) < self.threshold
 
-    def story(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
+    def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
         # The deepest level there was room for is not tested: nothing hangs on it.
         tested = [level for level in range(1, len(beams) + 1) if level < limit and self.tests(level)]
         return BeamMassNote(

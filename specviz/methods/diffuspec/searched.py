@@ -61,7 +61,7 @@ class Searched:
         self._adaptive = adaptive
         self._rule = rule
         self.gauge = Gauge(rule)
-        self._found: Search | None = None
+        self._beam_search: Search | None = None
         self._counted = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -70,7 +70,7 @@ class Searched:
 
     def draft(self, context: Context) -> Draft:
         length = min(self.gauge.length if self._adaptive else self._rule.longest, context.max_depth - 1)
-        self._found = None
+        self._beam_search = None
         if length < 1:
             return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))
         log_q = distribution(self.drafter.block(context, length))
@@ -79,13 +79,13 @@ class Searched:
         beam_search = search(lattice, self._ngrams, before, self._how.weight, self._how.width, self._ends)
         cut = fence(lattice, self._ends)
         before_end = [length, *([cut - 1] if cut else []), *([len(beam_search.path) - 1] if beam_search.ended else [])]
-        self._found, self._counted = beam_search, min(before_end)
+        self._beam_search, self._counted = beam_search, min(before_end)
         tree = DraftTree.of([context.ids[-1], *beam_search.path], range(-1, len(beam_search.path)), context.device)
         confidence = [None, *(math.exp(token_log_q) for token_log_q in beam_search.log_q)]
-        notes = context.notes(lambda: [self._told(lattice, beam_search, length, cut)])
+        notes = context.notes(lambda: [self._lattice_note(lattice, beam_search, length, cut)])
         return Draft(tree, confidence=confidence, calls=self.drafter.calls(), notes=notes)
 
-    def _told(self, lattice: list[Column], beam_search: Search, length: int, cut: int | None) -> Note:
+    def _lattice_note(self, lattice: list[Column], beam_search: Search, length: int, cut: int | None) -> Note:
         beam_picks = {(at, pick) for at, step in enumerate(beam_search.steps) for pick in step.picks}
         rows = [_column(column, at, beam_picks) for at, column in enumerate(lattice)]
         steps = [
@@ -99,7 +99,7 @@ class Searched:
 
     def observe(self, finished: Round) -> None:
         """How much of the draft counts: what lies before the fence, or before the path's own end; and what was accepted."""
-        if self._found is None:
+        if self._beam_search is None:
             return
         accepted = min(len(finished.verdict.path), len(finished.emitted))
         self.gauge = self.gauge.after(self._counted, accepted)

@@ -17,14 +17,14 @@ Hidden = Mapping[int, Tensor]
 
 @dataclass(frozen=True)
 class AttentionSummary:
-    """``importance(hidden, places)`` [place] is how much the last layer looks at visual places; ``story(hidden)`` how
+    """``importance(hidden, places)`` [place] is how much the last layer looks at visual places; ``entropy_note(hidden)`` how
     scattered every layer's look is at every place of the prompt, and which layer is the least scattered there."""
 
     importance: Callable[[Hidden, Sequence[int]], Tensor]
-    story: Callable[[Hidden], AttentionEntropyNote]
+    entropy_note: Callable[[Hidden], AttentionEntropyNote]
 
 
-def looking_of(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
+def summarise_attention(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
     """For a vision-language target, and the hidden states of it that are needed: all of them."""
     text = text_part(target.model)
     layers = len(text.layers)
@@ -37,7 +37,7 @@ def looking_of(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
         return importance(text, hidden, places_of(hidden), places)
 
     @torch.inference_mode()
-    def story(hidden: Hidden) -> AttentionEntropyNote:
+    def entropy_note(hidden: Hidden) -> AttentionEntropyNote:
         entropy = entropies(text, range(layers), hidden, places_of(hidden))
         middle = middle_layers(layers)
         chosen = entropy[list(middle)].argmin(0)
@@ -48,4 +48,4 @@ def looking_of(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
             chosen=[middle[place] for place in chosen.tolist()],
         )
 
-    return AttentionSummary(important, story), tuple(range(layers + 1))
+    return AttentionSummary(important, entropy_note), tuple(range(layers + 1))

@@ -89,7 +89,7 @@ class Ranked:
                     parents.append(place[node])
                     confidence.append(math.exp(share))
         tree, calls = DraftTree.of(tokens, parents, context.device), drafter.calls()
-        notes = context.notes(lambda: drafter.story(()))
+        notes = context.notes(lambda: drafter.draft_notes(()))
         return Draft(tree, confidence=confidence, calls=calls, notes=notes)
 
 

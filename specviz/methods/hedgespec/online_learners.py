@@ -16,9 +16,9 @@ _ROUNDS = 100
 
 
 class Chooser(Protocol):
-    """Keeps the score. ``informed`` says whether it wants every arm's loss."""
+    """Keeps the score. ``full_information`` says whether it wants every arm's loss."""
 
-    informed: bool
+    full_information: bool
 
     def probabilities(self) -> list[float]:
         """With which probability each arm drafts next."""
@@ -26,14 +26,14 @@ class Chooser(Protocol):
     def learn(self, losses: Sequence[float]) -> None:
         """Every arm's loss in one place of the text."""
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         """What the arm that drafted got in its round."""
 
 
 class Fixed:
     """Always the same arm."""
 
-    informed = False
+    full_information = False
 
     def __init__(self, arms: int, arm: int) -> None:
         self._probabilities = [float(index == arm) for index in range(arms)]
@@ -44,7 +44,7 @@ class Fixed:
     def learn(self, losses: Sequence[float]) -> None:
         """Nothing to learn."""
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         """Nothing to learn."""
 
 
@@ -55,7 +55,7 @@ class NormalHedge:
     the time in which another was better before it is heard again.
     """
 
-    informed = True
+    full_information = True
 
     def __init__(self, arms: int, keep: float = 1.0, debt: float = math.inf) -> None:
         self.keep = keep
@@ -71,7 +71,7 @@ class NormalHedge:
             max(-self.debt, self.keep * regret + mixed - loss) for regret, loss in zip(self.regrets, losses, strict=True)
         ]
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         """The losses tell all."""
 
 
@@ -101,7 +101,7 @@ def normal_hedge(regrets: Sequence[float]) -> list[float]:
 class UpperConfidence:
     """UCB1: the arm whose mean reward and doubt together are largest; each arm once first."""
 
-    informed = False
+    full_information = False
 
     def __init__(self, arms: int, doubt: float = 2.0, keep: float = 1.0) -> None:
         self.doubt = doubt
@@ -122,7 +122,7 @@ class UpperConfidence:
     def learn(self, losses: Sequence[float]) -> None:
         """A bandit does not get to know them."""
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         self.rounds = [self.keep * rounds for rounds in self.rounds]
         self.rewards = [self.keep * total for total in self.rewards]
         self.rounds[arm] += 1.0
@@ -132,7 +132,7 @@ class UpperConfidence:
 class ExponentialWeights:
     """EXP3: exponential weights of rewards, each divided by the probability of having seen it."""
 
-    informed = False
+    full_information = False
 
     def __init__(self, arms: int, explore: float = 0.15, keep: float = 1.0) -> None:
         self.explore = explore
@@ -148,7 +148,7 @@ class ExponentialWeights:
     def learn(self, losses: Sequence[float]) -> None:
         """A bandit does not get to know them."""
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         probability = self.probabilities()[arm]
         self.gains = [self.keep * gain for gain in self.gains]
         self.gains[arm] += reward / probability

@@ -34,7 +34,7 @@ class AdaptiveThreshold:
         return tree * (self._expected + WEIGHT) / (self._right + WEIGHT)
 
     def learn(self, finished: Round, memory_draft: Draft | None, remembered: bool) -> None:
-        """From a round that the memory drafted (``remembered``) or the network; ``looked`` is what the memory offered.
+        """From a round that the memory drafted (``remembered``) or the network; ``memory_draft`` is what the memory offered.
 
         What the memory offered is judged in either case, by the tokens that were committed. Where it was right as far as
         those go, and the network drafted, nobody knows how far it would have been: then it is worth what was seen.

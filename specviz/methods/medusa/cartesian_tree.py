@@ -36,7 +36,7 @@ class RanksByHead(Protocol):
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
 
-    def story(self, depths: Sequence[Any]) -> tuple[Note, ...]:
+    def draft_notes(self, depths: Sequence[Any]) -> tuple[Note, ...]:
         """Notes on what was offered."""
 
 
@@ -77,5 +77,5 @@ class Product:
             parents.append(place[path[:-1]])
             confidence.append(offer.probability[path[-1]])
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.notes(lambda: drafter.story(offers))
+        notes = context.notes(lambda: drafter.draft_notes(offers))
         return Draft(tree, confidence=confidence, calls=drafter.calls(), notes=notes)

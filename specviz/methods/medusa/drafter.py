@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.networks.parallel_net import ParallelNet
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.trace.notes.drafts import HeadOffer, HeadsNote
 from specviz.trace.schema import Note
@@ -29,7 +29,7 @@ class Depth:
     probability: tuple[float, ...]
 
 
-class ParallelDrafter(Silent):
+class ParallelDrafter(NullDrafter):
     """Keeps one hidden state of the target, that of the token before the root."""
 
     def __init__(self, network: ParallelNet) -> None:
@@ -70,7 +70,7 @@ class ParallelDrafter(Silent):
         count, self._calls = self._calls, 0
         return count
 
-    def story(self, depths: Sequence[Depth]) -> tuple[Note, ...]:
+    def draft_notes(self, depths: Sequence[Depth]) -> tuple[Note, ...]:
         """What each head said."""
         heads = [
             HeadOffer(number, depth.tokens[:SHOWN], depth.probability[:SHOWN]) for number, depth in enumerate(depths, start=1)

@@ -60,9 +60,9 @@ class Typical:
             bonus=int(target.logits[end].argmax()) if self.greedy_root else choices.at(end),
             source="target",
             statuses=tuple(marks),
-            visited=(*(node for node in search.asked if node != end), end),
+            visited=(*(node for node in search.read_nodes if node != end), end),
             thresholds=search.thresholds,
-            notes=context.notes(lambda: [TypicalAcceptanceNote(search.shown).to_note()] if search.shown else []),
+            notes=context.notes(lambda: [TypicalAcceptanceNote(search.positions).to_note()] if search.positions else []),
         )
 
 
@@ -74,19 +74,19 @@ class _Search:
     draft: Draft
     target: TargetPass
     context: Context
-    kept: dict[int, float] = field(default_factory=lambda: {0: 0.0})
-    asked: list[int] = field(default_factory=list)
+    path_log_p: dict[int, float] = field(default_factory=lambda: {0: 0.0})
+    read_nodes: list[int] = field(default_factory=list)
     thresholds: dict[int, float] = field(default_factory=dict)
-    shown: list[TypicalPosition] = field(default_factory=list)
+    positions: list[TypicalPosition] = field(default_factory=list)
 
     def run(self) -> None:
-        """Fill ``kept``: the nodes that may stand on the path, with the log of their path's probability."""
+        """Fill ``path_log_p``: the nodes that may stand on the path, with the log of their path's probability."""
         shape = self.draft.tree.shape
         for level in shape.levels:
-            inner_nodes = [node for node in level if node in self.kept and shape.children[node]]
+            inner_nodes = [node for node in level if node in self.path_log_p and shape.children[node]]
             if not inner_nodes:
                 break
-            self.asked += inner_nodes
+            self.read_nodes += inner_nodes
             rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, to_device(inner_nodes, self._device)))
             for node, (entropy, *log_p) in zip(inner_nodes, self._read(inner_nodes, rows), strict=True):
                 self._keep(node, entropy, log_p)
@@ -94,7 +94,7 @@ class _Search:
     def best(self) -> int:
         """The deepest node kept, and of several the one whose path is likeliest."""
         depths = self.draft.tree.shape.depths
-        return max(self.kept, key=lambda node: (depths[node], self.kept[node], -node))
+        return max(self.path_log_p, key=lambda node: (depths[node], self.path_log_p[node], -node))
 
     @property
     def _device(self) -> torch.device:
@@ -116,7 +116,7 @@ class _Search:
             self.thresholds[child] = threshold
             p = math.exp(child_log_p)
             if p > threshold:
-                self.kept[child] = self.kept[node] + child_log_p
+                self.path_log_p[child] = self.path_log_p[node] + child_log_p
         if self.context.record_notes:
             with self.context.untimed:
                 self._show(node, threshold, entropy, log_p)
@@ -124,4 +124,4 @@ class _Search:
     def _show(self, node: int, threshold: float, entropy: float, log_p: list[float]) -> None:
         for child, child_log_p in zip(self.draft.tree.shape.children[node], log_p, strict=False):
             token, p = self.draft.tree.host_tokens[child], math.exp(child_log_p)
-            self.shown.append(TypicalPosition(child, token, p, threshold, entropy))
+            self.positions.append(TypicalPosition(child, token, p, threshold, entropy))

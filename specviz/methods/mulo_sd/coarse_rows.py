@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, Session, TargetPass
 from specviz.engine.sampling import DRAFT
 from specviz.engine.tree import DraftTree
@@ -33,7 +33,7 @@ class CoarsePartner:
     down: Callable[[Tensor], Tensor]
 
 
-class CoarseRows(Silent):
+class CoarseRows(NullDrafter):
     """``rows`` coarse rows a round; the draft is twice as many fine ones."""
 
     def __init__(self, partner: CoarsePartner, rows: int) -> None:

@@ -25,14 +25,14 @@ from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED, ROOT, N
 Cell = tuple[int, int]
 
 
-def pooled(distribution: Tensor, codes: Tensor, neighbours: Tensor) -> Tensor:
+def neighbour_mass(distribution: Tensor, codes: Tensor, neighbours: Tensor) -> Tensor:
     """Mass of each code and its nearest latent codes: ``distribution`` [place, code], ``codes`` [place], ``neighbours`` [code,
     rank]."""
     group = torch.cat((codes[:, None], neighbours[codes]), dim=1)
     return distribution.gather(1, group).sum(1)
 
 
-def spread(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
+def dilate(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
     """Cells within ``radius`` rows and columns of a failed one, between the first failure and ``last``; ascending.
 
     Cells count through the whole picture in reading order; ``first`` is the block's first one.
@@ -50,7 +50,7 @@ def spread(failed: Collection[int], first: int, last: int, columns: int, radius:
     return sorted(cells)
 
 
-def islands(cells: Sequence[int], columns: int) -> list[list[int]]:
+def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
     """Cells that touch, also by a corner, hang together; each island ascends, and so do the islands by their first cell."""
     left, components = set(cells), []
     while left:
@@ -113,7 +113,7 @@ class LocalVerification:
         nodes = len(draft.tree)
         distribution = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         codes = draft.tree.tokens[1:]
-        mass = pooled(distribution, codes, self.neighbours[:, : self.pool]).tolist()
+        mass = neighbour_mass(distribution, codes, self.neighbours[:, : self.pool]).tolist()
         with context.untimed:  # the rule itself does not ask what the target would have drawn
             code_marks = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
         marks = [ROOT, *(REJECTED if code_mass < self.tau else mark for code_mass, mark in zip(mass, code_marks, strict=True))]
@@ -172,8 +172,8 @@ class _Waves:
     def verdict(self) -> Verdict:
         failed = [node for node, mark in enumerate(self.judged.statuses) if mark == REJECTED]
         cells = [node + self.shift for node in failed]
-        again = spread(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
-        components = islands(again, self.rule.columns)
+        again = dilate(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
+        components = connected_components(again, self.rule.columns)
         self._run([[cell - self.shift for cell in island] for island in components])
         with self.context.untimed:
             # By the logits of the last pass that read each place: with entries rewritten, those of the block as it is now.

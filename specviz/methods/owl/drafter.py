@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper, State
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.methods.owl.spec_token import SpecTokenPass
 from specviz.trace.schema import Note
 
 
-class RecurrentDrafter(Silent):
+class RecurrentDrafter(NullDrafter):
     """``network`` is shared; the states belong to one run, and only the last token's are kept.
 
     Where the session has no [SPEC] token, its state is taken as missing.
@@ -50,7 +50,7 @@ class RecurrentDrafter(Silent):
         count, self._calls = self._calls, 0
         return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     @torch.inference_mode()

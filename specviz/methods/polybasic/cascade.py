@@ -57,7 +57,7 @@ class Verifying(Protocol):
 
 
 @dataclass
-class Filtered:
+class FilterPass:
     """One pass of the middle model: nodes drafted for it and kept by it, drafter forwards, nanoseconds of both."""
 
     drafted: int
@@ -74,7 +74,7 @@ class _Buffer:
 
     tokens: list[int] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)
-    passes: list[Filtered] = field(default_factory=list)
+    passes: list[FilterPass] = field(default_factory=list)
 
 
 Below = TypeVar("Below", bound=Provisional)
@@ -160,7 +160,7 @@ class Cascade(Generic[Below]):
         buffer.tokens += tokens
         buffer.rows += [scored.logits[node] for node in nodes]
         buffer.passes.append(
-            Filtered(
+            FilterPass(
                 len(draft.tree) - 1,
                 len(verdict.path),
                 draft.calls,

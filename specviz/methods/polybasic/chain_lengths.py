@@ -76,7 +76,7 @@ class Costed(Protocol):
 
 
 @dataclass(frozen=True)
-class Weighed:
+class WeighedModel:
     """A model for the middle, the buffer that suits it, and what it is expected to do; None where nobody calibrated it."""
 
     middle: Any
@@ -88,7 +88,7 @@ class Weighed:
         """Expected speed-up over the chain without it; unknown counts as none."""
         return self.forecast.gain if self.forecast else 1.0
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The model with its forecast, in words."""
         forecast = self.forecast
         if forecast is None:
@@ -99,7 +99,7 @@ class Weighed:
         )
 
 
-def warning(best: Weighed, candidates: Sequence[Weighed], recipe: str = "") -> str:
+def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str = "") -> str:
     """What the user should know of the model taken among these candidates, or nothing where it should pay.
 
     ``recipe`` is the command that calibrates it, if one does.
@@ -110,8 +110,10 @@ def warning(best: Weighed, candidates: Sequence[Weighed], recipe: str = "") -> s
     if best.forecast.pays:
         return ""
     if len(candidates) == 1:
-        return f"This model in the middle is not expected to pay on this machine. {_capital(best.told())}. No other was weighed."
-    others = "; ".join(candidate.told() for candidate in candidates)
+        return (
+            f"This model in the middle is not expected to pay on this machine. {_capital(best.describe())}. No other was weighed."
+        )
+    others = "; ".join(candidate.describe() for candidate in candidates)
     return f"None of the {len(candidates)} models weighed for the middle is expected to pay on this machine. {_capital(others)}."
 
 
@@ -121,11 +123,11 @@ def _capital(words: str) -> str:
 
 def weighed(
     middle: Costed, above: CostCurve, forward: float, known: ChainLengths | None, nodes: int, block: int, unknown: int
-) -> Weighed:
+) -> WeighedModel:
     """``forward`` is a drafter forward in milliseconds; ``block`` 0 takes the buffer that pays most, or ``unknown`` where
     nothing is known.
     """
     lengths = known.middles.get(middle.name) if known else None
     if known is None or lengths is None:
-        return Weighed(middle, block or unknown, None)
-    return Weighed(middle, *forecast(Costs(above, middle.cost(), forward, nodes), known.alone, lengths, block))
+        return WeighedModel(middle, block or unknown, None)
+    return WeighedModel(middle, *forecast(Costs(above, middle.cost(), forward, nodes), known.alone, lengths, block))

@@ -116,7 +116,7 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
     """
     new = costs.new.at(1 + costs.nodes)
 
-    def made(size: int) -> CascadeForecast:
+    def forecast_of(size: int) -> CascadeForecast:
         passes = passes_for(size, chain.below)
         gathered = passes * chain.below
         with_it = kept_of(chain.probability, gathered)
@@ -132,8 +132,8 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
             calls_new=chain.calls,
         )
 
-    size = block or min(range(1, DEEPEST + 1), key=lambda one: made(one).after)
-    return size, made(size)
+    size = block or min(range(1, DEEPEST + 1), key=lambda block_size: forecast_of(block_size).after)
+    return size, forecast_of(size)
 
 
 def as_note(forecast: CascadeForecast) -> CascadeCosts:

@@ -11,7 +11,7 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition, Controller
-    from specviz.methods.polybasic.chain_lengths import Weighed
+    from specviz.methods.polybasic.chain_lengths import WeighedModel
     from specviz.methods.resources import TextResources
 
 MIDDLES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
@@ -96,7 +96,7 @@ def _below(parameters: Parameters, parts: TextResources) -> str:
     return "copy" if parts.draft_name or parameters.middle == "draft" else "eagle3"
 
 
-def _best(parameters: Parameters, parts: TextResources, below: str, forward: float) -> tuple[Weighed, str]:
+def _best(parameters: Parameters, parts: TextResources, below: str, forward: float) -> tuple[WeighedModel, str]:
     """The middle model that should pay most among those this machine can make, or the one that was asked for, and what the
     user should know of it. ``forward`` is a drafter forward in milliseconds.
     """

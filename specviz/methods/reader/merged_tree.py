@@ -63,7 +63,7 @@ class Memories(Protocol):
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
 
-    def found(self, tail: Sequence[int] = ()) -> Sequence[Held]: ...
+    def guesses(self, tail: Sequence[int] = ()) -> Sequence[Held]: ...
 
     def observe(self, finished: Round) -> None: ...
 
@@ -213,20 +213,20 @@ class Merged:
         merging.weigh(self.estimates)
         leaves = [node for node in merging.ranked() if not merging.below[node] and merging.leaves[node].value >= FAINT]
         for node in [0, *leaves[: self.deepened]]:
-            for held in self.memories.found(merging.path(node)):
+            for held in self.memories.guesses(merging.path(node)):
                 merging.graft(node, held)
         merging.weigh(self.estimates)
         ranked = merging.ranked()
         kept_nodes = ranked[: self._size([merging.leaves[node].value for node in ranked[:LARGEST]], calls)]
         self._kinds = [None, *(merging.leaves[node].kind for node in kept_nodes)]
-        return self._made(merging, kept_nodes, ranked[len(kept_nodes) :], calls, context)
+        return self._make_draft(merging, kept_nodes, ranked[len(kept_nodes) :], calls, context)
 
     def _size(self, values: Sequence[float], calls: int) -> int:
         if self.nodes or self.pays is None:
             return self.nodes
         return self.pays(values, calls)
 
-    def _made(
+    def _make_draft(
         self, merging: _Merging, kept_nodes: Sequence[int], pruned_nodes: Sequence[int], calls: int, context: Context
     ) -> Draft:
         """The kept nodes as a tree, the best of the others as pruned ones numbered after them."""

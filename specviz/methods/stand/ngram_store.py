@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round
 from specviz.engine.sampling import Warp
 from specviz.engine.to_device import to_device
@@ -103,7 +103,7 @@ def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
     return [score / total for score in scores]
 
 
-class NgramDrafter(Silent):
+class NgramDrafter(NullDrafter):
     """Reads the store while a tree grows; writes it from the target's rows at committed positions."""
 
     def __init__(self, store: NgramStore) -> None:
@@ -144,11 +144,11 @@ class NgramDrafter(Silent):
         """Look-ups are no forwards: one a round, as for every model-free method."""
         return 1
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        rows = [self._told(pick) for pick in picks]
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        rows = [self._ngram_row(pick) for pick in picks]
         return (NgramRowsNote(rows, len(self.store.entries)).to_note(),)
 
-    def _told(self, pick: Pick) -> NgramRow:
+    def _ngram_row(self, pick: Pick) -> NgramRow:
         ids = pick.proposal.ids
         return NgramRow(
             node=pick.node,

@@ -106,7 +106,7 @@ class TreeModelDrafter:
         count, self._calls = self._calls, 0
         return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Round
 from specviz.trace.notes.drafts import SuccessorRow, SuccessorsNote
 from specviz.trace.schema import Note
@@ -62,7 +62,7 @@ class SuccessorMatrix:
         return self.rows[token].tolist() if token in self.known else []
 
 
-class Recycler(Silent):
+class Recycler(NullDrafter):
     """The drafter: reads the matrix while drafting, rewrites it from every row of every target pass."""
 
     def __init__(self, matrix: SuccessorMatrix) -> None:

@@ -131,11 +131,11 @@ class _Walk:
         downwards = Rejection().judge(self.draft, self.target, replace(self.context, record_notes=False)).path
         passed = [Visit(node, None, None, None, "passed") for node in path[-2::-1]]
         return TraversalNote(
-            visits=[self._told(visit) for visit in self.judged] + passed,
+            visits=[self._visit_entry(visit) for visit in self.judged] + passed,
             rescued=[node for node in path if node not in downwards],
             top_down=len(downwards),
         ).to_note()
 
-    def _told(self, visit: _Visit) -> Visit:
+    def _visit_entry(self, visit: _Visit) -> Visit:
         outcome = "accepted" if visit is self.judged[-1] else "failed"
         return Visit(visit.node, visit.start, visit.weight, self.draws.get(visit.node), outcome)

@@ -20,7 +20,7 @@ from specviz.engine.tree import DraftTree, chain
 from specviz.models.drafters.drafts import SMALL, named_draft, shipped_small
 from specviz.models.drafters.intermediate_models import copies
 from specviz.models.drafters.placement import several
-from specviz.models.drafters.quantised_copy import checked, lean_copy
+from specviz.models.drafters.quantised_copy import check_copy, lean_copy
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.text.load import LoadedText
 from specviz.targets.text import TextTarget
@@ -123,7 +123,7 @@ def grouped_model(
         return of_decoder("the target in 8 bits", copies(target, group), target)
     if kind == "draft" and draft and draft != SMALL:
         model, warnings = named_draft(draft, loaded, target, progress)
-        checked(model)
+        check_copy(model)
         spread = several(model.device, int(model.config.num_hidden_layers))
         return of_decoder(model.name, lean_copy(model, group=group, device_map=spread), target, warnings)
     small = shipped_small(loaded, target)

@@ -14,7 +14,7 @@ from specviz.engine.cost import CostCurve, measure
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.drafts import named_draft, shipped_small
 from specviz.models.drafters.quantisation import layouts_of
-from specviz.models.drafters.quantised_copy import checked, lean_copy
+from specviz.models.drafters.quantised_copy import check_copy, lean_copy
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.text.load import LoadedText
 from specviz.targets.text import TextTarget
@@ -45,20 +45,20 @@ def middle_model(kind: str, draft: str | None, loaded: LoadedText, target: TextT
             small = shipped_small(loaded, target)
             return _middle(kind, target, lambda capacity, taps: SmallSession(small, capacity), states=False, branches=False)
         progress(f"Making {TITLES[kind]}", None)
-        decoder = _kept(target, kind, lambda: _copy(kind, target))
+        decoder = _cached(target, kind, lambda: _copy(kind, target))
         return _middle(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps))
 
 
 def copies(target: TextTarget, group: int) -> LeanDecoder:
     """The target in 8 bits, up to ``group`` of its layers attending side by side, for a draft model of many layers."""
     with _LOCK:
-        checked(target)
+        check_copy(target)
         layouts = layouts_of("int8", target.device)
-        return _kept(target, f"side by side {group}", lambda: lean_copy(target, layouts, None, group))
+        return _cached(target, f"side by side {group}", lambda: lean_copy(target, layouts, None, group))
 
 
 def _copy(kind: str, target: TextTarget) -> LeanDecoder:
-    checked(target)
+    check_copy(target)
     if kind == "plain_copy":
         return lean_copy(target)
     layers = int(target.config.num_hidden_layers)
@@ -76,7 +76,7 @@ def _middle(kind: str, target: TextTarget, start: Callable[..., Any], **more: bo
     def cost() -> CostCurve:
         with _LOCK:
             plain = Middle(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
-            return _kept(target, f"cost of {kind}", lambda: measure(plain, WIDTHS, not plain.branches))
+            return _cached(target, f"cost of {kind}", lambda: measure(plain, WIDTHS, not plain.branches))
 
     return Middle(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
 
@@ -91,7 +91,7 @@ def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: 
 
     def cost() -> CostCurve:
         with _LOCK:
-            return _kept(model, "cost", lambda: measure(model, WIDTHS))
+            return _cached(model, "cost", lambda: measure(model, WIDTHS))
 
     return Middle(
         model.name,
@@ -107,7 +107,7 @@ def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: 
     )
 
 
-def _kept(target: TextTarget, key: str, make: Callable[[], Any]) -> Any:
+def _cached(target: TextTarget, key: str, make: Callable[[], Any]) -> Any:
     """What was made once for this model; it goes with the model."""
     cache = _KEPT.setdefault(target.model, {})
     if key not in cache:

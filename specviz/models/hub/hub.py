@@ -46,7 +46,7 @@ def fetch_repository(repository: str, progress: Progress = silent) -> Path:
 def _bar(repository: str, progress: Progress) -> type[tqdm]:
     """A progress bar for the hub's client that draws nothing and tells ``progress`` about bytes."""
 
-    class Told(tqdm):
+    class ByteBar(tqdm):
         def display(self, *_: Any, **__: Any) -> None:
             """Draw nothing."""
 
@@ -56,4 +56,4 @@ def _bar(repository: str, progress: Progress) -> type[tqdm]:
                 progress(f"Downloading {repository} ({self.total / 1e6:.0f} MB)", min(self.n / self.total, 1.0))
             return refreshed
 
-    return Told
+    return ByteBar

@@ -32,7 +32,7 @@ from specviz.models.cache import ModelCache
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.image.prompts import PromptReader, WordPrompts
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 
 WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
 SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
@@ -148,7 +148,7 @@ def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditi
 
     Raises ModelUnavailable when weights are missing that a picture needs, or do not fit.
     """
-    with quiet():
+    with exclusive_loading():
         model = JanusForConditionalGeneration(JanusConfig(**config))
     try:
         missing, unexpected = model.load_state_dict(tensors, strict=False)

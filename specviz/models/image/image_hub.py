@@ -20,7 +20,7 @@ from specviz.models.hub.modality import type_in
 from specviz.models.hub.prepare import prepare
 from specviz.models.image.image import LoadedImage
 from specviz.models.image.prompts import PromptRows, checked
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 
 OPENING = "<begin_of_image>"
 GUIDANCE = 5.0
@@ -62,7 +62,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
             "drafts or forces yet; choose a Janus model."
         )
     try:
-        with quiet():
+        with exclusive_loading():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             model = JanusForConditionalGeneration.from_pretrained(
                 folder, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False

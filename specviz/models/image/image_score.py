@@ -86,7 +86,7 @@ class ImageScore:
         words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
         return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
 
-    def found(self, pictures: Sequence[np.ndarray], prompts: Sequence[str], among: int = 1) -> float:
+    def retrieval_rate(self, pictures: Sequence[np.ndarray], prompts: Sequence[str], among: int = 1) -> float:
         """The share of pictures whose own prompt is among the ``among`` nearest ones of the list."""
         scores = self.of(pictures, prompts)
         nearer = (scores > scores.diagonal()[:, None]).sum(1)

@@ -18,7 +18,7 @@ from specviz.models.hub.catalog import resolve
 from specviz.models.hub.convert import conversion_warnings
 from specviz.models.hub.prepare import prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 from specviz.models.packing import pack
 from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
 from specviz.models.text.text import TokenizerText
@@ -89,7 +89,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, pro
             raise _no_room(name, device) from problem
         raise ModelUnavailable(f"{name} cannot be loaded from {folder}: {_first_line(problem)}") from problem
     shape = architecture_of(model)
-    with quiet():
+    with exclusive_loading():
         pack(model)
     return LoadedText(
         name=name,
@@ -114,7 +114,7 @@ def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
     sdpa = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_sdpa
     if not sdpa and getattr(config, "num_attention_heads", 0):
         warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")
-    with quiet():
+    with exclusive_loading():
         tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
         model, loading_info = AutoModelForCausalLM.from_pretrained(
             folder,

@@ -164,7 +164,7 @@ class ProcessorReader:
         rows, columns = (part.pop() if part else 0 for part in (_numbers(inputs.pop("rows", None)),
                                                                  _numbers(inputs.pop("cols", None))))  # fmt: skip
         inputs.pop("attention_mask", None)
-        grid, boxes = self._laid(len(visual), inputs, rows, columns, image)
+        grid, boxes = self._grid_and_boxes(len(visual), inputs, rows, columns, image)
         moved = {key: self._moved(value) for key, value in inputs.items() if isinstance(value, Tensor)}
         per_token = tuple(key for key, value in moved.items() if value.ndim == 2 and value.shape[1] == len(ids))
         return PictureQuestion(ids, moved, visual, _with_markers(self.config, ids, visual), boxes, grid, image, per_token)
@@ -188,7 +188,7 @@ class ProcessorReader:
     def _moved(self, value: Tensor) -> Tensor:
         return value.to(self.device, self.dtype) if value.is_floating_point() else value.to(self.device)
 
-    def _laid(
+    def _grid_and_boxes(
         self, count: int, inputs: dict[str, Any], rows: int, columns: int, picture: Image.Image
     ) -> tuple[tuple[int, int], tuple[Box, ...]]:
         """Grid and boxes of the visual tokens: a measured grid, tiles with the whole picture last, or a square."""

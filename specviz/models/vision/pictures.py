@@ -89,7 +89,7 @@ def open_picture(source: Source) -> Picture:
         raise _damaged(problem) from problem
     _bound(opened, data)
     with _turn(opened.width * opened.height):
-        return _made(opened)
+        return _make_picture(opened)
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def _bound(opened: Image.Image, data: bytes) -> None:
         raise BadInput(f"This JPEG is drawn in more than {MOST_SCANS} passes. Save it again as a plain one.")
 
 
-def _made(opened: Image.Image) -> Picture:
+def _make_picture(opened: Image.Image) -> Picture:
     try:
         motion_warning = _moving(opened)
         if opened.format in ("JPEG", "MPO"):

@@ -19,7 +19,7 @@ from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import ShippedFile, resolve
 from specviz.models.hub.prepare import prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
 from specviz.models.text.text import TokenizerText
 from specviz.models.vision import scenes
@@ -127,7 +127,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
         raise ModelUnavailable(f"{name} is a {config.model_type} model, which reads no pictures. Choose one that does.")
     if getattr(config, "image_token_id", None) is None:
         raise ModelUnavailable(f"{name} ({config.model_type}) has no picture token, so its tokens cannot be told apart.")
-    with quiet():
+    with exclusive_loading():
         processor = AutoProcessor.from_pretrained(folder, **safely)
         model, loading_info = AutoModelForImageTextToText.from_pretrained(
             folder, config=config, dtype=dtype, use_safetensors=True, attn_implementation=attention,

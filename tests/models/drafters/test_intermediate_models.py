@@ -26,7 +26,7 @@ from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
 from specviz.models.drafters.intermediate_models import middle_model
 from specviz.models.drafters.quantisation import LAYOUTS, eight_bits, four_bits, layouts_of
-from specviz.models.drafters.quantised_copy import checked, lean_copy, matrix
+from specviz.models.drafters.quantised_copy import check_copy, lean_copy, matrix
 from specviz.models.packing import PackedLinear
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
@@ -59,7 +59,7 @@ def built(name: str) -> TextTarget:
 @pytest.mark.parametrize("build", BUILDS)
 def test_a_plain_copy_gives_the_models_logits_and_states_through_trees_and_paths(build: str) -> None:
     target = built(build)
-    checked(target)
+    check_copy(target)
     taps = (0, 2, 4)
     ours, own = LeanSession(lean_copy(target), 40, taps), target.open(40, taps)
     text = list(range(3, 40))
@@ -83,7 +83,7 @@ def test_another_build_is_refused_rather_than_copied_wrong() -> None:
     config = Gemma2Config(**SHAPE, head_dim=16, layer_types=["full_attention"] * 4)
     strange = TextTarget(Gemma2ForCausalLM(config).eval().double().requires_grad_(False), "gemma", ())
     with pytest.raises(ModelUnavailable, match="cannot be copied in a cheaper form"):
-        checked(strange)
+        check_copy(strange)
 
 
 @pytest.mark.parametrize(("kind", "off"), [("int8", 0.03), ("int4", 0.15)])
