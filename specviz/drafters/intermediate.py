@@ -17,8 +17,8 @@ from specviz.errors import BadInput
 
 
 @dataclass(frozen=True)
-class Middle:
-    """A model for the middle. ``states`` says that its passes give the hidden states asked for; ``branches`` that it can
+class IntermediateModel:
+    """An intermediate model. ``states`` says that its passes give the hidden states asked for; ``branches`` that it can
     score trees, not chains alone; ``cost`` measures once per machine what its passes take.
     """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specviz.drafters.intermediate import Middle
+    from specviz.drafters.intermediate import IntermediateModel
     from specviz.drafters.language_model import DraftModel
     from specviz.drafters.layer_groups import GroupedModel
     from specviz.drafters.visual_context import Layout
@@ -93,7 +93,7 @@ class TextResources(MethodResources):
         """The language model that drafts: the one named by the user, or the target's own."""
 
     @abstractmethod
-    def middle(self, kind: str) -> Middle:
+    def intermediate(self, kind: str) -> IntermediateModel:
         """A model that stands between the target and a drafter."""
 
     @abstractmethod

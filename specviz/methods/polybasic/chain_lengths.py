@@ -41,26 +41,26 @@ class ChainLengths:
         return next((lengths for lengths in known if (lengths.target, lengths.drafter) == (target, drafter)), None)
 
     def save(self, path: Path) -> None:
-        """Write them beside those of other pairs. Of this pair only the models for the middle that were not asked again stay."""
+        """Write them beside those of other pairs. Of this pair only the intermediate models that were not asked again stay."""
         others: list[ChainLengths] = []
-        middles = dict(self.middles)
+        lengths_by_model = dict(self.middles)
         for lengths in ChainLengths.load(path) if path.is_file() else ():
             if (lengths.target, lengths.drafter) == (self.target, self.drafter):
-                middles = {**lengths.middles, **middles}
+                lengths_by_model = {**lengths.middles, **lengths_by_model}
             else:
                 others.append(lengths)
-        own = ChainLengths(self.target, self.drafter, self.source, self.alone, middles)
+        own = ChainLengths(self.target, self.drafter, self.source, self.alone, lengths_by_model)
         chains = [asdict(lengths) for lengths in (*others, own)]
         path.write_text(json.dumps({"chains": chains}, indent=1) + "\n", encoding="utf-8")
 
 
 def _read(fields: dict[str, Any]) -> ChainLengths:
-    middles = {kind: Lengths(**setting) for kind, setting in fields["middles"].items()}
-    return ChainLengths(fields["target"], fields["drafter"], fields["source"], Lengths(**fields["alone"]), middles)
+    lengths_by_model = {kind: Lengths(**setting) for kind, setting in fields["middles"].items()}
+    return ChainLengths(fields["target"], fields["drafter"], fields["source"], Lengths(**fields["alone"]), lengths_by_model)
 
 
 class Costed(Protocol):
-    """A model for the middle, as far as choosing between several goes."""
+    """An intermediate model, as far as choosing between several goes."""
 
     @property
     def name(self) -> str: ...
@@ -77,9 +77,9 @@ class Costed(Protocol):
 
 @dataclass(frozen=True)
 class WeighedModel:
-    """A model for the middle, the buffer that suits it, and what it is expected to do; None where nobody calibrated it."""
+    """An intermediate model, the buffer that suits it, and what it is expected to do; None where nobody calibrated it."""
 
-    middle: Any
+    intermediate: Any
     block: int
     forecast: CascadeForecast | None
 
@@ -92,9 +92,9 @@ class WeighedModel:
         """The model with its forecast, in words."""
         forecast = self.forecast
         if forecast is None:
-            return f"{self.middle.title}: never calibrated"
+            return f"{self.intermediate.title}: never calibrated"
         return (
-            f"{self.middle.title}: {forecast.gain:.2f} times the chain of two (its pass costs {forecast.ratio:.2f} of the "
+            f"{self.intermediate.title}: {forecast.gain:.2f} times the chain of two (its pass costs {forecast.ratio:.2f} of the "
             f"target's, by the published condition it may cost {forecast.bound:.2f}: margin {forecast.margin:+.2f})"
         )
 
@@ -105,16 +105,16 @@ def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str 
     ``recipe`` is the command that calibrates it, if one does.
     """
     if best.forecast is None:
-        unknown = f"How much of {best.middle.title} this target keeps was never calibrated, so whether it pays is unknown"
+        unknown = f"How much of {best.intermediate.title} this target keeps was never calibrated, so whether it pays is unknown"
         return f"{unknown}: `{recipe}` finds out." if recipe else f"{unknown}."
     if best.forecast.pays:
         return ""
     if len(candidates) == 1:
         return (
-            f"This model in the middle is not expected to pay on this machine. {_capital(best.describe())}. No other was weighed."
+            f"This intermediate model is not expected to pay on this machine. {_capital(best.describe())}. No other was weighed."
         )
     others = "; ".join(candidate.describe() for candidate in candidates)
-    return f"None of the {len(candidates)} models weighed for the middle is expected to pay on this machine. {_capital(others)}."
+    return f"None of the {len(candidates)} intermediate models weighed is expected to pay on this machine. {_capital(others)}."
 
 
 def _capital(words: str) -> str:
@@ -122,12 +122,12 @@ def _capital(words: str) -> str:
 
 
 def weighed(
-    middle: Costed, above: CostCurve, forward: float, known: ChainLengths | None, nodes: int, block: int, unknown: int
+    intermediate: Costed, above: CostCurve, forward: float, known: ChainLengths | None, nodes: int, block: int, unknown: int
 ) -> WeighedModel:
     """``forward`` is a drafter forward in milliseconds; ``block`` 0 takes the buffer that pays most, or ``unknown`` where
     nothing is known.
     """
-    lengths = known.middles.get(middle.name) if known else None
+    lengths = known.middles.get(intermediate.name) if known else None
     if known is None or lengths is None:
-        return WeighedModel(middle, block or unknown, None)
-    return WeighedModel(middle, *forecast(Costs(above, middle.cost(), forward, nodes), known.alone, lengths, block))
+        return WeighedModel(intermediate, block or unknown, None)
+    return WeighedModel(intermediate, *forecast(Costs(above, intermediate.cost(), forward, nodes), known.alone, lengths, block))

@@ -89,8 +89,8 @@ def passes_for(size: int, below: float) -> float:
 
 @dataclass(frozen=True)
 class Lengths:
-    """What a chain's levels accept, found by decoding: ``probability`` that the target keeps one token of the middle model;
-    ``below`` tokens a pass of the middle model, kept or not, and ``calls`` drafter forwards for it.
+    """What a chain's levels accept, found by decoding: ``probability`` that the target keeps one token of the intermediate model;
+    ``below`` tokens a pass of the intermediate model, kept or not, and ``calls`` drafter forwards for it.
     """
 
     probability: float
@@ -100,8 +100,8 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Costs:
-    """Milliseconds: of target passes and of the middle model's by width, and of a drafter forward. ``nodes`` are those of
-    the drafter's tree under the middle model.
+    """Milliseconds: of target passes and of the intermediate model's by width, and of a drafter forward. ``nodes`` are those of
+    the drafter's tree under the intermediate model.
     """
 
     above: CostCurve

@@ -105,7 +105,7 @@ def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
     """How layers and head are stored in this kind of few bits. Raises ModelUnavailable where the machine has no kernel for it."""
     if device.type != "cpu" or not _works(kind):
         raise ModelUnavailable(
-            f"This torch has no {kind} product for {device}: choose another model for the middle, such as small_draft, or run on "
+            f"This torch has no {kind} product for {device}: choose another intermediate model, such as small_draft, or run on "
             "a CPU that has one."
         )
     return LAYOUTS[kind]
