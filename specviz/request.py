@@ -124,7 +124,7 @@ class Memory:
     """What one user's earlier runs left for later ones: n-gram stores, successor matrices. Bounded, oldest out first."""
 
     def __init__(self, most: int = 8) -> None:
-        self._kept: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
         self._most = most
         self._lock = threading.Lock()
 
@@ -135,12 +135,12 @@ class Memory:
     def entry(self, key: tuple[Any, ...], make: Callable[[], Any]) -> _Entry:
         """The same with its generation."""
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = _Entry(make())
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-            return self._kept[key]
+            if key not in self._entries:
+                self._entries[key] = _Entry(make())
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+            return self._entries[key]
 
     def pass_on(self, entries: Sequence[_Entry]) -> int:
         """A generation for a run that uses ``entries``: above that of every earlier run that used one of them, 0 for the
@@ -154,7 +154,7 @@ class Memory:
     def forget(self) -> None:
         """Start afresh."""
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
 
 
 class Recollection:

@@ -155,12 +155,12 @@ class _Walk:
             mass = float(left[region_codes].sum())
             p, share = float(left[code]), 1.0 if q is None else float(q[code])
             threshold, strict = min(1.0, (p + mass) / share), min(1.0, p / share)
-            luck = self.context.noise.uniform(ACCEPT, self.context.round, child)
+            u = self.context.noise.uniform(ACCEPT, self.context.round, child)
             self.judged.append(child)
-            self.thresholds[child], self.draws[child] = threshold, luck
+            self.thresholds[child], self.draws[child] = threshold, u
             self._record(child, code, left, region_codes, sums, share)
-            if luck < threshold:
-                self._note_if_relaxed(child, luck >= strict)
+            if u < threshold:
+                self._note_if_relaxed(child, u >= strict)
                 return child, left
             left = self._residual(left, q, code, region_codes)
             left = left / left.sum() if float(left.sum()) > _ROUNDING else distribution
@@ -172,14 +172,14 @@ class _Walk:
     def _residual(self, distribution: Tensor, q: Tensor | None, code: int, region_codes: Tensor) -> Tensor:
         """What a rejection leaves of ``distribution``, not normalised."""
         form, code_index = self.rule.form, torch.tensor([code], device=distribution.device)
-        struck = self._near(code)
+        struck_codes = self._near(code)
         if len(region_codes):  # the published code strikes one neighbour more than k, whatever A holds
-            struck = self.rule.neighbours[code, : self.rule.k + 1]
+            struck_codes = self.rule.neighbours[code, : self.rule.k + 1]
         if q is None:
-            gone = struck if form == "repository" and len(region_codes) else region_codes
-            return distribution.index_fill(0, torch.cat((code_index, gone)), 0.0)
+            zeroed_codes = struck_codes if form == "repository" and len(region_codes) else region_codes
+            return distribution.index_fill(0, torch.cat((code_index, zeroed_codes)), 0.0)
         if form == "repository":
-            return (distribution - (q.index_fill(0, struck, 0.0) if len(region_codes) else q)).clamp_min(0.0)
+            return (distribution - (q.index_fill(0, struck_codes, 0.0) if len(region_codes) else q)).clamp_min(0.0)
         if form == "aggregated":
             moved = distribution.index_fill(0, region_codes, 0.0)
             moved[code] = distribution[code] + distribution[region_codes].sum()
@@ -238,7 +238,7 @@ def look_alikes(codebook: Tensor, most: int = 1025) -> Tensor:
     count = min(most, len(codebook) - 1)
     wide, rows = codebook.double(), []
     for start in range(0, len(wide), 1024):
-        apart = torch.cdist(wide[start : start + 1024], wide)
-        apart[torch.arange(len(apart)), torch.arange(start, start + len(apart))] = float("inf")
-        rows.append(apart.topk(count, largest=False, sorted=True).indices)
+        distances = torch.cdist(wide[start : start + 1024], wide)
+        distances[torch.arange(len(distances)), torch.arange(start, start + len(distances))] = float("inf")
+        rows.append(distances.topk(count, largest=False, sorted=True).indices)
     return torch.cat(rows)

@@ -84,8 +84,8 @@ class SparseResidual:
         else:
             self._r = [max(r - q * self._mass, 0.0) for r, q in zip(self._r, self._q, strict=True)]
             self._q[slot] = 0.0
-            whole = sum(self._q)
-            self._q = [q / whole for q in self._q] if whole > 0 else self._q
+            total = sum(self._q)
+            self._q = [q / total for q in self._q] if total > 0 else self._q
         self._mass -= before - sum(self._r)
         if self._mass < _SMALL:
             self._mass = float(self._left().sum(dtype=torch.float64))

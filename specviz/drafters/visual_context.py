@@ -36,7 +36,7 @@ class Layout:
     @property
     def of_text(self) -> tuple[int, ...]:
         """Places of the prompt that a text-only view keeps."""
-        return tuple(View(self.length, self.hidden).kept)
+        return tuple(View(self.length, self.hidden).kept_places)
 
     def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
         """Both prefills side by side: ``kept_places`` are the visual places that the drafter sees too, ``unseen`` other places
@@ -62,22 +62,22 @@ def spans(places: Sequence[int]) -> list[list[int]]:
 
 
 class View:
-    """A run without some places of its prompt. ``kept`` are the others; what follows the prompt is there as it is."""
+    """A run without some places of its prompt. ``kept_places`` are the others; what follows the prompt is there as it is."""
 
     def __init__(self, length: int, left_out: Sequence[int]) -> None:
         absent = frozenset(left_out)
-        self.kept = [place for place in range(length) if place not in absent]
+        self.kept_places = [place for place in range(length) if place not in absent]
         self._length = length
-        self._places = torch.tensor(self.kept)
+        self._places = torch.tensor(self.kept_places)
 
     def context(self, context: Context) -> Context:
         """The run as the drafter sees it."""
-        ids = [context.ids[place] for place in self.kept] + list(context.ids[self._length :])
-        return replace(context, ids=ids, prompt_length=len(self.kept))
+        ids = [context.ids[place] for place in self.kept_places] + list(context.ids[self._length :])
+        return replace(context, ids=ids, prompt_length=len(self.kept_places))
 
     def prefill(self, prefill: TargetPass) -> TargetPass:
         """The target's pass over all but the prompt's last token, what is left out left out."""
-        rows = [place for place in self.kept if place < self._length - 1]
+        rows = [place for place in self.kept_places if place < self._length - 1]
         return TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
 
     def places(self, places: Tensor) -> Tensor:

@@ -128,14 +128,14 @@ class RowCache:
         for layer in self.layers:
             layer.first, layer.last, layer.width = first, first + len(trees), width
             layer.slots = to_device(slots, self.device)
-        filled, deep = [], []
+        token_rows, depths = [], []
         for row, tree in zip(rows, trees, strict=True):
             idle = wide - len(tree)
-            filled.append([*tree.host_tokens, *([tree.host_tokens[0]] * idle)])
-            deep.append([self.length(row) + depth for depth in (*tree.shape.depths, *([0] * idle))])
-        positions = to_device(deep, self.device)
+            token_rows.append([*tree.host_tokens, *([tree.host_tokens[0]] * idle)])
+            depths.append([self.length(row) + depth for depth in (*tree.shape.depths, *([0] * idle))])
+        positions = to_device(depths, self.device)
         mask, places = self._mask(rows, trees, wide, width, positions)
-        return PassLayout(to_device(filled, self.device), positions, mask, places)
+        return PassLayout(to_device(token_rows, self.device), positions, mask, places)
 
     def _mask(
         self, rows: Sequence[int], trees: Sequence[DraftTree], wide: int, width: int, positions: Tensor

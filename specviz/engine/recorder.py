@@ -235,7 +235,7 @@ class DeferredSteps:
     deferred: bool = False
     spent_ns: int = 0
     _waiting: Pending | None = None
-    _made: Step | None = None
+    _step: Step | None = None
 
     def push(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Step | None:
         """Record a judged round. Its step, unless it is deferred."""
@@ -250,15 +250,15 @@ class DeferredSteps:
         if waiting is None:
             return
         started = time.perf_counter_ns()
-        self._made = self.recorder.finish(waiting)
-        self.output_ids.extend(self._made.emitted)
+        self._step = self.recorder.finish(waiting)
+        self.output_ids.extend(self._step.emitted)
         self.spent_ns += time.perf_counter_ns() - started
 
     def pop(self) -> Step | None:
         """The step that was made and not yet taken, or that of the round that waits, if there is one."""
-        if self._made is None:
+        if self._step is None:
             self.make()
-        step, self._made = self._made, None
+        step, self._step = self._step, None
         return step
 
 

@@ -50,8 +50,8 @@ class Recurrence:
         """v [node, channel] to x [node, head, size], B and C [node, group, state]."""
         side = self.groups * self.state
         x, b, c = v.split([v.shape[-1] - 2 * side, side, side], -1)
-        apart = (self.groups, self.state)
-        return x.unflatten(-1, (self.heads, -1)), b.unflatten(-1, apart), c.unflatten(-1, apart)
+        group_shape = (self.groups, self.state)
+        return x.unflatten(-1, (self.heads, -1)), b.unflatten(-1, group_shape), c.unflatten(-1, group_shape)
 
 
 def stacked(layers: Sequence[Recurrence]) -> Recurrence:
@@ -123,8 +123,8 @@ def convolved(layer: Recurrence, inputs: Tensor, window: Tensor, parents: tuple[
     """The convolution along each node's own path, behind its activation: [node, channel]."""
     sources = convolution_sources(parents, layer.taps).to(inputs.device)
     everything = torch.cat((window, inputs), -2)
-    read = everything.index_select(-2, sources.flatten()).unflatten(-2, sources.shape)
-    return F.silu((read * layer.kernel.unsqueeze(-3)).sum(-2) + layer.bias.unsqueeze(-2))
+    windows = everything.index_select(-2, sources.flatten()).unflatten(-2, sources.shape)
+    return F.silu((windows * layer.kernel.unsqueeze(-3)).sum(-2) + layer.bias.unsqueeze(-2))
 
 
 def path_sums(steps: Tensor, rate: Tensor, ancestors: Tensor) -> Tensor:
@@ -146,12 +146,12 @@ def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, 
     x, b, c = layer.split(convolved(layer, inputs, window, shape.parents))
     ancestors = shape.ancestors_on(inputs.device)
     fade = path_sums(steps, layer.rate, ancestors)
-    apart = (layer.groups, -1)
+    group_shape = (layer.groups, -1)
     b, c = b.transpose(0, 1), c.transpose(0, 1)
     alike = (c @ b.transpose(-1, -2)).unsqueeze(1)
-    mixed = (decays(fade, ancestors).unflatten(0, apart) * alike).flatten(0, 1)
+    mixed = (decays(fade, ancestors).unflatten(0, group_shape) * alike).flatten(0, 1)
     within = mixed @ (x * steps[..., None]).transpose(0, 1)
-    before = (c.unsqueeze(1) @ state.unflatten(0, apart).transpose(-1, -2)).flatten(0, 1)
+    before = (c.unsqueeze(1) @ state.unflatten(0, group_shape).transpose(-1, -2)).flatten(0, 1)
     return torch.addcmul(within, before, fade.T.exp()[..., None]).transpose(0, 1) + layer.skip[:, None] * x
 
 

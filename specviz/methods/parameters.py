@@ -69,8 +69,8 @@ def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
     known = {parameter.name: parameter for parameter in describe(parameters)}
     for name in values:
         if name not in known:
-            listed = ", ".join(known) or "none"
-            raise BadInput(f"{method} has no parameter {shown(name)}; it has: {listed}.")
+            names = ", ".join(known) or "none"
+            raise BadInput(f"{method} has no parameter {shown(name)}; it has: {names}.")
     return parameters(**{name: _value(known[name], value, method) for name, value in values.items()})
 
 

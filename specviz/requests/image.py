@@ -188,8 +188,8 @@ def _loaded(request: Request, progress: Progress) -> LoadedImage:
 def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
     """The target for a prompt, the prompt's ids (codes come first, so they are moved up), and what of it is not read."""
     rows = loaded.prompts.rows(prompt)
-    conditional, silent = ([loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional))
-    target = ImageTarget(loaded.model, loaded.name, codes_first(loaded), loaded.codes, silent, loaded.cells, scale, tier)
+    conditional, unconditional = ([loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional))
+    target = ImageTarget(loaded.model, loaded.name, codes_first(loaded), loaded.codes, unconditional, loaded.cells, scale, tier)
     return target, conditional, rows.unread
 
 

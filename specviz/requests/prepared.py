@@ -205,15 +205,20 @@ class Prepared:
             return None
         decoding = self.decoding(self.compose("autoregressive"), self.request.seed, "off", cancel)
         times = tuple(step.time.total for step in decoding.steps())
-        ours, alone = list(end.output_ids), decoding.outcome.output_ids
+        own_ids, target_ids = list(end.output_ids), decoding.outcome.output_ids
         if decoding.outcome.reason in {"cancelled", "time_limit", *FAULTS}:
             return None
         place = next(
-            (at for at, (own_token, target_token) in enumerate(zip(ours, alone, strict=False)) if own_token != target_token), None
+            (
+                at
+                for at, (own_token, target_token) in enumerate(zip(own_ids, target_ids, strict=False))
+                if own_token != target_token
+            ),
+            None,
         )
-        if place is None and len(ours) != len(alone):
-            place = min(len(ours), len(alone))
-        divergence = None if place is None else Divergence(place, self._gap(alone[:place]))
+        if place is None and len(own_ids) != len(target_ids):
+            place = min(len(own_ids), len(target_ids))
+        divergence = None if place is None else Divergence(place, self._gap(target_ids[:place]))
         return Baseline(times, decoding.outcome.prefill_ns, place is None, divergence)
 
     def _gap(self, output: list[int]) -> float:
@@ -253,9 +258,9 @@ def _machine(device: torch.device) -> str:
 def check_modality(method: Method, modality: str, target: str) -> None:
     """Raise BadInput naming the methods that run on such a target when ``method`` does not."""
     if modality not in method.modality:
-        able = ", ".join(candidate.name for candidate in all_methods().values() if modality in candidate.modality) or "none yet"
+        names = ", ".join(candidate.name for candidate in all_methods().values() if modality in candidate.modality) or "none yet"
         raise BadInput(
-            f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {able}."
+            f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {names}."
         )
 
 

@@ -117,9 +117,9 @@ def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, 
 def picture_note(question: PictureQuestion, encoding_ns: int) -> PictureNote:
     """The picture as the model saw it, and where its tokens stand: in the prompt, and in the picture."""
     rows, columns = question.grid
-    whole = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
+    has_grid = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
     boxes = None
-    if not whole and len(question.boxes) <= MOST_BOXES:
+    if not has_grid and len(question.boxes) <= MOST_BOXES:
         boxes = [[round(side, 4) for side in box] for box in question.boxes]
     return PictureNote(
         png=as_text(question.picture),

@@ -106,8 +106,8 @@ class HybridTarget:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """One mixer over inner [node, hidden]: its output, the convolution's inputs and the time steps."""
         mixer = block.mixer
-        apart = [mixer.intermediate_size, mixer.conv_dim, mixer.num_heads]
-        gate, u, raw = mixer.in_proj(inner).to(self.wide).split(apart, -1)
+        split_sizes = [mixer.intermediate_size, mixer.conv_dim, mixer.num_heads]
+        gate, u, raw = mixer.in_proj(inner).to(self.wide).split(split_sizes, -1)
         step = F.softplus(raw + mixer.dt_bias.to(self.wide)).clamp(*mixer.time_step_limit)
         y = tree_scan(layer, u, step, carried.window[place], carried.state[place], shape)
         gated = (y.flatten(-2) * F.silu(gate)).unflatten(-1, (mixer.n_groups, -1))

@@ -76,8 +76,8 @@ class ImageTarget:
             return self.table[ids][None]
         other = ids
         if start < len(self.unconditional):
-            silent = self.unconditional[start : start + len(ids)]
-            other = torch.cat((to_device(silent, ids.device), ids[len(silent) :]))
+            unconditional = self.unconditional[start : start + len(ids)]
+            other = torch.cat((to_device(unconditional, ids.device), ids[len(unconditional) :]))
         return self.table[torch.stack((ids, other))]
 
     @torch.inference_mode()

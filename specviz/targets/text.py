@@ -29,9 +29,9 @@ HOST_ROPE = {"dynamic", "longrope"}
 
 def layer_kinds(config: Any) -> tuple[str, ...]:
     """The kind of every decoder layer, in transformers' words; without a list, what transformers' own caches assume."""
-    listed = getattr(config, "layer_types", None)
-    if listed:
-        return tuple(listed)
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return tuple(layer_types)
     if getattr(config, "sliding_window", None) is not None:
         kind = SLIDING
     else:

@@ -74,8 +74,8 @@ class TextRows:
         target = self.target
         if SLIDING not in target.kinds:
             return self._finish(aim.mask)
-        apart = aim.positions[:, :, None] - aim.places[:, None, :]
-        near = self._finish(aim.mask & (apart < int(target.config.sliding_window)))
+        distances = aim.positions[:, :, None] - aim.places[:, None, :]
+        near = self._finish(aim.mask & (distances < int(target.config.sliding_window)))
         if not getattr(target.config, "layer_types", None):
             return near
         return {FULL: self._finish(aim.mask), SLIDING: near}

@@ -53,8 +53,8 @@ def load_all(path: Path) -> dict[int, CalibratedTree]:
     try:
         fields = json.loads(path.read_text())
         source = str(fields.get("source", ""))
-        listed = {0: fields["paths"], **{int(key): rows for key, rows in fields.get("known", {}).items()}}
-        return {key: _tree(rows, source) for key, rows in listed.items()}
+        rows_by_order = {0: fields["paths"], **{int(key): rows for key, rows in fields.get("known", {}).items()}}
+        return {key: _tree(rows, source) for key, rows in rows_by_order.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{path.name} is no calibrated tree ({error}); make it with: python -m specviz calibrate.") from error
 

@@ -33,7 +33,7 @@ class DepthProfile:
 
     def nearest(self, temperature: float) -> float:
         """The temperature that was measured, of those nearest to this one the coldest."""
-        return min(sorted(self.tau), key=lambda one: abs(one - temperature))
+        return min(sorted(self.tau), key=lambda measured: abs(measured - temperature))
 
     def save(self, path: Path) -> None:
         """As JSON, one depth a line."""

@@ -168,8 +168,8 @@ class Sampled:
         shares, support_sizes = q.gather(1, order).tolist(), (q > 0).sum(1).tolist()
         for row, node in enumerate(inner_nodes):
             count = min(counts[row], support_sizes[row])
-            drawn = None if perturbed is None else perturbed[row]
-            pick = Pick(nodes[row], distributions[row], drawn, order[row], count)
+            row_scores = None if perturbed is None else perturbed[row]
+            pick = Pick(nodes[row], distributions[row], row_scores, order[row], count)
             fresh = growing.add(nodes[row], pick, tokens[row][:count], shares[row][:count], greedy)
             place.update(zip(shape.children[node], fresh, strict=False))
 

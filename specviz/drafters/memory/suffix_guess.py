@@ -90,7 +90,7 @@ def best_guess(
     lengths = range(1, len(spots) + 1)
     reach = {length: min(rule.limit(length), depth - length) for length in lengths}
     best, tried = Guess(), []
-    for length in sorted(lengths, key=lambda one: (reach[one], one), reverse=True):
+    for length in sorted(lengths, key=lambda n: (reach[n], n), reverse=True):
         if reach[length] + 1e-9 < best.score and not thorough:
             break
         guess = grown(spots[length - 1], length, rule.limit(length), rule)

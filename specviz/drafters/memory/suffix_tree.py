@@ -52,7 +52,7 @@ class Spot(NamedTuple):
         if self.offset < branch.length:
             yield branch.text[branch.start + self.offset], 1.0, Spot(branch, self.offset + 1)
         elif branch.children:
-            for child in sorted(branch.children.values(), key=lambda one: (-one.count, -one.last)):
+            for child in sorted(branch.children.values(), key=lambda node: (-node.count, -node.last)):
                 yield child.text[child.start], child.count / branch.count, Spot(child, 1)
 
     @property

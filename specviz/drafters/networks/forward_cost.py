@@ -34,12 +34,12 @@ def forward_cost(network: FeatureStepper | BlockNet, rows: int) -> float:
 @torch.inference_mode()
 def _measured(network: FeatureStepper, rows: int) -> float:
     """The median of a few forwards behind 128 cached inputs, each over nodes that do not see each other."""
-    device, whole = network.embedding.device, CONTEXT + rows
-    tokens, places = torch.ones(whole, dtype=torch.long, device=device), torch.arange(whole, device=device)
+    device, length = network.embedding.device, CONTEXT + rows
+    tokens, places = torch.ones(length, dtype=torch.long, device=device), torch.arange(length, device=device)
     states = network.embedding[tokens]
     mask = (places[None] < CONTEXT) | (places[None] == places[:, None])
-    cache = network.open(whole)
-    network.reach(whole)
+    cache = network.open(length)
+    network.reach(length)
     causal = places[None, :CONTEXT] <= places[:CONTEXT, None]
     network(tokens[:CONTEXT], states[:CONTEXT], places[:CONTEXT], cache, 0, causal)
     return _median(

@@ -59,9 +59,9 @@ class MaskedLM(nn.Module):
         if ids.shape[1] > self.config.window:
             raise ValueError(f"{ids.shape[1]} tokens do not fit the window of {self.config.window}")
         cosine, sine = self.rotary[0, : ids.shape[1]], self.rotary[1, : ids.shape[1]]
-        read = torch.where(blank[..., None], self.blank.to(self.embedding), F.embedding(ids, self.embedding))
+        embedded = torch.where(blank[..., None], self.blank.to(self.embedding), F.embedding(ids, self.embedding))
         before = F.embedding(torch.zeros_like(ids[:, :1]), self.embedding)
-        x = self.enter(torch.cat((torch.cat((before, read[:, :-1]), 1), read), -1))
+        x = self.enter(torch.cat((torch.cat((before, embedded[:, :-1]), 1), embedded), -1))
         attention_mask = None if mask is None else mask[:, None, None]
         for block in self.blocks:
             x = block(x, cosine, sine, causal=False, mask=attention_mask)

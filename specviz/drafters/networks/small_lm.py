@@ -138,8 +138,8 @@ class SmallLM(nn.Module):
             raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
         if token > self.config.window:  # a longer prompt than the window: in pieces, so that no mask grows past it
             first = self.forward(ids[: -self.config.window], cache, last_only)
-            rest = self.forward(ids[-self.config.window :], cache, last_only)
-            return rest if last_only else torch.cat((first, rest))
+            logits = self.forward(ids[-self.config.window :], cache, last_only)
+            return logits if last_only else torch.cat((first, logits))
         if self._stepper is None:
             self._stepper = Stepper(self)
         return self._stepper(ids, cache, last_only)

@@ -63,13 +63,13 @@ def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozens
     """
     best = log_q.topk(min(cap, log_q.shape[-1]), dim=-1)
     ids, values = support[best.indices].cpu().numpy(), best.values.double().cpu().numpy()
-    held = np.exp(values).cumsum(-1)
+    cumulative = np.exp(values).cumsum(-1)
     ending = [place for place, token in enumerate(support.tolist()) if token in ends] if ends else []
     end_q = log_q[:, ending].double().cpu().numpy()
     end_ids = support[ending].cpu().numpy()
     lattice: list[Column] = []
     for place in range(len(ids)):
-        size = int((held[place] < mass).sum()) + 1
+        size = int((cumulative[place] < mass).sum()) + 1
         tokens, shares = ids[place][:size], values[place][:size]
         extra = [at for at, token in enumerate(end_ids) if token not in tokens]
         lattice.append(Column(np.append(tokens, end_ids[extra]), np.append(shares, end_q[place][extra])))

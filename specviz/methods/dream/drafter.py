@@ -140,7 +140,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         """
         assert self._view is not None
         pictured = frozenset(self._kept_places)
-        columns = {place: 1 + index for index, place in enumerate(self._view.kept) if place in pictured}
+        columns = {place: 1 + index for index, place in enumerate(self._view.kept_places) if place in pictured}
         values, places = row[list(columns.values())], list(columns)
         best = values.topk(min(ARCS, len(values)))
         looks = [

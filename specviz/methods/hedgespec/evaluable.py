@@ -75,9 +75,9 @@ class JudgedModel(LanguageModelDrafter):
             return [(float(correct), float(correct)) for correct in right]
         shared = torch.minimum(distributions[:, support], rows).sum(-1)
         inside = support[None] == written[:, None]
-        ours = (rows * inside).sum(-1)
-        theirs = distributions.gather(-1, written[:, None])[:, 0]
-        ratio = (ours / theirs.clamp_min(1e-30)).clamp_max(1.0)
+        draft_p = (rows * inside).sum(-1)
+        target_p = distributions.gather(-1, written[:, None])[:, 0]
+        ratio = (draft_p / target_p.clamp_min(1e-30)).clamp_max(1.0)
         return list(zip(shared.clamp_max(1.0).tolist(), ratio.tolist(), strict=True))
 
 

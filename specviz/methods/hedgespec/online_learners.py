@@ -94,8 +94,8 @@ def normal_hedge(regrets: Sequence[float]) -> list[float]:
         else:
             high = c
     weights = [x * math.exp(x * x / (2 * high)) for x in scaled]
-    whole = sum(weights)
-    return [weight / whole for weight in weights]
+    total = sum(weights)
+    return [weight / total for weight in weights]
 
 
 class UpperConfidence:
@@ -111,9 +111,9 @@ class UpperConfidence:
 
     def probabilities(self) -> list[float]:
         unseen = next((arm for arm, rounds in enumerate(self.rounds) if rounds < 1e-3), None)
-        whole = math.log(max(1.0, sum(self.rounds)))
+        log_rounds = math.log(max(1.0, sum(self.rounds)))
         values = [
-            reward / rounds + math.sqrt(self.doubt * whole / rounds) if rounds >= 1e-3 else 0.0
+            reward / rounds + math.sqrt(self.doubt * log_rounds / rounds) if rounds >= 1e-3 else 0.0
             for reward, rounds in zip(self.rewards, self.rounds, strict=True)
         ]
         best = values.index(max(values)) if unseen is None else unseen
@@ -142,8 +142,8 @@ class ExponentialWeights:
     def probabilities(self) -> list[float]:
         arms, most = len(self.gains), max(self.gains)
         weights = [math.exp(self.explore / arms * (gain - most)) for gain in self.gains]
-        whole = sum(weights)
-        return [(1 - self.explore) * weight / whole + self.explore / arms for weight in weights]
+        total = sum(weights)
+        return [(1 - self.explore) * weight / total + self.explore / arms for weight in weights]
 
     def learn(self, losses: Sequence[float]) -> None:
         """A bandit does not get to know them."""

@@ -93,9 +93,9 @@ class DrafterSelector:
 
     def observe(self, finished: Round) -> None:
         context, emitted = finished.context, finished.emitted
-        whole = max(1, len(finished.draft.tree) - 1)
+        node_count = max(1, len(finished.draft.tree) - 1)
         if len(finished.draft.tree) > 1:
-            self.chooser.update_reward(self._playing, min(len(finished.verdict.path), len(emitted)) / max(whole, self.ahead))
+            self.chooser.update_reward(self._playing, min(len(finished.verdict.path), len(emitted)) / max(node_count, self.ahead))
         else:
             self.chooser.update_reward(self._playing, 0.0)
         settled: list[list[float]] = []
@@ -139,7 +139,7 @@ class DrafterSelector:
         chains = [[judge(start, place) for place in known] for judge in judged]
         assert self._open_note is not None
         begun, data = self._open_note
-        whole = replace(
+        complete_note = replace(
             begun,
             tokens=list(finished.emitted),
             ghosts=[[shared for shared, _ in chain] for chain in chains],
@@ -148,7 +148,7 @@ class DrafterSelector:
             waiting=[Waiting(*entry) for entry in self.queue.waiting],
             after=self.chooser.probabilities(),
         )
-        data.update(plain(whole))
+        data.update(plain(complete_note))
 
     def close(self) -> None:
         for arm in self.arms:

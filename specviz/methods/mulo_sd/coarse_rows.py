@@ -66,8 +66,8 @@ class CoarseRows(NullDrafter):
             self._session.keep([0])
             place = (context.round << 16) + len(codes)
             coarse.append(int(context.warp.choose(target_pass.logits, [place], context.noise, DRAFT)[0]))
-        whole = torch.tensor([*self._drawn, *coarse], device=context.device).view(-1, columns)
-        fine = self._partner.up(whole)[-2 * rows :]
+        picture = torch.tensor([*self._drawn, *coarse], device=context.device).view(-1, columns)
+        fine = self._partner.up(picture)[-2 * rows :]
         return [int(code) for code in fine.flatten().tolist()], coarse
 
     def observe(self, finished: Round) -> None:

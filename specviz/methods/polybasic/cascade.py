@@ -188,19 +188,19 @@ class Cascade(Generic[Below]):
         tokens = buffer.tokens[:most]
         tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
         proposals: dict[int, Proposal] = {}
-        sure: list[float | None] = [None] * len(tree)
+        confidence: list[float | None] = [None] * len(tree)
         for node, row in enumerate(buffer.rows[: len(tokens)]):
             if not context.warp.greedy:
                 proposals[node] = Proposal(context.warp.probabilities(row))
         if context.record_notes:
             with context.untimed:
                 for node, row in enumerate(buffer.rows[: len(tokens)]):
-                    sure[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
+                    confidence[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
         self._count(buffer, len(tokens))
         notes = context.notes(lambda: [self._note(buffer, len(tokens))])
         # All that drafts for the target counts: the drafter's forwards, and the intermediate model's passes over them.
         calls = sum(filter_pass.calls for filter_pass in buffer.passes) + len(buffer.passes)
-        return Draft(tree, proposals, sure, calls, notes=notes)
+        return Draft(tree, proposals, confidence, calls, notes=notes)
 
     def _count(self, buffer: _Buffer, length: int) -> None:
         """What the run's levels did so far, for the screen."""

@@ -42,15 +42,15 @@ class ChainLengths:
 
     def save(self, path: Path) -> None:
         """Write them beside those of other pairs. Of this pair only the intermediate models that were not asked again stay."""
-        others: list[ChainLengths] = []
+        other_pairs: list[ChainLengths] = []
         lengths_by_model = dict(self.middles)
         for lengths in ChainLengths.load(path) if path.is_file() else ():
             if (lengths.target, lengths.drafter) == (self.target, self.drafter):
                 lengths_by_model = {**lengths.middles, **lengths_by_model}
             else:
-                others.append(lengths)
+                other_pairs.append(lengths)
         own = ChainLengths(self.target, self.drafter, self.source, self.alone, lengths_by_model)
-        chains = [asdict(lengths) for lengths in (*others, own)]
+        chains = [asdict(lengths) for lengths in (*other_pairs, own)]
         path.write_text(json.dumps({"chains": chains}, indent=1) + "\n", encoding="utf-8")
 
 
@@ -113,8 +113,10 @@ def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str 
         return (
             f"This intermediate model is not expected to pay on this machine. {_capital(best.describe())}. No other was weighed."
         )
-    others = "; ".join(candidate.describe() for candidate in candidates)
-    return f"None of the {len(candidates)} intermediate models weighed is expected to pay on this machine. {_capital(others)}."
+    descriptions = "; ".join(candidate.describe() for candidate in candidates)
+    return (
+        f"None of the {len(candidates)} intermediate models weighed is expected to pay on this machine. {_capital(descriptions)}."
+    )
 
 
 def _capital(words: str) -> str:

@@ -162,10 +162,10 @@ class _Merging:
                 leaf.kind = ("agreed", len(weighted_kinds), _tenth(1.0 - missed))
                 leaf.probability = estimates.probability(leaf.kind, 1.0 - missed)
         for node, below in enumerate(self.below):
-            whole = max(1.0, sum(self.leaves[child].probability for child in below.values()))
+            total = max(1.0, sum(self.leaves[child].probability for child in below.values()))
             for child in below.values():
                 leaf = self.leaves[child]
-                leaf.probability /= whole
+                leaf.probability /= total
                 leaf.value = self.leaves[node].value * leaf.probability
 
     def ranked(self) -> list[int]:

@@ -49,11 +49,11 @@ def parallel_net(stored: Repository, target: Fit) -> ParallelNet:
     return net.to(target.head.device, target.head.dtype).eval().requires_grad_(False)
 
 
-def _complete(stored: Repository, field: str, counted: int) -> None:
+def _complete(stored: Repository, field: str, count: int) -> None:
     """Fewer than the configuration promises means that some are missing. More is taken as it is: the
     configuration of medusa-vicuna-7b-v1.3 says two, and its authors' loader sets five by hand."""
     promised = stored.config.get(field)
-    if isinstance(promised, int) and counted < promised:
+    if isinstance(promised, int) and count < promised:
         raise ModelUnavailable(
-            f"{stored.name} holds {counted} where its config.json says {promised} ({field}): some are missing. Get it anew."
+            f"{stored.name} holds {count} where its config.json says {promised} ({field}): some are missing. Get it anew."
         )

@@ -44,8 +44,8 @@ def _steps() -> int:
 def _bytes(weight: Tensor, steps: int) -> Product:
     wide = weight.detach().float()
     scale = wide.abs().amax(1).clamp_min(1e-12) / steps
-    whole = (wide / scale[:, None]).round_().to(torch.int8)
-    packed = torch.ops.onednn.qlinear_prepack(whole, None)
+    integers = (wide / scale[:, None]).round_().to(torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(integers, None)
     zeros = torch.zeros(len(scale), dtype=torch.int32)
 
     def product(x: Tensor) -> Tensor:
@@ -66,8 +66,8 @@ def four_bits(weight: Tensor) -> Product:
     wide = weight.detach().float().view(rows, columns // GROUP, GROUP)
     low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
     scale = ((high - low) / 15).clamp_min(1e-12)
-    whole = ((wide - low) / scale).round_().clamp_(0, 15).to(torch.int32).view(rows, columns)
-    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1)
+    integers = ((wide - low) / scale).round_().clamp_(0, 15).to(torch.int32).view(rows, columns)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(integers, 1)
     # The kernel counts from the middle of the sixteen steps.
     both = torch.stack((scale[..., 0], low[..., 0] + 8 * scale[..., 0]), -1).transpose(0, 1)
     scales = both.contiguous().to(torch.bfloat16)

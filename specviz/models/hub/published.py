@@ -64,8 +64,8 @@ def open_repository(name: str, progress: Progress = silent) -> Repository:
     folder = place.path or fetch_repository(place.repository, progress)
     stored = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     if not stored:
-        held = {file.suffix.lower() for file in folder.iterdir()} if folder.is_dir() else {folder.suffix.lower()}
-        if held & _PICKLES or place.repository:
+        suffixes = {file.suffix.lower() for file in folder.iterdir()} if folder.is_dir() else {folder.suffix.lower()}
+        if suffixes & _PICKLES or place.repository:
             raise ModelUnavailable(
                 f"{name} has no safetensors, perhaps only pickles, which can run code when opened and are never read here. "
                 "Choose heads stored as safetensors, or convert them where you trust them."

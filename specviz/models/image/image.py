@@ -91,8 +91,8 @@ class LoadedImage:
         drawn_codes = list(codes)
         if len(drawn_codes) > self.cells or any(not 0 <= code < self.codes for code in drawn_codes):
             raise BadInput(f"A picture of this model has at most {self.cells} codes, each from 0 to {self.codes - 1}.")
-        filled = drawn_codes + [drawn_codes[-1] if drawn_codes else 0] * (self.cells - len(drawn_codes))
-        pixels = self.model.decode_image_tokens(torch.tensor([filled], device=self.device))[0].float()
+        all_codes = drawn_codes + [drawn_codes[-1] if drawn_codes else 0] * (self.cells - len(drawn_codes))
+        pixels = self.model.decode_image_tokens(torch.tensor([all_codes], device=self.device))[0].float()
         rgb = ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy()
         side = rgb.shape[0] // self.grid
         for cell in range(len(drawn_codes), self.cells):

@@ -95,8 +95,8 @@ class ImageScore:
 
 def pixels_of(picture: np.ndarray) -> Tensor:
     """A uint8 picture [row, column, 3] as the score sees it, [1, rgb, 32, 32]."""
-    whole = torch.from_numpy(np.array(picture, dtype=np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
-    return F.interpolate(whole, size=(SIDE, SIDE), mode="area")
+    pixels = torch.from_numpy(np.array(picture, dtype=np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
+    return F.interpolate(pixels, size=(SIDE, SIDE), mode="area")
 
 
 def load(path: Path) -> ImageScore:

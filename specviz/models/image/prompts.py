@@ -62,8 +62,8 @@ class WordPrompts:
         room = PROMPT_TOKENS - 2
         words = encoded.ids[:room]
         unread = prompt.strip()[encoded.offsets[room][0] :].strip() if len(encoded.ids) > room else ""
-        filled = [*words, *[PAD] * (room - len(words))]
-        return PromptRows((BEGIN, *filled, PICTURE), (BEGIN, *[PAD] * room, PICTURE), unread)
+        padded = [*words, *[PAD] * (room - len(words))]
+        return PromptRows((BEGIN, *padded, PICTURE), (BEGIN, *[PAD] * room, PICTURE), unread)
 
     def of(self, token: int) -> str:
         return SPECIAL[token] if token < len(SPECIAL) else self._tokenizer.decode([token])

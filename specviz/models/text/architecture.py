@@ -67,9 +67,9 @@ def architecture_of(model: Any) -> Architecture:
 
 def _layer_types(model: Any, config: Any) -> tuple[str, ...]:
     """The configuration's own list, or what transformers' caches assume where there is none."""
-    listed = getattr(config, "layer_types", None)
-    if listed:
-        return tuple(listed)
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return tuple(layer_types)
     if model._is_stateful:
         kind = "linear_attention"
     elif getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):

@@ -25,7 +25,7 @@ class TokenizerText:
         self.context_length = context_length
         self.special_ids = _special_ids(tokenizer)
         self._spelling: Spelling | None = spelling_of(tokenizer)
-        self._shown: dict[int, str] = {}
+        self._texts: dict[int, str] = {}
         # A Rust tokenizer refuses to be borrowed twice at once.
         self._lock = threading.Lock()
 
@@ -36,9 +36,9 @@ class TokenizerText:
 
     def of(self, token: int) -> str:
         """This token's own text; bytes that are no character by themselves are written as \\xNN."""
-        text = self._shown.get(token)
+        text = self._texts.get(token)
         if text is None:
-            text = self._shown[token] = self._show(token)
+            text = self._texts[token] = self._show(token)
         return text
 
     def _show(self, token: int) -> str:

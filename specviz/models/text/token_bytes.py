@@ -71,8 +71,8 @@ def _decoder_steps(tokenizer: Any) -> list[dict[str, Any]]:
 def _alphabet() -> dict[str, int]:
     """The character that stands for each byte in a byte-level vocabulary: itself where it prints, else U+0100 on."""
     printing = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printing]
-    return {chr(byte): byte for byte in printing} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in printing]
+    return {chr(byte): byte for byte in printing} | {chr(256 + place): byte for place, byte in enumerate(unprintable)}
 
 
 _ALPHABET = _alphabet()

@@ -71,13 +71,13 @@ def squared(picture: Image.Image, side: int, fill: tuple[int, int, int] = (255, 
     """RGB [side, side]: the picture as large as fits, transparency on white, the rest ``fill``."""
     flat = picture.convert("RGBA")
     ground = Image.new("RGBA", flat.size, (*fill, 255))
-    whole = Image.alpha_composite(ground, flat).convert("RGB")
-    share = side / max(whole.size)
-    size = (max(1, round(whole.width * share)), max(1, round(whole.height * share)))
-    if size != whole.size:
-        whole = whole.resize(size, Image.Resampling.BICUBIC)
+    image = Image.alpha_composite(ground, flat).convert("RGB")
+    share = side / max(image.size)
+    size = (max(1, round(image.width * share)), max(1, round(image.height * share)))
+    if size != image.size:
+        image = image.resize(size, Image.Resampling.BICUBIC)
     canvas = Image.new("RGB", (side, side), fill)
-    canvas.paste(whole, ((side - size[0]) // 2, (side - size[1]) // 2))
+    canvas.paste(image, ((side - size[0]) // 2, (side - size[1]) // 2))
     return canvas
 
 

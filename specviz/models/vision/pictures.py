@@ -209,8 +209,8 @@ def _plain(image: Image.Image) -> tuple[Image.Image, str]:
         flat = image.convert("RGBA")
         ground = Image.new("RGBA", flat.size, (255, 255, 255, 255))
         clear = flat.getextrema()[3][0] < 255
-        whole = Image.alpha_composite(ground, flat).convert("RGB")
-        return whole, "The picture is transparent in places; the model sees white there." if clear else ""
+        composite = Image.alpha_composite(ground, flat).convert("RGB")
+        return composite, "The picture is transparent in places; the model sees white there." if clear else ""
     if image.mode == "CMYK":
         return image.convert("RGB"), "The picture has the colours of a printer; on a screen they look a little different."
     return image.convert("RGB"), ""
