@@ -166,7 +166,7 @@ class CrossStepper:
 
 
 def _folded(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:
-    """A layer's matrices, what it adds scaled by ``attention_scale`` and ``feed_scale`` (its feed-forward)."""
+    """A layer's matrices: what its attention adds scaled by ``attention_scale``, its feed-forward by ``feed_scale``."""
     attention, mlp, before = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight
     entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
     return _Folded(

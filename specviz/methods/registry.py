@@ -103,7 +103,7 @@ def all_methods() -> dict[str, Method]:
     """Every method by name. The first call imports the files of this package, none of which imports torch at its top."""
     if not _REGISTRY.loaded:
         package = importlib.import_module("specviz.methods")
-        for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
+        for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
             importlib.import_module(f"specviz.methods.{module.name}{'.method' if module.ispkg else ''}")
         _REGISTRY.loaded = True
     return dict(_REGISTRY.methods)

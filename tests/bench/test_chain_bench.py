@@ -27,7 +27,7 @@ TARGET = CostCurve((1, 32), (40.0, 50.0))
 
 
 def costs(share: float) -> Costs:
-    """A intermediate model whose passes cost this share of the target's."""
+    """An intermediate model whose passes cost this share of the target's."""
     return Costs(TARGET, CostCurve((1, 32), (40 * share, 50 * share)), 2.8, 3)
 
 

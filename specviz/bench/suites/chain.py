@@ -73,7 +73,7 @@ class Counted:
 
     @property
     def between(self) -> Lengths:
-        """As a chain of three: how often a token is kept, tokens a intermediate pass, drafter forwards for it."""
+        """As a chain of three: how often a token is kept, tokens an intermediate pass, drafter forwards for it."""
         passes = max(1, self.passes)
         return Lengths(self.kept / max(1, self.judged), self.buffered / passes, self.calls / passes)
 
