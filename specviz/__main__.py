@@ -31,22 +31,22 @@ PIPE_CLOSED = 141
 
 def parser() -> Parser:
     """The whole command line. Building it imports no torch."""
-    made = Parser(prog="python -m specviz", description="Speculative decoding, live and drawn.")
-    commands = made.add_subparsers(metavar="COMMAND", required=True)
+    command_line = Parser(prog="python -m specviz", description="Speculative decoding, live and drawn.")
+    commands = command_line.add_subparsers(metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        one = commands.add_parser(name, help=command.HELP, description=command.__doc__, allow_abbrev=False)
-        command.arguments(one)
-        one.set_defaults(execute=command.execute)
-    return made
+        subparser = commands.add_parser(name, help=command.HELP, description=command.__doc__, allow_abbrev=False)
+        command.arguments(subparser)
+        subparser.set_defaults(execute=command.execute)
+    return command_line
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. The exit status is 0, 2 for what the user can mend, 1 for our fault, 130 when stopped."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        options = parser().parse_args(given)
+        options = parser().parse_args(arguments)
         status = int(options.execute(options))
         sys.stdout.flush()
         return status
@@ -61,8 +61,8 @@ def main(given: Sequence[str] | None = None) -> int:
     except Exception as problem:
         if os.environ.get("SPECVIZ_DEBUG") == "1":
             traceback.print_exc()
-        said = " ".join(str(problem).split())[:200]
-        what = f"{type(problem).__name__}: {said}" if said else type(problem).__name__
+        message = " ".join(str(problem).split())[:200]
+        what = f"{type(problem).__name__}: {message}" if message else type(problem).__name__
         return _failed(f"specviz broke ({what}); please report it with what SPECVIZ_DEBUG=1 shows.", BROKEN)
 
 

@@ -66,7 +66,7 @@ class Request:
         if self.draft is not None:
             _text("draft", self.draft)
         pictures = self.image if isinstance(self.image, list | tuple) else (self.image,)
-        if not all(isinstance(one, bytes | str | PathLike | None) for one in pictures):
+        if not all(isinstance(picture, bytes | str | PathLike | None) for picture in pictures):
             raise BadInput(f"image is {shown(self.image)}; give the path of a picture, or the bytes of a PNG or JPEG.")
         if not isinstance(self.parameters, Mapping):
             raise BadInput(f'parameters is {shown(self.parameters)}; give a dict of the method\'s own, as {{"nodes": 8}}.')
@@ -94,22 +94,22 @@ def _text(name: str, value: Any) -> None:
 
 def _whole(name: str, value: Any, low: int, high: int) -> int:
     try:
-        given = operator.index(value)  # numpy's integers as well, but no 1.5 and no "7"
+        number = operator.index(value)  # numpy's integers as well, but no 1.5 and no "7"
     except TypeError:
-        given = low - 1
-    if isinstance(value, bool) or not low <= given <= high:
+        number = low - 1
+    if isinstance(value, bool) or not low <= number <= high:
         raise BadInput.of_field(name, name, f"is {shown(value)}; choose a whole number from {low} to {high}.")
-    return given
+    return number
 
 
 def _number(name: str, value: Any) -> float:
     try:
-        given = math.nan if isinstance(value, bool | str | bytes) else float(value)
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
-        given = math.nan
-    if not math.isfinite(given):
+        number = math.nan
+    if not math.isfinite(number):
         raise BadInput.of_field(name, name, f"is {shown(value)}; choose a finite number.")
-    return given
+    return number
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Memory:
     """What one user's earlier runs left for later ones: n-gram stores, successor matrices. Bounded, oldest out first."""
 
     def __init__(self, most: int = 8) -> None:
-        self._kept: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
         self._most = most
         self._lock = threading.Lock()
 
@@ -135,12 +135,12 @@ class Memory:
     def entry(self, key: tuple[Any, ...], make: Callable[[], Any]) -> _Entry:
         """The same with its generation."""
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = _Entry(make())
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-            return self._kept[key]
+            if key not in self._entries:
+                self._entries[key] = _Entry(make())
+            self._entries.move_to_end(key)
+            while len(self._entries) > self._most:
+                self._entries.popitem(last=False)
+            return self._entries[key]
 
     def pass_on(self, entries: Sequence[_Entry]) -> int:
         """A generation for a run that uses ``entries``: above that of every earlier run that used one of them, 0 for the
@@ -154,7 +154,7 @@ class Memory:
     def forget(self) -> None:
         """Start afresh."""
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
 
 
 class Recollection:

@@ -38,7 +38,7 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     parameters = build(method.parameters, request.parameters, method.name)
     modality = modality_of(request.target, progress)
     if modality not in _KINDS:
-        known = " or ".join(KINDS[one] for one in _KINDS)
+        known = " or ".join(KINDS[kind] for kind in _KINDS)
         raise ModelUnavailable(f"{request.target} works on {KINDS[modality]}; choose a target that works on {known}.")
     if request.temperature is None:
         request = replace(request, temperature=1.0 if modality == "image" else 0.0)

@@ -185,7 +185,7 @@ def test_a_network_of_another_training_of_the_target_is_refused(
 def test_bfloat16_works_as_well(tiny: Any) -> None:
     loaded = loading.from_parts("scenes-vlm", tiny_scenes().to(torch.bfloat16), tiny_tokenizer())
     question = loaded.read(Image.new("RGB", (20, 20)), "what is it")
-    assert preparing.shown(question, 5).to_note().data["grid"] == [4, 4]
+    assert preparing.picture_note(question, 5).to_note().data["grid"] == [4, 4]
     assert question.inputs["pixel_values"].dtype == torch.bfloat16
 
 

@@ -23,12 +23,12 @@ class Match:
         while True:
             choice = choices.at(node)
             judged += children[node]
-            found = next((child for child in children[node] if tokens[child] == choice), None)
-            if found is None:
+            next_node = next((child for child in children[node] if tokens[child] == choice), None)
+            if next_node is None:
                 break
-            path.append(found)
-            visited.append(found)
-            node = found
+            path.append(next_node)
+            visited.append(next_node)
+            node = next_node
         return Verdict(
             rule="greedy" if context.warp.greedy else "match",
             path=tuple(path),

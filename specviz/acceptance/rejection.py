@@ -39,16 +39,16 @@ class _Walk:
     judged: list[int] = field(default_factory=list)
     thresholds: dict[int, float] = field(default_factory=dict)
     draws: dict[int, float] = field(default_factory=dict)
-    shown: list[OverlapPosition] = field(default_factory=list)
+    overlaps: list[OverlapPosition] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
         shape, node = self.draft.tree.shape, 0
         while True:
             left = self._at(node)
-            found = self._try_children(node, left)
-            if found is None:
+            child = self._try_children(node, left)
+            if child is None:
                 break
-            node = found
+            node = child
         place = self.context.position + 1 + shape.depths[node]
         rejected = bool(shape.children[node])
         return Verdict(
@@ -61,7 +61,7 @@ class _Walk:
             thresholds=self.thresholds,
             draws=self.draws,
             certain=not self.draft.proposals,
-            notes=self.context.notes(lambda: [OverlapNote(self.shown).to_note()] if self.shown else []),
+            notes=self.context.notes(lambda: [OverlapNote(self.overlaps).to_note()] if self.overlaps else []),
         )
 
     def _at(self, node: int) -> Residual:
@@ -71,7 +71,7 @@ class _Walk:
         left = remaining(self.context.warp.probabilities(self.target.logits[node]), proposal, offered)
         if self.context.record_notes and proposal is not None:
             with self.context.untimed:  # now, as judging the children changes what is left
-                self.shown.append(left.story(node))
+                self.overlaps.append(left.overlap(node))
         return left
 
     def _try_children(self, node: int, left: Residual) -> int | None:

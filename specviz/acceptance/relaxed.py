@@ -87,22 +87,22 @@ class _Walk:
     relaxed: set[int] = field(default_factory=set)
     thresholds: dict[int, float] = field(default_factory=dict)
     draws: dict[int, float] = field(default_factory=dict)
-    shown: list[RelaxedJudgement] = field(default_factory=list)
+    judgements: list[RelaxedJudgement] = field(default_factory=list)
 
     def verdict(self) -> Verdict:
         shape, node = self.draft.tree.shape, 0
         while True:
             logits = self.target.logits[node]
             distribution = self.context.warp.log_probabilities(logits).double().exp()
-            found, left = self._greedy(node, distribution) if self.context.warp.greedy else self._sampled(node, distribution)
-            if found is None:
+            child, left = self._greedy(node, distribution) if self.context.warp.greedy else self._sampled(node, distribution)
+            if child is None:
                 break
-            self.path.append(found)
-            self.visited.append(found)
-            node = found
-        known = list(statuses(shape, self.path, self.judged))
-        for one in self.relaxed:
-            known[one] = RELAXED
+            self.path.append(child)
+            self.visited.append(child)
+            node = child
+        marks = list(statuses(shape, self.path, self.judged))
+        for relaxed_node in self.relaxed:
+            marks[relaxed_node] = RELAXED
         place = self.context.position + 1 + shape.depths[node]
         greedy = self.context.warp.greedy
         tried = bool(shape.children[node]) and not greedy
@@ -111,7 +111,7 @@ class _Walk:
             path=tuple(self.path),
             bonus=int(logits.argmax()) if greedy else draw(left, self.context.noise, place),
             source="residual" if tried else "target",
-            statuses=tuple(known),
+            statuses=tuple(marks),
             visited=tuple(self.visited),
             thresholds=self.thresholds,
             draws=self.draws,
@@ -120,11 +120,11 @@ class _Walk:
         )
 
     def _notes(self) -> tuple[Note, ...]:
-        if not self.shown:
+        if not self.judgements:
             return ()
         limit = self.rule.limit
         factor = limit.factor if limit.delta is None else None
-        return (RelaxedNote(self.rule.k, self.rule.form, self.shown, limit.delta, factor).to_note(),)
+        return (RelaxedNote(self.rule.k, self.rule.form, self.judgements, limit.delta, factor).to_note(),)
 
     def _near(self, code: int) -> Tensor:
         return self.rule.neighbours[code, : self.rule.k]
@@ -134,11 +134,11 @@ class _Walk:
         best = int(self.target.logits[node].argmax())
         for child in self.draft.tree.shape.children[node]:
             code = self.draft.tree.host_tokens[child]
-            taken, sums = region(distribution, code, self._near(code), self.rule.limit)
-            moved = distribution.index_fill(0, taken, 0.0)
-            moved[code] = distribution[code] + distribution[taken].sum()
+            region_codes, sums = region(distribution, code, self._near(code), self.rule.limit)
+            moved = distribution.index_fill(0, region_codes, 0.0)
+            moved[code] = distribution[code] + distribution[region_codes].sum()
             self.judged.append(child)
-            self._tell(child, code, distribution, taken, sums, 1.0)
+            self._record(child, code, distribution, region_codes, sums, 1.0)
             if code == best or int(moved.argmax()) == code:
                 self._note_if_relaxed(child, code != best)
                 return child, distribution
@@ -147,42 +147,42 @@ class _Walk:
     def _sampled(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
         """The accepted child, if any, and what is left of the distribution: what replaces the children is drawn from it."""
         proposal = self.draft.proposals.get(node)
-        q = None if proposal is None else _spread(proposal.probability, proposal.ids, distribution)
+        q = None if proposal is None else _dense(proposal.probability, proposal.ids, distribution)
         left = distribution
         for child in self.draft.tree.shape.children[node]:
             code = self.draft.tree.host_tokens[child]
-            taken, sums = region(left, code, self._near(code), self.rule.limit)
-            mass = float(left[taken].sum())
+            region_codes, sums = region(left, code, self._near(code), self.rule.limit)
+            mass = float(left[region_codes].sum())
             p, share = float(left[code]), 1.0 if q is None else float(q[code])
             threshold, strict = min(1.0, (p + mass) / share), min(1.0, p / share)
-            luck = self.context.noise.uniform(ACCEPT, self.context.round, child)
+            u = self.context.noise.uniform(ACCEPT, self.context.round, child)
             self.judged.append(child)
-            self.thresholds[child], self.draws[child] = threshold, luck
-            self._tell(child, code, left, taken, sums, share)
-            if luck < threshold:
-                self._note_if_relaxed(child, luck >= strict)
+            self.thresholds[child], self.draws[child] = threshold, u
+            self._record(child, code, left, region_codes, sums, share)
+            if u < threshold:
+                self._note_if_relaxed(child, u >= strict)
                 return child, left
-            left = self._residual(left, q, code, taken)
+            left = self._residual(left, q, code, region_codes)
             left = left / left.sum() if float(left.sum()) > _ROUNDING else distribution
             if q is not None:
                 q = q.index_fill(0, torch.tensor([code], device=q.device), 0.0)
                 q = q / q.sum().clamp_min(1e-300)
         return None, left
 
-    def _residual(self, distribution: Tensor, q: Tensor | None, code: int, taken: Tensor) -> Tensor:
+    def _residual(self, distribution: Tensor, q: Tensor | None, code: int, region_codes: Tensor) -> Tensor:
         """What a rejection leaves of ``distribution``, not normalised."""
-        form, one = self.rule.form, torch.tensor([code], device=distribution.device)
-        struck = self._near(code)
-        if len(taken):  # the published code strikes one neighbour more than k, whatever A holds
-            struck = self.rule.neighbours[code, : self.rule.k + 1]
+        form, code_index = self.rule.form, torch.tensor([code], device=distribution.device)
+        struck_codes = self._near(code)
+        if len(region_codes):  # the published code strikes one neighbour more than k, whatever A holds
+            struck_codes = self.rule.neighbours[code, : self.rule.k + 1]
         if q is None:
-            gone = struck if form == "repository" and len(taken) else taken
-            return distribution.index_fill(0, torch.cat((one, gone)), 0.0)
+            zeroed_codes = struck_codes if form == "repository" and len(region_codes) else region_codes
+            return distribution.index_fill(0, torch.cat((code_index, zeroed_codes)), 0.0)
         if form == "repository":
-            return (distribution - (q.index_fill(0, struck, 0.0) if len(taken) else q)).clamp_min(0.0)
+            return (distribution - (q.index_fill(0, struck_codes, 0.0) if len(region_codes) else q)).clamp_min(0.0)
         if form == "aggregated":
-            moved = distribution.index_fill(0, taken, 0.0)
-            moved[code] = distribution[code] + distribution[taken].sum()
+            moved = distribution.index_fill(0, region_codes, 0.0)
+            moved[code] = distribution[code] + distribution[region_codes].sum()
             return (moved - q).clamp_min(0.0)
         return (distribution - q).clamp_min(0.0)
 
@@ -190,29 +190,31 @@ class _Walk:
         if relaxed:
             self.relaxed.add(child)
 
-    def _tell(self, child: int, code: int, distribution: Tensor, taken: Tensor, sums: Tensor, share: float) -> None:
+    def _record(self, child: int, code: int, distribution: Tensor, region_codes: Tensor, sums: Tensor, share: float) -> None:
         """What the screen needs of one judged child, and enough to judge it again under another limit."""
         if self.context.record_notes:
             with self.context.untimed:
-                self.shown.append(self._shown(child, code, distribution, taken, sums, share))
+                self.judgements.append(self._judgement(child, code, distribution, region_codes, sums, share))
 
-    def _shown(self, child: int, code: int, distribution: Tensor, taken: Tensor, sums: Tensor, share: float) -> RelaxedJudgement:
+    def _judgement(
+        self, child: int, code: int, distribution: Tensor, region_codes: Tensor, sums: Tensor, share: float
+    ) -> RelaxedJudgement:
         p = float(distribution[code])
-        steps = sorted({*(size for size in LADDER if size <= len(sums)), len(taken)} - {0})
+        steps = sorted({*(size for size in LADDER if size <= len(sums)), len(region_codes)} - {0})
         return RelaxedJudgement(
             node=child,
             p=p,
             q=share,
             limit=self.rule.limit.of(p),
-            count=len(taken),
-            moved=float(distribution[taken].sum()),
+            count=len(region_codes),
+            moved=float(distribution[region_codes].sum()),
             near=packed(self._near(code).tolist()),
             mass=distribution[self._near(code)[:SHOWN]].tolist(),
             sums=list(zip(steps, _at(sums, steps), strict=True)),
         )
 
 
-def _spread(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
+def _dense(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
     """A distribution over all codes, float64."""
     if ids is None:
         return probability.to(like)
@@ -233,10 +235,10 @@ def look_alikes(codebook: Tensor, most: int = 1025) -> Tensor:
 
     Vectors are as the decoder uses them. Computed in blocks, as all distances at once would be gigabytes for a real model.
     """
-    kept = min(most, len(codebook) - 1)
+    count = min(most, len(codebook) - 1)
     wide, rows = codebook.double(), []
     for start in range(0, len(wide), 1024):
-        apart = torch.cdist(wide[start : start + 1024], wide)
-        apart[torch.arange(len(apart)), torch.arange(start, start + len(apart))] = float("inf")
-        rows.append(apart.topk(kept, largest=False, sorted=True).indices)
+        distances = torch.cdist(wide[start : start + 1024], wide)
+        distances[torch.arange(len(distances)), torch.arange(start, start + len(distances))] = float("inf")
+        rows.append(distances.topk(count, largest=False, sorted=True).indices)
     return torch.cat(rows)

@@ -40,7 +40,7 @@ class Residual(Protocol):
         Where rounding has left nothing of it, it is the target's distribution: that branch has probability 0.
         """
 
-    def story(self, node: int) -> OverlapPosition:
+    def overlap(self, node: int) -> OverlapPosition:
         """p and q side by side at the tokens that matter, and sum min(p, q): the probability that one sampled child
         survives.
         """
@@ -84,20 +84,20 @@ class SparseResidual:
         else:
             self._r = [max(r - q * self._mass, 0.0) for r, q in zip(self._r, self._q, strict=True)]
             self._q[slot] = 0.0
-            whole = sum(self._q)
-            self._q = [q / whole for q in self._q] if whole > 0 else self._q
+            total = sum(self._q)
+            self._q = [q / total for q in self._q] if total > 0 else self._q
         self._mass -= before - sum(self._r)
         if self._mass < _SMALL:
             self._mass = float(self._left().sum(dtype=torch.float64))
 
     def _left(self) -> Tensor:
-        kept = to_device(self._r, self._target.device, self._target.dtype)
-        return self._target.index_copy(0, self._ids, kept)
+        residual = to_device(self._r, self._target.device, self._target.dtype)
+        return self._target.index_copy(0, self._ids, residual)
 
     def distribution(self) -> Tensor:
         return self._target if self._mass in (0.0, 1.0) else self._left()
 
-    def story(self, node: int) -> OverlapPosition:
+    def overlap(self, node: int) -> OverlapPosition:
         q = [1.0] * len(self._r) if self._q is None else self._q
         rows = sorted(zip(self._slots, self._r, q, strict=True), key=lambda row: -max(row[1], row[2]))[:SHOWN]
         return OverlapPosition(
@@ -143,7 +143,7 @@ class DenseResidual:
     def distribution(self) -> Tensor:
         return self._target if self._mass == 0 else self._left()
 
-    def story(self, node: int) -> OverlapPosition:
+    def overlap(self, node: int) -> OverlapPosition:
         places = torch.topk(torch.maximum(self._r, self._q), min(SHOWN, self._r.numel())).indices
         return OverlapPosition(
             node=node,

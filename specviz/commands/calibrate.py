@@ -16,7 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the user may say."""
     parser.add_argument("name", metavar="METHOD", help="a method whose tree is found from data, such as stand")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
-    parser.add_argument("--draft", metavar="D", help="for polybasic: the model in the middle of the chain")
+    parser.add_argument("--draft", metavar="D", help="for polybasic: the intermediate model of the chain")
 
 
 def execute(options: argparse.Namespace) -> int:

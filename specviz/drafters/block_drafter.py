@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.networks.block_net import BlockNet, State
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
@@ -58,17 +58,17 @@ class Branches:
         self.slots = {0: 0}
         self.state = state
         self.features = features
-        self._seen: list[list[bool]] = [[]]
+        self._ancestry: list[list[bool]] = [[]]
 
     def add(self, seeds: Sequence[int], above: Sequence[int]) -> list[list[bool]]:
         """Give slots to ``seeds``, whose last seeds before them have slots ``above``; bool [seed, slot but the root's]."""
         every = len(self.slots) - 1 + len(seeds)
         for seed, slot in zip(seeds, above, strict=True):
-            seen = self._seen[slot] + [False] * (every - len(self._seen[slot]))
-            seen[len(self.slots) - 1] = True
+            ancestry = self._ancestry[slot] + [False] * (every - len(self._ancestry[slot]))
+            ancestry[len(self.slots) - 1] = True
             self.slots[seed] = len(self.slots)
-            self._seen.append(seen)
-        return self._seen[-len(seeds) :]
+            self._ancestry.append(ancestry)
+        return self._ancestry[-len(seeds) :]
 
     def keep(self, state: State, features: Tensor) -> None:
         """State [layer, seed, width] and features [seed, k, hidden] of the seeds added last."""
@@ -76,7 +76,7 @@ class Branches:
         self.features = torch.cat((self.features, features))
 
 
-class BlockDrafter(Silent):
+class BlockDrafter(NullDrafter):
     """Asks ``network``, which wants the target's hidden state ``network.config.tap``."""
 
     def __init__(self, network: BlockNet) -> None:
@@ -89,7 +89,7 @@ class BlockDrafter(Silent):
         self._state = network.zero()
         self._recent = network.embedding.new_empty(0, network.config.hidden)
         self._branches: Branches | None = None
-        self._found: dict[int, Tensor] = {}
+        self._block_logits: dict[int, Tensor] = {}
         self._calls = 0
 
     @torch.inference_mode()
@@ -97,19 +97,19 @@ class BlockDrafter(Silent):
         self._memory = Memory(self.network, len(context.ids) + 256)
         self._state = self.network.zero()
         self._recent = self._recent[:0]
-        self._waiting, self._branches, self._found, self._calls = [], None, {}, 0
+        self._waiting, self._branches, self._block_logits, self._calls = [], None, {}, 0
         if prefill is not None:
             self._commit(list(context.ids[1:]), prefill.hidden[self._tap])
 
     @torch.inference_mode()
     def observe(self, finished: Round) -> None:
-        kept = [0, *finished.verdict.path][: len(finished.emitted)]
+        path = [0, *finished.verdict.path][: len(finished.emitted)]
         features = finished.target.hidden[self._tap]
-        self._waiting.append((list(finished.emitted), features.index_select(0, to_device(kept, features.device))))
+        self._waiting.append((list(finished.emitted), features.index_select(0, to_device(path, features.device))))
 
     def close(self) -> None:
         self._memory = Memory(self.network, 1)
-        self._waiting, self._branches, self._found = [], None, {}
+        self._waiting, self._branches, self._block_logits = [], None, {}
 
     def _commit(self, tokens: list[int], features: Tensor) -> None:
         """The next inputs of the committed text: the target's ``features`` [input, hidden] and the tokens after them."""
@@ -140,7 +140,7 @@ class BlockDrafter(Silent):
         """The features [1, k, hidden] after the committed text."""
         for tokens, features in self._waiting:
             self._commit(tokens, features)
-        self._waiting, self._found = [], {}
+        self._waiting, self._block_logits = [], {}
         self._memory.clear_tree()
         if self._memory.length < self.block:
             return None
@@ -158,24 +158,24 @@ class BlockDrafter(Silent):
         assert branches is not None, "the root is asked first"
         chains = [_chain(parents, seed, block) for seed in seeds]
         above = [branches.slots[chain[0]] for chain in chains]
-        said = to_device([[tokens[node] for node in chain[1:]] for chain in chains], branches.features.device)
-        slots = to_device(above, said.device)
+        chain_tokens = to_device([[tokens[node] for node in chain[1:]] for chain in chains], branches.features.device)
+        slots = to_device(above, chain_tokens.device)
         state = (branches.state[0][:, slots], branches.state[1][:, slots])
-        x, state = network.recur(network.inputs(said, branches.features[slots]), state)
+        x, state = network.recur(network.inputs(chain_tokens, branches.features[slots]), state)
         rows = x.reshape(1, len(seeds) * block, -1)
         start = self._memory.length
         places = [start + _depth(parents, chain[0]) + place for chain in chains for place in range(block)]
         network.reach(max(places) + 1)
-        query, key, value = network.layer.project(rows, network.turns(to_device(places, said.device)))
+        query, key, value = network.layer.project(rows, network.turns(to_device(places, chain_tokens.device)))
         self._memory.put(key, value, committed=False)
-        mask = self._mask(branches.add(seeds, above), said.device)
+        mask = self._mask(branches.add(seeds, above), chain_tokens.device)
         features = network.layer.finish(rows, query, *self._memory.all(), mask).view(len(seeds), block, -1)
         branches.keep(state, features)
         return features
 
-    def _mask(self, seen: list[list[bool]], device: torch.device) -> Tensor:
+    def _mask(self, ancestry: list[list[bool]], device: torch.device) -> Tensor:
         """Bool [row, kv]: every row sees the committed text, its own block and the blocks above it."""
-        tree = to_device(seen, device, torch.bool)
+        tree = to_device(ancestry, device, torch.bool)
         tree = tree.repeat_interleave(self.block, 0).repeat_interleave(self.block, 1)
         return torch.cat((tree.new_ones(len(tree), self._memory.length), tree), dim=1)
 
@@ -185,11 +185,11 @@ class BlockDrafter(Silent):
         """
         inside = _depth(parents, nodes[0]) % self.block
         if not inside:
-            found = self.blocks(context, tokens, parents, nodes)
-            if found is None:
+            blocks = self.blocks(context, tokens, parents, nodes)
+            if blocks is None:
                 return None
-            self._found.update(zip(nodes, found, strict=True))
-        return torch.stack([self._found[_chain(parents, node, inside)[0]][inside] for node in nodes])
+            self._block_logits.update(zip(nodes, blocks, strict=True))
+        return torch.stack([self._block_logits[_chain(parents, node, inside)[0]][inside] for node in nodes])
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -202,20 +202,20 @@ class BlockDrafter(Silent):
 
     def calls(self) -> int:
         """Forwards since the last call of this."""
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Nothing beyond what the tree builder can tell."""
         return ()
 
 
 def _chain(parents: Sequence[int], node: int, steps: int) -> list[int]:
     """The nodes from ``steps`` above ``node`` down to it."""
-    found = [node]
+    nodes = [node]
     for _ in range(steps):
-        found.append(parents[found[-1]])
-    return found[::-1]
+        nodes.append(parents[nodes[-1]])
+    return nodes[::-1]
 
 
 def _depth(parents: Sequence[int], node: int) -> int:

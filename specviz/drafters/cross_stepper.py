@@ -29,8 +29,8 @@ class CrossCache:
 
     def reserve(self, columns: int) -> None:
         """Make room for this many rows, and column 0."""
-        for one in (self.first, self.thoughts, self.last):
-            one.reserve(NOTHING + columns)
+        for cache in (self.first, self.thoughts, self.last):
+            cache.reserve(NOTHING + columns)
 
 
 class _Folded(NamedTuple):
@@ -105,18 +105,18 @@ class CrossStepper:
         positions: Tensor,
         cache: CrossCache,
         start: int,
-        seen: Tensor | None,
+        mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:
         """Outputs [row, hidden] of rows that come with one thought each, ``features`` [row, hidden]; arguments as those of
-        the feature stepper, column 0 not counted: ``seen`` is bool [row, column], None where every row sees all of them."""
+        the feature stepper, column 0 not counted: ``mask`` is bool [row, column], None where every row sees all of them."""
         column = NOTHING + start
-        mask = None if seen is None else F.pad(seen, (NOTHING, 0), value=True)
+        padded_mask = None if mask is None else F.pad(mask, (NOTHING, 0), value=True)
         x = self._enter(F.embedding(tokens, self._embedding) if embedded is None else embedded)
-        x = self._self(self._first, x, positions, cache.first, column, mask)
+        x = self._self(self._first, x, positions, cache.first, column, padded_mask)
         if self._open:
-            x = self._across(x, features, cache.thoughts, column, mask)
-        x = self._self(self._last, x, positions, cache.last, column, mask)
+            x = self._across(x, features, cache.thoughts, column, padded_mask)
+        x = self._self(self._last, x, positions, cache.last, column, padded_mask)
         return self._unit(x) * self._net.norm.weight
 
     def logits(self, outputs: Tensor) -> Tensor:
@@ -152,8 +152,8 @@ class CrossStepper:
         scores = queries.transpose(0, 1) @ shared.transpose(1, 2) * self.config.head_size**-0.5
         return (scores if mask is None else scores.masked_fill(~mask, float("-inf"))).softmax(-1).mean(0)
 
-    def _finish(self, layer: _Folded, x: Tensor, seen: Tensor) -> Tensor:
-        x = x + layer.out(seen)
+    def _finish(self, layer: _Folded, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + layer.out(attended)
         gate, up = layer.up(self._unit(x)).chunk(2, dim=-1)
         return x + layer.down(F.silu(gate) * up)
 
@@ -165,13 +165,13 @@ class CrossStepper:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)
 
 
-def _folded(layer: Plain, layout: Layout, seen: float, behind: float) -> _Folded:
-    """A layer's matrices, what it adds scaled by ``seen`` (its attention) and ``behind`` (its feed-forward)."""
+def _folded(layer: Plain, layout: Layout, attention_scale: float, feed_scale: float) -> _Folded:
+    """A layer's matrices: what its attention adds scaled by ``attention_scale``, its feed-forward by ``feed_scale``."""
     attention, mlp, before = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight
     entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
     return _Folded(
         layout(entering.contiguous()),
-        layout((attention.o_proj.weight * seen).contiguous()),
+        layout((attention.o_proj.weight * attention_scale).contiguous()),
         layout((torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)) * before).contiguous()),
-        layout((mlp.down_proj.weight * behind).contiguous()),
+        layout((mlp.down_proj.weight * feed_scale).contiguous()),
     )

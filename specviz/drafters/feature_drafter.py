@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
@@ -65,13 +65,13 @@ class Stepper(Protocol[Cache]):
         """Logits [row, support] of outputs [row, hidden]."""
 
     def __call__(
-        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Cache, start: int, seen: Tensor | None,
+        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Cache, start: int, mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on."""
 
 
-class FeatureDrafter(Silent, Generic[Cache]):
+class FeatureDrafter(NullDrafter, Generic[Cache]):
     """``network`` is shared, best made ready once; cache and features belong to one run.
 
     ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts.
@@ -116,22 +116,22 @@ class FeatureDrafter(Silent, Generic[Cache]):
     def observe(self, finished: Round) -> None:
         path = (0, *finished.verdict.path)[: len(finished.emitted)]
         if finished.target.hidden:
-            kept = to_device(list(path), finished.context.device)
-            self._waiting.append(self._features(finished.target, kept))
+            rows = to_device(list(path), finished.context.device)
+            self._waiting.append(self._features(finished.target, rows))
         else:
             self._waiting += self._imagined(finished, path)
         self._end_round()
 
     def _imagined(self, finished: Round, path: Sequence[int]) -> list[Tensor]:
         """Where a pass came without states, the network's own outputs stand for them, as they do while it drafts."""
-        tree, found = finished.draft.tree, []
+        tree, outputs = finished.draft.tree, []
         for node in path:
             if node not in self._outputs:
                 self.logits(finished.context, tree.host_tokens, tree.shape.parents, [node])
             if node not in self._outputs:
                 break
-            found.append(self._outputs[node])
-        return found
+            outputs.append(self._outputs[node])
+        return outputs
 
     def bookmark(self) -> tuple[int, list[Tensor]]:
         """Where the drafter stands between two rounds, to come :meth:`back` to when what follows was provisional."""
@@ -147,20 +147,20 @@ class FeatureDrafter(Silent, Generic[Cache]):
         self._restart()
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
         """The warped distribution after each of ``nodes``; the plain softmax at temperature 0."""
-        found = self.logits(context, tokens, parents, nodes)
-        if found is None:
+        logits = self.logits(context, tokens, parents, nodes)
+        if logits is None:
             return [None] * len(nodes)
-        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(found).exp()]
+        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(logits).exp()]
 
     @torch.inference_mode()
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
@@ -199,10 +199,10 @@ class FeatureDrafter(Silent, Generic[Cache]):
             start, end = self._committed, min(until, self._committed + PIECE)
             rows = features[done : done + end - start]
             places = torch.arange(start, end, device=device)
-            seen = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
+            mask = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
             tokens = to_device(list(ids[start + 1 : end + 1]), device)
             embedded = self._pictured(tokens, start + 1)
-            last = self._stepper(tokens, rows, self._places(places), self._cache, start, seen, embedded)[-1:]
+            last = self._stepper(tokens, rows, self._places(places), self._cache, start, mask, embedded)[-1:]
             done, self._committed = done + end - start, end
             self._calls += 1
         self._waiting = [features[done:]]
@@ -219,8 +219,8 @@ class FeatureDrafter(Silent, Generic[Cache]):
         self._stepper.reach(context.position + max(depths))
         features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
         places = to_device([context.position - 1 + depth for depth in depths], device)
-        seen = self._seen(nodes, start + len(nodes), device)
-        outputs = self._stepper(to_device(tokens, device), features, self._places(places), self._cache, start, seen)
+        mask = self._tree_mask(nodes, start + len(nodes), device)
+        outputs = self._stepper(to_device(tokens, device), features, self._places(places), self._cache, start, mask)
         self._drafted += len(nodes)
         self._calls += 1
         for place, node in enumerate(nodes):
@@ -246,13 +246,13 @@ class FeatureDrafter(Silent, Generic[Cache]):
         """Embeddings of committed tokens from place ``first`` on where some of them are no words; None for plain text."""
         return None
 
-    def _seen(self, nodes: Sequence[int], columns: int, device: torch.device) -> Tensor:
+    def _tree_mask(self, nodes: Sequence[int], columns: int, device: torch.device) -> Tensor:
         """Bool [node, column]: all that is committed, a node's drafted ancestors, and itself."""
-        seen = torch.zeros(len(nodes), columns, dtype=torch.bool)
-        seen[:, : self._committed] = True
+        mask = torch.zeros(len(nodes), columns, dtype=torch.bool)
+        mask[:, : self._committed] = True
         for row, node in enumerate(nodes):
-            seen[row, list(self._ancestry[node])] = True
-        return seen.to(device)
+            mask[row, list(self._ancestry[node])] = True
+        return mask.to(device)
 
     @staticmethod
     def _depth(parents: Sequence[int], node: int) -> int:
@@ -263,5 +263,5 @@ class FeatureDrafter(Silent, Generic[Cache]):
 
     def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
         """What the network reads of the target's pass, of these rows or of all: [row, hidden]."""
-        found = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
-        return self._true(torch.cat(found, dim=-1))
+        states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
+        return self._true(torch.cat(states, dim=-1))

@@ -87,8 +87,8 @@ class FeatureStepper:
         return self._enter(features) if self.config.wide else features
 
     def _enter(self, inputs: Tensor) -> Tensor:
-        found = self._fc(inputs)
-        return found if self._bias is None else found + self._bias
+        projected = self._fc(inputs)
+        return projected if self._bias is None else projected + self._bias
 
     def __call__(
         self,
@@ -97,12 +97,12 @@ class FeatureStepper:
         positions: Tensor,
         cache: FeatureCache,
         start: int,
-        seen: Tensor | None,
+        mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on.
 
-        ``seen`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
+        ``mask`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
         [row, hidden] stands for the tokens where some of them are no words.
         """
         config, rows = self.config, len(tokens)
@@ -117,7 +117,7 @@ class FeatureStepper:
         split = mixed.view(rows, config.heads + 2 * config.kv_heads, config.head_size)
         turned = self._turn(split[:, : config.heads + config.kv_heads], positions)
         keys, values = cache.put(start, turned[:, config.heads :], split[:, config.heads + config.kv_heads :])
-        x = residual + self._out(attend(turned[:, : config.heads], keys, values, seen))
+        x = residual + self._out(attend(turned[:, : config.heads], keys, values, mask))
         gate, up = self._up(self._unit(x)).chunk(2, dim=-1)
         return x + self._down(F.silu(gate) * up)
 
@@ -133,11 +133,11 @@ class FeatureStepper:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.eps)
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """[row, head, size] to [row, head * size]. Heads that share keys become rows, so that keys are not repeated."""
     rows, heads, size = queries.shape
     groups = len(keys)
     shaped = queries.view(rows, groups, heads // groups, size).permute(1, 2, 0, 3).reshape(1, groups, -1, size)
-    mask = None if seen is None else seen.repeat(heads // groups, 1)
-    found = F.scaled_dot_product_attention(shaped, keys[None], values[None], attn_mask=mask)
-    return found.view(groups, -1, rows, size).permute(2, 0, 1, 3).reshape(rows, heads * size)
+    repeated = None if mask is None else mask.repeat(heads // groups, 1)
+    attended = F.scaled_dot_product_attention(shaped, keys[None], values[None], attn_mask=repeated)
+    return attended.view(groups, -1, rows, size).permute(2, 0, 1, 3).reshape(rows, heads * size)

@@ -15,7 +15,7 @@ from torch import Tensor
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
@@ -23,7 +23,7 @@ from specviz.trace.schema import Note
 TWO = 2
 
 
-class GuidedDrafter(Silent):
+class GuidedDrafter(NullDrafter):
     """``unconditional`` is the prompt of the second row, ``scale`` the guidance: logits are u + scale (c - u)."""
 
     def __init__(self, network: FeatureStepper | FeatureNet, scale: float, unconditional: Sequence[int]) -> None:
@@ -68,20 +68,20 @@ class GuidedDrafter(Silent):
         self._restart()
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
         """The warped distribution after each of ``nodes``; the plain softmax at temperature 0."""
-        found = self.logits(context, tokens, parents, nodes)
-        if found is None:
+        logits = self.logits(context, tokens, parents, nodes)
+        if logits is None:
             return [None] * len(nodes)
-        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(found).exp()]
+        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(logits).exp()]
 
     @torch.inference_mode()
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
@@ -97,8 +97,8 @@ class GuidedDrafter(Silent):
 
     def _mixed(self, outputs: Tensor) -> Tensor:
         """Outputs [node, row, hidden] to guided logits [node, support]."""
-        found = self._stepper.logits(outputs.flatten(0, 1)).view(len(outputs), TWO, -1)
-        return found[:, 1] + self._scale * (found[:, 0] - found[:, 1])
+        logits = self._stepper.logits(outputs.flatten(0, 1)).view(len(outputs), TWO, -1)
+        return logits[:, 1] + self._scale * (logits[:, 0] - logits[:, 1])
 
     def _commit(self, ids: Sequence[int], until: int) -> Tensor:
         """Run the inputs from ``_committed`` up to ``until`` over their true features. The last outputs [row, hidden]."""
@@ -107,13 +107,13 @@ class GuidedDrafter(Silent):
         count, device = until - start, features.device
         if not count:
             return features[:0]
-        said = list(ids[start + 1 : until + 1])
-        silent = [*self._silent[start + 1 : until + 1], *said[len(self._silent[start + 1 : until + 1]) :]]
-        tokens = to_device([token for pair in zip(said, silent, strict=True) for token in pair], device)
+        conditional = list(ids[start + 1 : until + 1])
+        unconditional = [*self._silent[start + 1 : until + 1], *conditional[len(self._silent[start + 1 : until + 1]) :]]
+        tokens = to_device([token for pair in zip(conditional, unconditional, strict=True) for token in pair], device)
         places = torch.arange(start, until, device=device)
         column = torch.arange(until, device=device)
-        seen = (column[None] <= places[:, None]).repeat_interleave(TWO, 0)
-        outputs = self._pass(tokens, features[:count], places, start, seen)
+        mask = (column[None] <= places[:, None]).repeat_interleave(TWO, 0)
+        outputs = self._pass(tokens, features[:count], places, start, mask)
         self._committed, self._waiting = until, [features[count:]]
         return outputs[-1]
 
@@ -124,32 +124,32 @@ class GuidedDrafter(Silent):
         for place, node in enumerate(nodes):
             self._ancestry[node] = (*self._ancestry[parents[node]], start + place)
             depths.append(len(self._ancestry[node]))
-        seen = torch.zeros(len(nodes), start + len(nodes), dtype=torch.bool)
-        seen[:, : self._committed] = True
+        mask = torch.zeros(len(nodes), start + len(nodes), dtype=torch.bool)
+        mask[:, : self._committed] = True
         for row, node in enumerate(nodes):
-            seen[row, list(self._ancestry[node])] = True
+            mask[row, list(self._ancestry[node])] = True
         features = torch.stack([self._outputs[parents[node]] for node in nodes])
         twice = to_device([tokens[node] for node in nodes for _ in range(TWO)], device)
         places = to_device([context.position - 1 + depth for depth in depths], device)
-        outputs = self._pass(twice, features, places, start, seen.to(device).repeat_interleave(TWO, 0))
+        outputs = self._pass(twice, features, places, start, mask.to(device).repeat_interleave(TWO, 0))
         self._drafted += len(nodes)
         for place, node in enumerate(nodes):
             self._outputs[node] = outputs[place]
         return outputs
 
-    def _pass(self, tokens: Tensor, features: Tensor, places: Tensor, start: int, seen: Tensor) -> Tensor:
-        """The network over inputs [input, row, hidden]; ``seen`` is bool [input * row, input of the cache]."""
+    def _pass(self, tokens: Tensor, features: Tensor, places: Tensor, start: int, mask: Tensor) -> Tensor:
+        """The network over inputs [input, row, hidden]; ``mask`` is bool [input * row, input of the cache]."""
         assert self._cache is not None
-        count, columns = len(features), seen.shape[1]
+        count, columns = len(features), mask.shape[1]
         self._cache.reserve(TWO * columns)
         self._stepper.reach(int(places.max()) + 1)
         # A row of one kind sees the columns of its own kind only.
-        kind = torch.arange(TWO, device=seen.device)
+        kind = torch.arange(TWO, device=mask.device)
         own = kind.repeat(count)[:, None] == kind.repeat(columns)[None]
-        mask = seen.repeat_interleave(TWO, 1) & own
+        row_mask = mask.repeat_interleave(TWO, 1) & own
         flat, twice = features.flatten(0, 1), places.repeat_interleave(TWO)
         self._calls += 1
-        return self._stepper(tokens, flat, twice, self._cache, TWO * start, mask).view(count, TWO, -1)
+        return self._stepper(tokens, flat, twice, self._cache, TWO * start, row_mask).view(count, TWO, -1)
 
     def _features(self, passed: TargetPass) -> Tensor:
         """What the network reads of the target's pass, [node, row, tap * hidden]."""

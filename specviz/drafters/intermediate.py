@@ -17,8 +17,8 @@ from specviz.errors import BadInput
 
 
 @dataclass(frozen=True)
-class Middle:
-    """A model for the middle. ``states`` says that its passes give the hidden states asked for; ``branches`` that it can
+class IntermediateModel:
+    """An intermediate model. ``states`` says that its passes give the hidden states asked for; ``branches`` that it can
     score trees, not chains alone; ``cost`` measures once per machine what its passes take.
     """
 
@@ -56,9 +56,9 @@ class SmallSession:
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is cached; logits [1, vocab] of the last one."""
-        found = self._run(torch.tensor(list(ids), device=self._model.draft_ids.device), True)
+        logits = self._run(torch.tensor(list(ids), device=self._model.draft_ids.device), True)
         self._committed = self._cache.length
-        return TargetPass(found)
+        return TargetPass(logits)
 
     def score(self, tree: DraftTree) -> TargetPass:
         """One pass over a chain. Raises BadInput for a tree with branches."""
@@ -69,9 +69,9 @@ class SmallSession:
     def _run(self, tokens: Tensor, last: bool) -> Tensor:
         """Logits over the target's vocabulary, -inf where this model has no word."""
         self._cache.keep(self._committed)
-        found = self._model(tokens, self._cache, last_only=last)
-        wide = found.new_full((len(found), self._model.config.vocab_size), -torch.inf)
-        return wide.index_copy_(1, self._model.draft_ids, found)
+        logits = self._model(tokens, self._cache, last_only=last)
+        wide = logits.new_full((len(logits), self._model.config.vocab_size), -torch.inf)
+        return wide.index_copy_(1, self._model.draft_ids, logits)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the entries of these nodes (root first) of the last chain: a beginning of it."""
@@ -109,8 +109,8 @@ class FittedSession:
         """One pass over the tree."""
         return self._fit(self._session.score(DraftTree(tree.shape, tree.tokens.clamp_max(self._rows - 1))))
 
-    def _fit(self, found: TargetPass) -> TargetPass:
-        logits = found.logits[:, : self._vocab]
+    def _fit(self, target_pass: TargetPass) -> TargetPass:
+        logits = target_pass.logits[:, : self._vocab]
         return TargetPass(F.pad(logits, (0, self._vocab - logits.shape[1]), value=-torch.inf))
 
     def keep(self, path: Sequence[int]) -> None:

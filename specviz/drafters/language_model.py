@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.networks.small_lm import SmallLM
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Session, Target, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
@@ -106,7 +106,7 @@ class SmallModel:
         """The cache goes with this object."""
 
 
-class LanguageModelDrafter(Silent):
+class LanguageModelDrafter(NullDrafter):
     """``open_model(capacity)`` gives a fresh :class:`ChainModel`; one is opened per run."""
 
     def __init__(self, open_model: Callable[[int], ChainModel], context_length: int) -> None:
@@ -152,10 +152,10 @@ class LanguageModelDrafter(Silent):
         return [Proposal(distribution, self._model.support)]
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     def close(self) -> None:

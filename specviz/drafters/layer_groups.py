@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, TargetPass
 from specviz.trace.notes.models import LayerGroupsNote
 from specviz.trace.schema import Note
@@ -63,7 +63,7 @@ class _Repair:
     fuzzy: int = 0
 
 
-class GroupedDrafter(Silent):
+class GroupedDrafter(NullDrafter):
     """``calibrated`` False leaves the fuzzy entries where they are, to show what they do in the long run."""
 
     def __init__(self, model: GroupedModel, calibrated: bool = True) -> None:
@@ -74,7 +74,7 @@ class GroupedDrafter(Silent):
         """Tokens at the front of the cache whose entries are exact."""
         self._fed: list[int] = []
         self._calls = 0
-        self._story = _Repair()
+        self._repair = _Repair()
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._grouped.context_length, len(context.ids) + context.max_depth)
@@ -105,8 +105,8 @@ class GroupedDrafter(Silent):
         same = self._same(text)
         if not self._calibrated:
             model.rewind(same)
-            self._story = _Repair(fuzzy=len(text) - self._exact)
-            found = model.extend(text[same:], True)
+            self._repair = _Repair(fuzzy=len(text) - self._exact)
+            logits = model.extend(text[same:], True)
         else:
             fuzzy = (self._exact, same) if context.record_notes and same > self._exact else None
             before = None
@@ -114,16 +114,16 @@ class GroupedDrafter(Silent):
                 with context.untimed:
                     before = model.entries(*fuzzy)
             model.rewind(self._exact)
-            found = model.extend(text[self._exact :], False)
+            logits = model.extend(text[self._exact :], False)
             repaired = max(0, same - self._exact)
             likeness: list[list[float]] = []
             if fuzzy and before is not None:
                 with context.untimed:
                     likeness = _likeness(before, model.entries(*fuzzy))
-            self._story = _Repair(len(text) - self._exact, repaired, likeness)
+            self._repair = _Repair(len(text) - self._exact, repaired, likeness)
             self._exact = len(text)
         self._fed = text
-        return found
+        return logits
 
     def _same(self, text: list[int]) -> int:
         """How many tokens in the cache are still those of the text; at least the last one is always run."""
@@ -139,10 +139,10 @@ class GroupedDrafter(Silent):
         return self._model.extend(text[-1:], True)
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         layers = sum(map(len, self._grouped.spans))
         note = LayerGroupsNote(
             layers=layers,
@@ -152,10 +152,10 @@ class GroupedDrafter(Silent):
             cached=len(self._fed),
             drafted=max(0, len(picks)),
             devices=list(self._grouped.devices),
-            exact=self._story.exact,
-            repaired=self._story.repaired,
-            fuzzy=self._story.fuzzy,
-            likeness=self._story.likeness,
+            exact=self._repair.exact,
+            repaired=self._repair.repaired,
+            fuzzy=self._repair.fuzzy,
+            likeness=self._repair.likeness,
         )
         return (note.to_note(),)
 

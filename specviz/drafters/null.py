@@ -5,7 +5,7 @@ from __future__ import annotations
 from specviz.engine.interfaces import Context, Round, TargetPass
 
 
-class Silent:
+class NullDrafter:
     """Keeps no state."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:

@@ -70,7 +70,7 @@ class GroupedStepper(Stepper):
         keys, values = (part[span[0] : span[-1] + 1, 0] for part in (cache.keys, cache.values))
         keys[:, :, start:end] = turned[:, :, 1].permute(1, 2, 0, 3)
         values[:, :, start:end] = split[:, :, 2].permute(1, 2, 0, 3)
-        seen = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             turned[:, :, 0].permute(1, 2, 0, 3),
             keys[:, :, low:end],
             values[:, :, low:end],
@@ -78,4 +78,4 @@ class GroupedStepper(Stepper):
             is_causal=mask is None and token > 1,
             scale=size**0.5,
         )
-        return torch.bmm(seen.transpose(1, 2).reshape(layers, token, -1), out)
+        return torch.bmm(attended.transpose(1, 2).reshape(layers, token, -1), out)

@@ -36,55 +36,55 @@ class Layout:
     @property
     def of_text(self) -> tuple[int, ...]:
         """Places of the prompt that a text-only view keeps."""
-        return tuple(View(self.length, self.hidden).kept)
+        return tuple(View(self.length, self.hidden).kept_places)
 
-    def note(self, kept: Sequence[int], unseen: Sequence[int] = ()) -> Note:
-        """Both prefills side by side: ``kept`` are the visual places that the drafter sees too, ``unseen`` other places
+    def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
+        """Both prefills side by side: ``kept_places`` are the visual places that the drafter sees too, ``unseen`` other places
         of the prompt that it does not see."""
         return VisualTokensNote(
             target=self.length,
-            drafter=self.length - len(self.visual) + len(kept) - len(unseen),
+            drafter=self.length - len(self.visual) + len(kept_places) - len(unseen),
             visual=spans(self.visual),
-            kept=spans(kept),
+            kept=spans(kept_places),
             unseen=spans(unseen),
         ).to_note()
 
 
 def spans(places: Sequence[int]) -> list[list[int]]:
     """Ascending places as [first, how many] for each unbroken row of them."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for place in places:
-        if found and sum(found[-1]) == place:
-            found[-1][1] += 1
+        if runs and sum(runs[-1]) == place:
+            runs[-1][1] += 1
         else:
-            found.append([place, 1])
-    return found
+            runs.append([place, 1])
+    return runs
 
 
 class View:
-    """A run without some places of its prompt. ``kept`` are the others; what follows the prompt is there as it is."""
+    """A run without some places of its prompt. ``kept_places`` are the others; what follows the prompt is there as it is."""
 
     def __init__(self, length: int, left_out: Sequence[int]) -> None:
         absent = frozenset(left_out)
-        self.kept = [place for place in range(length) if place not in absent]
+        self.kept_places = [place for place in range(length) if place not in absent]
         self._length = length
-        self._places = torch.tensor(self.kept)
+        self._places = torch.tensor(self.kept_places)
 
     def context(self, context: Context) -> Context:
         """The run as the drafter sees it."""
-        ids = [context.ids[place] for place in self.kept] + list(context.ids[self._length :])
-        return replace(context, ids=ids, prompt_length=len(self.kept))
+        ids = [context.ids[place] for place in self.kept_places] + list(context.ids[self._length :])
+        return replace(context, ids=ids, prompt_length=len(self.kept_places))
 
     def prefill(self, prefill: TargetPass) -> TargetPass:
         """The target's pass over all but the prompt's last token, what is left out left out."""
-        rows = [place for place in self.kept if place < self._length - 1]
+        rows = [place for place in self.kept_places if place < self._length - 1]
         return TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
 
-    def places(self, seen: Tensor) -> Tensor:
+    def places(self, places: Tensor) -> Tensor:
         """Places in the whole text of places [row] in the view."""
-        here = self._places.to(seen.device)
-        inside = here[seen.clamp(max=len(here) - 1)]
-        return torch.where(seen < len(here), inside, seen + (self._length - len(here)))
+        kept_places = self._places.to(places.device)
+        inside = kept_places[places.clamp(max=len(kept_places) - 1)]
+        return torch.where(places < len(kept_places), inside, places + (self._length - len(kept_places)))
 
 
 class TextAlone:
@@ -121,9 +121,9 @@ class TextAlone:
         """As the drafter's own."""
         return self._drafter.logits(self._view.context(context), tokens, parents, nodes)
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         markers = [place for place in self._layout.hidden if place not in frozenset(self._layout.visual)]
-        return (*self._drafter.story(picks), self._layout.note((), markers))
+        return (*self._drafter.draft_notes(picks), self._layout.note((), markers))
 
 
 class AllRows(FeatureDrafter[FeatureCache]):
@@ -149,5 +149,5 @@ class AllRows(FeatureDrafter[FeatureCache]):
             return None
         return self._embeddings[first : first + len(tokens)]
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        return (*super().story(picks), self._layout.note(self._layout.visual))
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return (*super().draft_notes(picks), self._layout.note(self._layout.visual))

@@ -98,26 +98,26 @@ class PassLayout:
 
     tokens: Tensor
     positions: Tensor
-    seen: Tensor
+    mask: Tensor
     places: Tensor
 
 
 class RowCache:
-    """KV of up to eight rows. ``kept[row][position]`` is the slot of a committed token."""
+    """KV of up to eight rows. ``slots_of[row][position]`` is the slot of a committed token."""
 
     def __init__(self, layers: int, rows: int, capacity: int, device: torch.device) -> None:
         self.layers = [RowLayer(rows, capacity) for _ in range(layers)]
         self.cache = Cache(layers=list(self.layers))
         self.device = device
-        self.kept: list[list[int]] = [[] for _ in range(rows)]
+        self.slots_of: list[list[int]] = [[] for _ in range(rows)]
         self.tails = [0] * rows
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self.slots_of)
 
     def length(self, row: int) -> int:
         """Committed tokens of a row."""
-        return len(self.kept[row])
+        return len(self.slots_of[row])
 
     def aim(self, first: int, trees: Sequence[DraftTree]) -> PassLayout:
         """Make the next pass write the trees of rows ``first``, ``first`` + 1, … each behind what its row holds."""
@@ -128,36 +128,36 @@ class RowCache:
         for layer in self.layers:
             layer.first, layer.last, layer.width = first, first + len(trees), width
             layer.slots = to_device(slots, self.device)
-        filled, deep = [], []
+        token_rows, depths = [], []
         for row, tree in zip(rows, trees, strict=True):
             idle = wide - len(tree)
-            filled.append([*tree.host_tokens, *([tree.host_tokens[0]] * idle)])
-            deep.append([self.length(row) + depth for depth in (*tree.shape.depths, *([0] * idle))])
-        positions = to_device(deep, self.device)
-        seen, places = self._seen(rows, trees, wide, width, positions)
-        return PassLayout(to_device(filled, self.device), positions, seen, places)
+            token_rows.append([*tree.host_tokens, *([tree.host_tokens[0]] * idle)])
+            depths.append([self.length(row) + depth for depth in (*tree.shape.depths, *([0] * idle))])
+        positions = to_device(depths, self.device)
+        mask, places = self._mask(rows, trees, wide, width, positions)
+        return PassLayout(to_device(token_rows, self.device), positions, mask, places)
 
-    def _seen(
+    def _mask(
         self, rows: Sequence[int], trees: Sequence[DraftTree], wide: int, width: int, positions: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Who sees which slot, and the position in each. Padding sees its own slot only: an empty row is undefined."""
-        seen = torch.zeros(len(trees), wide, width, dtype=torch.bool, device=self.device)
+        mask = torch.zeros(len(trees), wide, width, dtype=torch.bool, device=self.device)
         places = torch.zeros(len(trees), width, dtype=torch.long, device=self.device)
         for number, (row, tree) in enumerate(zip(rows, trees, strict=True)):
-            nodes, tail, kept = len(tree), self.tails[row], to_device(self.kept[row], self.device)
+            nodes, tail, slots = len(tree), self.tails[row], to_device(self.slots_of[row], self.device)
             column = torch.zeros(width, dtype=torch.bool, device=self.device)
-            column[kept] = True
-            seen[number, :nodes] = column
-            seen[number, :nodes, tail : tail + nodes] = tree.shape.ancestors_on(self.device)
-            seen[number].diagonal(tail)[nodes:wide] = True
-            places[number, kept] = torch.arange(len(kept), device=self.device)
+            column[slots] = True
+            mask[number, :nodes] = column
+            mask[number, :nodes, tail : tail + nodes] = tree.shape.ancestors_on(self.device)
+            mask[number].diagonal(tail)[nodes:wide] = True
+            places[number, slots] = torch.arange(len(slots), device=self.device)
             places[number, tail : tail + wide] = positions[number]
-        return seen, places
+        return mask, places
 
     def keep(self, row: int, path: Sequence[int]) -> None:
         """Keep these nodes (ascending, one path) of the row's last tree where they are. What follows them is free."""
         base = self.tails[row]
-        self.kept[row] += [base + node for node in path]
+        self.slots_of[row] += [base + node for node in path]
         self.tails[row] = base + path[-1] + 1
 
     def holes(self, row: int) -> int:
@@ -166,31 +166,31 @@ class RowCache:
 
     def runs(self, row: int) -> list[int]:
         """Lengths of kept and rejected stretches in turn, a kept one first: ``[12, 3, 4]`` is 12 kept, 3 holes, 4 kept."""
-        found, place = [0], 0
-        for slot in self.kept[row]:
+        lengths, place = [0], 0
+        for slot in self.slots_of[row]:
             if slot > place:
-                found += [slot - place, 0]
-            found[-1] += 1
+                lengths += [slot - place, 0]
+            lengths[-1] += 1
             place = slot + 1
-        return found
+        return lengths
 
     @torch.inference_mode()
-    def sweep(self) -> int:
+    def compact(self) -> int:
         """Move everything kept to the front of its row. How many entries that moved, per layer."""
         moved, start = 0, min(self.tails)
-        for kept in self.kept:
-            places = [place for place, slot in enumerate(kept) if slot != place]
+        for row_slots in self.slots_of:
+            places = [place for place, slot in enumerate(row_slots) if slot != place]
             moved += len(places)
             start = min([start, *places[:1]])
         if moved:
-            longest = max(map(len, self.kept))
+            longest = max(map(len, self.slots_of))
             # Shorter rows are filled up with copies of their first slot, which nobody sees there.
-            slots = [[*kept[start:], *([0] * (longest - max(start, len(kept))))] for kept in self.kept]
+            slots = [[*row_slots[start:], *([0] * (longest - max(start, len(row_slots))))] for row_slots in self.slots_of]
             where = to_device(slots, self.device)
             for layer in self.layers:
                 layer.gather(start, where)
-        self.kept = [list(range(len(kept))) for kept in self.kept]
-        self.tails = [len(kept) for kept in self.kept]
+        self.slots_of = [list(range(len(row_slots))) for row_slots in self.slots_of]
+        self.tails = [len(row_slots) for row_slots in self.slots_of]
         return moved
 
     @torch.inference_mode()
@@ -201,10 +201,10 @@ class RowCache:
             if layer.is_initialized:
                 layer.select(which)
             layer.rows = len(rows)
-        self.kept = [self.kept[row] for row in rows]
+        self.slots_of = [self.slots_of[row] for row in rows]
         self.tails = [self.tails[row] for row in rows]
 
     def tensors(self, row: int) -> list[tuple[Tensor, Tensor]]:
         """Committed keys and values of a row in the order of their positions, [1, head, kv, size] each, for audits."""
-        slots = to_device(self.kept[row], self.device)
+        slots = to_device(self.slots_of[row], self.device)
         return [(layer.key_buffer[row : row + 1, :, slots], layer.value_buffer[row : row + 1, :, slots]) for layer in self.layers]

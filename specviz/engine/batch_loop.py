@@ -103,7 +103,7 @@ class BatchDecoding:
         self.batch = batch
         self.every = every
         self.running = list(rows)
-        self.sweeps = 0
+        self.compactions = 0
         self.moved = 0
         self._round = 0
         self._recording_ns = 0
@@ -132,28 +132,28 @@ class BatchDecoding:
         scored = self.batch.score(trees)
         clock.mark("verify")
         settled = [
-            row.settle(row.session, context, draft, one, clock)
-            for row, (context, draft), one in zip(rows, proposed, scored, strict=True)
+            row.settle(row.session, context, draft, target_pass, clock)
+            for row, (context, draft), target_pass in zip(rows, proposed, scored, strict=True)
         ]
-        told = self._story() if any(row.recorder.record_notes for row in rows) else None
+        cache_note = self._cache_note() if any(row.recorder.record_notes for row in rows) else None
         self._round += 1
         if self.every and self._round % self.every == 0:
-            self.moved += self.batch.cache.sweep()
-            self.sweeps += 1
-            told = replace(told, swept=True) if told else None
+            self.moved += self.batch.cache.compact()
+            self.compactions += 1
+            cache_note = replace(cache_note, swept=True) if cache_note else None
         clock.mark("commit")
         clock.stop()
         padded, steps = max(map(len, trees)), []
         started = time.perf_counter_ns()
-        for row, one in zip(rows, settled, strict=True):
-            note = replace(told, row=row.number).to_note() if told and row.recorder.record_notes else None
-            steps.append((row.number, row.record(one, clock, padded, note)))
+        for row, outcome in zip(rows, settled, strict=True):
+            note = replace(cache_note, row=row.number).to_note() if cache_note and row.recorder.record_notes else None
+            steps.append((row.number, row.record(outcome, clock, padded, note)))
         self._recording_ns = time.perf_counter_ns() - started
-        for stop in {one.stop for one in settled if one.stop}:
-            self._release([row for row, one in zip(rows, settled, strict=True) if one.stop == stop], stop)
+        for stop in {outcome.stop for outcome in settled if outcome.stop}:
+            self._release([row for row, outcome in zip(rows, settled, strict=True) if outcome.stop == stop], stop)
         return steps
 
-    def _story(self) -> BatchCacheNote:
+    def _cache_note(self) -> BatchCacheNote:
         """The cache after this round, before any sweep, as row 0 sees it."""
         cache = self.batch.cache
         layout = [BatchRowCache(row.number, cache.runs(place), cache.holes(place)) for place, row in enumerate(self.running)]

@@ -61,9 +61,9 @@ class GrowingLayer(DynamicLayer):
         self.key_buffer[:, :, self.length : end] = key_states
         self.value_buffer[:, :, self.length : end] = value_states
         self.length = end
-        return self.seen()
+        return self.committed()
 
-    def seen(self) -> tuple[Tensor, Tensor]:
+    def committed(self) -> tuple[Tensor, Tensor]:
         """Keys and values of the first ``length`` tokens, [batch, head, kv, size] each."""
         return self.key_buffer[:, :, : self.length], self.value_buffer[:, :, : self.length]
 
@@ -121,7 +121,7 @@ class GrowingCache:
 
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
         """Committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
-        return [layer.seen() for layer in self.layers]
+        return [layer.committed() for layer in self.layers]
 
 
 class _FixedLayer(Protocol):

@@ -86,10 +86,10 @@ class Stopwatch:
     def read(self) -> Nanoseconds:
         """The phases, and as ``host`` the rest of the wall time. On CUDA the events must have passed."""
         spent = dict.fromkeys(_PHASES, 0)
-        before, told = self._first, self._before
+        before, aside_before = self._first, self._before
         for phase, mark, aside in self._marks:
-            spent[phase] += max(0, self._between(before, mark) - (aside - told))
-            before, told = mark, aside
+            spent[phase] += max(0, self._between(before, mark) - (aside - aside_before))
+            before, aside_before = mark, aside
         aside = self._after - self._before
         wall = self._ended - self._started - aside
         return Nanoseconds(**spent, host=max(0, wall - sum(spent.values())), aside=aside)

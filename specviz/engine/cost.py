@@ -72,14 +72,14 @@ def measure(target: Timed, widths: Sequence[int] = WIDTHS, chains: bool = False)
     session = target.open(context)
     try:
         session.prefill([1] * context)
-        taken: dict[int, list[float]] = {width: [] for width in widths}
+        times: dict[int, list[float]] = {width: [] for width in widths}
         for repeat in range(REPEATS + 1):
             for width in widths:
                 threads.look()
                 spent = _pass(target, session, width, chains)
                 if repeat:  # the first of each is warm-up
-                    taken[width].append(spent)
-        return CostCurve(widths, tuple(statistics.median(taken[width]) for width in widths))
+                    times[width].append(spent)
+        return CostCurve(widths, tuple(statistics.median(times[width]) for width in widths))
     finally:
         session.close()
 

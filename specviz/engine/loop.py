@@ -43,10 +43,10 @@ class Decoding(RunState):
                     session.close()
 
     def _open(self) -> Session:
-        made, capacity = self.composition, min(self.target.context_length, len(self.prompt) + self.budget)
-        if made.opener is None:
-            return self.target.open(capacity, made.hidden_state_layers)
-        return made.opener.open(self.target, capacity, made.hidden_state_layers)
+        composition, capacity = self.composition, min(self.target.context_length, len(self.prompt) + self.budget)
+        if composition.opener is None:
+            return self.target.open(capacity, composition.hidden_state_layers)
+        return composition.opener.open(self.target, capacity, composition.hidden_state_layers)
 
     def _rounds(self, session: Session, recorded: DeferredSteps) -> Iterator[Step]:
         """Rounds until done."""

@@ -75,8 +75,8 @@ class Recorder:
         device = finished.context.device
         if device.type == "cuda":
             if numbers is not None:
-                best, ids, asked = (self._pin(part) for part in numbers)
-                pending.numbers = best, ids, asked
+                best, ids, child_log_p = (self._pin(part) for part in numbers)
+                pending.numbers = best, ids, child_log_p
             # At every level, since the clock's events must have passed too before they can be read.
             pending.ready = torch.cuda.Event()
             pending.ready.record(torch.cuda.current_stream(device))
@@ -93,13 +93,13 @@ class Recorder:
         logits = finished.target.logits
         rows = finished.context.warp.log_probabilities(logits.index_select(0, to_device(visited, logits.device)))
         best = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
-        asked = [self._asked(node, finished) for node in visited]
-        width = max(len(row) for row in asked)
-        ids = to_device([row + [0] * (width - len(row)) for row in asked], rows.device)
+        child_ids = [self._child_ids(node, finished) for node in visited]
+        width = max(len(row) for row in child_ids)
+        ids = to_device([row + [0] * (width - len(row)) for row in child_ids], rows.device)
         return best.values.float(), best.indices, rows.gather(-1, ids).float()
 
     @staticmethod
-    def _asked(node: int, finished: Round) -> list[int]:
+    def _child_ids(node: int, finished: Round) -> list[int]:
         """Tokens whose p we want in a visited node's row: its children's, and last the bonus token."""
         tree = finished.draft.tree
         ends = finished.verdict.bonus or 0
@@ -140,34 +140,34 @@ class Recorder:
         if pending.numbers is None:
             return (), {}, None
         best, ids = pending.numbers[0].exp().tolist(), pending.numbers[1].tolist()
-        asked = pending.numbers[2].exp().tolist()
+        child_p = pending.numbers[2].exp().tolist()
         verdict, children = pending.round.verdict, pending.round.draft.tree.shape.children
         rows: list[TargetRow] = []
         p_of: dict[int, float] = {}
         for place, node in enumerate(verdict.visited):
             top = tuple(Candidate(i, self.text.of(i), p) for i, p in zip(ids[place], best[place], strict=True) if p > 0)
             rows.append(TargetRow(node, top))
-            p_of.update(zip(children[node], asked[place], strict=False))
+            p_of.update(zip(children[node], child_p[place], strict=False))
         end = verdict.visited[-1]
-        return tuple(rows), p_of, asked[-1][len(children[end])]
+        return tuple(rows), p_of, child_p[-1][len(children[end])]
 
     def _nodes(self, finished: Round, p_of: Mapping[int, float]) -> tuple[Node, ...]:
         draft, verdict = finished.draft, finished.verdict
         tree = draft.tree
         if self.level == "tree":
-            wanted: Sequence[int] = range(len(tree))
+            indices: Sequence[int] = range(len(tree))
             parents: Sequence[int] = tree.shape.parents
         else:
-            wanted = (0, *verdict.path)
+            indices = (0, *verdict.path)
             parents = range(-1, len(verdict.path))
-        found = [self._node(finished, node, parent, p_of) for node, parent in zip(wanted, parents, strict=True)]
+        nodes = [self._node(finished, node, parent, p_of) for node, parent in zip(indices, parents, strict=True)]
         if self.level == "tree":
             depths = list(tree.shape.depths)
             for up, token, q in draft.pruned:
                 depths.append(depths[up] + 1)
                 cell = self._cell(finished, depths[-1])
-                found.append(Node(up, token, self.text.of(token), q, None, PRUNED, grid=cell))
-        return tuple(found)
+                nodes.append(Node(up, token, self.text.of(token), q, None, PRUNED, grid=cell))
+        return tuple(nodes)
 
     def _node(self, finished: Round, node: int, parent: int, p_of: Mapping[int, float]) -> Node:
         draft, verdict = finished.draft, finished.verdict
@@ -202,21 +202,21 @@ class Recorder:
         return Bonus(parent, verdict.bonus, self.text.of(verdict.bonus), p, verdict.source, cell)
 
     def _notes(self, finished: Round) -> tuple[Note, ...]:
-        told = (*finished.draft.notes, *finished.target.notes(), *finished.verdict.notes)
-        return tuple(self._named(note) for note in told)
+        notes = (*finished.draft.notes, *finished.target.notes(), *finished.verdict.notes)
+        return tuple(self._note_with_texts(note) for note in notes)
 
-    def _named(self, note: Note) -> Note:
+    def _note_with_texts(self, note: Note) -> Note:
         return Note(note.type, self._texts(note.data))
 
     def _texts(self, data: Any) -> Any:
         """Put the text beside every token id of a note: drafters know ids only."""
         if isinstance(data, Mapping):
-            found = {key: self._texts(value) for key, value in data.items()}
+            entry = {key: self._texts(value) for key, value in data.items()}
             if "token" in data:
-                found["text"] = self.text.of(data["token"])
+                entry["text"] = self.text.of(data["token"])
             if "tokens" in data:
-                found["texts"] = [self.text.of(token) for token in data["tokens"]]
-            return found
+                entry["texts"] = [self.text.of(token) for token in data["tokens"]]
+            return entry
         if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
             return [self._texts(value) for value in data]
         return data
@@ -235,7 +235,7 @@ class DeferredSteps:
     deferred: bool = False
     spent_ns: int = 0
     _waiting: Pending | None = None
-    _made: Step | None = None
+    _step: Step | None = None
 
     def push(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Step | None:
         """Record a judged round. Its step, unless it is deferred."""
@@ -250,15 +250,15 @@ class DeferredSteps:
         if waiting is None:
             return
         started = time.perf_counter_ns()
-        self._made = self.recorder.finish(waiting)
-        self.output_ids.extend(self._made.emitted)
+        self._step = self.recorder.finish(waiting)
+        self.output_ids.extend(self._step.emitted)
         self.spent_ns += time.perf_counter_ns() - started
 
     def pop(self) -> Step | None:
         """The step that was made and not yet taken, or that of the round that waits, if there is one."""
-        if self._made is None:
+        if self._step is None:
             self.make()
-        step, self._made = self._made, None
+        step, self._step = self._step, None
         return step
 
 

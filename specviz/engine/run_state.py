@@ -144,7 +144,7 @@ class RunState:
         left = self.budget - (len(self.ids) - len(self.prompt))
         room = self.target.context_length - len(self.ids)
         limit, why = (left, "budget") if left <= room else (room, "context")
-        ends = [] if self.ignore_eos else [place + 1 for place, one in enumerate(tokens) if one in self.target.eos_ids]
+        ends = [] if self.ignore_eos else [place + 1 for place, token in enumerate(tokens) if token in self.target.eos_ids]
         if ends and ends[0] <= limit:
             return tokens[: ends[0]], "eos" if ends[0] < len(tokens) else None, "eos"
         if len(tokens) >= limit:

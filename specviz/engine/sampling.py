@@ -173,8 +173,8 @@ class Warp:
         if few < vocab and bool((mass[..., -1] < self.top_p).any()):
             ordered = scores.sort(dim=-1, descending=True).values
             mass = (ordered - total).exp().cumsum(-1)
-        kept = (mass < self.top_p).sum(-1, keepdim=True).clamp_max(ordered.shape[-1] - 1)
-        return scores.masked_fill(scores < ordered.gather(-1, kept), -math.inf)
+        last_rank = (mass < self.top_p).sum(-1, keepdim=True).clamp_max(ordered.shape[-1] - 1)
+        return scores.masked_fill(scores < ordered.gather(-1, last_rank), -math.inf)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Warped p [..., vocab], rows summing to 1. At temperature 0 a one-hot row on the largest logit."""
@@ -192,10 +192,10 @@ class Warp:
         if self.greedy:
             return _wide(logits).argmax(-1)
         rows = self.probabilities(logits).double()
-        found, noise = {}, noise.coupled if stream == TARGET else noise
+        draws, noise = {}, noise.coupled if stream == TARGET else noise
         for place in set(positions):
-            found[place] = noise.exponential(rows.shape[-1], stream, place, device=rows.device)
-        return (rows / torch.stack([found[place] for place in positions])).argmax(-1)
+            draws[place] = noise.exponential(rows.shape[-1], stream, place, device=rows.device)
+        return (rows / torch.stack([draws[place] for place in positions])).argmax(-1)
 
 
 def _wide(logits: Tensor) -> Tensor:

@@ -50,18 +50,18 @@ class Recurrence:
         """v [node, channel] to x [node, head, size], B and C [node, group, state]."""
         side = self.groups * self.state
         x, b, c = v.split([v.shape[-1] - 2 * side, side, side], -1)
-        apart = (self.groups, self.state)
-        return x.unflatten(-1, (self.heads, -1)), b.unflatten(-1, apart), c.unflatten(-1, apart)
+        group_shape = (self.groups, self.state)
+        return x.unflatten(-1, (self.heads, -1)), b.unflatten(-1, group_shape), c.unflatten(-1, group_shape)
 
 
 def stacked(layers: Sequence[Recurrence]) -> Recurrence:
     """Layers of one shape as one, for :func:`replayed`."""
     first = layers[0]
     return Recurrence(
-        torch.stack([one.kernel for one in layers]),
-        torch.stack([one.bias for one in layers]),
-        torch.stack([one.rate for one in layers]),
-        torch.stack([one.skip for one in layers]),
+        torch.stack([layer.kernel for layer in layers]),
+        torch.stack([layer.bias for layer in layers]),
+        torch.stack([layer.rate for layer in layers]),
+        torch.stack([layer.skip for layer in layers]),
         first.groups,
         first.state,
     )
@@ -102,7 +102,7 @@ class Activations:
 
 def joined(parts: Sequence[Activations]) -> Activations:
     """One path's after another's."""
-    return Activations(torch.cat([one.inputs for one in parts], -2), torch.cat([one.steps for one in parts], -2))
+    return Activations(torch.cat([part.inputs for part in parts], -2), torch.cat([part.steps for part in parts], -2))
 
 
 @lru_cache(maxsize=256)
@@ -123,47 +123,47 @@ def convolved(layer: Recurrence, inputs: Tensor, window: Tensor, parents: tuple[
     """The convolution along each node's own path, behind its activation: [node, channel]."""
     sources = convolution_sources(parents, layer.taps).to(inputs.device)
     everything = torch.cat((window, inputs), -2)
-    read = everything.index_select(-2, sources.flatten()).unflatten(-2, sources.shape)
-    return F.silu((read * layer.kernel.unsqueeze(-3)).sum(-2) + layer.bias.unsqueeze(-2))
+    windows = everything.index_select(-2, sources.flatten()).unflatten(-2, sources.shape)
+    return F.silu((windows * layer.kernel.unsqueeze(-3)).sum(-2) + layer.bias.unsqueeze(-2))
 
 
-def path_sums(steps: Tensor, rate: Tensor, seen: Tensor) -> Tensor:
-    """``fade`` [node, head]: the logarithm of the decay from the carried state down to each node; ``seen`` is L, bool."""
-    return seen.to(steps.dtype) @ (steps * rate)
+def path_sums(steps: Tensor, rate: Tensor, ancestors: Tensor) -> Tensor:
+    """``fade`` [node, head]: the logarithm of the decay from the carried state down to each node; ``ancestors`` is L, bool."""
+    return ancestors.to(steps.dtype) @ (steps * rate)
 
 
-def decays(fade: Tensor, seen: Tensor) -> Tensor:
+def decays(fade: Tensor, ancestors: Tensor) -> Tensor:
     """[head, node, node]: how much of what node s wrote is left at node t; 0 where s is no ancestor of t.
 
     Masked before the exponential: between two branches the difference may be positive and as large as it likes.
     """
     fade = fade.T
-    return (fade[:, :, None] - fade[:, None, :]).masked_fill(~seen, -math.inf).exp()
+    return (fade[:, :, None] - fade[:, None, :]).masked_fill(~ancestors, -math.inf).exp()
 
 
 def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> Tensor:
     """y [node, head, size] of every node of a tree behind one layer's carried window and state, in one pass."""
     x, b, c = layer.split(convolved(layer, inputs, window, shape.parents))
-    seen = shape.ancestors_on(inputs.device)
-    fade = path_sums(steps, layer.rate, seen)
-    apart = (layer.groups, -1)
+    ancestors = shape.ancestors_on(inputs.device)
+    fade = path_sums(steps, layer.rate, ancestors)
+    group_shape = (layer.groups, -1)
     b, c = b.transpose(0, 1), c.transpose(0, 1)
     alike = (c @ b.transpose(-1, -2)).unsqueeze(1)
-    mixed = (decays(fade, seen).unflatten(0, apart) * alike).flatten(0, 1)
+    mixed = (decays(fade, ancestors).unflatten(0, group_shape) * alike).flatten(0, 1)
     within = mixed @ (x * steps[..., None]).transpose(0, 1)
-    before = (c.unsqueeze(1) @ state.unflatten(0, apart).transpose(-1, -2)).flatten(0, 1)
+    before = (c.unsqueeze(1) @ state.unflatten(0, group_shape).transpose(-1, -2)).flatten(0, 1)
     return torch.addcmul(within, before, fade.T.exp()[..., None]).transpose(0, 1) + layer.skip[:, None] * x
 
 
-def replayed(layers: Recurrence, kept: Activations, carried: Carried) -> Carried:
-    """What all layers carry on after the tokens of ``kept``, one path: the closed form, with no state in between."""
-    length = len(kept)
-    x, b, _ = layers.split(convolved(layers, kept.inputs, carried.window, tuple(range(-1, length - 1))))
-    fade = (kept.steps * layers.rate.unsqueeze(-2)).cumsum(-2)
+def replayed(layers: Recurrence, activations: Activations, carried: Carried) -> Carried:
+    """What all layers carry on after the tokens of ``activations``, one path: the closed form, with no state in between."""
+    length = len(activations)
+    x, b, _ = layers.split(convolved(layers, activations.inputs, carried.window, tuple(range(-1, length - 1))))
+    fade = (activations.steps * layers.rate.unsqueeze(-2)).cumsum(-2)
     last = fade[..., -1:, :]
-    weight = (last - fade).exp() * kept.steps
-    given = (x * weight[..., None]).movedim(-3, -1).unflatten(-3, (layers.groups, -1))
-    written = (given @ b.transpose(-3, -2).unsqueeze(-3)).flatten(-4, -3)
+    weight = (last - fade).exp() * activations.steps
+    weighted = (x * weight[..., None]).movedim(-3, -1).unflatten(-3, (layers.groups, -1))
+    written = (weighted @ b.transpose(-3, -2).unsqueeze(-3)).flatten(-4, -3)
     state = torch.addcmul(written, last.transpose(-1, -2).exp()[..., None], carried.state)
-    window = torch.cat((carried.window, kept.inputs), -2)[..., length:, :].clone()
+    window = torch.cat((carried.window, activations.inputs), -2)[..., length:, :].clone()
     return Carried(window, state)

@@ -24,17 +24,17 @@ TREE_ROOM = WIDTHS[-1]
 CAPACITIES = (512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
-def choose_tier(wanted: str, device: torch.device, obstacle: str = "") -> tuple[str, str]:
+def choose_tier(tier: str, device: torch.device, obstacle: str = "") -> tuple[str, str]:
     """(tier, warning). "auto" is graph on CUDA unless ``obstacle`` says why it cannot be captured, else eager."""
-    if wanted not in TIERS:
-        raise BadInput(f"There is no tier {wanted!r}; choose one of {', '.join(TIERS)}.")
-    if wanted == "auto":
+    if tier not in TIERS:
+        raise BadInput(f"There is no tier {tier!r}; choose one of {', '.join(TIERS)}.")
+    if tier == "auto":
         if device.type != "cuda":
             return "eager", ""
         return ("eager", f"Running eagerly: {obstacle}.") if obstacle else ("graph", "")
-    if wanted == "graph" and obstacle:
+    if tier == "graph" and obstacle:
         raise BadInput(f"This target cannot run in the graph tier: {obstacle}. Choose --tier eager.")
-    return wanted, ""
+    return tier, ""
 
 
 def padded_width(nodes: int) -> int:
@@ -108,13 +108,13 @@ class GraphRunner:
         return logits[:nodes], {layer: states[:nodes] for layer, states in hidden.items()}
 
     def _make(self, width: int) -> Buffers:
-        made = Buffers(
+        buffers = Buffers(
             tokens=torch.zeros(1, width, dtype=torch.long, device=self.device),
             positions=torch.zeros(1, width, dtype=torch.long, device=self.device),
             mask=torch.zeros(1, 1, width, self.capacity, dtype=self.mask_dtype, device=self.device),
         )
-        self.by_width[width] = made
-        return made
+        self.by_width[width] = buffers
+        return buffers
 
     def _fill(self, buffers: Buffers, tree: DraftTree, length: int, width: int) -> None:
         nodes = len(tree)

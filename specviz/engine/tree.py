@@ -42,42 +42,42 @@ class TreeShape:
     @cached_property
     def depths(self) -> tuple[int, ...]:
         """Depth of each node, root 0."""
-        found = [0]
+        depths = [0]
         for parent in self.parents[1:]:
-            found.append(found[parent] + 1)
-        return tuple(found)
+            depths.append(depths[parent] + 1)
+        return tuple(depths)
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """Children of each node in insertion order, which is the draw order."""
-        found: list[list[int]] = [[] for _ in self.parents]
+        children: list[list[int]] = [[] for _ in self.parents]
         for node, parent in enumerate(self.parents[1:], start=1):
-            found[parent].append(node)
-        return tuple(tuple(row) for row in found)
+            children[parent].append(node)
+        return tuple(tuple(row) for row in children)
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
         """Nodes of each depth, in order."""
-        found: list[list[int]] = [[] for _ in range(max(self.depths) + 1)]
+        levels: list[list[int]] = [[] for _ in range(max(self.depths) + 1)]
         for node, depth in enumerate(self.depths):
-            found[depth].append(node)
-        return tuple(tuple(row) for row in found)
+            levels[depth].append(node)
+        return tuple(tuple(row) for row in levels)
 
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from the root (included) down to ``node``."""
-        found = []
+        nodes = []
         while node >= 0:
-            found.append(node)
+            nodes.append(node)
             node = self.parents[node]
-        return tuple(reversed(found))
+        return tuple(reversed(nodes))
 
     @cached_property
     def ancestors(self) -> Tensor:
         """Bool [node, node] on the CPU: True where the column is an ancestor of the row or the row itself."""
-        seen = numpy.eye(len(self.parents), dtype=bool)
+        ancestry = numpy.eye(len(self.parents), dtype=bool)
         for node, parent in enumerate(self.parents[1:], start=1):
-            seen[node] |= seen[parent]
-        return torch.from_numpy(seen)
+            ancestry[node] |= ancestry[parent]
+        return torch.from_numpy(ancestry)
 
     @cached_property
     def _elsewhere(self) -> dict[torch.device, Tensor]:

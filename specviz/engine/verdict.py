@@ -13,13 +13,13 @@ from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 
 def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tuple[str, ...]:
     """A status per node: the path accepted, other judged nodes rejected, whoever was never reached skipped."""
-    found = [SKIPPED] * len(shape)
-    found[0] = ROOT
+    marks = [SKIPPED] * len(shape)
+    marks[0] = ROOT
     for node in judged:
-        found[node] = REJECTED
+        marks[node] = REJECTED
     for node in path:
-        found[node] = ACCEPTED
-    return tuple(found)
+        marks[node] = ACCEPTED
+    return tuple(marks)
 
 
 class TargetTokens:

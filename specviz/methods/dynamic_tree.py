@@ -35,23 +35,25 @@ def paying(parts: MethodResources, network: Any, rows: int) -> SpeedupMaximising
     return SpeedupMaximising.on(cost, parts.target.tier, forward_cost(network, rows) / cost.at(1))
 
 
-def dynamic_tree(asked: TreeParameters, parts: MethodResources, network: Any, kind: str, profile: str, usual: int) -> Dynamic:
+def dynamic_tree(
+    parameters: TreeParameters, parts: MethodResources, network: Any, kind: str, profile: str, usual: int
+) -> Dynamic:
     """The tree that ``network``, heads of this ``kind``, drafts. A depth of 0 is chosen by the measured ``profile`` where
     one was made with these heads and this width on this target, and is ``usual`` for others.
     """
     from specviz.trees.depth_profile import DepthProfile, depth_that_pays
     from specviz.trees.dynamic import Dynamic
 
-    if asked.depth and asked.nodes:
-        return Dynamic(asked.depth, asked.width, asked.nodes)
-    pays = paying(parts, network, asked.width * (1 if parts.guidance is None else 2))  # a guided row beside each
-    if asked.depth:
-        return Dynamic(asked.depth, asked.width, pays=pays)
+    if parameters.depth and parameters.nodes:
+        return Dynamic(parameters.depth, parameters.width, parameters.nodes)
+    pays = paying(parts, network, parameters.width * (1 if parts.guidance is None else 2))  # a guided row beside each
+    if parameters.depth:
+        return Dynamic(parameters.depth, parameters.width, pays=pays)
     known = DepthProfile.load(parts.tree_file(profile))
-    if known.width != asked.width or not _made_for(known, kind, parts):
-        return Dynamic(usual, asked.width, asked.nodes, pays=pays, chosen=TreeDepth(usual))
-    best = depth_that_pays(known, pays, parts.warp.temperature, asked.nodes)
-    return Dynamic(best.levels, asked.width, asked.nodes, pays=pays, chosen=TreeDepth(**asdict(best)))
+    if known.width != parameters.width or not _made_for(known, kind, parts):
+        return Dynamic(usual, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(usual))
+    best = depth_that_pays(known, pays, parts.warp.temperature, parameters.nodes)
+    return Dynamic(best.levels, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(**asdict(best)))
 
 
 def _made_for(profile: DepthProfile, kind: str, parts: MethodResources) -> bool:

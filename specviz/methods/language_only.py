@@ -64,7 +64,7 @@ def compose(parameters: Parameters, parts: VisionLanguageResources) -> Compositi
 
     draft = parts.draft_model()
     drafter = LanguageModelDrafter(draft.open, draft.context_length)
-    seen = TextAlone(drafter, parts.picture) if parts.picture else drafter
+    text_drafter = TextAlone(drafter, parts.picture) if parts.picture else drafter
     acceptance = Match() if parameters.rule == "match" else Rejection()
-    controller = SingleDrafter(seen, Sampled(chain(parameters.gamma)))
+    controller = SingleDrafter(text_drafter, Sampled(chain(parameters.gamma)))
     return Composition(controller, acceptance, draft_name=draft.name, warnings=draft.warnings)

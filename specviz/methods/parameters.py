@@ -54,29 +54,29 @@ class NoParameters:
 
 def describe(parameters: type) -> tuple[Parameter, ...]:
     """The fields of a parameter dataclass, in order. ``kind`` is "int", "float", "bool" or "str"."""
-    return tuple(_describe(one) for one in fields(parameters))
+    return tuple(_describe(definition) for definition in fields(parameters))
 
 
-def _describe(one: Field[Any]) -> Parameter:
-    kind = one.type if isinstance(one.type, str) else one.type.__name__
-    if kind not in {"int", "float", "bool", "str"} or one.default is MISSING:
-        raise TypeError(f"parameter {one.name} needs a default and one of the types int, float, bool, str")
-    return Parameter(one.name, kind, one.default, one.metadata["bounds"])
+def _describe(definition: Field[Any]) -> Parameter:
+    kind = definition.type if isinstance(definition.type, str) else definition.type.__name__
+    if kind not in {"int", "float", "bool", "str"} or definition.default is MISSING:
+        raise TypeError(f"parameter {definition.name} needs a default and one of the types int, float, bool, str")
+    return Parameter(definition.name, kind, definition.default, definition.metadata["bounds"])
 
 
 def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
     """Make the dataclass from text or numbers. Raises BadInput naming the field, its bounds and what was given."""
-    known = {one.name: one for one in describe(parameters)}
+    known = {parameter.name: parameter for parameter in describe(parameters)}
     for name in values:
         if name not in known:
-            listed = ", ".join(known) or "none"
-            raise BadInput(f"{method} has no parameter {shown(name)}; it has: {listed}.")
+            names = ", ".join(known) or "none"
+            raise BadInput(f"{method} has no parameter {shown(name)}; it has: {names}.")
     return parameters(**{name: _value(known[name], value, method) for name, value in values.items()})
 
 
-def _value(one: Parameter, value: Any, method: str) -> Any:
-    what = f"{method}'s parameter {one.name}"
-    if one.kind == "bool":
+def _value(parameter: Parameter, value: Any, method: str) -> Any:
+    what = f"{method}'s parameter {parameter.name}"
+    if parameter.kind == "bool":
         words = {
             "true": True,
             "1": True,
@@ -89,23 +89,25 @@ def _value(one: Parameter, value: Any, method: str) -> Any:
         }
         word = _written(value).lower()
         if word not in words:
-            raise BadInput.of_field(what, one.name, f"is {shown(value)}; give true or false.")
+            raise BadInput.of_field(what, parameter.name, f"is {shown(value)}; give true or false.")
         return words[word]
-    if one.bounds.choices or one.kind == "str":
-        if _written(value) not in one.bounds.choices:
-            raise BadInput.of_field(what, one.name, f"is {shown(value)}; choose one of {', '.join(one.bounds.choices)}.")
+    if parameter.bounds.choices or parameter.kind == "str":
+        if _written(value) not in parameter.bounds.choices:
+            raise BadInput.of_field(
+                what, parameter.name, f"is {shown(value)}; choose one of {', '.join(parameter.bounds.choices)}."
+            )
         return _written(value)
-    low, high = one.bounds.low, one.bounds.high
+    low, high = parameter.bounds.low, parameter.bounds.high
     assert low is not None and high is not None, "a number has bounds"
     try:
-        given = math.nan if isinstance(value, bool) else float(value)
+        number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        given = math.nan
-    if not math.isfinite(given) or not low <= given <= high or (one.kind == "int" and given != int(given)):
-        kind = "a whole number" if one.kind == "int" else "a number"
-        said = f"{given:.12g}" if math.isfinite(given) else shown(value)
-        raise BadInput.of_field(what, one.name, f"is {said}; give {kind} from {low} to {high}.")
-    return int(given) if one.kind == "int" else given
+        number = math.nan
+    if not math.isfinite(number) or not low <= number <= high or (parameter.kind == "int" and number != int(number)):
+        kind = "a whole number" if parameter.kind == "int" else "a number"
+        text = f"{number:.12g}" if math.isfinite(number) else shown(value)
+        raise BadInput.of_field(what, parameter.name, f"is {text}; give {kind} from {low} to {high}.")
+    return int(number) if parameter.kind == "int" else number
 
 
 def _written(value: Any) -> str:

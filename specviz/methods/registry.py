@@ -90,10 +90,10 @@ def method(**card: Any) -> Callable[[Callable[[Any, Any], Composition]], Callabl
     """Register the decorated ``compose(parameters, parts)`` under the given card (the fields of :class:`Method`)."""
 
     def register(compose: Callable[[Any, Any], Composition]) -> Callable[[Any, Any], Composition]:
-        made = Method(compose=compose, **card)
-        if made.name in _REGISTRY.methods or made.family not in FAMILIES:
-            raise ValueError(f"two methods are called {made.name}, or its family {made.family} has no title")
-        _REGISTRY.methods[made.name] = made
+        new_method = Method(compose=compose, **card)
+        if new_method.name in _REGISTRY.methods or new_method.family not in FAMILIES:
+            raise ValueError(f"two methods are called {new_method.name}, or its family {new_method.family} has no title")
+        _REGISTRY.methods[new_method.name] = new_method
         return compose
 
     return register
@@ -103,7 +103,7 @@ def all_methods() -> dict[str, Method]:
     """Every method by name. The first call imports the files of this package, none of which imports torch at its top."""
     if not _REGISTRY.loaded:
         package = importlib.import_module("specviz.methods")
-        for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
+        for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
             importlib.import_module(f"specviz.methods.{module.name}{'.method' if module.ispkg else ''}")
         _REGISTRY.loaded = True
     return dict(_REGISTRY.methods)
@@ -111,15 +111,15 @@ def all_methods() -> dict[str, Method]:
 
 def families(modality: str | None = None) -> dict[str, list[Method]]:
     """Title of every family that has methods of this modality, and those methods in the order of their papers."""
-    found = [one for one in all_methods().values() if modality is None or modality in one.modality]
-    found.sort(key=_published)
-    grouped = {title: [one for one in found if one.family == key] for key, title in FAMILIES.items()}
+    entries = [entry for entry in all_methods().values() if modality is None or modality in entry.modality]
+    entries.sort(key=_published)
+    grouped = {title: [entry for entry in entries if entry.family == key] for key, title in FAMILIES.items()}
     return {title: methods for title, methods in grouped.items() if methods}
 
 
-def _published(one: Method) -> str:
+def _published(entry: Method) -> str:
     """Year and month, as arXiv writes them; the year's end where only the year is known."""
-    return "" if one.paper is None else one.paper.arxiv or f"{one.paper.year % 100:02d}12"
+    return "" if entry.paper is None else entry.paper.arxiv or f"{entry.paper.year % 100:02d}12"
 
 
 def get(name: str) -> Method:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specviz.drafters.intermediate import Middle
+    from specviz.drafters.intermediate import IntermediateModel
     from specviz.drafters.language_model import DraftModel
     from specviz.drafters.layer_groups import GroupedModel
     from specviz.drafters.visual_context import Layout
@@ -66,20 +66,20 @@ class MethodResources(ABC):
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:
         """What an earlier run of the same user left under ``key``, or what is made and left there now."""
-        found: Kept = self.memory.remember(key, make)
-        return found
+        resource: Kept = self.memory.remember(key, make)
+        return resource
 
     def tree_file(self, name: str) -> Path:
         """Where the calibrated tree called ``name`` lives."""
         return TREES / f"{name}.json"
 
-    def using(self, **given: Any) -> Self:
-        """A copy with ``given`` in place of the fields and methods so named: another memory, a network of one's own."""
-        made = copy.copy(self)
-        for name, value in given.items():
+    def using(self, **replacements: Any) -> Self:
+        """A copy with ``replacements`` in place of the fields and methods so named: another memory, a network of one's own."""
+        resources = copy.copy(self)
+        for name, value in replacements.items():
             getattr(self, name)  # an AttributeError for a name that nobody would ask for
-            setattr(made, name, value)
-        return made
+            setattr(resources, name, value)
+        return resources
 
 
 @dataclass
@@ -93,7 +93,7 @@ class TextResources(MethodResources):
         """The language model that drafts: the one named by the user, or the target's own."""
 
     @abstractmethod
-    def middle(self, kind: str) -> Middle:
+    def intermediate(self, kind: str) -> IntermediateModel:
         """A model that stands between the target and a drafter."""
 
     @abstractmethod

@@ -33,10 +33,10 @@ class ModelCache(Generic[Thing]):
                 while len(self._things) >= self._room:
                     self._things.popitem(last=False)
             gc.collect()
-            made = make()
+            model = make()
             with self._lock:
-                self._things[key] = made
-            return made
+                self._things[key] = model
+            return model
 
     def release(self, first: str | None = None) -> None:
         """Drop everything, or all whose key starts with ``first``."""

@@ -18,32 +18,32 @@ DTYPES = {
 DEVICES = ("cpu", "cuda")
 
 
-def choose_device(wanted: str = "auto") -> torch.device:
-    """``wanted``, or CUDA where there is any, else the CPU. Raises where CUDA is wanted and missing."""
-    if wanted == "auto":
+def choose_device(name: str = "auto") -> torch.device:
+    """The device ``name``, or CUDA where there is any, else the CPU. Raises where CUDA is asked for and missing."""
+    if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind = wanted.split(":")[0]
+    kind = name.split(":")[0]
     if kind not in DEVICES:
-        raise BadInput(f"There is no device {wanted!r}; choose auto, cpu or cuda.")
+        raise BadInput(f"There is no device {name!r}; choose auto, cpu or cuda.")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ModelUnavailable(
             "CUDA was asked for, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
         )
     try:
-        device = torch.device(wanted)
+        device = torch.device(name)
     except RuntimeError:
-        raise BadInput(f"There is no device {wanted!r}; choose auto, cpu, cuda or cuda:0.") from None
+        raise BadInput(f"There is no device {name!r}; choose auto, cpu, cuda or cuda:0.") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ModelUnavailable(f"There is no {wanted}: this machine has {torch.cuda.device_count()} CUDA device(s).")
+        raise ModelUnavailable(f"There is no {name}: this machine has {torch.cuda.device_count()} CUDA device(s).")
     return device
 
 
-def choose_dtype(wanted: str = "auto", device: torch.device | str = "cpu") -> torch.dtype:
-    """``wanted``, or bfloat16 where ``device`` computes in it; else float16 on CUDA and float32 on a CPU."""
-    if wanted != "auto":
-        if wanted not in DTYPES:
-            raise BadInput(f"There is no number format {wanted!r}; choose auto, {', '.join(DTYPES)}.")
-        return DTYPES[wanted]
+def choose_dtype(name: str = "auto", device: torch.device | str = "cpu") -> torch.dtype:
+    """The number format ``name``, or bfloat16 where ``device`` computes in it; else float16 on CUDA and float32 on a CPU."""
+    if name != "auto":
+        if name not in DTYPES:
+            raise BadInput(f"There is no number format {name!r}; choose auto, {', '.join(DTYPES)}.")
+        return DTYPES[name]
     if torch.device(device).type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     return torch.bfloat16 if cpu_has_bfloat16() else torch.float32
@@ -70,8 +70,8 @@ def cpu_has_bfloat16() -> bool:
 
 def _flag(name: str) -> bool:
     """One of torch's own questions about this CPU; a torch or platform that cannot ask it has no such instructions."""
-    asked = getattr(torch.cpu, name, None)
-    return bool(asked and asked())
+    query = getattr(torch.cpu, name, None)
+    return bool(query and query())
 
 
 def _seconds(dtype: torch.dtype) -> float:

@@ -15,13 +15,13 @@ _LOADING = threading.Lock()
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def exclusive_loading() -> Iterator[None]:
     """Nobody else loads inside, and no bars are drawn but the one of unpacking a GGUF file, which cannot be told to."""
     with _LOADING:
-        shown = logging.is_progress_bar_enabled()
+        bars_enabled = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()
         try:
             yield
         finally:
-            if shown:
+            if bars_enabled:
                 logging.enable_progress_bar()

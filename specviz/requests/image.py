@@ -104,9 +104,9 @@ def png(pixels: np.ndarray, colours: int = 0) -> str:
     image = Image.fromarray(pixels)
     if colours:
         image = image.quantize(colours)
-    kept = io.BytesIO()
-    image.save(kept, "PNG", optimize=True)
-    return base64.b64encode(kept.getvalue()).decode()
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _with_note(step: Step, note: Note) -> Step:
@@ -130,7 +130,7 @@ class DrawingResources(ImageResources):
         """The drafter that ships for the model, reading ids with the codes first, laid out for this machine."""
         if kind != "eagle":
             raise ModelUnavailable(f"There are no {kind} networks for {self.loaded.name}; choose a method that needs none.")
-        return _kept(self.loaded, "drafter", self._drafter)
+        return _cached(self.loaded, "drafter", self._drafter)
 
     def _drafter(self) -> FeatureStepper:
         network = image_drafter(self.loaded)
@@ -138,7 +138,7 @@ class DrawingResources(ImageResources):
         return FeatureStepper(network, layout_for(network))
 
     def neighbours(self) -> torch.Tensor:
-        return _kept(self.loaded, "neighbours", lambda: look_alikes(self.loaded.codebook))
+        return _cached(self.loaded, "neighbours", lambda: look_alikes(self.loaded.codebook))
 
     def coarse(self) -> CoarsePartner:
         return _partner(self.request, self.loaded, self.scale, self.progress)
@@ -166,12 +166,12 @@ def prepare(request: Request, method: Method, parameters: Any, memory: Memory, p
         scale=scale,
         progress=progress,
     )
-    book = _kept(loaded, "map", lambda: codebook_map(loaded))
+    book = _cached(loaded, "map", lambda: codebook_map(loaded))
     run_fields: dict[str, Any] = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
-    said = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
+    warnings = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
-        said.append(warning(loaded.name, request.prompt))
-    run_fields["warnings"] = tuple(word for word in said if word)
+        warnings.append(warning(loaded.name, request.prompt))
+    run_fields["warnings"] = tuple(word for word in warnings if word)
     text = CodeText(loaded)
     about = (parts, "image", loaded.cells, run_fields, memory)
     return PreparedImage(request, method, parameters, loaded, target, text, prompt, *about)
@@ -188,8 +188,8 @@ def _loaded(request: Request, progress: Progress) -> LoadedImage:
 def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
     """The target for a prompt, the prompt's ids (codes come first, so they are moved up), and what of it is not read."""
     rows = loaded.prompts.rows(prompt)
-    conditional, silent = ([loaded.codes + one for one in row] for row in (rows.conditional, rows.unconditional))
-    target = ImageTarget(loaded.model, loaded.name, codes_first(loaded), loaded.codes, silent, loaded.cells, scale, tier)
+    conditional, unconditional = ([loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional))
+    target = ImageTarget(loaded.model, loaded.name, codes_first(loaded), loaded.codes, unconditional, loaded.cells, scale, tier)
     return target, conditional, rows.unread
 
 
@@ -200,13 +200,13 @@ def codes_first(loaded: LoadedImage) -> torch.Tensor:
         table = embedding_table(loaded.model, loaded.first_code)
         return torch.cat((table[loaded.first_code :], table[: loaded.first_code]))
 
-    return _kept(loaded, "table", turned)
+    return _cached(loaded, "table", turned)
 
 
-def _guidance(asked: float | None) -> float | None:
-    if asked is not None and not (math.isfinite(asked) and 1.0 <= asked <= MOST_GUIDANCE):
-        raise BadInput(f"guidance is {asked}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
-    return asked
+def _guidance(guidance: float | None) -> float | None:
+    if guidance is not None and not (math.isfinite(guidance) and 1.0 <= guidance <= MOST_GUIDANCE):
+        raise BadInput(f"guidance is {guidance}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
+    return guidance
 
 
 def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Progress) -> CoarsePartner:
@@ -216,7 +216,7 @@ def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Prog
     if small.codebook_digest != loaded.codebook_digest:
         raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
     target, prompt, _ = image_target(small, request.prompt, scale, "eager")
-    samplers = _kept(loaded, "samplers", lambda: image_samplers(loaded))
+    samplers = _cached(loaded, "samplers", lambda: image_samplers(loaded))
     return coarse_partner(target, prompt, small.grid, samplers)
 
 
@@ -226,11 +226,11 @@ def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, sam
     return CoarsePartner(target.name, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down)
 
 
-def _kept(loaded: LoadedImage, what: str, make: Callable[[], Kept]) -> Kept:
+def _cached(loaded: LoadedImage, what: str, make: Callable[[], Kept]) -> Kept:
     """What was made once for this model; it goes with the model."""
     with _LOCK:
-        kept = _KEPT.setdefault(loaded.model, {})
-        if what not in kept:
-            kept[what] = make()
-        found: Kept = kept[what]
-        return found
+        cache = _KEPT.setdefault(loaded.model, {})
+        if what not in cache:
+            cache[what] = make()
+        entry: Kept = cache[what]
+        return entry

@@ -91,10 +91,10 @@ class Prepared:
         """
         method, values = (self.method, self.parameters) if name is None else (get(name), get(name).parameters())
         recollection = Recollection(self.memory)
-        made = method.compose(values, self.parts.using(memory=recollection, **changed))
-        if name is None and self.request.draft and not made.draft_name:
+        composition = method.compose(values, self.parts.using(memory=recollection, **changed))
+        if name is None and self.request.draft and not composition.draft_name:
             raise BadInput(f"{self.method.title} takes no draft: it drafts without a second model; leave draft out.")
-        return replace(made, generation=recollection.generation())
+        return replace(composition, generation=recollection.generation())
 
     def decoding(
         self, composition: Composition, seed: int, record: str, cancel: threading.Event, trajectory: int = 0
@@ -137,18 +137,18 @@ class Prepared:
         They may take half of a time limit, so that it leaves something to see. Answers with a warning when that cut them
         short.
         """
-        wanted = getattr(self.parameters, "earlier_trajectories", 0)
-        for number in range(1, wanted + 1):
+        count = getattr(self.parameters, "earlier_trajectories", 0)
+        for number in range(1, count + 1):
             if progress is not None:
-                progress(f"Decoding earlier trajectory {number} of {wanted}", (number - 1) / wanted)
+                progress(f"Decoding earlier trajectory {number} of {count}", (number - 1) / count)
             decoding = self.decoding(self.compose(), self.request.seed, "off", cancel, number)
             with closing(decoding.steps()) as steps:
                 cut = any(_halfway(cancel) for _ in steps)
             if cut or _halfway(cancel):
-                whole = number - cut
-                if whole == wanted or (cancel.is_set() and not why(cancel)):
+                complete = number - cut
+                if complete == count or (cancel.is_set() and not why(cancel)):
                     return ""
-                return f"{whole} of {wanted} earlier trajectories fitted into half the time."
+                return f"{complete} of {count} earlier trajectories fitted into half the time."
         return ""
 
     def run_record(self, composition: Composition) -> Run:
@@ -204,15 +204,22 @@ class Prepared:
         if not _spare(cancel, end.prefill_ns / 1e9):
             return None
         decoding = self.decoding(self.compose("autoregressive"), self.request.seed, "off", cancel)
-        taken = tuple(step.time.total for step in decoding.steps())
-        ours, alone = list(end.output_ids), decoding.outcome.output_ids
+        times = tuple(step.time.total for step in decoding.steps())
+        own_ids, target_ids = list(end.output_ids), decoding.outcome.output_ids
         if decoding.outcome.reason in {"cancelled", "time_limit", *FAULTS}:
             return None
-        place = next((at for at, (one, two) in enumerate(zip(ours, alone, strict=False)) if one != two), None)
-        if place is None and len(ours) != len(alone):
-            place = min(len(ours), len(alone))
-        divergence = None if place is None else Divergence(place, self._gap(alone[:place]))
-        return Baseline(taken, decoding.outcome.prefill_ns, place is None, divergence)
+        place = next(
+            (
+                at
+                for at, (own_token, target_token) in enumerate(zip(own_ids, target_ids, strict=False))
+                if own_token != target_token
+            ),
+            None,
+        )
+        if place is None and len(own_ids) != len(target_ids):
+            place = min(len(own_ids), len(target_ids))
+        divergence = None if place is None else Divergence(place, self._gap(target_ids[:place]))
+        return Baseline(times, decoding.outcome.prefill_ns, place is None, divergence)
 
     def _gap(self, output: list[int]) -> float:
         """How far apart the target's two best logits are after ``output``: a tiny gap means rounding decided."""
@@ -251,9 +258,9 @@ def _machine(device: torch.device) -> str:
 def check_modality(method: Method, modality: str, target: str) -> None:
     """Raise BadInput naming the methods that run on such a target when ``method`` does not."""
     if modality not in method.modality:
-        able = ", ".join(one.name for one in all_methods().values() if modality in one.modality) or "none yet"
+        names = ", ".join(candidate.name for candidate in all_methods().values() if modality in candidate.modality) or "none yet"
         raise BadInput(
-            f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {able}."
+            f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {names}."
         )
 
 

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from specviz.drafters.intermediate import Middle
+from specviz.drafters.intermediate import IntermediateModel
 from specviz.drafters.language_model import DraftModel
 from specviz.drafters.layer_groups import GroupedModel
 from specviz.engine.cost import CostCurve
@@ -18,7 +18,7 @@ from specviz.methods.resources import TextResources
 from specviz.models.drafters.drafts import draft_model
 from specviz.models.drafters.grouped import grouped_model
 from specviz.models.drafters.heads import drafting_heads, ours
-from specviz.models.drafters.intermediate_models import middle_model
+from specviz.models.drafters.intermediate_models import intermediate_model
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.request import Memory, Request, refuse_unused
 from specviz.requests.prepared import Prepared, Progress, measured_curve
@@ -45,8 +45,8 @@ class LanguageModelResources(TextResources):
     def draft_model(self) -> DraftModel:
         return draft_model(self._draft, self.loaded, self.target, self.progress)
 
-    def middle(self, kind: str) -> Middle:
-        return middle_model(kind, self._draft, self.loaded, self.target, self.progress)
+    def intermediate(self, kind: str) -> IntermediateModel:
+        return intermediate_model(kind, self._draft, self.loaded, self.target, self.progress)
 
     def grouped(self, kind: str, group: int) -> GroupedModel:
         return grouped_model(kind, group, self._draft, self.loaded, self.target, self.progress)

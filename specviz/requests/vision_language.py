@@ -45,7 +45,7 @@ class PreparedPicture(Prepared):
         """The first step brings the picture along, so that a trace shows what was seen wherever it is opened."""
         if step.index or self.request.record != "tree" or self.question is None:
             return step
-        return replace(step, notes=(*step.notes, shown(self.question, self.target.sight.encoding_ns).to_note()))
+        return replace(step, notes=(*step.notes, picture_note(self.question, self.target.sight.encoding_ns).to_note()))
 
 
 @dataclass(kw_only=True)
@@ -110,16 +110,16 @@ def prepare(request: Request, method: Method, parameters: Any, memory: Memory, p
 def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, progress: Progress) -> VisionLanguageTarget:
     family = family_of(loaded.model, loaded.name)
     progress("Encoding the picture", None)
-    seen = sight(loaded.model, question.ids, question.inputs, family.axes)
-    return VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), seen, tier)
+    image_prompt = sight(loaded.model, question.ids, question.inputs, family.axes)
+    return VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), image_prompt, tier)
 
 
-def shown(question: PictureQuestion, encoding_ns: int) -> PictureNote:
+def picture_note(question: PictureQuestion, encoding_ns: int) -> PictureNote:
     """The picture as the model saw it, and where its tokens stand: in the prompt, and in the picture."""
     rows, columns = question.grid
-    whole = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
+    has_grid = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
     boxes = None
-    if not whole and len(question.boxes) <= MOST_BOXES:
+    if not has_grid and len(question.boxes) <= MOST_BOXES:
         boxes = [[round(side, 4) for side in box] for box in question.boxes]
     return PictureNote(
         png=as_text(question.picture),

@@ -46,8 +46,10 @@ def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> 
 
 def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tensor], positions: Tensor) -> Tensor:
     """How scattered each layer's look back is, [layer, row] in nats: mean over heads of the weights' entropy."""
-    found = [torch.special.entr(looks_at(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers]
-    return torch.stack(found)
+    layer_entropies = [
+        torch.special.entr(looks_at(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers
+    ]
+    return torch.stack(layer_entropies)
 
 
 def importance(text_model: Any, hidden: Mapping[int, Tensor], positions: Tensor, places: Sequence[int]) -> Tensor:
@@ -59,7 +61,7 @@ def importance(text_model: Any, hidden: Mapping[int, Tensor], positions: Tensor,
 def most_looked_at(weights: Tensor, share: float) -> list[int]:
     """Indices of the ``share`` of largest weights, at least one, ascending."""
     count = max(1, round(share * len(weights)))
-    return sorted(int(one) for one in weights.topk(count).indices)
+    return sorted(int(index) for index in weights.topk(count).indices)
 
 
 def middle_layers(layers: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
 from specviz.errors import ContextFull
-from specviz.targets.pass_notes import PassStory
+from specviz.targets.pass_notes import PassNotes
 from specviz.targets.state_layers import Block, anatomy
 
 CHUNK = 128
@@ -88,10 +88,10 @@ class HybridTarget:
             inner = self._norm(x, block.norm)
             if block.mixer is not None:
                 place = len(inputs)
-                found, u, step = self._mix(block, inner[0], self.layers[place], carried, place, shape)
+                mixed, u, step = self._mix(block, inner[0], self.layers[place], carried, place, shape)
                 inputs.append(u)
                 steps.append(step)
-                x = x + found[None]
+                x = x + mixed[None]
             else:
                 x = x + cache.attend(block.attention, inner, turns)
             if block.feed is not None:
@@ -106,8 +106,8 @@ class HybridTarget:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """One mixer over inner [node, hidden]: its output, the convolution's inputs and the time steps."""
         mixer = block.mixer
-        apart = [mixer.intermediate_size, mixer.conv_dim, mixer.num_heads]
-        gate, u, raw = mixer.in_proj(inner).to(self.wide).split(apart, -1)
+        split_sizes = [mixer.intermediate_size, mixer.conv_dim, mixer.num_heads]
+        gate, u, raw = mixer.in_proj(inner).to(self.wide).split(split_sizes, -1)
         step = F.softplus(raw + mixer.dt_bias.to(self.wide)).clamp(*mixer.time_step_limit)
         y = tree_scan(layer, u, step, carried.window[place], carried.state[place], shape)
         gated = (y.flatten(-2) * F.silu(gate)).unflatten(-1, (mixer.n_groups, -1))
@@ -177,23 +177,23 @@ class HybridSession:
         if self._since is not None:
             self._base, self._since = self.carried, []
         assert hidden is not None
-        found = {layer: torch.cat([one[layer] for one in tapped]) for layer in self.taps}
-        return TargetPass(self.target.logits(hidden[-1:]), found)
+        layer_states = {layer: torch.cat([states[layer] for states in tapped]) for layer in self.taps}
+        return TargetPass(self.target.logits(hidden[-1:]), layer_states)
 
     def score(self, tree: DraftTree) -> TargetPass:
         """One pass over the tree; nothing committed changes until :meth:`keep`."""
         hidden, tapped = self._pass(tree)
         assert self._passed is not None
-        story = PassStory(self.target.together, self._passed, tree.shape, self.carried, self.target.kinds)
-        return TargetPass(self.target.logits(hidden), tapped, story)
+        pass_notes = PassNotes(self.target.together, self._passed, tree.shape, self.carried, self.target.kinds)
+        return TargetPass(self.target.logits(hidden), tapped, pass_notes)
 
     def _pass(self, tree: DraftTree) -> tuple[Tensor, dict[int, Tensor]]:
         target, start, nodes = self.target, self.length, len(tree)
         mask = None
         if self._cache is not None:
             self._cache.rewind(start)
-            seen = tree_attention_mask(tree, start, start + nodes, nodes, target.device)[None, None]
-            mask = seen if target.model.config._attn_implementation == "sdpa" else _additive(seen, target.dtype)
+            bool_mask = tree_attention_mask(tree, start, start + nodes, nodes, target.device)[None, None]
+            mask = bool_mask if target.model.config._attn_implementation == "sdpa" else _additive(bool_mask, target.dtype)
         attended = _Attended(self._cache, mask)
         hidden, self._passed, tapped = target.run(tree.tokens, tree.shape, start, self.carried, attended, self.taps)
         self._tree = tree
@@ -205,19 +205,19 @@ class HybridSession:
         assert self._passed is not None and self._tree is not None
         if self._cache is not None:
             self._cache.keep(path)
-        kept = self._passed
-        if len(path) < len(kept):
-            kept = kept.of(to_device(list(path), self.target.device))
-        self.carried = replayed(self.target.together, kept, self.carried)
+        activations = self._passed
+        if len(path) < len(activations):
+            activations = activations.of(to_device(list(path), self.target.device))
+        self.carried = replayed(self.target.together, activations, self.carried)
         self.length += len(path)
         self._ids += [self._tree.host_tokens[node] for node in path]
-        self._remember(kept)
+        self._remember(activations)
 
-    def _remember(self, kept: Activations) -> None:
+    def _remember(self, activations: Activations) -> None:
         """Keep the activations of the last tokens; older ones go into the state that rewinding starts from."""
         if self._since is None or self._base is None:
             return
-        self._since.append(kept)
+        self._since.append(activations)
         if sum(map(len, self._since)) > 2 * REWIND:
             everything = joined(self._since)
             older = len(everything) - REWIND
@@ -264,8 +264,8 @@ class HybridSession:
         self._cache, self._passed, self._base, self._since = None, None, None, None
 
 
-def _additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype, device=seen.device).masked_fill_(seen, 0)
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype, device=mask.device).masked_fill_(mask, 0)
 
 
 def _recurrence(mixer: Any, wide: torch.dtype) -> Recurrence:

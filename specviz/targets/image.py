@@ -60,12 +60,12 @@ class ImageTarget:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length} of {self.name}'s picture.")
         return ImageSession(self, capacity, tuple(taps))
 
-    def mask(self, seen: Tensor) -> Tensor:
+    def mask(self, mask: Tensor) -> Tensor:
         """A bool mask [node, kv] as the attention wants it: the eager kernel adds what it is given."""
         if self.attention != "eager":
-            return seen[None, None]
-        additive = torch.full(seen.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=seen.device)
-        return additive.masked_fill_(seen, 0)[None, None]
+            return mask[None, None]
+        additive = torch.full(mask.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
+        return additive.masked_fill_(mask, 0)[None, None]
 
     def embedded(self, ids: Tensor, start: int) -> Tensor:
         """Embeddings [row, node, hidden] of ``ids`` [node]; the first stands at position ``start``.
@@ -76,8 +76,8 @@ class ImageTarget:
             return self.table[ids][None]
         other = ids
         if start < len(self.unconditional):
-            silent = self.unconditional[start : start + len(ids)]
-            other = torch.cat((to_device(silent, ids.device), ids[len(silent) :]))
+            unconditional = self.unconditional[start : start + len(ids)]
+            other = torch.cat((to_device(unconditional, ids.device), ids[len(unconditional) :]))
         return self.table[torch.stack((ids, other))]
 
     @torch.inference_mode()
@@ -87,7 +87,7 @@ class ImageTarget:
         """One pass: guided logits [node, code] (only the ``last`` if set), and of each tap the hidden states
         [node, row * hidden], the rows side by side."""
         early = [tap for tap in taps if tap != self.layers]
-        found = self.model.model.language_model(
+        output = self.model.model.language_model(
             inputs_embeds=embedded,
             position_ids=positions,
             attention_mask=mask,
@@ -95,11 +95,11 @@ class ImageTarget:
             use_cache=True,
             **({"output_hidden_states": True} if early else {}),
         )
-        states = {tap: found.last_hidden_state if tap == self.layers else found.hidden_states[tap] for tap in taps}
-        logits = self.model.model.generation_head(found.last_hidden_state[:, -last:])
+        states = {tap: output.last_hidden_state if tap == self.layers else output.hidden_states[tap] for tap in taps}
+        logits = self.model.model.generation_head(output.last_hidden_state[:, -last:])
         if self.rows == 2:
             logits = logits[1:] + self.guidance * (logits[:1] - logits[1:])
-        return logits[0], {tap: torch.cat(tuple(one), dim=-1) for tap, one in states.items()}
+        return logits[0], {tap: torch.cat(tuple(rows), dim=-1) for tap, rows in states.items()}
 
 
 class ImageSession:
@@ -158,10 +158,10 @@ class ImageSession:
             old = old & ~torch.isin(column, places)[None]
         fresh = places[None] <= places[:, None]
         mask = target.mask(torch.cat((old, fresh), dim=1))
-        found = target.run(embedded, places[None], mask, self._cache.cache, ())
+        outputs = target.run(embedded, places[None], mask, self._cache.cache, ())
         if not together:
             self._cache.put(places, base)
-        return TargetPass(*found)
+        return TargetPass(*outputs)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the entries of these nodes (root first) of the last tree."""

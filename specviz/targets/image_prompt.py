@@ -53,7 +53,7 @@ class ImagePrompt:
     @property
     def text(self) -> tuple[int, ...]:
         """The places of the prompt that hold text."""
-        return tuple(place for place, seen in enumerate(self.visual) if not seen)
+        return tuple(place for place, is_visual in enumerate(self.visual) if not is_visual)
 
 
 _LOCK = threading.Lock()
@@ -89,35 +89,35 @@ def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: in
 def encoded(model: Any, inputs: Mapping[str, Tensor]) -> Encoding:
     """The picture in ``inputs`` as this model sees it, from memory when it was shown before."""
     takes = inspect.signature(model.model.get_image_features).parameters
-    given = {name: value for name, value in inputs.items() if name in takes}
-    key = digest(given)
+    tensors = {name: value for name, value in inputs.items() if name in takes}
+    key = digest(tensors)
     with _LOCK:
-        kept = _ENCODED.setdefault(model, OrderedDict())
-        if key in kept:
-            kept.move_to_end(key)
-            return kept[key]
+        cache = _ENCODED.setdefault(model, OrderedDict())
+        if key in cache:
+            cache.move_to_end(key)
+            return cache[key]
     started = time.perf_counter_ns()
     with torch.inference_mode():
-        moved = {name: _moved(value, model) for name, value in given.items()}
+        moved = {name: _moved(value, model) for name, value in tensors.items()}
         features = model.model.get_image_features(**moved, return_dict=True)
     if model.device.type == "cuda":
         torch.cuda.synchronize(model.device)
-    found = Encoding(features, time.perf_counter_ns() - started)
+    encoding = Encoding(features, time.perf_counter_ns() - started)
     with _LOCK:
-        kept[key] = found
-        while len(kept) > KEPT:
-            kept.popitem(last=False)
-    return found
+        cache[key] = encoding
+        while len(cache) > KEPT:
+            cache.popitem(last=False)
+    return encoding
 
 
 def digest(inputs: Mapping[str, Tensor]) -> str:
     """A name for these pixels: equal for equal tensors alone."""
-    made = hashlib.sha256()
+    checksum = hashlib.sha256()
     for name in sorted(inputs):
         value = inputs[name].detach().cpu().contiguous()
-        made.update(repr((name, tuple(value.shape), str(value.dtype))).encode())
-        made.update(value.flatten().view(torch.uint8).numpy().tobytes())
-    return made.hexdigest()
+        checksum.update(repr((name, tuple(value.shape), str(value.dtype))).encode())
+        checksum.update(value.flatten().view(torch.uint8).numpy().tobytes())
+    return checksum.hexdigest()
 
 
 def rows_of(features: Any) -> int:

@@ -17,7 +17,7 @@ LARGEST = 96
 
 
 @dataclass(frozen=True)
-class PassStory:
+class PassNotes:
     """``carried`` is what the pass started from; called, it gives the pass's notes."""
 
     layers: Recurrence
@@ -36,14 +36,14 @@ class PassStory:
         fade = self.shape.ancestors_on(log_decay.device).to(log_decay.dtype) @ log_decay
         order = (-log_decay.mean(-2)).flatten().argsort().tolist()
         state = self.carried.state
-        one = state.numel() * state.element_size()
+        state_bytes = state.numel() * state.element_size()
         return (
             DecayMaskNote(
                 heads=[self._head(fade, order, *which) for which in SHOWN],
                 taps=self.layers.taps,
                 layers=["attention" if kind == "attention" else "state" for kind in self.kinds],
-                state_bytes=one,
-                per_node_bytes=one * nodes,
+                state_bytes=state_bytes,
+                per_node_bytes=state_bytes * nodes,
                 replay_bytes=self.passed.bytes,
             ).to_note(),
         )
@@ -51,8 +51,8 @@ class PassStory:
     def _head(self, fade: Tensor, order: list[int], name: str, place: float) -> DecayHead:
         """One head's logarithms of decay from the carried state to every node."""
         heads = self.layers.heads
-        found = order[min(len(order) - 1, int(place * len(order)))]
-        layer, head = divmod(found, heads)
+        index = order[min(len(order) - 1, int(place * len(order)))]
+        layer, head = divmod(index, heads)
         states = [number for number, kind in enumerate(self.kinds) if kind == "state"]
-        values = [round(float(one), 3) for one in fade[layer, :, head].tolist()]
+        values = [round(float(log_decay), 3) for log_decay in fade[layer, :, head].tolist()]
         return DecayHead(name, states[layer], head, values)

@@ -29,9 +29,9 @@ HOST_ROPE = {"dynamic", "longrope"}
 
 def layer_kinds(config: Any) -> tuple[str, ...]:
     """The kind of every decoder layer, in transformers' words; without a list, what transformers' own caches assume."""
-    listed = getattr(config, "layer_types", None)
-    if listed:
-        return tuple(listed)
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return tuple(layer_types)
     if getattr(config, "sliding_window", None) is not None:
         kind = SLIDING
     else:
@@ -130,25 +130,25 @@ class TextTarget:
         with self._lock:
             self._spare = (taps, cache, runner)
 
-    def mask(self, seen: Tensor, length: int, depths: Sequence[int]) -> Any:
+    def mask(self, mask: Tensor, length: int, depths: Sequence[int]) -> Any:
         """What the model's attention wants for a bool mask [row, kv]: additive on eager, a dict where windows slide."""
         if SLIDING not in self.kinds:
-            return self._finish(seen)
-        near = self._finish(seen & self._window(seen, length, depths))
-        return near if self._one_mask else {FULL: self._finish(seen), SLIDING: near}
+            return self._finish(mask)
+        near = self._finish(mask & self._window(mask, length, depths))
+        return near if self._one_mask else {FULL: self._finish(mask), SLIDING: near}
 
-    def _window(self, seen: Tensor, length: int, depths: Sequence[int]) -> Tensor:
+    def _window(self, mask: Tensor, length: int, depths: Sequence[int]) -> Tensor:
         """Bool [row, kv]: columns whose position is within the sliding window of the row's position."""
-        row = to_device([length + depth for depth in depths], seen.device)
-        column = torch.cat([torch.arange(length, device=seen.device), row])
+        row = to_device([length + depth for depth in depths], mask.device)
+        column = torch.cat([torch.arange(length, device=mask.device), row])
         return row[:, None] - column[None, :] < int(self.config.sliding_window)
 
-    def _finish(self, seen: Tensor) -> Tensor:
+    def _finish(self, mask: Tensor) -> Tensor:
         """A bool mask is silently *added* as 0/1 by the eager kernel, hence the additive form there."""
         if self.attention == "eager":
-            additive = torch.full(seen.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=seen.device)
-            return additive.masked_fill_(seen, 0)[None, None]
-        return seen[None, None]
+            additive = torch.full(mask.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
+            return additive.masked_fill_(mask, 0)[None, None]
+        return mask[None, None]
 
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0,
@@ -158,20 +158,20 @@ class TextTarget:
 
         ``embed`` stands in for the model's own table of embeddings. ``more`` is what only some models are given.
         """
-        asked = {"output_hidden_states": list(taps)} if taps else {}
+        options = {"output_hidden_states": list(taps)} if taps else {}
         with torch.inference_mode():
             inputs = {"input_ids": tokens} if embed is None else {"inputs_embeds": embed(tokens)}
-            found = self.model(
+            output = self.model(
                 **inputs,
                 position_ids=positions,
                 attention_mask=mask,
                 **{CACHE_ARGUMENT: cache},
                 use_cache=True,
                 logits_to_keep=last,
-                **asked,
+                **options,
                 **more,
             )
-        return found.logits[0], {layer: found.hidden_states[layer][0] for layer in taps}
+        return output.logits[0], {layer: output.hidden_states[layer][0] for layer in taps}
 
 
 class TextSession:

@@ -56,36 +56,36 @@ class TextRows:
 
     def _run(self, aim: PassLayout, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
         """One call of the model: logits [row, node, vocab] and taps [row, node, hidden]."""
-        asked = {"output_hidden_states": list(self.taps)} if self.taps else {}
+        options = {"output_hidden_states": list(self.taps)} if self.taps else {}
         with torch.inference_mode():
-            found = self.target.model(
+            output = self.target.model(
                 input_ids=aim.tokens,
                 position_ids=aim.positions,
                 attention_mask=self._mask(aim),
                 **{CACHE_ARGUMENT: self.cache.cache},
                 use_cache=True,
                 logits_to_keep=last,
-                **asked,
+                **options,
             )
-        return found.logits, {layer: found.hidden_states[layer] for layer in self.taps}
+        return output.logits, {layer: output.hidden_states[layer] for layer in self.taps}
 
     def _mask(self, aim: PassLayout) -> Any:
         """What the model's attention wants: one mask, or a dict of them where some layers see a sliding window."""
         target = self.target
         if SLIDING not in target.kinds:
-            return self._finish(aim.seen)
-        apart = aim.positions[:, :, None] - aim.places[:, None, :]
-        near = self._finish(aim.seen & (apart < int(target.config.sliding_window)))
+            return self._finish(aim.mask)
+        distances = aim.positions[:, :, None] - aim.places[:, None, :]
+        near = self._finish(aim.mask & (distances < int(target.config.sliding_window)))
         if not getattr(target.config, "layer_types", None):
             return near
-        return {FULL: self._finish(aim.seen), SLIDING: near}
+        return {FULL: self._finish(aim.mask), SLIDING: near}
 
-    def _finish(self, seen: Tensor) -> Tensor:
+    def _finish(self, mask: Tensor) -> Tensor:
         """A bool mask [row, 1, node, slot]; additive on the eager kernel, which would *add* a bool one as 0 and 1."""
         if self.target.attention != "eager":
-            return seen[:, None]
-        additive = torch.full(seen.shape, torch.finfo(self.target.dtype).min, dtype=self.target.dtype, device=seen.device)
-        return additive.masked_fill_(seen, 0)[:, None]
+            return mask[:, None]
+        additive = torch.full(mask.shape, torch.finfo(self.target.dtype).min, dtype=self.target.dtype, device=mask.device)
+        return additive.masked_fill_(mask, 0)[:, None]
 
     def view(self, row: int) -> RowView:
         """The row as the loop of one run sees it."""

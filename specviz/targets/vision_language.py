@@ -95,8 +95,12 @@ class VisionLanguageTarget(TextTarget):
 
     def holds(self, ids: Sequence[int]) -> bool:
         """Whether ``ids`` start with this run's prompt, or are its beginning up to somewhere behind the picture."""
-        mine = self.sight.ids[: len(ids)]
-        return tuple(ids[: len(mine)]) == mine and not any(self.sight.visual[len(mine) :]) and any(self.sight.visual)
+        prompt_ids = self.sight.ids[: len(ids)]
+        return (
+            tuple(ids[: len(prompt_ids)]) == prompt_ids
+            and not any(self.sight.visual[len(prompt_ids) :])
+            and any(self.sight.visual)
+        )
 
 
 class VisionLanguageSession(TextSession):
@@ -114,34 +118,34 @@ class VisionLanguageSession(TextSession):
             if target.sight.placeholder in ids:
                 raise BadInput("This text has a place for a picture, and is not the prompt that the picture came with.")
             return super().prefill(ids)
-        prompt, rest = list(ids[: len(target.sight.ids)]), list(ids[len(target.sight.ids) :])
-        looked = self._look(len(prompt))
-        if not rest:
-            return looked
-        after = super().prefill(rest)
-        hidden = {tap: torch.cat((looked.hidden[tap], after.hidden[tap])) for tap in looked.hidden}
+        prompt, following = list(ids[: len(target.sight.ids)]), list(ids[len(target.sight.ids) :])
+        prompt_pass = self._look(len(prompt))
+        if not following:
+            return prompt_pass
+        after = super().prefill(following)
+        hidden = {tap: torch.cat((prompt_pass.hidden[tap], after.hidden[tap])) for tap in prompt_pass.hidden}
         return TargetPass(after.logits, hidden)
 
     def _look(self, length: int) -> TargetPass:
         """Prefill the prompt's first ``length`` tokens with the picture. Where a prompt looks both ways all of it goes
         through the model, because its last tokens change what the first ones see; what was not asked for is taken back."""
         target, sight = self.target, self.target.sight
-        whole = len(sight.ids) if target.family.blocks == "prompt" else length
-        tokens = torch.tensor([sight.ids[:whole]], dtype=torch.long, device=target.device)
+        block_length = len(sight.ids) if target.family.blocks == "prompt" else length
+        tokens = torch.tensor([sight.ids[:block_length]], dtype=torch.long, device=target.device)
         if isinstance(self._cache, FixedCache):
             self._cache.point()
         more: dict[str, Any] = {"mm_encoder_outputs": {"image": sight.features}}
         if target.family.blocks == "picture":
-            more["token_type_ids"] = torch.tensor([sight.visual[:whole]], dtype=torch.long, device=target.device)
+            more["token_type_ids"] = torch.tensor([sight.visual[:block_length]], dtype=torch.long, device=target.device)
         elif target.family.blocks == "prompt":
             more["token_type_ids"] = torch.zeros_like(tokens)
-        mask = None if target.family.blocks else super()._chain_mask(whole, 0)
-        positions = torch.arange(whole, device=target.device)[None]
+        mask = None if target.family.blocks else super()._chain_mask(block_length, 0)
+        positions = torch.arange(block_length, device=target.device)[None]
         if sight.positions is not None:
-            positions = sight.positions[:, :, :whole]
-        last = whole - length + 1
+            positions = sight.positions[:, :, :block_length]
+        last = block_length - length + 1
         logits, hidden = target.run(tokens, positions, mask, self._cache.cache, self.taps, last=last, **more)
-        self._cache.advance(whole)
+        self._cache.advance(block_length)
         self._cache.rewind(length)
         return TargetPass(logits[:1], {tap: states[:length] for tap, states in hidden.items()})
 

@@ -27,7 +27,7 @@ FORMULAS: dict[str, str] = {
     "node_efficiency": "Accepted tokens divided by drafted nodes the target scored; vLLM, SGLang and llama.cpp call "
     "this the acceptance rate, but a tree verifies many nodes of which one path at most can be kept.",
     "cut_steps": "Steps whose tokens were cut short by end-of-sequence, budget or context.",
-    "draft_calls": "Forward passes or look-ups of all that drafts, over all steps: a model in the middle and arms judged in "
+    "draft_calls": "Forward passes or look-ups of all that drafts, over all steps: an intermediate model and arms judged in "
     "hindsight included.",
     "verified": "Drafted nodes the target scored, over all steps; root and padding are not counted.",
     "reason": "Why the run ended.",

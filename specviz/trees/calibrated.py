@@ -36,7 +36,7 @@ class CalibratedTree:
         path.write_text("{" + ",\n".join(parts) + "}\n")
 
     def _rows(self) -> str:
-        rows = [[list(one), round(p, 6)] for one, p in zip(self.paths, self.probability, strict=True)]
+        rows = [[list(path), round(p, 6)] for path, p in zip(self.paths, self.probability, strict=True)]
         return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]"
 
     @staticmethod
@@ -51,16 +51,16 @@ def load_all(path: Path) -> dict[int, CalibratedTree]:
     Raises BadInput as :meth:`CalibratedTree.load`.
     """
     try:
-        found = json.loads(path.read_text())
-        source = str(found.get("source", ""))
-        listed = {0: found["paths"], **{int(key): rows for key, rows in found.get("known", {}).items()}}
-        return {key: _tree(rows, source) for key, rows in listed.items()}
+        fields = json.loads(path.read_text())
+        source = str(fields.get("source", ""))
+        rows_by_order = {0: fields["paths"], **{int(key): rows for key, rows in fields.get("known", {}).items()}}
+        return {key: _tree(rows, source) for key, rows in rows_by_order.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{path.name} is no calibrated tree ({error}); make it with: python -m specviz calibrate.") from error
 
 
 def _tree(rows: Sequence[Sequence[Any]], source: str) -> CalibratedTree:
-    paths = tuple(tuple(int(rank) for rank in one) for one, _ in rows)
+    paths = tuple(tuple(int(rank) for rank in path) for path, _ in rows)
     return CalibratedTree(paths, tuple(float(p) for _, p in rows), source)
 
 

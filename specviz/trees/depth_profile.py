@@ -33,13 +33,13 @@ class DepthProfile:
 
     def nearest(self, temperature: float) -> float:
         """The temperature that was measured, of those nearest to this one the coldest."""
-        return min(sorted(self.tau), key=lambda one: abs(one - temperature))
+        return min(sorted(self.tau), key=lambda measured: abs(measured - temperature))
 
     def save(self, path: Path) -> None:
         """As JSON, one depth a line."""
         facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "width": self.width}
         rows = {
-            temperature: ",\n".join(json.dumps([round(one, 4) for one in row]) for row in table)
+            temperature: ",\n".join(json.dumps([round(tau, 4) for tau in row]) for row in table)
             for temperature, table in sorted(self.tau.items())
         }
         tables = ",\n".join(f'"{temperature:g}": [\n{body}\n]' for temperature, body in rows.items())
@@ -50,15 +50,15 @@ class DepthProfile:
     def load(path: Path) -> DepthProfile:
         """Raises BadInput when the file is missing or is no such profile."""
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            sizes = tuple(map(int, found["sizes"]))
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            sizes = tuple(map(int, fields["sizes"]))
             tau = {
-                float(temperature): tuple(tuple(map(float, row)) for row in rows) for temperature, rows in found["tau"].items()
+                float(temperature): tuple(tuple(map(float, row)) for row in rows) for temperature, rows in fields["tau"].items()
             }
             if not tau or not all(rows and all(len(row) == len(sizes) for row in rows) for rows in tau.values()):
                 raise ValueError("its tables have gaps")
-            made_for = str(found["drafter"]), str(found["target"]), int(found["width"])
-            return DepthProfile(*made_for, sizes, tau, str(found.get("source", "")))
+            made_for = str(fields["drafter"]), str(fields["target"]), int(fields["width"])
+            return DepthProfile(*made_for, sizes, tau, str(fields.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"{path.name} is no profile of depths ({error}); make it with: python -m specviz calibrate {path.stem}."

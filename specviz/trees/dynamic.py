@@ -50,7 +50,7 @@ class RanksChildren(Protocol):
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Notes of its own."""
 
 
@@ -60,7 +60,7 @@ class Stop(Protocol):
     def met(self, beams: Sequence[Sequence[float]]) -> bool:
         """Whether to stop, from the log values of the beam at each level so far, level 1 first."""
 
-    def story(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
+    def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
         """How that went; ``limit`` is the deepest level there was room for."""
 
 
@@ -87,8 +87,8 @@ class SpeedupMaximising:
 
         ``forward`` is in passes of one token; a node takes ``rows`` rows of a pass.
         """
-        taken = [rows * (1 + nodes) for nodes in range(MAX_NODES + 1)]
-        widths = [padded_width(width) if tier == "graph" else width for width in taken]
+        row_counts = [rows * (1 + nodes) for nodes in range(MAX_NODES + 1)]
+        widths = [padded_width(width) if tier == "graph" else width for width in row_counts]
         return SpeedupMaximising(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
@@ -129,12 +129,12 @@ class _Candidates:
         first = len(self.tokens)
         for parent, row, offered in zip(self.beams[-1], rows, offers, strict=True):
             above = self.values[parent]
-            for one, token in zip(row, offered, strict=True):
-                if one > -math.inf:
+            for child_log_q, token in zip(row, offered, strict=True):
+                if child_log_q > -math.inf:
                     self.tokens.append(int(token))
                     self.parents.append(parent)
-                    self.values.append(above + one)
-                    self.probabilities.append(math.exp(one))
+                    self.values.append(above + child_log_q)
+                    self.probabilities.append(math.exp(child_log_q))
         if len(self.tokens) > first:
             self.beams.append(self._ranked(range(first, len(self.tokens)))[:width])
         return len(self.tokens) > first
@@ -151,7 +151,7 @@ class _Candidates:
         """Log values of the beam at each level, level 1 first."""
         return [[self.values[node] for node in beam] for beam in self.beams[1:]]
 
-    def shown(self, left: Sequence[int]) -> list[int]:
+    def best_pruned(self, left: Sequence[int]) -> list[int]:
         """Of the candidates that were not kept those worth showing: the beams, which tell how the tree grew, then the
         best others. Parents are never missing, since only beams have children.
         """
@@ -183,59 +183,69 @@ class Dynamic:
         self.chosen = chosen
 
     def build(self, drafter: RanksChildren, context: Context) -> Draft:
-        found, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.max_depth - 1), False
+        candidates, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.max_depth - 1), False
         temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
-        while len(found.beams) <= limit:
-            logits = drafter.logits(context, found.tokens, found.parents, found.beams[-1])
-            if logits is None or not found.expand(logits, drafter.support, self.width, temperature):
+        while len(candidates.beams) <= limit:
+            logits = drafter.logits(context, candidates.tokens, candidates.parents, candidates.beams[-1])
+            if logits is None or not candidates.expand(logits, drafter.support, self.width, temperature):
                 break
-            deeper = len(found.beams) <= limit
-            stopped = self.stop is not None and deeper and self.stop.met(found.beam_values())
+            deeper = len(candidates.beams) <= limit
+            stopped = self.stop is not None and deeper and self.stop.met(candidates.beam_values())
             if stopped:
                 break
-        ranked, calls = found.ranked(), drafter.calls()
-        kept = ranked[: self._size(found, ranked)]
-        left: list[int] = []
+        ranked, calls = candidates.ranked(), drafter.calls()
+        kept_nodes = ranked[: self._size(candidates, ranked)]
+        pruned_nodes: list[int] = []
         if context.record_notes:
             with context.untimed:
-                left = found.shown(ranked[len(kept) :])
-        notes = context.notes(lambda: self._story(drafter, found, kept, left, stopped, limit))
-        return _draft(found, sorted(kept), left, calls, notes, context.device)
+                pruned_nodes = candidates.best_pruned(ranked[len(kept_nodes) :])
+        notes = context.notes(lambda: self._make_notes(drafter, candidates, kept_nodes, pruned_nodes, stopped, limit))
+        return _draft(candidates, sorted(kept_nodes), pruned_nodes, calls, notes, context.device)
 
-    def _size(self, found: _Candidates, ranked: Sequence[int]) -> int:
+    def _size(self, candidates: _Candidates, ranked: Sequence[int]) -> int:
         if self.nodes or self.pays is None:
             return self.nodes
-        return self.pays([math.exp(found.values[node]) for node in ranked[:MAX_NODES]], len(found.beams) - 1)
+        return self.pays([math.exp(candidates.values[node]) for node in ranked[:MAX_NODES]], len(candidates.beams) - 1)
 
-    def _story(
-        self, drafter: RanksChildren, found: _Candidates, kept: list[int], left: list[int], stopped: bool, limit: int
+    def _make_notes(
+        self,
+        drafter: RanksChildren,
+        candidates: _Candidates,
+        kept_nodes: list[int],
+        pruned_nodes: list[int],
+        stopped: bool,
+        limit: int,
     ) -> tuple[Note, ...]:
-        shown = [0, *sorted(kept), *left]
-        place = {node: number for number, node in enumerate(shown)}
+        nodes = [0, *sorted(kept_nodes), *pruned_nodes]
+        place = {node: number for number, node in enumerate(nodes)}
         growth = GrowthNote(
-            beams=[[place[node] for node in beam if node in place] for beam in found.beams],
-            value=[found.values[node] for node in shown],
-            kept=1 + len(kept),
-            considered=len(found.tokens) - 1,
+            beams=[[place[node] for node in beam if node in place] for beam in candidates.beams],
+            value=[candidates.values[node] for node in nodes],
+            kept=1 + len(kept_nodes),
+            considered=len(candidates.tokens) - 1,
             depth=self.chosen,
         )
-        notes = [growth.to_note(), *drafter.story(())]
-        if self.stop is not None and len(found.beams) > 1:
-            notes.append(self.stop.story(found.beam_values(), stopped, limit))
+        notes = [growth.to_note(), *drafter.draft_notes(())]
+        if self.stop is not None and len(candidates.beams) > 1:
+            notes.append(self.stop.stop_note(candidates.beam_values(), stopped, limit))
         return tuple(notes)
 
 
 def _draft(
-    found: _Candidates,
-    kept: Sequence[int],
-    left: Sequence[int],
+    candidates: _Candidates,
+    kept_nodes: Sequence[int],
+    pruned_nodes: Sequence[int],
     calls: int,
     notes: tuple[Note, ...],
     device: torch.device,
 ) -> Draft:
     """The kept nodes as a tree in the order they were found, the others as pruned ones numbered after them."""
-    place = {node: number for number, node in enumerate([0, *kept, *left])}
-    tree = DraftTree.of([found.tokens[node] for node in (0, *kept)], [-1, *(place[found.parents[node]] for node in kept)], device)
-    confidence = [None, *(found.probabilities[node] for node in kept)]
-    pruned = [(place[found.parents[node]], found.tokens[node], found.probabilities[node]) for node in left]
+    place = {node: number for number, node in enumerate([0, *kept_nodes, *pruned_nodes])}
+    tree = DraftTree.of(
+        [candidates.tokens[node] for node in (0, *kept_nodes)],
+        [-1, *(place[candidates.parents[node]] for node in kept_nodes)],
+        device,
+    )
+    confidence = [None, *(candidates.probabilities[node] for node in kept_nodes)]
+    pruned = [(place[candidates.parents[node]], candidates.tokens[node], candidates.probabilities[node]) for node in pruned_nodes]
     return Draft(tree, confidence=confidence, calls=calls, pruned=pruned, notes=notes)

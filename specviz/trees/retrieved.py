@@ -31,7 +31,7 @@ class Retrieved:
     """The guess as a tree, cut to the depth there is room for."""
 
     def build(self, drafter: RetrievesContinuations, context: Context) -> Draft:
-        guess, told = drafter.guess(context)
+        guess, memory_notes = drafter.guess(context)
         tokens, parents, depth = [context.ids[-1]], [-1], [0]
         shares: list[float | None] = [None]
         place = {0: 0}
@@ -45,12 +45,12 @@ class Retrieved:
             depth.append(depth[place[above]] + 1)
             shares.append(guess.share(node))
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.notes(lambda: [_renumbered(note, place) for note in told])
+        notes = context.notes(lambda: [_renumbered(note, place) for note in memory_notes])
         return Draft(tree, confidence=shares, calls=1 if len(tokens) > 1 else 0, notes=notes)
 
 
 def _renumbered(note: Note, place: dict[int, int]) -> Note:
     """The note's rows by the nodes of the tree that was really grown."""
     rows: Sequence[dict[str, object]] = note.data.get("rows", ())
-    kept = [{**row, "node": place[row["node"]]} for row in rows if row["node"] in place]
-    return Note(note.type, {**note.data, "rows": kept})
+    kept_rows = [{**row, "node": place[row["node"]]} for row in rows if row["node"] in place]
+    return Note(note.type, {**note.data, "rows": kept_rows})

@@ -35,7 +35,7 @@ class Rows(Protocol):
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Notes on what was picked where."""
 
 
@@ -126,58 +126,58 @@ class Sampled:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
         growing, place, noise = _Growing([context.ids[-1]]), {0: 0}, _Block(context, len(shape))
         for depth, level in enumerate(shape.levels):
-            here = [node for node in level if node in place and shape.children[node]]
-            if not here or depth >= context.max_depth - 1:
+            inner_nodes = [node for node in level if node in place and shape.children[node]]
+            if not inner_nodes or depth >= context.max_depth - 1:
                 break
-            distributions = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in here])
+            distributions = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in inner_nodes])
             if _together(distributions):
                 self._level(
                     growing,
                     shape,
-                    here,
+                    inner_nodes,
                     [distribution for distribution in distributions if distribution is not None],
                     place,
                     context,
                     noise,
                 )
                 continue
-            for node, distribution in zip(here, distributions, strict=True):
+            for node, distribution in zip(inner_nodes, distributions, strict=True):
                 if distribution is None:
                     continue
                 pick = self._pick(place[node], distribution, len(shape.children[node]), context, noise)
                 fresh = growing.hang(place[node], pick, pick.perturbed is None)
                 place.update(zip(shape.children[node], fresh, strict=False))
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
-        notes = context.notes(lambda: drafter.story(growing.picks[:SHOWN]))
+        notes = context.notes(lambda: drafter.draft_notes(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
     def _level(
-        self, growing: _Growing, shape: TreeShape, here: Sequence[int], distributions: Sequence[Proposal], place: dict[int, int],
-        context: Context, noise: _Block,
+        self, growing: _Growing, shape: TreeShape, inner_nodes: Sequence[int], distributions: Sequence[Proposal],
+        place: dict[int, int], context: Context, noise: _Block,
     ) -> None:  # fmt: skip
         """One level's children, with a handful of operations however many nodes it has."""
-        nodes, wanted = [place[node] for node in here], [len(shape.children[node]) for node in here]
+        nodes, counts = [place[node] for node in inner_nodes], [len(shape.children[node]) for node in inner_nodes]
         q, ids, greedy = (
             torch.stack([distribution.probability for distribution in distributions]),
             distributions[0].ids,
             context.warp.greedy or self._ranked,
         )
         perturbed = None if greedy else q.double().log() + noise.level(nodes, q.shape[1], q.device)
-        order = (q if perturbed is None else perturbed).topk(min(max(wanted), q.shape[1])).indices
+        order = (q if perturbed is None else perturbed).topk(min(max(counts), q.shape[1])).indices
         tokens = (order if ids is None else ids[order]).tolist()
-        shares, there = q.gather(1, order).tolist(), (q > 0).sum(1).tolist()
-        for row, node in enumerate(here):
-            count = min(wanted[row], there[row])
-            drawn = None if perturbed is None else perturbed[row]
-            pick = Pick(nodes[row], distributions[row], drawn, order[row], count)
+        shares, support_sizes = q.gather(1, order).tolist(), (q > 0).sum(1).tolist()
+        for row, node in enumerate(inner_nodes):
+            count = min(counts[row], support_sizes[row])
+            row_scores = None if perturbed is None else perturbed[row]
+            pick = Pick(nodes[row], distributions[row], row_scores, order[row], count)
             fresh = growing.add(nodes[row], pick, tokens[row][:count], shares[row][:count], greedy)
             place.update(zip(shape.children[node], fresh, strict=False))
 
-    def _pick(self, node: int, distribution: Proposal, wanted: int, context: Context, noise: _Block) -> Pick:
+    def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: _Block) -> Pick:
         q = distribution.probability
-        if wanted > 1 or q.numel() <= _Block.WIDTH:  # one draw from a wide distribution needs no counting, which waits for a GPU
-            wanted = min(wanted, int((q > 0).sum()))
+        if count > 1 or q.numel() <= _Block.WIDTH:  # one draw from a wide distribution needs no counting, which waits for a GPU
+            count = min(count, int((q > 0).sum()))
         if context.warp.greedy or self._ranked:
-            return Pick(node, distribution, None, q.topk(wanted).indices, wanted)
+            return Pick(node, distribution, None, q.topk(count).indices, count)
         perturbed = q.double().log() + noise.at(node, q.numel(), q.device)
-        return Pick(node, distribution, perturbed, perturbed.topk(wanted).indices, wanted)
+        return Pick(node, distribution, perturbed, perturbed.topk(count).indices, count)

@@ -1,4 +1,4 @@
-"""The chain suite's arithmetic: what is counted from steps, when a model in the middle pays, and what the app then says."""
+"""The chain suite's arithmetic: what is counted from steps, when an intermediate model pays, and what the app then says."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from specviz.bench.suites import chain
 from specviz.bench.suites.chain import Counted, Grouped, side_by_side
 from specviz.engine.cost import CostCurve
 from specviz.errors import ModelUnavailable
-from specviz.methods.polybasic.chain_lengths import ChainLengths, Weighed, warning, weighed
+from specviz.methods.polybasic.chain_lengths import ChainLengths, WeighedModel, warning, weighed
 from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, as_note, forecast, kept_of, passes_for
-from specviz.methods.polybasic.method import MIDDLES
+from specviz.methods.polybasic.method import INTERMEDIATES
 from specviz.trace.notes.base import plain
 from tests.support.traces.made import SILENT, TREE, with_note
 from tests.viewer.notes import CHAINS
@@ -27,7 +27,7 @@ TARGET = CostCurve((1, 32), (40.0, 50.0))
 
 
 def costs(share: float) -> Costs:
-    """A middle model whose passes cost this share of the target's."""
+    """An intermediate model whose passes cost this share of the target's."""
     return Costs(TARGET, CostCurve((1, 32), (40 * share, 50 * share)), 2.8, 3)
 
 
@@ -81,7 +81,7 @@ def test_a_model_that_is_often_wrong_does_not_pay_however_cheap() -> None:
     assert not forecast(costs(0.05), Lengths(0, 3.0, 2), Lengths(0.4, 1.2, 2))[1].pays
 
 
-class Middle:
+class IntermediateModel:
     """What choosing needs to know of one."""
 
     branches = True
@@ -94,9 +94,9 @@ class Middle:
 KNOWN = ChainLengths("t", "eagle3", "made up", ALONE, {"good": GOOD, "dear": GOOD})
 
 
-def made(block: int = 0, **named: float) -> Weighed:
+def made(block: int = 0, **named: float) -> WeighedModel:
     ((name, share),) = named.items()
-    return weighed(Middle(name, share), TARGET, 2.8, KNOWN, 3, block, 8)
+    return weighed(IntermediateModel(name, share), TARGET, 2.8, KNOWN, 3, block, 8)
 
 
 def test_a_chosen_model_is_judged_by_itself_and_all_that_were_weighed_are_told() -> None:
@@ -105,14 +105,14 @@ def test_a_chosen_model_is_judged_by_itself_and_all_that_were_weighed_are_told()
     assert warning(fine, [dear, fine]) == ""
     alone = warning(dear, [dear])
     assert dear.forecast is not None and f"margin {dear.forecast.margin:+.2f}" in alone
-    assert "This model in the middle is not expected to pay on this machine. The dear model:" in alone
+    assert "This intermediate model is not expected to pay on this machine. The dear model:" in alone
     assert "No other was weighed" in alone and "None of" not in alone
     worse = made(good=1.2)
     both = warning(dear, [worse, dear])
-    assert "None of the 2 models weighed for the middle is expected to pay" in both
+    assert "None of the 2 intermediate models weighed is expected to pay" in both
     for one in (worse, dear):
         assert one.forecast is not None
-        assert f"{one.middle.title}: {one.gain:.2f} times" in both.replace("The good", "the good")
+        assert f"{one.intermediate.title}: {one.gain:.2f} times" in both.replace("The good", "the good")
         assert f"margin {one.forecast.margin:+.2f}" in both
     assert made(good=0.3, block=5).block == 5, "what the user says counts"
 
@@ -127,7 +127,7 @@ def test_a_model_nobody_calibrated_says_how_to_find_out() -> None:
 
 
 def test_a_slower_drafter_moves_the_forecast() -> None:
-    quick, slow = (weighed(Middle("good", 0.3), TARGET, forward, KNOWN, 3, 8, 8) for forward in (0.5, 20.0))
+    quick, slow = (weighed(IntermediateModel("good", 0.3), TARGET, forward, KNOWN, 3, 8, 8) for forward in (0.5, 20.0))
     assert quick.gain > slow.gain
 
 
@@ -147,7 +147,7 @@ def test_lengths_of_several_targets_live_in_one_file(tmp_path: Path) -> None:
         ChainLengths.load(path)
 
 
-@pytest.mark.parametrize(("draft", "below", "names"), [("", "eagle3", set(MIDDLES)), ("small", "copy", {"small"})])
+@pytest.mark.parametrize(("draft", "below", "names"), [("", "eagle3", set(INTERMEDIATES)), ("small", "copy", {"small"})])
 def test_calibrating_a_pair_keeps_what_is_known_of_another(
     draft: str, below: str, names: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +167,7 @@ def test_calibrating_a_pair_keeps_what_is_known_of_another(
     assert found.middles.popitem()[1] == Lengths(0.75, 2.0, 4 / 3)
     assert ChainLengths.find(path, "t", "eagle3") == KNOWN
     assert asked[0][0] == ("prompt_lookup" if draft else "eagle3")
-    assert [values["middle"] for _, values in asked[1:]] == (["draft"] if draft else list(MIDDLES))
+    assert [values["middle"] for _, values in asked[1:]] == (["draft"] if draft else list(INTERMEDIATES))
 
 
 def test_the_lengths_that_ship_are_the_default_targets() -> None:
@@ -179,7 +179,7 @@ def test_counting_leaves_out_steps_that_were_cut() -> None:
     found = Counted()
     found.add([step, replace(step, cut="budget")])
     assert (found.rounds, found.emitted, found.passes, found.buffered) == (1, 3, 3, 6)
-    assert found.between == Lengths(2 / 3, 2.0, 2.0), "forwards of the drafter, without the passes of the middle model"
+    assert found.between == Lengths(2 / 3, 2.0, 2.0), "forwards of the drafter, without the passes of the intermediate model"
     alone = Counted()
     alone.add([TREE])
     assert alone.alone == Lengths(0.0, 3.0, 1.0)

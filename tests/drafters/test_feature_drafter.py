@@ -47,9 +47,9 @@ class Scripted:
 
 
 def alone(target: TextTarget, prompt: Sequence[int], budget: int, warp: Warp | None = None) -> Decoded:
-    from specviz.drafters.null import Silent
+    from specviz.drafters.null import NullDrafter
 
-    return decode(target, Composition(SingleDrafter(Silent(), RootOnly()), Match()), prompt, budget, warp)
+    return decode(target, Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()), prompt, budget, warp)
 
 
 def audited(target: TextTarget, wide: bool, support: int | None = None) -> Audited:

@@ -29,7 +29,7 @@ def grown(target: TextTarget, rounds: int, every: int, seed: int = 0) -> tuple[T
             rows.cache.keep(row, path)
             texts[row] += [tree.host_tokens[node] for node in path]
         if every and (number + 1) % every == 0:
-            rows.cache.sweep()
+            rows.cache.compact()
     return rows, texts
 
 
@@ -86,13 +86,13 @@ def test_a_sweep_changes_no_logit(make: Any) -> None:
     holes = [rows.cache.holes(row) for row in range(3)]
     assert sum(holes) > 10
     before = _passes(target, rows, 5)
-    moved = rows.cache.sweep()
+    moved = rows.cache.compact()
     assert moved > 10
     assert [rows.cache.holes(row) for row in range(3)] == [0, 0, 0]
     after = _passes(target, rows, 5)
     for one, other in zip(before, after, strict=True):
         assert float((one - other).abs().max()) < _rounding(target)
-    assert rows.cache.sweep() == 0, "there is nothing left to move"
+    assert rows.cache.compact() == 0, "there is nothing left to move"
 
 
 @pytest.mark.parametrize("make", [tiny_target, sliding_target, eager_kernel_target])
@@ -112,9 +112,9 @@ def test_a_stale_hole_would_be_noticed() -> None:
     target = tiny_target()
     rows, _ = grown(target, 11, 0)
     honest = _passes(target, rows, 5)
-    kept = rows.cache.kept[0]
+    kept = rows.cache.slots_of[0]
     hole = next(slot for slot in range(rows.cache.tails[0]) if slot not in kept)
-    rows.cache.kept[0] = sorted([*kept, hole])
+    rows.cache.slots_of[0] = sorted([*kept, hole])
     assert float((honest[0] - _passes(target, rows, 5)[0]).abs().max()) > 1e-6
 
 

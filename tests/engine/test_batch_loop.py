@@ -185,7 +185,7 @@ def test_layout_notes_tell_holes_and_sweeps() -> None:
     for number, step in enumerate(rows[0]):
         mine = next(one for one in first[number]["rows"] if one["row"] == 0)
         assert sum(mine["runs"][::2]) == step.position + len(step.path) + 1
-    assert batch.sweeps and batch.moved
+    assert batch.compactions and batch.moved
 
 
 def test_what_a_batch_cannot_be_is_said() -> None:

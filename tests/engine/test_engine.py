@@ -12,7 +12,7 @@ import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specviz.acceptance.match import Match
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.interfaces import Composition, Context, Draft
@@ -170,7 +170,7 @@ def test_stopping_keeps_the_steps_so_far() -> None:
     target, stop = tiny_target(), threading.Event()
     run = Decoding(
         target,
-        Composition(SingleDrafter(Silent(), RootOnly()), Match()),
+        Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()),
         [1, 2],
         Warp(),
         Noise(0),
@@ -194,7 +194,7 @@ class Failing(RootOnly):
     def __init__(self, error: Exception) -> None:
         self.error, self.left = error, 2
 
-    def build(self, drafter: Silent, context: Context) -> Draft:
+    def build(self, drafter: NullDrafter, context: Context) -> Draft:
         if not self.left:
             raise self.error
         self.left -= 1
@@ -213,7 +213,7 @@ class Failing(RootOnly):
 def test_a_failure_ends_the_run_and_keeps_what_there_is(error: Exception, reason: str, words: str) -> None:
     run = Decoding(
         tiny_target(),
-        Composition(SingleDrafter(Silent(), Failing(error)), Match()),
+        Composition(SingleDrafter(NullDrafter(), Failing(error)), Match()),
         [1],
         Warp(),
         Noise(0),
@@ -227,7 +227,7 @@ def test_a_failure_ends_the_run_and_keeps_what_there_is(error: Exception, reason
 
 def test_a_prompt_longer_than_the_context_is_refused() -> None:
     with pytest.raises(ContextFull, match="64"):
-        decode(tiny_target(context=64), Composition(SingleDrafter(Silent(), RootOnly()), Match()), [1] * 64, 5)
+        decode(tiny_target(context=64), Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()), [1] * 64, 5)
 
 
 @pytest.mark.parametrize("name", ["autoregressive", "prompt_lookup", "token_recycling", "stand"])

@@ -36,7 +36,7 @@ def test_the_drafter_below_is_right_now_and_then(case: str) -> None:
     assert any(one["kept"] for step in run.steps for note in step.notes for one in note.data["passes"])
 
 
-def test_passes_of_the_middle_model_count_as_drafting_beside_the_drafters_forwards() -> None:
+def test_passes_of_the_intermediate_model_count_as_drafting_beside_the_drafters_forwards() -> None:
     target = tiny_target()
     run = decode(target, composed("in 8 bits", target, GREEDY), PROMPT, 60, GREEDY)
     for step in run.steps:
@@ -72,7 +72,7 @@ def test_end_of_sequence_inside_a_buffer_ends_the_run_and_the_gathering() -> Non
 
 @pytest.mark.parametrize(("case", "warped"), [(case, "warm") for case in CASES] + [("in 8 bits", "greedy")])
 def test_all_caches_equal_fresh_ones_after_every_step(case: str, warped: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The target's by the usual audit; the middle model's by what it says at the start of each round."""
+    """The target's by the usual audit; the intermediate model's by what it says at the start of each round."""
     target, warp = tiny_target(), WARPS[warped]
     composition = composed(case, target, warp)
     audit = Audit(target)
@@ -84,12 +84,12 @@ def test_all_caches_equal_fresh_ones_after_every_step(case: str, warped: str, mo
 
 
 def _audited(controller: Any) -> list[float]:
-    """Compare the middle model's rows with those of a session that reads the whole text at once."""
+    """Compare the intermediate model's rows with those of a session that reads the whole text at once."""
     worst, score = [], controller._score
 
     def checked(inner: Context, tree: DraftTree) -> tuple[TargetPass, int]:
         found, lead = score(inner, tree)
-        fresh = controller.middle.open(len(inner.ids) + 64, ())
+        fresh = controller.intermediate.open(len(inner.ids) + 64, ())
         if len(inner.ids) > 1:
             fresh.prefill(inner.ids[:-1])
         wanted = fresh.score(tree).logits

@@ -19,12 +19,12 @@ from specviz.methods.polybasic.cascade import Cascade
 from specviz.trees.sampled import Sampled
 from tests.exactness.test_drawn_trees import spoken
 from tests.support.tiny.text import decode, tiny_target
-from tests.support.worlds.text import middle_of
+from tests.support.worlds.text import intermediate_of
 from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution
 
 
 class Table:
-    """A world's drafter as a model for the middle, by prefix; it keeps no state but the text."""
+    """A world's drafter as an intermediate model, by prefix; it keeps no state but the text."""
 
     name, context_length = "table", 1 << 20
 
@@ -86,7 +86,7 @@ class Guess:
     def calls(self) -> int:
         return 1
 
-    def story(self, picks: list[Pick]) -> tuple[()]:
+    def draft_notes(self, picks: list[Pick]) -> tuple[()]:
         return ()
 
 
@@ -145,9 +145,9 @@ def test_whole_runs_keep_the_distribution(kind: str) -> None:
     prompt = [1, 2, 0, 1]
     distributions = [PLAIN.probabilities(table) for table in spoken(target)]
     expected = runs * distributions[0][:, None, None] * distributions[1][:, :, None] * distributions[2]
-    middle, counts = middle_of(kind, target), torch.zeros_like(expected)
+    intermediate, counts = intermediate_of(kind, target), torch.zeros_like(expected)
     for seed in range(runs):
-        controller = Cascade(middle, Guess(3), Sampled(chain(1)), Match(), 2)
+        controller = Cascade(intermediate, Guess(3), Sampled(chain(1)), Match(), 2)
         first, second, third = decode(target, Composition(controller, Rejection()), prompt, 3, PLAIN, seed, "off").ids
         counts[first, second, third] += 1
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million

@@ -84,7 +84,7 @@ class Best:
     def calls(self) -> int:
         return 1
 
-    def story(self, picks: object) -> tuple[()]:
+    def draft_notes(self, picks: object) -> tuple[()]:
         return ()
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Context, Proposal, TargetPass
 from specviz.engine.sampling import ACCEPT, TARGET, Noise, Warp
@@ -72,7 +72,7 @@ class Places:
 
 
 @dataclass
-class Table(Silent):
+class Table(NullDrafter):
     """A drafter by a table, which says what it would have drafted as well."""
 
     distributions: Tensor
@@ -95,7 +95,7 @@ class Table(Silent):
 
         return shared
 
-    def looked(self) -> int:
+    def hindsight_calls(self) -> int:
         return 0
 
 

@@ -25,6 +25,6 @@ def test_a_resource_that_nobody_asks_for_is_refused() -> None:
 
 
 def test_each_kind_of_target_has_to_fill_in_what_its_methods_ask_for() -> None:
-    assert {"middle", "grouped", "cost_curve_of", "draft_model"} <= TextResources.__abstractmethods__
+    assert {"intermediate", "grouped", "cost_curve_of", "draft_model"} <= TextResources.__abstractmethods__
     assert {"neighbours", "coarse"} <= ImageResources.__abstractmethods__
     assert not hasattr(ImageResources, "draft_model") and not hasattr(TextResources, "coarse")

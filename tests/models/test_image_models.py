@@ -170,5 +170,5 @@ def test_the_score_tells_pictures_apart_once_it_was_taught(tmp_path) -> None:
     write_weights(tmp_path / "s.safetensors", net.state_dict(), {"prompts": prompts.description, "metrics": "good"})
     score = image_score.load(tmp_path / "s.safetensors")
     assert score.of(pictures, said).shape == (3, 3) and score.accuracy == "good"
-    assert score.found(pictures, said) == 1.0
-    assert score.found(pictures, said[::-1]) < 0.5
+    assert score.retrieval_rate(pictures, said) == 1.0
+    assert score.retrieval_rate(pictures, said[::-1]) < 0.5

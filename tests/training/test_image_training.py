@@ -289,5 +289,5 @@ def test_a_picture_is_found_when_few_prompts_are_nearer(monkeypatch: pytest.Monk
     near = np.array([[0.9, 0.1, 0.2], [0.8, 0.5, 0.1], [0.9, 0.8, 0.3]])
     monkeypatch.setattr(ImageScore, "of", lambda self, pictures, prompts: near)
     score = ImageScore(None, None, "")  # type: ignore[arg-type]
-    found = [score.found([], [], many) for many in (1, 2, 3)]
+    found = [score.retrieval_rate([], [], many) for many in (1, 2, 3)]
     assert found == pytest.approx([1 / 3, 2 / 3, 1.0])

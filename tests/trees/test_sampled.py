@@ -35,7 +35,7 @@ class Told:
     def calls(self) -> int:
         return 3
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         self.picks = list(picks)
         return (Note("told", {}),)
 

@@ -25,7 +25,7 @@ def at(node: Evaluate, kind: str, moment: str, **change: object) -> tuple[str, l
 
 def test_the_buffer_fills_pass_by_pass_and_then_the_target_judges(node: Evaluate) -> None:
     text, classes = at(node, "belts", "pass 0")
-    assert "Of 3 drafted nodes the middle model took 1 and added its own token. Buffer: 2 of μ = 5." in text
+    assert "Of 3 drafted nodes the intermediate model took 1 and added its own token. Buffer: 2 of μ = 5." in text
     fresh = [one for one in classes if "sv-fresh" in one]
     assert fresh == ["sv-bydrafter sv-fresh", "sv-bymiddle sv-fresh"]
     assert classes.count("sv-unfilled") == 4
@@ -33,7 +33,7 @@ def test_the_buffer_fills_pass_by_pass_and_then_the_target_judges(node: Evaluate
     assert "Buffer: full: now the target looks." in text
     assert "sv-unfilled" not in classes
     text, classes = at(node, "belts", "target")
-    assert "The target judges 6 tokens in one pass, by the middle model's probabilities. It kept 2" in text
+    assert "The target judges 6 tokens in one pass, by the intermediate model's probabilities. It kept 2" in text
     assert sum("sv-verdict" in one for one in classes) == 6
 
 

@@ -18,7 +18,7 @@ import torch
 
 from specviz.acceptance.match import Match
 from specviz.bench.kit.prompts import CALIBRATION
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Round
 from specviz.engine.sampling import DRAFT, Noise, Warp
@@ -74,7 +74,7 @@ class Text:
     successors: list[list[int]]
 
 
-class Listener(Silent):
+class Listener(NullDrafter):
     """Keeps the target's rows at committed positions."""
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """The chain suite: whether a cascade's intermediate model pays, as its condition says, and what parallel layers cost.
 
-Each candidate for the middle is measured twice: its passes and what it keeps give the forecast of the insertion condition, and
-a timed run beside the chain of two gives the gain; the two should have the same sign. Times and lengths are of this machine.
+Each candidate for the intermediate model is measured twice: its passes and what it keeps give the forecast of the insertion
+condition, and a timed run beside the chain of two gives the gain; the two should have the same sign. Times and lengths are of
+this machine.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from specviz.drafters.networks.forward_cost import forward_cost
 from specviz.errors import SpecvizError
 from specviz.methods.polybasic.chain_lengths import ChainLengths
 from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, forecast
-from specviz.methods.polybasic.method import MIDDLES
+from specviz.methods.polybasic.method import INTERMEDIATES
 from specviz.methods.resources import TREES
 from specviz.runner import Prepared
 from specviz.trace.schema import Step
 
 SAME = {"depth": 2, "width": 3, "nodes": 3}
-"""The drafter's tree, alone under the target and under every middle model."""
+"""The drafter's tree, alone under the target and under every intermediate model."""
 ALONE = ("eagle3", {"depth": 2, "width": 3, "nodes": 3})
 COPIED = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
-"""The drafter alone where a named model stands in the middle: text copied as far as K levels."""
+"""The drafter alone where a named model is the intermediate one: text copied as far as K levels."""
 LENGTHS = TREES / "polybasic.json"
 QUICK = 2
 TOKENS = 64
@@ -40,7 +41,7 @@ SIDE_BY_SIDE = "Layers side by side; in brackets against one layer at a time"
 
 @dataclass
 class Counted:
-    """What a chain's levels did over some runs: target passes and tokens, middle passes, tokens kept and judged."""
+    """What a chain's levels did over some runs: target passes and tokens, intermediate passes, tokens kept and judged."""
 
     rounds: int = 0
     emitted: int = 0
@@ -72,7 +73,7 @@ class Counted:
 
     @property
     def between(self) -> Lengths:
-        """As a chain of three: how often a token is kept, tokens a middle pass, drafter forwards for it."""
+        """As a chain of three: how often a token is kept, tokens an intermediate pass, drafter forwards for it."""
         passes = max(1, self.passes)
         return Lengths(self.kept / max(1, self.judged), self.buffered / passes, self.calls / passes)
 
@@ -89,12 +90,12 @@ def counted(bench: Bencher, prompts: Sequence[str], method: str, parameters: Map
 def calibrate(
     target: str, tokens: int = TOKENS, report: Callable[[str], None] = print, draft: str = "", out: Path = LENGTHS
 ) -> Path:
-    """Count what every middle model's chain accepts on the calibration prompts, with EAGLE-3 below; or, where a ``draft`` is
-    named, what the chain with that model in the middle and copied text below accepts. Writes it into ``out`` beside what is
-    known of other targets.
+    """Count what every intermediate model's chain accepts on the calibration prompts, with EAGLE-3 below; or, where a
+    ``draft`` is named, what the chain with that intermediate model and copied text below accepts. Writes it into ``out`` beside
+    what is known of other targets.
     """
     bench, prompts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), CALIBRATION, "eagle3"
-    kinds, without = dict.fromkeys(MIDDLES, ""), ALONE
+    kinds, without = dict.fromkeys(INTERMEDIATES, ""), ALONE
     if draft:
         below, kinds, without = "copy", {"draft": draft}, COPIED
     alone = counted(bench, prompts, *without).alone
@@ -129,10 +130,11 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 
 
 def insertion(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
-    """A row for every middle model: predicted and measured gain over target and drafter alone, and whether the signs agree."""
+    """A row for every intermediate model: predicted and measured gain over target and drafter alone, and whether their signs
+    agree."""
     alone = counted(bench, prompts, *ALONE).alone
     agreed, tried, best = 0, 0, 0.0
-    for kind in MIDDLES:
+    for kind in INTERMEDIATES:
         try:
             found, gain, ratios = _candidate(bench, prompts, kind, alone)
         except SpecvizError as problem:
@@ -144,7 +146,7 @@ def insertion(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
         detail = (
             f"forecast {found.gain:.2f}; a pass costs {found.ratio:.2f} of the target's and may cost {found.bound:.2f} (margin "
             f"{found.margin:+.2f}); {found.with_it:.2f} tokens a target pass instead of {found.without:.2f}, {found.below:.2f} a "
-            f"middle pass; signs {'agree' if same else 'DIFFER'}; {spread(ratios)}"
+            f"intermediate pass; signs {'agree' if same else 'DIFFER'}; {spread(ratios)}"
         )
         report.add(Row(f"polybasic, {kind} in the middle ÷ target and drafter alone", gain, detail=detail))
     if tried:
@@ -157,7 +159,7 @@ def insertion(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
                 detail=f"{agreed} of {tried}",
             )
         )
-        report.add(Row("the best middle model ÷ none", best, goal=1.0))
+        report.add(Row("the best intermediate model ÷ none", best, goal=1.0))
 
 
 def _candidate(bench: Bencher, prompts: Sequence[str], kind: str, alone: Lengths) -> tuple[CascadeForecast, float, list[float]]:
@@ -165,9 +167,9 @@ def _candidate(bench: Bencher, prompts: Sequence[str], kind: str, alone: Lengths
     chosen = {"middle": kind, **SAME}
     lengths = counted(bench, prompts, "polybasic", {**chosen, "gathered": 8}).between
     ready = bench.prepared("polybasic", prompts[0], parameters=chosen)
-    above, middle = ready.parts.cost_curve(), ready.parts.middle(kind)
-    nodes = SAME["nodes"] if middle.branches else SAME["depth"]
-    costs = Costs(above, middle.cost(), forward_cost(ready.parts.drafter_weights(ALONE[0]), SAME["width"]), nodes)
+    above, intermediate = ready.parts.cost_curve(), ready.parts.intermediate(kind)
+    nodes = SAME["nodes"] if intermediate.branches else SAME["depth"]
+    costs = Costs(above, intermediate.cost(), forward_cost(ready.parts.drafter_weights(ALONE[0]), SAME["width"]), nodes)
     size, found = forecast(costs, alone, lengths)
     ratios = []
     for prompt in prompts:

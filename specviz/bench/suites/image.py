@@ -26,7 +26,7 @@ from specviz.bench.suites.image_settings import PLAIN, QUICK, RELAXED, STRICT, S
 from specviz.bench.suites.image_verdicts import Result, verdicts
 from specviz.errors import ModelUnavailable
 from specviz.figures.quality_curve import Point, quality_curve
-from specviz.models.hub.cache_dir import cache_folder, made
+from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.models.hub.catalog import DEFAULT_IMAGE_TARGET, DEFAULT_TEXT_TARGET
 from specviz.models.image.image import weights_of
 from specviz.models.image.image_score import ImageScore, load
@@ -136,7 +136,7 @@ def _quality(
     report.add(Row(f"{label}: latent distance to the target's own choice", away, "", detail=said))
     if score is not None:
         own = score.of(drawn.pictures, asked).diagonal()
-        found = score.found(drawn.pictures, asked)
+        found = score.retrieval_rate(drawn.pictures, asked)
         detail = f"{found:.0%} found among {len(asked)}; {score.accuracy}"
         report.add(Row(f"{label}: score", float(own.mean()), "", detail=detail))
     return None if score is None else float(own.mean()), away
@@ -152,7 +152,7 @@ def _score() -> ImageScore | None:
 def sheet(rows: Sequence[tuple[str, Sequence[np.ndarray]]], name: str) -> Path:
     """A PNG with every setting's first pictures in a row; where it was written."""
     shown = [np.concatenate(list(pictures[:SHEET]), axis=1) for _, pictures in rows]
-    where = made(cache_folder() / "bench") / f"image-{name}.png"
+    where = ensure_folder(cache_folder() / "bench") / f"image-{name}.png"
     Image.fromarray(np.concatenate(shown, axis=0)).save(where)
     return where
 

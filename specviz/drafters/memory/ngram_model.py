@@ -68,23 +68,23 @@ class NgramModel:
         """log p [beam, candidate] of ``tokens`` [candidate] after the two token ids ``before`` [beam, 2]; a token that is
         no word has the probability of the rarest one."""
         before, words = self.place(before), self.place(tokens)
-        found = np.where(words >= 0, self._single[words], self._single.min())[None].repeat(len(before), 0)
+        probability = np.where(words >= 0, self._single[words], self._single.min())[None].repeat(len(before), 0)
         first, second = before[:, 0], before[:, 1]
         known = second >= 0
         at, _ = _find(self._pair, second[:, None] * self.words + words, known[:, None] & (words >= 0))
-        found[known] *= self._pair_rest[second[known], None]
-        found += self._pair_share[at]
+        probability[known] *= self._pair_rest[second[known], None]
+        probability += self._pair_share[at]
         pair, known = _find(self._pair, first * self.words + second, known & (first >= 0))
         at, _ = _find(self._triple, pair[:, None] * self.words + words, known[:, None] & (words >= 0))
-        found[known] *= self._triple_rest[pair[known], None]
-        found += self._triple_share[at]
-        return np.log(found)
+        probability[known] *= self._triple_rest[pair[known], None]
+        probability += self._triple_share[at]
+        return np.log(probability)
 
 
-def _find(keys: np.ndarray, wanted: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where each of ``wanted`` is in the ascending ``keys`` (behind them where it is not, or not ``allowed``), and whether."""
-    at = np.searchsorted(keys, wanted)
-    hit = np.append(keys, -1)[at] == wanted
+def _find(keys: np.ndarray, queries: np.ndarray, allowed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where each of ``queries`` is in the ascending ``keys`` (behind them where it is not, or not ``allowed``), and whether."""
+    at = np.searchsorted(keys, queries)
+    hit = np.append(keys, -1)[at] == queries
     hit &= allowed
     return np.where(hit, at, len(keys)), hit
 

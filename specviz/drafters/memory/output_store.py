@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from specviz.drafters.memory.suffix_tree import SuffixTree
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 # About 350 bytes a token: 14 MB at most.
 MOST_TOKENS = 40_000
@@ -37,16 +37,16 @@ class OutputStore:
 
     def add(self, output: Sequence[int]) -> None:
         """Remember a finished output; of one that is too long its end."""
-        kept = list(output)[-self.most_tokens :]
-        if not kept or not self.most_outputs:
+        tail = list(output)[-self.most_tokens :]
+        if not tail or not self.most_outputs:
             return
         with self._lock:
             self._texts.append(self._tree.start())
-            self._tree.extend(kept)
+            self._tree.extend(tail)
             while len(self._texts) > self.most_outputs or self.tokens > self.most_tokens:
                 self._tree.remove(self._texts.popleft())
 
-    def ask(self, question: Callable[[SuffixTree], Found]) -> Found:
+    def ask(self, question: Callable[[SuffixTree], Answer]) -> Answer:
         """Put a question to the tree while nobody changes it."""
         with self._lock:
             return question(self._tree)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.trace.notes.drafts import CopyNote
 from specviz.trace.schema import Note
 
 
-class PromptCopy(Silent):
+class PromptCopy(NullDrafter):
     """An index of every n-gram's occurrences, extended as text is committed.
 
     ``longest`` and ``shortest`` bound the suffix length; ``length`` is how many tokens are copied. With ``latest`` the

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from specviz.drafters.memory.output_store import OutputStore
 from specviz.drafters.memory.suffix_guess import Guess, LengthRule, best_guess, matches
 from specviz.drafters.memory.suffix_tree import DEPTH, SuffixTree
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.trace.notes.drafts import SuffixNote, SuffixRow, SuffixTrial
 from specviz.trace.schema import Note
@@ -24,7 +24,7 @@ SHOWN_CHILDREN = 6
 
 
 @dataclass(frozen=True)
-class Found:
+class MemoryGuess:
     """What one memory expects: ``source`` says which, ``tried`` are (match length, limit, score)."""
 
     source: str
@@ -37,7 +37,7 @@ class Found:
         return self.source == CONTEXT
 
 
-class Retrieval(Silent):
+class Retrieval(NullDrafter):
     """Two memories: the text of this run, and ``store``, the outputs of runs before it (None to do without)."""
 
     def __init__(self, store: OutputStore | None, rule: LengthRule, threshold: float = 0.0) -> None:
@@ -64,26 +64,26 @@ class Retrieval(Silent):
             self.store.add(self._text[self._start :])
         self._start = len(self._text)
 
-    def found(self, tail: Sequence[int] = (), thorough: bool = False) -> list[Found]:
+    def guesses(self, tail: Sequence[int] = (), thorough: bool = False) -> list[MemoryGuess]:
         """What each memory expects after the text and ``tail``, this run's own text first.
 
         ``thorough`` tries match lengths that cannot win as well.
         """
         text = [*self._text[-DEPTH - 1 :], *tail]
         spots = matches(self._tree, text) if tail else self._tree.present()
-        found = [Found(CONTEXT, *best_guess(spots, DEPTH, self.rule, thorough))]
+        guesses = [MemoryGuess(CONTEXT, *best_guess(spots, DEPTH, self.rule, thorough))]
         if self.store is not None:
-            found.append(Found(OUTPUTS, *self.store.ask(lambda tree: best_guess(matches(tree, text), DEPTH, self.rule))))
-        return found
+            guesses.append(MemoryGuess(OUTPUTS, *self.store.ask(lambda tree: best_guess(matches(tree, text), DEPTH, self.rule))))
+        return guesses
 
     def guess(self, context: Context) -> tuple[Guess, tuple[Note, ...]]:
-        """The better guess of the two, empty when it stays below the threshold, and its story."""
-        best = _best(self.found())
-        kept = best.guess if best.guess.score >= self.threshold else Guess()
-        return kept, context.notes(lambda: [self._note(self.found(thorough=True))])
+        """The better guess of the two, empty when it stays below the threshold, and its notes."""
+        best = _best(self.guesses())
+        guess = best.guess if best.guess.score >= self.threshold else Guess()
+        return guess, context.notes(lambda: [self._note(self.guesses(thorough=True))])
 
-    def _note(self, found: Sequence[Found]) -> Note:
-        best = _best(found)
+    def _note(self, guesses: Sequence[MemoryGuess]) -> Note:
+        best = _best(guesses)
         guess, used = best.guess, best.guess.score >= self.threshold
         return SuffixNote(
             source=best.source if guess.tokens else "none",
@@ -94,16 +94,16 @@ class Retrieval(Silent):
             score=guess.score,
             threshold=self.threshold,
             used=bool(guess.tokens) and used,
-            scores={one.source: one.guess.score for one in found},
-            tried=[SuffixTrial(*one) for one in sorted(best.tried)],
+            scores={memory.source: memory.guess.score for memory in guesses},
+            tried=[SuffixTrial(*trial) for trial in sorted(best.tried)],
             rows=_rows(guess) if used else [],
             remembered=0 if self.store is None else self.store.tokens,
         ).to_note()
 
 
-def _best(found: Sequence[Found]) -> Found:
+def _best(guesses: Sequence[MemoryGuess]) -> MemoryGuess:
     """The guess of the highest score, of equals the first: this run's own text."""
-    return max(found, key=lambda one: one.guess.score)
+    return max(guesses, key=lambda memory: memory.guess.score)
 
 
 def _rows(guess: Guess) -> list[SuffixRow]:
@@ -116,14 +116,14 @@ def _rows(guess: Guess) -> list[SuffixRow]:
         # Along an edge there is one way on: only forks, and the match itself, have something to tell.
         if node and len(following) < 2 and following[0][1] == 1.0:
             continue
-        shown = following[:SHOWN_CHILDREN]
+        continuations = following[:SHOWN_CHILDREN]
         rows.append(
             SuffixRow(
                 node=node,
                 count=count,
-                tokens=[token for token, _, _ in shown],
-                counts=[below.branch.count for _, _, below in shown],
-                others=len(following) - len(shown),
+                tokens=[token for token, _, _ in continuations],
+                counts=[below.branch.count for _, _, below in continuations],
+                others=len(following) - len(continuations),
             )
         )
         if len(rows) == SHOWN_ROWS:

@@ -69,13 +69,13 @@ class Guess:
 
 def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
     """Where the last 1, 2, … tokens of ``text`` end in the tree, as long as something is known to follow them."""
-    found: list[Spot] = []
+    spots: list[Spot] = []
     for length in range(1, min(len(text) - 1, tree.depth) + 1):
         spot = tree.find(text[-length:])
         if spot is None or spot.ends:
             break
-        found.append(spot)
-    return found
+        spots.append(spot)
+    return spots
 
 
 def best_guess(
@@ -90,7 +90,7 @@ def best_guess(
     lengths = range(1, len(spots) + 1)
     reach = {length: min(rule.limit(length), depth - length) for length in lengths}
     best, tried = Guess(), []
-    for length in sorted(lengths, key=lambda one: (reach[one], one), reverse=True):
+    for length in sorted(lengths, key=lambda n: (reach[n], n), reverse=True):
         if reach[length] + 1e-9 < best.score and not thorough:
             break
         guess = grown(spots[length - 1], length, rule.limit(length), rule)

@@ -52,7 +52,7 @@ class Spot(NamedTuple):
         if self.offset < branch.length:
             yield branch.text[branch.start + self.offset], 1.0, Spot(branch, self.offset + 1)
         elif branch.children:
-            for child in sorted(branch.children.values(), key=lambda one: (-one.count, -one.last)):
+            for child in sorted(branch.children.values(), key=lambda node: (-node.count, -node.last)):
                 yield child.text[child.start], child.count / branch.count, Spot(child, 1)
 
     @property
@@ -152,33 +152,33 @@ class SuffixTree:
 
     def present(self) -> list[Spot]:
         """Where the last 1, 2, … tokens of the growing text stand, as far as they occurred before and went on there."""
-        found = []
+        spots = []
         for node in reversed(self._ends):
             if not node.children:
                 break
-            found.append(Spot(node, node.length))
-        return found
+            spots.append(Spot(node, node.length))
+        return spots
 
     def find(self, run: list[int]) -> Spot | None:
         """Where this run of tokens ends in the tree, None when it was never seen."""
-        node, place, size, taken = self.root, 0, len(run), 0
+        node, place, size, length = self.root, 0, len(run), 0
         while place < size:
             child = node.children.get(run[place]) if node.children else None
             if child is None:
                 return None
-            taken = min(child.length, size - place)
-            if taken > 1 and child.text[child.start : child.start + taken] != run[place : place + taken]:
+            length = min(child.length, size - place)
+            if length > 1 and child.text[child.start : child.start + length] != run[place : place + length]:
                 return None
-            place += taken
+            place += length
             node = child
-        return Spot(node, taken)
+        return Spot(node, length)
 
     def nodes(self) -> int:
         """How many nodes there are, the root left out."""
-        found, open_nodes = 0, [self.root]
+        count, open_nodes = 0, [self.root]
         while open_nodes:
             below = open_nodes.pop().children
             if below:
-                found += len(below)
+                count += len(below)
                 open_nodes.extend(below.values())
-        return found
+        return count

@@ -83,8 +83,8 @@ class Layer(nn.Module):
 
     def finish(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """What the layer makes of x, given what its queries may look at; ``mask`` is bool [.., token, kv]."""
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
-        x = x + self.out(seen.transpose(1, 2).reshape(*x.shape[:2], -1))
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(*x.shape[:2], -1))
         gate, up = self.up(_norm(x, self.between, self.config.epsilon)).chunk(2, dim=-1)
         return x + self.down(F.silu(gate) * up)
 
@@ -181,17 +181,17 @@ class BlockNet(nn.Module):
     def recur(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """A few more inputs [batch, token, 2 hidden] after ``state``: the layer's inputs [batch, token, hidden], new state."""
         if inputs.shape[1] > _SHORT:
-            found, state = self.recurrence(inputs, state)
-            return self.leave(found), state
+            outputs, state = self.recurrence(inputs, state)
+            return self.leave(outputs), state
         hidden, cell = list(state[0]), list(state[1])
         for number, step in enumerate(self._steps or self._step_by_step()):
-            gates, found = step.enter(inputs) + step.bias, []
+            gates, outputs = step.enter(inputs) + step.bias, []
             for place in range(inputs.shape[1]):
-                taken, kept, fresh, shown = (gates[:, place] + step.again(hidden[number])).chunk(4, dim=-1)
-                cell[number] = torch.sigmoid(kept) * cell[number] + torch.sigmoid(taken) * torch.tanh(fresh)
-                hidden[number] = torch.sigmoid(shown) * torch.tanh(cell[number])
-                found.append(hidden[number])
-            inputs = torch.stack(found, dim=1)
+                input_gate, forget_gate, cell_gate, output_gate = (gates[:, place] + step.again(hidden[number])).chunk(4, dim=-1)
+                cell[number] = torch.sigmoid(forget_gate) * cell[number] + torch.sigmoid(input_gate) * torch.tanh(cell_gate)
+                hidden[number] = torch.sigmoid(output_gate) * torch.tanh(cell[number])
+                outputs.append(hidden[number])
+            inputs = torch.stack(outputs, dim=1)
         return self.leave(inputs), (torch.stack(hidden), torch.stack(cell))
 
     def _step_by_step(self, layout: Callable[[Tensor], Product] | None = None) -> tuple[Step, ...]:
@@ -202,12 +202,12 @@ class BlockNet(nn.Module):
 
     def laid_out(self, layout: Callable[[Tensor], Product]) -> BlockNet:
         """A copy for drafting alone: its matrices are frozen, and kept as ``layout`` makes them."""
-        made = copy.deepcopy(self, {id(shared): shared for shared in (self.embedding, self.head)})
-        made._steps, made._speak = made._step_by_step(layout), layout(made.head)
-        inner = ((made.layer, name) for name in ("qkv", "out", "up", "down"))
-        for part, name in ((made, "leave"), *inner):
+        network = copy.deepcopy(self, {id(shared): shared for shared in (self.embedding, self.head)})
+        network._steps, network._speak = network._step_by_step(layout), layout(network.head)
+        inner = ((network.layer, name) for name in ("qkv", "out", "up", "down"))
+        for part, name in ((network, "leave"), *inner):
             setattr(part, name, Laid(layout(getattr(part, name).weight)))
-        return made
+        return network
 
     def logits(self, features: Tensor) -> Tensor:
         """The target's own head on features, restricted to the draft vocabulary: [.., draft]."""

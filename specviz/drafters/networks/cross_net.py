@@ -45,9 +45,9 @@ class Plain(nn.Module):
         self.mlp = FeedForward(config)
         self.post_attention_layernorm = Norm(config.hidden, config.eps)
 
-    def finish(self, x: Tensor, seen: Tensor) -> Tensor:
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Rows and what they saw to the layer's output."""
-        x = x + self.self_attn.o_proj(seen)
+        x = x + self.self_attn.o_proj(attended)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -60,10 +60,10 @@ class Reading(Plain):
         self.k_norm = Norm(config.head_size, config.eps)
         self.gates = nn.Parameter(torch.zeros(2))
 
-    def finish(self, x: Tensor, seen: Tensor) -> Tensor:
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """As a plain layer's, both ways in scaled by a gate."""
         first, second = self.gates.tanh()
-        x = x + first * self.self_attn.o_proj(seen)
+        x = x + first * self.self_attn.o_proj(attended)
         return x + second * self.mlp(self.post_attention_layernorm(x))
 
 
@@ -124,16 +124,16 @@ class CrossNet(nn.Module):
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
         """The cross-attention over rows [row, hidden]; keys and values [column, kv, size] are thoughts, column 0 nothing."""
-        return self.reading.finish(x, attend(self._asked(x), keys, values, hidden_from))
+        return self.reading.finish(x, attend(self._queries(x), keys, values, hidden_from))
 
     def weights(self, x: Tensor, keys: Tensor, hidden_from: Tensor) -> Tensor:
         """How much each row looks at each column, a mean over heads, [row, column]; for the screen."""
-        config, queries = self.config, self._asked(x)
+        config, queries = self.config, self._queries(x)
         shaped = queries.view(len(queries), config.kv_heads, -1, config.head_size)
         scores = torch.einsum("rkgs,cks->kgrc", shaped, keys) * config.head_size**-0.5
         return scores.masked_fill(hidden_from, float("-inf")).softmax(-1).mean((0, 1))
 
-    def _asked(self, x: Tensor) -> Tensor:
+    def _queries(self, x: Tensor) -> Tensor:
         attention, config = self.reading.self_attn, self.config
         return self.reading.q_norm(attention.q_proj(x).view(-1, config.heads, config.head_size))
 

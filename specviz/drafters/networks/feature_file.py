@@ -49,7 +49,7 @@ def load_as(
     if "config" not in card:
         raise ModelUnavailable(f"{path.name} is no feature drafter: choose a file written by this app's training.")
     fields = json.loads(card["config"])
-    config = shape(**{name: tuple(one) if isinstance(one, list) else one for name, one in fields.items()})
+    config = shape(**{name: tuple(setting) if isinstance(setting, list) else setting for name, setting in fields.items()})
     ids = tensors.pop("draft_ids", None)
     parts = [part.detach().to(device, dtype) for part in shared]
     net = network(config, *parts, None if ids is None else ids.to(device))

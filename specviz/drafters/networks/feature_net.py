@@ -168,9 +168,9 @@ class FeatureNet(nn.Module):
         keys = self.turn(attention.k_proj(x).view(-1, config.kv_heads, config.head_size), positions)
         return keys, attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
 
-    def finish(self, residual: Tensor, seen: Tensor) -> Tensor:
+    def finish(self, residual: Tensor, attended: Tensor) -> Tensor:
         """The residual and what attention saw, [row, head * size], to the output [row, hidden]."""
-        x = residual + self.layer.self_attn.o_proj(seen)
+        x = residual + self.layer.self_attn.o_proj(attended)
         return x + self.layer.mlp(self.layer.post_attention_layernorm(x))
 
     def ready(self, output: Tensor) -> Tensor:
@@ -207,16 +207,16 @@ def attend(
     rows, heads, size = queries.shape
     groups = keys.shape[1]
     shaped = queries.view(rows, groups, heads // groups, size)
-    asked = shaped.permute(1, 2, 0, 3).reshape(groups, -1, size) * size**-0.5
-    scores = (asked @ keys.permute(1, 2, 0)).view(groups, -1, rows, len(keys))
+    grouped_queries = shaped.permute(1, 2, 0, 3).reshape(groups, -1, size) * size**-0.5
+    scores = (grouped_queries @ keys.permute(1, 2, 0)).view(groups, -1, rows, len(keys))
     scores = scores.masked_fill(hidden_from, float("-inf"))
-    mine = [torch.einsum("rkgs,rks->kgr", shaped, key)[..., None] * size**-0.5 for key, _ in own or ()]
-    weights = torch.cat((scores, *mine), dim=-1).softmax(-1)
-    seen = weights[..., : len(keys)].reshape(groups, -1, len(keys)) @ values.transpose(0, 1)
-    seen = seen.view(groups, -1, rows, size)
+    own_scores = [torch.einsum("rkgs,rks->kgr", shaped, key)[..., None] * size**-0.5 for key, _ in own or ()]
+    weights = torch.cat((scores, *own_scores), dim=-1).softmax(-1)
+    attended = weights[..., : len(keys)].reshape(groups, -1, len(keys)) @ values.transpose(0, 1)
+    attended = attended.view(groups, -1, rows, size)
     for place, (_, value) in enumerate(own or ()):
-        seen = seen + weights[..., len(keys) + place, None] * value.transpose(0, 1)[:, None]
-    return seen.permute(2, 0, 1, 3).reshape(rows, heads * size)
+        attended = attended + weights[..., len(keys) + place, None] * value.transpose(0, 1)[:, None]
+    return attended.permute(2, 0, 1, 3).reshape(rows, heads * size)
 
 
 def rotary(config: FeatureConfig, length: int) -> Tensor:

@@ -34,16 +34,16 @@ def forward_cost(network: FeatureStepper | BlockNet, rows: int) -> float:
 @torch.inference_mode()
 def _measured(network: FeatureStepper, rows: int) -> float:
     """The median of a few forwards behind 128 cached inputs, each over nodes that do not see each other."""
-    device, whole = network.embedding.device, CONTEXT + rows
-    tokens, places = torch.ones(whole, dtype=torch.long, device=device), torch.arange(whole, device=device)
+    device, length = network.embedding.device, CONTEXT + rows
+    tokens, places = torch.ones(length, dtype=torch.long, device=device), torch.arange(length, device=device)
     states = network.embedding[tokens]
-    seen = (places[None] < CONTEXT) | (places[None] == places[:, None])
-    cache = network.open(whole)
-    network.reach(whole)
+    mask = (places[None] < CONTEXT) | (places[None] == places[:, None])
+    cache = network.open(length)
+    network.reach(length)
     causal = places[None, :CONTEXT] <= places[:CONTEXT, None]
     network(tokens[:CONTEXT], states[:CONTEXT], places[:CONTEXT], cache, 0, causal)
     return _median(
-        lambda: network.logits(network(tokens[CONTEXT:], states[CONTEXT:], places[CONTEXT:], cache, CONTEXT, seen[CONTEXT:])),
+        lambda: network.logits(network(tokens[CONTEXT:], states[CONTEXT:], places[CONTEXT:], cache, CONTEXT, mask[CONTEXT:])),
         device,
     )
 
@@ -67,7 +67,7 @@ def _blocks(network: BlockNet, rows: int) -> float:
 
 def _median(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
     """Milliseconds of ``forward``, the median of a few; ``before`` runs ahead of each and is not counted."""
-    taken = []
+    times = []
     for _ in range(REPEATS + 1):
         before()
         if device.type == "cuda":
@@ -76,5 +76,5 @@ def _median(forward: Callable[[], object], device: torch.device, before: Callabl
         forward()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        taken.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(taken[1:])  # the first is warm-up
+        times.append((time.perf_counter() - started) * 1e3)
+    return statistics.median(times[1:])  # the first is warm-up

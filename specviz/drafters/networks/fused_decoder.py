@@ -167,7 +167,7 @@ class LeanDecoder:
         tokens: Tensor,
         positions: Tensor,
         cache: LeanCache,
-        seen: Tensor | None,
+        mask: Tensor | None,
         taps: Sequence[int] = (),
         together: bool = False,
         last: int = 0,
@@ -175,51 +175,51 @@ class LeanDecoder:
         """Logits [row, vocab] (of the ``last`` rows if set) and the hidden states asked for, in transformers' numbering
         and the numbers of the embedding.
 
-        Keys and values go behind the cache's ``length``, which stays. ``seen`` is bool [row, column] up to and with the
+        Keys and values go behind the cache's ``length``, which stays. ``mask`` is bool [row, column] up to and with the
         new columns, None where every row sees them all. ``together`` runs each span's attention side by side.
         """
         x = F.embedding(tokens, self._embedding).to(self.dtype)
-        turns, hidden, wanted = self._table[:, positions][:, :, None], {}, sorted(taps)
+        turns, hidden, tap_queue = self._table[:, positions][:, :, None], {}, sorted(taps)
         for span in self.spans if together else self._singly:
-            while wanted and wanted[0] <= self.layers[span[0]].number:
-                hidden[wanted.pop(0)] = x.to(self._embedding)
-            x = self._side_by_side(x, span, turns, cache, seen) if len(span) > 1 else self._one(x, span[0], turns, cache, seen)
+            while tap_queue and tap_queue[0] <= self.layers[span[0]].number:
+                hidden[tap_queue.pop(0)] = x.to(self._embedding)
+            x = self._side_by_side(x, span, turns, cache, mask) if len(span) > 1 else self._one(x, span[0], turns, cache, mask)
         x = self._norm(x.to(self.device), self._last)
-        hidden.update({tap: x.to(self._embedding) for tap in wanted})
+        hidden.update({tap: x.to(self._embedding) for tap in tap_queue})
         return self._head(x[-last:]), hidden
 
-    def _one(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, seen: Tensor | None) -> Tensor:
+    def _one(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
         layer = self.layers[place]
         x = x.to(layer.device)
-        return self._widen(x + layer.leaving(self._attention(x, place, turns, cache, seen)), layer)
+        return self._widen(x + layer.leaving(self._attention(x, place, turns, cache, mask)), layer)
 
-    def _side_by_side(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, seen: Tensor | None) -> Tensor:
+    def _side_by_side(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
         """Every layer's attention from the same input, then attention output and feed-forward one layer after the other.
 
         On one device the attentions are one call; on several each layer's runs where the layer lies, all at a time.
         """
-        layers, here = [self.layers[place] for place in span], x
+        layers, inputs = [self.layers[place] for place in span], x
         joint = self._joint.get(tuple(span))
         if joint is not None:
             shared, product, biases = joint
             x, turns = x.to(layers[0].device), turns.to(layers[0].device)
             mixed = product(self._norm(x, shared)).view(len(x), len(layers), -1)
             mixed = mixed if biases is None else mixed + biases
-            found = list(self._attend(mixed, span, turns, cache, seen))
+            attentions = list(self._attend(mixed, span, turns, cache, mask))
         else:
-            found = [self._attention(here, place, turns, cache, seen) for place in span]
-        for layer, attended in zip(layers, found, strict=True):
+            attentions = [self._attention(inputs, place, turns, cache, mask) for place in span]
+        for layer, attended in zip(layers, attentions, strict=True):
             x = x.to(layer.device) + layer.leaving(attended)
             x = self._widen(x, layer)
         return x
 
-    def _attention(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, seen: Tensor | None) -> Tensor:
+    def _attention(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
         layer = self.layers[place]
         mixed = layer.entering(self._norm(x.to(layer.device), layer.before))
         mixed = mixed if layer.bias is None else mixed + layer.bias
-        return self._attend(mixed[:, None], [place], turns.to(layer.device), cache, seen)[0]
+        return self._attend(mixed[:, None], [place], turns.to(layer.device), cache, mask)[0]
 
-    def _attend(self, mixed: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, seen: Tensor | None) -> Tensor:
+    def _attend(self, mixed: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
         """mixed [row, layer, (head + 2 kv) * size] to what each layer saw [layer, row, head * size]; the cache is filled."""
         shape, rows = self.shape, len(mixed)
         heads, kv = shape.heads, shape.kv_heads
@@ -231,17 +231,17 @@ class LeanDecoder:
             turned = turned * torch.stack([norm for norm in norms if norm is not None])
         cosine, sine = turns[0, :, :, None], turns[1, :, :, None]
         turned = torch.addcmul(turned * cosine, turned.roll(shape.head_size // 2, -1), sine)
-        one = len(span) == 1
-        both = cache.layers[span[0]][None] if one or cache.whole is None else cache.whole[span[0] : span[-1] + 1]
+        single = len(span) == 1
+        both = cache.layers[span[0]][None] if single or cache.whole is None else cache.whole[span[0] : span[-1] + 1]
         start, end = cache.length, cache.length + rows
         both[:, 0, :, start:end] = turned[:, :, heads:].permute(1, 2, 0, 3)
         both[:, 1, :, start:end] = split[:, :, heads + kv :].permute(1, 2, 0, 3)
         shaped = turned[:, :, :heads].reshape(rows, len(span), kv, heads // kv, shape.head_size)
         shaped = shaped.permute(1, 2, 3, 0, 4).reshape(len(span), kv, -1, shape.head_size)
-        mask = None if seen is None else seen.to(both.device).repeat(heads // kv, 1)
-        found = F.scaled_dot_product_attention(shaped, both[:, 0, :, :end], both[:, 1, :, :end], attn_mask=mask)
-        found = found.view(len(span), kv, heads // kv, rows, shape.head_size)
-        return found.permute(0, 3, 1, 2, 4).reshape(len(span), rows, heads * shape.head_size)
+        head_mask = None if mask is None else mask.to(both.device).repeat(heads // kv, 1)
+        attended = F.scaled_dot_product_attention(shaped, both[:, 0, :, :end], both[:, 1, :, :end], attn_mask=head_mask)
+        attended = attended.view(len(span), kv, heads // kv, rows, shape.head_size)
+        return attended.permute(0, 3, 1, 2, 4).reshape(len(span), rows, heads * shape.head_size)
 
     def _widen(self, x: Tensor, layer: _Layer) -> Tensor:
         gate, up = layer.widening(self._norm(x, layer.between)).chunk(2, dim=-1)

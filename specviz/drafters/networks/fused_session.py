@@ -38,13 +38,13 @@ class LeanSession:
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is cached; logits [1, vocab] of the last one, hidden [position, hidden]."""
-        found = []
+        passes = []
         for start in range(0, len(ids), PIECE):
             piece = list(ids[start : start + PIECE])
-            found.append(self._run(DraftTree.of(piece, chain(len(piece) - 1).parents, self.decoder.device), 1))
+            passes.append(self._run(DraftTree.of(piece, chain(len(piece) - 1).parents, self.decoder.device), 1))
             self._cache.length += len(piece)
-        hidden = {tap: torch.cat([part.hidden[tap] for part in found]) for tap in self.taps}
-        return TargetPass(found[-1].logits, hidden)
+        hidden = {tap: torch.cat([part.hidden[tap] for part in passes]) for tap in self.taps}
+        return TargetPass(passes[-1].logits, hidden)
 
     def score(self, tree: DraftTree) -> TargetPass:
         """One pass over the tree; the committed length stays until :meth:`keep`."""
@@ -55,8 +55,8 @@ class LeanSession:
         self._cache.reserve(start + nodes)
         self.decoder.reach(start + max(tree.shape.depths) + 1)
         places = to_device([start + depth for depth in tree.shape.depths], device)
-        seen = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
-        return TargetPass(*self.decoder(tree.tokens, places, self._cache, seen, self.taps, last=last))
+        mask = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
+        return TargetPass(*self.decoder(tree.tokens, places, self._cache, mask, self.taps, last=last))
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the entries of these nodes (root first) of the last tree."""

@@ -14,7 +14,7 @@ WIDE = ".wide"
 
 
 @torch.no_grad()
-def add_change(network: nn.Module, factors: Mapping[str, Tensor], name: str) -> None:
+def merge_lora(network: nn.Module, factors: Mapping[str, Tensor], name: str) -> None:
     """Add ``tall`` [row, rank] times ``wide`` [rank, column] to each matrix [row, column] of ``network``, in place.
 
     ``factors`` are named after the matrices, with ``.tall`` and ``.wide`` behind.

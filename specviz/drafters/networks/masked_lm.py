@@ -51,20 +51,20 @@ class MaskedLM(nn.Module):
         """The target's head seen from this model's width, [draft, width]."""
         return self.embedding[self.draft_ids] @ self.leave.weight
 
-    def features(self, ids: Tensor, blank: Tensor, seen: Tensor | None = None) -> Tensor:
+    def features(self, ids: Tensor, blank: Tensor, mask: Tensor | None = None) -> Tensor:
         """Token ids and which of them are masked, both [batch, token], to [batch, token, width]: row j foresees j + 1.
 
-        ``seen`` bool [batch, token] is False on padding. Raises ValueError on more tokens than the window.
+        ``mask`` bool [batch, token] is False on padding. Raises ValueError on more tokens than the window.
         """
         if ids.shape[1] > self.config.window:
             raise ValueError(f"{ids.shape[1]} tokens do not fit the window of {self.config.window}")
         cosine, sine = self.rotary[0, : ids.shape[1]], self.rotary[1, : ids.shape[1]]
-        read = torch.where(blank[..., None], self.blank.to(self.embedding), F.embedding(ids, self.embedding))
+        embedded = torch.where(blank[..., None], self.blank.to(self.embedding), F.embedding(ids, self.embedding))
         before = F.embedding(torch.zeros_like(ids[:, :1]), self.embedding)
-        x = self.enter(torch.cat((torch.cat((before, read[:, :-1]), 1), read), -1))
-        mask = None if seen is None else seen[:, None, None]
+        x = self.enter(torch.cat((torch.cat((before, embedded[:, :-1]), 1), embedded), -1))
+        attention_mask = None if mask is None else mask[:, None, None]
         for block in self.blocks:
-            x = block(x, cosine, sine, causal=False, seen=mask)
+            x = block(x, cosine, sine, causal=False, mask=attention_mask)
         return F.rms_norm(x, (x.shape[-1],))
 
     def train(self, mode: bool = True) -> MaskedLM:
@@ -79,10 +79,10 @@ class MaskedLM(nn.Module):
             raise ValueError(f"a block has 1 to {self.config.window - 1} places, not {places}")
         text = ids[-(self.config.window - places) :]
         blank = torch.arange(len(text) + places, device=ids.device) >= len(text)
-        found = self.features(F.pad(text, (0, places))[None], blank[None])[0]
+        features = self.features(F.pad(text, (0, places))[None], blank[None])[0]
         if self._head is None:
             self._head = self.head().contiguous()
-        return F.linear(found[len(text) - 1 : -1], self._head, self.bias)
+        return F.linear(features[len(text) - 1 : -1], self._head, self.bias)
 
 
 def save(model: MaskedLM, path: Path, card: Mapping[str, str]) -> None:

@@ -72,14 +72,14 @@ class RecurrentNet(nn.Module):
     def begin(self, features: Tensor, tokens: Tensor) -> State:
         """From the last token's states [row, 2 * hidden], token's then probe's, and the token after it [row]."""
         entered = self.enter(unit(features, self.config))
-        gates = self.first(torch.cat((entered, self.said(tokens)), dim=-1))
+        gates = self.first(torch.cat((entered, self.embedded(tokens)), dim=-1))
         return cell(gates, torch.zeros(len(tokens), self.config.width, dtype=gates.dtype, device=gates.device))
 
     def go_on(self, state: State, tokens: Tensor) -> State:
         """One token further."""
-        return cell(self.later(torch.cat((state[0], self.said(tokens)), dim=-1)), state[1])
+        return cell(self.later(torch.cat((state[0], self.embedded(tokens)), dim=-1)), state[1])
 
-    def said(self, tokens: Tensor) -> Tensor:
+    def embedded(self, tokens: Tensor) -> Tensor:
         """[row, word]: tokens as the cell reads them."""
         return self.word(F.rms_norm(F.embedding(tokens, self.embedding), (self.config.hidden,), eps=self.config.eps))
 
@@ -124,14 +124,14 @@ class RecurrentStepper:
     def begin(self, features: Tensor, tokens: Tensor) -> State:
         """See :meth:`RecurrentNet.begin`."""
         entered = self._enter(unit(features, self.config))
-        gates = self._first(torch.cat((entered, self._said(tokens)), dim=-1))
+        gates = self._first(torch.cat((entered, self._embedded(tokens)), dim=-1))
         return cell(gates, torch.zeros(len(tokens), self.config.width, dtype=gates.dtype, device=gates.device))
 
     def go_on(self, state: State, tokens: Tensor) -> State:
         """See :meth:`RecurrentNet.go_on`."""
-        return cell(self._later(torch.cat((state[0], self._said(tokens)), dim=-1)), state[1])
+        return cell(self._later(torch.cat((state[0], self._embedded(tokens)), dim=-1)), state[1])
 
-    def _said(self, tokens: Tensor) -> Tensor:
+    def _embedded(self, tokens: Tensor) -> Tensor:
         words = F.rms_norm(F.embedding(tokens, self._embedding), (self.config.hidden,), eps=self.config.eps)
         return self._word(words)
 

@@ -63,9 +63,9 @@ class SmallBlock(nn.Module):
         self.up = nn.Linear(config.width, config.inner, bias=False)
         self.down = nn.Linear(config.inner, config.width, bias=False)
 
-    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool = True, seen: Tensor | None = None) -> Tensor:
-        """x [batch, token, width], the rotary tables [token, size]; ``seen`` bool [batch, 1, 1, token] hides padding."""
-        x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine, causal, seen)
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool = True, mask: Tensor | None = None) -> Tensor:
+        """x [batch, token, width], the rotary tables [token, size]; ``mask`` bool [batch, 1, 1, token] hides padding."""
+        x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine, causal, mask)
         return x + self.down(F.relu(self.up(F.rms_norm(x, (x.shape[-1],)))).square())
 
     def _attend(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
@@ -74,8 +74,8 @@ class SmallBlock(nn.Module):
         turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded logits keep the small net stable
         turned = turned * cosine + turned.roll(self.size // 2, -1) * sine
         query, key, value = turned[:, : self.heads], turned[:, self.heads :], mixed[:, 2 * self.heads :]
-        seen = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
-        return self.out(seen.transpose(1, 2).reshape(batch, token, width))
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+        return self.out(attended.transpose(1, 2).reshape(batch, token, width))
 
 
 class SmallLM(nn.Module):
@@ -138,8 +138,8 @@ class SmallLM(nn.Module):
             raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
         if token > self.config.window:  # a longer prompt than the window: in pieces, so that no mask grows past it
             first = self.forward(ids[: -self.config.window], cache, last_only)
-            rest = self.forward(ids[-self.config.window :], cache, last_only)
-            return rest if last_only else torch.cat((first, rest))
+            logits = self.forward(ids[-self.config.window :], cache, last_only)
+            return logits if last_only else torch.cat((first, logits))
         if self._stepper is None:
             self._stepper = Stepper(self)
         return self._stepper(ids, cache, last_only)
@@ -191,8 +191,8 @@ class Stepper:
         """One layer, whole."""
         qkv, out, up, down = self.layers[place]
         mixed = F.linear(unit(x), qkv).view(len(x), 3, self.config.heads, self.size)
-        seen = self._attend(mixed, turns, cache.keys[place], cache.values[place], span, mask)
-        x = torch.addmm(x, seen, out)
+        attended = self._attend(mixed, turns, cache.keys[place], cache.values[place], span, mask)
+        x = torch.addmm(x, attended, out)
         return torch.addmm(x, F.relu(F.linear(unit(x), up)).square_(), down)
 
     def _attend(
@@ -212,7 +212,7 @@ class Stepper:
         turned = torch.addcmul(turned * turns[0], turned.roll(self.size // 2, -1), turns[1])
         keys[:, :, start:end] = turned[:, 1].transpose(0, 1)
         values[:, :, start:end] = mixed[:, 2].transpose(0, 1)
-        seen = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             turned[:, 0].transpose(0, 1)[None],
             keys[:, :, low:end],
             values[:, :, low:end],
@@ -220,7 +220,7 @@ class Stepper:
             is_causal=mask is None and token > 1,
             scale=self.size**0.5,  # of unit vectors: the usual 1/sqrt(size) times the two factors left out of them
         )
-        return seen[0].transpose(0, 1).reshape(token, -1)
+        return attended[0].transpose(0, 1).reshape(token, -1)
 
     def _mask(self, start: int, token: int, low: int) -> Tensor | None:
         """None where a token sees all that is in the cache, or where a causal triangle will do."""

@@ -47,7 +47,7 @@ class BeamMass:
     def met(self, beams: Sequence[Sequence[float]]) -> bool:
         return self.tests(len(beams)) and log_mass(beams[-1]) < self.threshold
 
-    def story(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
+    def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
         # The deepest level there was room for is not tested: nothing hangs on it.
         tested = [level for level in range(1, len(beams) + 1) if level < limit and self.tests(level)]
         return BeamMassNote(
@@ -91,10 +91,10 @@ class CalibratedDepth:
     def load(path: Path) -> CalibratedDepth:
         """Raises BadInput when the file is missing or is no such calibration."""
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            rows = {int(level): tuple(map(float, row)) for level, row in found["quantiles"].items()}
-            made_for = str(found["drafter"]), str(found["target"])
-            return CalibratedDepth(float(found["threshold"]), rows, *made_for, str(found.get("source", "")))
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            rows = {int(level): tuple(map(float, row)) for level, row in fields["quantiles"].items()}
+            made_for = str(fields["drafter"]), str(fields["target"])
+            return CalibratedDepth(float(fields["threshold"]), rows, *made_for, str(fields.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"{path.name} is no calibrated depth ({error}); make it with: python -m specviz calibrate ddd."

@@ -81,14 +81,14 @@ def _stop(parameters: Parameters, parts: MethodResources) -> tuple[BeamMass, tup
     warnings: tuple[str, ...] = ()
     threshold = PUBLISHED_THRESHOLD
     if parameters.threshold == "calibrated":
-        found = CalibratedDepth.load(parts.tree_file("ddd"))
-        if parts.uses_shipped_weights and found.drafter == parameters.drafter:
-            threshold, below = found.threshold, found.below()
+        calibration = CalibratedDepth.load(parts.tree_file("ddd"))
+        if parts.uses_shipped_weights and calibration.drafter == parameters.drafter:
+            threshold, below = calibration.threshold, calibration.below()
         else:
             heads = parameters.drafter if parts.uses_shipped_weights else parts.draft_name
             warnings = (
-                f"The threshold was calibrated on {found.drafter} for {found.target}, and this run drafts with {heads}: it "
-                f"takes the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set one.",
+                f"The threshold was calibrated on {calibration.drafter} for {calibration.target}, and this run drafts with "
+                f"{heads}: it takes the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set one.",
             )
     elif parameters.threshold == "own":
         threshold = parameters.log_mass

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal
 from specviz.engine.to_device import to_device
 from specviz.trace.notes.drafts import DenoisedNote, Offer
@@ -22,7 +22,7 @@ SHOWN = 4
 """So many of the likeliest tokens are told of each place."""
 
 
-class MaskedBlock(Silent):
+class MaskedBlock(NullDrafter):
     """Blocks of up to ``places`` masks. As a drafter of chains it gives the node at depth d the distribution of place d."""
 
     def __init__(self, model: MaskedLM, places: int) -> None:
@@ -51,10 +51,10 @@ class MaskedBlock(Silent):
         return [Proposal(self._distributions[nodes[0]], self.support) if nodes[0] < len(self._distributions) else None]
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Every place with its likeliest tokens and how sure it is; node n was taken from the distribution of place n."""
         if not picks or self._distributions is None:
             return ()

@@ -63,19 +63,19 @@ def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozens
     """
     best = log_q.topk(min(cap, log_q.shape[-1]), dim=-1)
     ids, values = support[best.indices].cpu().numpy(), best.values.double().cpu().numpy()
-    held = np.exp(values).cumsum(-1)
+    cumulative = np.exp(values).cumsum(-1)
     ending = [place for place, token in enumerate(support.tolist()) if token in ends] if ends else []
     end_q = log_q[:, ending].double().cpu().numpy()
     end_ids = support[ending].cpu().numpy()
-    found: list[Column] = []
+    lattice: list[Column] = []
     for place in range(len(ids)):
-        size = int((held[place] < mass).sum()) + 1
+        size = int((cumulative[place] < mass).sum()) + 1
         tokens, shares = ids[place][:size], values[place][:size]
         extra = [at for at, token in enumerate(end_ids) if token not in tokens]
-        found.append(Column(np.append(tokens, end_ids[extra]), np.append(shares, end_q[place][extra])))
+        lattice.append(Column(np.append(tokens, end_ids[extra]), np.append(shares, end_q[place][extra])))
         if int(tokens[0]) in ends:
             break
-    return found
+    return lattice
 
 
 def fence(lattice: Sequence[Column], ends: frozenset[int]) -> int | None:
@@ -106,14 +106,14 @@ def search(
         chosen = np.flatnonzero(going | (np.arange(len(order)) == 0))[:width]
         parent, pick = parent[chosen], pick[chosen]
         steps.append(Step(tuple(parent.tolist()), tuple(pick.tolist()), tuple(total[order[chosen]].tolist())))
-        trail = [[*trail[one], take] for one, take in zip(parent.tolist(), pick.tolist(), strict=True)]
+        trail = [[*trail[beam], take] for beam, take in zip(parent.tolist(), pick.tolist(), strict=True)]
         if ended:
             break
         last = np.stack((last[parent, 1], column.tokens[pick]), 1)
         scores = total[order[chosen]]
-    taken = list(zip(lattice, trail[0], strict=False))
-    tokens = tuple(int(column.tokens[pick]) for column, pick in taken)
-    return Search(tokens, tuple(float(column.log_q[pick]) for column, pick in taken), tuple(steps), ended)
+    path = list(zip(lattice, trail[0], strict=False))
+    tokens = tuple(int(column.tokens[pick]) for column, pick in path)
+    return Search(tokens, tuple(float(column.log_q[pick]) for column, pick in path), tuple(steps), ended)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Searched:
         self._adaptive = adaptive
         self._rule = rule
         self.gauge = Gauge(rule)
-        self._found: Search | None = None
+        self._beam_search: Search | None = None
         self._counted = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -70,36 +70,36 @@ class Searched:
 
     def draft(self, context: Context) -> Draft:
         length = min(self.gauge.length if self._adaptive else self._rule.longest, context.max_depth - 1)
-        self._found = None
+        self._beam_search = None
         if length < 1:
             return Draft(DraftTree.of([context.ids[-1]], [-1], context.device))
         log_q = distribution(self.drafter.block(context, length))
         lattice = columns(log_q, self.drafter.support, self._how.mass, self._how.cap, self._ends)
         before = ([-1, -1, *context.ids[-2:]])[-2:]
-        found = search(lattice, self._ngrams, before, self._how.weight, self._how.width, self._ends)
+        beam_search = search(lattice, self._ngrams, before, self._how.weight, self._how.width, self._ends)
         cut = fence(lattice, self._ends)
-        before_end = [length, *([cut - 1] if cut else []), *([len(found.path) - 1] if found.ended else [])]
-        self._found, self._counted = found, min(before_end)
-        tree = DraftTree.of([context.ids[-1], *found.path], range(-1, len(found.path)), context.device)
-        confidence = [None, *(math.exp(one) for one in found.log_q)]
-        notes = context.notes(lambda: [self._told(lattice, found, length, cut)])
+        before_end = [length, *([cut - 1] if cut else []), *([len(beam_search.path) - 1] if beam_search.ended else [])]
+        self._beam_search, self._counted = beam_search, min(before_end)
+        tree = DraftTree.of([context.ids[-1], *beam_search.path], range(-1, len(beam_search.path)), context.device)
+        confidence = [None, *(math.exp(token_log_q) for token_log_q in beam_search.log_q)]
+        notes = context.notes(lambda: [self._lattice_note(lattice, beam_search, length, cut)])
         return Draft(tree, confidence=confidence, calls=self.drafter.calls(), notes=notes)
 
-    def _told(self, lattice: list[Column], found: Search, length: int, cut: int | None) -> Note:
-        taken = {(at, pick) for at, step in enumerate(found.steps) for pick in step.picks}
-        rows = [_column(column, at, taken) for at, column in enumerate(lattice)]
+    def _lattice_note(self, lattice: list[Column], beam_search: Search, length: int, cut: int | None) -> Note:
+        beam_picks = {(at, pick) for at, step in enumerate(beam_search.steps) for pick in step.picks}
+        rows = [_column(column, at, beam_picks) for at, column in enumerate(lattice)]
         steps = [
             LatticeBeams(list(step.parents), [rows[at][1][pick] for pick in step.picks], list(step.scores))
-            for at, step in enumerate(found.steps)
+            for at, step in enumerate(beam_search.steps)
         ]
         gauge = DraftLength(
             length, self._rule.shortest, self._rule.longest, self.gauge.drafted, self.gauge.accepted, self._adaptive
         )
-        return LatticeNote([row for row, _ in rows], steps, cut, gauge, self._how.weight, found.ended).to_note()
+        return LatticeNote([row for row, _ in rows], steps, cut, gauge, self._how.weight, beam_search.ended).to_note()
 
     def observe(self, finished: Round) -> None:
         """How much of the draft counts: what lies before the fence, or before the path's own end; and what was accepted."""
-        if self._found is None:
+        if self._beam_search is None:
             return
         accepted = min(len(finished.verdict.path), len(finished.emitted))
         self.gauge = self.gauge.after(self._counted, accepted)
@@ -108,8 +108,8 @@ class Searched:
         self.drafter.close()
 
 
-def _column(column: Column, at: int, taken: set[tuple[int, int]]) -> tuple[LatticeColumn, dict[int, int]]:
+def _column(column: Column, at: int, beam_picks: set[tuple[int, int]]) -> tuple[LatticeColumn, dict[int, int]]:
     """A column as it is told: its best candidates and those that a beam took; and where each of them stands there."""
-    kept = [pick for pick in range(len(column.tokens)) if pick < SHOWN or (at, pick) in taken]
-    told = LatticeColumn(column.tokens[kept].tolist(), np.exp(column.log_q[kept]).tolist(), len(column.tokens))
-    return told, {pick: number for number, pick in enumerate(kept)}
+    picks = [pick for pick in range(len(column.tokens)) if pick < SHOWN or (at, pick) in beam_picks]
+    entry = LatticeColumn(column.tokens[picks].tolist(), np.exp(column.log_q[picks]).tolist(), len(column.tokens))
+    return entry, {pick: number for number, pick in enumerate(picks)}

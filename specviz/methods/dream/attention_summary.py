@@ -17,14 +17,14 @@ Hidden = Mapping[int, Tensor]
 
 @dataclass(frozen=True)
 class AttentionSummary:
-    """``importance(hidden, places)`` [place] is how much the last layer looks at visual places; ``story(hidden)`` how
+    """``importance(hidden, places)`` [place] is how much the last layer looks at visual places; ``entropy_note(hidden)`` how
     scattered every layer's look is at every place of the prompt, and which layer is the least scattered there."""
 
     importance: Callable[[Hidden, Sequence[int]], Tensor]
-    story: Callable[[Hidden], AttentionEntropyNote]
+    entropy_note: Callable[[Hidden], AttentionEntropyNote]
 
 
-def looking_of(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
+def summarise_attention(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
     """For a vision-language target, and the hidden states of it that are needed: all of them."""
     text = text_part(target.model)
     layers = len(text.layers)
@@ -37,15 +37,15 @@ def looking_of(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
         return importance(text, hidden, places_of(hidden), places)
 
     @torch.inference_mode()
-    def story(hidden: Hidden) -> AttentionEntropyNote:
-        found = entropies(text, range(layers), hidden, places_of(hidden))
+    def entropy_note(hidden: Hidden) -> AttentionEntropyNote:
+        entropy = entropies(text, range(layers), hidden, places_of(hidden))
         middle = middle_layers(layers)
-        chosen = found[list(middle)].argmin(0)
+        chosen = entropy[list(middle)].argmin(0)
         return AttentionEntropyNote(
             looks=(),
-            entropy=[[round(value, 3) for value in row] for row in found.tolist()],
+            entropy=[[round(value, 3) for value in row] for row in entropy.tolist()],
             middle=list(middle),
-            chosen=[middle[one] for one in chosen.tolist()],
+            chosen=[middle[place] for place in chosen.tolist()],
         )
 
-    return AttentionSummary(important, story), tuple(range(layers + 1))
+    return AttentionSummary(important, entropy_note), tuple(range(layers + 1))

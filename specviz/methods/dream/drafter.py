@@ -37,7 +37,7 @@ class ReadsAttention(Protocol):
         """From hidden states by layer and visual places, how much the last layer looks at each, [place]."""
 
     @property
-    def story(self) -> Callable[[Hidden], AttentionEntropyNote]:
+    def entropy_note(self) -> Callable[[Hidden], AttentionEntropyNote]:
         """What the screen is told about its layers."""
 
 
@@ -49,9 +49,9 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     def __init__(self, network: CrossStepper, layout: Layout, looking: ReadsAttention, share: float) -> None:
         super().__init__(network)
         self.taps = (max(network.config.taps),)
-        self._shared, self._layout, self._looking, self._share = network, layout, looking, share
+        self._shared, self._layout, self._attention, self._share = network, layout, looking, share
         self._view: View | None = None
-        self._kept: tuple[int, ...] = layout.visual
+        self._kept_places: tuple[int, ...] = layout.visual
         self._embeddings: Tensor | None = None
         self._map: AttentionEntropyNote | None = None
         self._rows: list[tuple[tuple[int, ...], Tensor]] = []
@@ -60,13 +60,13 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         if prefill is None:
             raise ValueError("a prompt with a picture has more than one token")
-        self._kept = self._chosen(prefill.hidden)
-        kept = frozenset(self._kept)
-        view = self._view = View(self._layout.length, [one for one in self._layout.visual if one not in kept])
+        self._kept_places = self._chosen(prefill.hidden)
+        kept_places = frozenset(self._kept_places)
+        view = self._view = View(self._layout.length, [place for place in self._layout.visual if place not in kept_places])
         self._aside, self._map = context.untimed, None
         if context.record_notes:
             with context.untimed:
-                self._map = self._looking.story(prefill.hidden)
+                self._map = self._attention.entropy_note(prefill.hidden)
         self._stepper = self._shared.watching(context.untimed) if context.record_notes else self._shared
         self._stepper.reach(len(context.ids) + context.max_depth + 2)
         prefill = view.prefill(prefill)
@@ -80,18 +80,18 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         visual = self._layout.visual
         if self._share >= 1 or not visual:
             return visual
-        weights = self._looking.importance(hidden, visual)
+        weights = self._attention.importance(hidden, visual)
         best = weights.topk(max(1, round(self._share * len(visual)))).indices.tolist()
-        return tuple(sorted(visual[one] for one in best))
+        return tuple(sorted(visual[rank] for rank in best))
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         """As the feature drafter's, on the shortened prompt."""
         assert self._view is not None
-        found = super().logits(self._view.context(context), tokens, parents, nodes)
+        logits = super().logits(self._view.context(context), tokens, parents, nodes)
         if self._stepper.watched is not None:
             with context.untimed:
                 self._take(tokens, parents, nodes)
-        return found
+        return logits
 
     def _take(self, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> None:
         """Keep what the nodes' rows looked at, under the path of tokens to each."""
@@ -123,7 +123,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
         return None if self._embeddings is None else self._embeddings[first : first + len(tokens)]
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         with self._aside:
             looks = [self._look(path, row) for path, row in self._rows[:ROWS]]
         self._rows = []
@@ -131,7 +131,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
             note, self._map = replace(self._map, looks=looks), None
         else:
             note = AttentionEntropyNote(looks)
-        return (*super().story(picks), self._layout.note(self._kept), note.to_note())
+        return (*super().draft_notes(picks), self._layout.note(self._kept_places), note.to_note())
 
     def _look(self, path: tuple[int, ...], row: Tensor) -> AttentionLook:
         """Where one row looks in the picture: the places it looks at most, and how much of its look is for the picture.
@@ -139,8 +139,8 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         Column c holds the thought about the view's token c - 1.
         """
         assert self._view is not None
-        pictured = frozenset(self._kept)
-        columns = {place: 1 + index for index, place in enumerate(self._view.kept) if place in pictured}
+        pictured = frozenset(self._kept_places)
+        columns = {place: 1 + index for index, place in enumerate(self._view.kept_places) if place in pictured}
         values, places = row[list(columns.values())], list(columns)
         best = values.topk(min(ARCS, len(values)))
         looks = [

@@ -57,14 +57,14 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.drafters.visual_context import Layout
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.methods.dream.attention_summary import looking_of
+    from specviz.methods.dream.attention_summary import summarise_attention
     from specviz.methods.dream.drafter import CrossDrafter
     from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
     network = parts.drafter_weights("dream")
     if not parameters.cross_attention:
         network = network.without_cross_attention()
-    looking, taps = looking_of(parts.target)
+    looking, taps = summarise_attention(parts.target)
     pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     drafter = CrossDrafter(network, parts.picture or Layout(0, (), ()), looking, parameters.keep)

@@ -50,12 +50,12 @@ class Blocks(Generic[AnyDrafter]):
         depths = list(draft.tree.shape.depths)
         for parent, _, _ in draft.pruned:
             depths.append(depths[parent] + 1)
-        found: dict[int, list[int]] = {}
+        nodes_by_block: dict[int, list[int]] = {}
         for node, depth in enumerate(depths[1:], start=1):
-            found.setdefault((depth - 1) // self.block, []).append(node)
+            nodes_by_block.setdefault((depth - 1) // self.block, []).append(node)
         blocks = [
             Block(nodes, [number * self.block + 1, max(depths[node] for node in nodes)])
-            for number, nodes in sorted(found.items())
+            for number, nodes in sorted(nodes_by_block.items())
         ]
         return BlocksNote(blocks, self.block).to_note()
 
@@ -73,29 +73,31 @@ class Ranked:
         tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
         confidence: list[float | None] = [None]
         for depth, level in enumerate(self.shape.levels):
-            here = [node for node in level if node in place and self.shape.children[node]]
-            if not here or depth >= context.max_depth - 1:
+            inner_nodes = [node for node in level if node in place and self.shape.children[node]]
+            if not inner_nodes or depth >= context.max_depth - 1:
                 break
-            logits = drafter.logits(context, tokens, parents, [place[node] for node in here])
+            logits = drafter.logits(context, tokens, parents, [place[node] for node in inner_nodes])
             if logits is None:
                 break
-            wanted = [self.shape.children[node] for node in here]
-            for node, children, offer in zip(here, wanted, _offers(logits, drafter.support, wanted), strict=True):
+            child_lists = [self.shape.children[node] for node in inner_nodes]
+            for node, children, offer in zip(
+                inner_nodes, child_lists, _offers(logits, drafter.support, child_lists), strict=True
+            ):
                 for child, (token, share) in zip(children, offer, strict=False):
                     place[child] = len(tokens)
                     tokens.append(token)
                     parents.append(place[node])
                     confidence.append(math.exp(share))
         tree, calls = DraftTree.of(tokens, parents, context.device), drafter.calls()
-        notes = context.notes(lambda: drafter.story(()))
+        notes = context.notes(lambda: drafter.draft_notes(()))
         return Draft(tree, confidence=confidence, calls=calls, notes=notes)
 
 
-def _offers(logits: Tensor, support: Tensor | None, wanted: Sequence[Sequence[int]]) -> list[list[tuple[int, float]]]:
+def _offers(logits: Tensor, support: Tensor | None, child_lists: Sequence[Sequence[int]]) -> list[list[tuple[int, float]]]:
     """For each row of logits [node, support] its best tokens with their log-probabilities, as many as are wanted."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    best = wide.topk(min(max(map(len, wanted)), wide.shape[-1]), dim=-1)
+    best = wide.topk(min(max(map(len, child_lists)), wide.shape[-1]), dim=-1)
     shares = best.values - wide.logsumexp(-1, keepdim=True)
     ids = best.indices if support is None else support[best.indices]
-    rows = zip(ids.tolist(), shares.tolist(), wanted, strict=True)
+    rows = zip(ids.tolist(), shares.tolist(), child_lists, strict=True)
     return [list(zip(tokens, share, strict=True))[: len(children)] for tokens, share, children in rows]

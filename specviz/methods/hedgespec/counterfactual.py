@@ -85,7 +85,7 @@ class DelayQueue:
     def ready(self) -> list[list[float]]:
         """Losses by arm of every start that is known by now; those leave the queue."""
         judge = acceptance_loss if self.loss == "acceptance" else length_loss
-        found: list[list[float]] = []
+        losses: list[list[float]] = []
         while self._starts and len(self._starts[0].shares[0]) >= self.ahead:
-            found.append([judge(shares) for shares in self._starts.popleft().shares])
-        return found
+            losses.append([judge(shares) for shares in self._starts.popleft().shares])
+        return losses

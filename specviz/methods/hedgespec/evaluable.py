@@ -27,12 +27,12 @@ class JudgedModel(LanguageModelDrafter):
     def __init__(self, open_model: Callable[[int], SmallModel], context_length: int, ahead: int) -> None:
         super().__init__(open_model, context_length)
         self._ahead = ahead
-        self._looked = 0
+        self._hindsight_calls = 0
         self._shares: dict[int, Share] = {}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        self._shares, self._looked = {}, 0
+        self._shares, self._hindsight_calls = {}, 0
 
     @torch.inference_mode()
     def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Judged:
@@ -57,14 +57,14 @@ class JudgedModel(LanguageModelDrafter):
             self._model.rewind(start)
         rows = self._model.extend_all(text[start:])
         self._fed, self._agreed = text, len(text)
-        self._looked += 1 + self._calls - drafting
+        self._hindsight_calls += 1 + self._calls - drafting
         self._calls = drafting
         return rows
 
-    def looked(self) -> int:
+    def hindsight_calls(self) -> int:
         """Forwards in hindsight since the last call of this."""
-        made, self._looked = self._looked, 0
-        return made
+        count, self._hindsight_calls = self._hindsight_calls, 0
+        return count
 
     def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor | None) -> list[Share]:
         assert self._model is not None and self._model.support is not None
@@ -72,12 +72,12 @@ class JudgedModel(LanguageModelDrafter):
         written = torch.tensor(list(emitted), device=rows.device)
         if distributions is None:
             right = support[rows.argmax(-1)] == written
-            return [(float(one), float(one)) for one in right]
+            return [(float(correct), float(correct)) for correct in right]
         shared = torch.minimum(distributions[:, support], rows).sum(-1)
         inside = support[None] == written[:, None]
-        ours = (rows * inside).sum(-1)
-        theirs = distributions.gather(-1, written[:, None])[:, 0]
-        ratio = (ours / theirs.clamp_min(1e-30)).clamp_max(1.0)
+        draft_p = (rows * inside).sum(-1)
+        target_p = distributions.gather(-1, written[:, None])[:, 0]
+        ratio = (draft_p / target_p.clamp_min(1e-30)).clamp_max(1.0)
         return list(zip(shared.clamp_max(1.0).tolist(), ratio.tolist(), strict=True))
 
 
@@ -86,13 +86,13 @@ class JudgedCopy(PromptCopy):
 
     def __init__(self, longest: int, shortest: int, ahead: int) -> None:
         super().__init__(longest, shortest, ahead, latest=True, partial=True)
-        self._looked = 0
+        self._hindsight_calls = 0
         self._chains: dict[int, list[int]] = {}
         self._shares: dict[tuple[int, int], Share] = {}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         super().begin(context, prefill)
-        self._chains, self._shares, self._looked = {}, {}, 0
+        self._chains, self._shares, self._hindsight_calls = {}, {}, 0
 
     def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Judged:
         first = len(context.ids)
@@ -103,7 +103,7 @@ class JudgedCopy(PromptCopy):
             self._index(text[:place])
             known = replace(context, ids=text[:place], max_depth=context.max_depth - (place - first))
             self._chains[place] = list(self.continuation(known)[0])
-            self._looked += 1
+            self._hindsight_calls += 1
             for start, chain in self._chains.items():
                 if place - start < len(chain):
                     guess = chain[place - start]
@@ -112,7 +112,7 @@ class JudgedCopy(PromptCopy):
                     self._shares[start, place] = shared, right
         return lambda start, place: self._shares.get((start, place), NOTHING)
 
-    def looked(self) -> int:
+    def hindsight_calls(self) -> int:
         """Look-ups in hindsight since the last call of this."""
-        made, self._looked = self._looked, 0
-        return made
+        count, self._hindsight_calls = self._hindsight_calls, 0
+        return count

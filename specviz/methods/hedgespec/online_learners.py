@@ -16,9 +16,9 @@ _ROUNDS = 100
 
 
 class Chooser(Protocol):
-    """Keeps the score. ``informed`` says whether it wants every arm's loss."""
+    """Keeps the score. ``full_information`` says whether it wants every arm's loss."""
 
-    informed: bool
+    full_information: bool
 
     def probabilities(self) -> list[float]:
         """With which probability each arm drafts next."""
@@ -26,17 +26,17 @@ class Chooser(Protocol):
     def learn(self, losses: Sequence[float]) -> None:
         """Every arm's loss in one place of the text."""
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         """What the arm that drafted got in its round."""
 
 
 class Fixed:
     """Always the same arm."""
 
-    informed = False
+    full_information = False
 
     def __init__(self, arms: int, arm: int) -> None:
-        self._probabilities = [float(one == arm) for one in range(arms)]
+        self._probabilities = [float(index == arm) for index in range(arms)]
 
     def probabilities(self) -> list[float]:
         return list(self._probabilities)
@@ -44,7 +44,7 @@ class Fixed:
     def learn(self, losses: Sequence[float]) -> None:
         """Nothing to learn."""
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         """Nothing to learn."""
 
 
@@ -55,7 +55,7 @@ class NormalHedge:
     the time in which another was better before it is heard again.
     """
 
-    informed = True
+    full_information = True
 
     def __init__(self, arms: int, keep: float = 1.0, debt: float = math.inf) -> None:
         self.keep = keep
@@ -71,7 +71,7 @@ class NormalHedge:
             max(-self.debt, self.keep * regret + mixed - loss) for regret, loss in zip(self.regrets, losses, strict=True)
         ]
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         """The losses tell all."""
 
 
@@ -89,19 +89,19 @@ def normal_hedge(regrets: Sequence[float]) -> list[float]:
     low, high = 0.5 / (1.0 + math.log(arms)), 0.5 * arms
     for _ in range(_ROUNDS):
         c = (low + high) / 2
-        if sum(math.exp(one * one / (2 * c)) for one in scaled) / arms > math.e:
+        if sum(math.exp(x * x / (2 * c)) for x in scaled) / arms > math.e:
             low = c
         else:
             high = c
-    weights = [one * math.exp(one * one / (2 * high)) for one in scaled]
-    whole = sum(weights)
-    return [weight / whole for weight in weights]
+    weights = [x * math.exp(x * x / (2 * high)) for x in scaled]
+    total = sum(weights)
+    return [weight / total for weight in weights]
 
 
 class UpperConfidence:
     """UCB1: the arm whose mean reward and doubt together are largest; each arm once first."""
 
-    informed = False
+    full_information = False
 
     def __init__(self, arms: int, doubt: float = 2.0, keep: float = 1.0) -> None:
         self.doubt = doubt
@@ -111,9 +111,9 @@ class UpperConfidence:
 
     def probabilities(self) -> list[float]:
         unseen = next((arm for arm, rounds in enumerate(self.rounds) if rounds < 1e-3), None)
-        whole = math.log(max(1.0, sum(self.rounds)))
+        log_rounds = math.log(max(1.0, sum(self.rounds)))
         values = [
-            reward / rounds + math.sqrt(self.doubt * whole / rounds) if rounds >= 1e-3 else 0.0
+            reward / rounds + math.sqrt(self.doubt * log_rounds / rounds) if rounds >= 1e-3 else 0.0
             for reward, rounds in zip(self.rewards, self.rounds, strict=True)
         ]
         best = values.index(max(values)) if unseen is None else unseen
@@ -122,9 +122,9 @@ class UpperConfidence:
     def learn(self, losses: Sequence[float]) -> None:
         """A bandit does not get to know them."""
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         self.rounds = [self.keep * rounds for rounds in self.rounds]
-        self.rewards = [self.keep * one for one in self.rewards]
+        self.rewards = [self.keep * total for total in self.rewards]
         self.rounds[arm] += 1.0
         self.rewards[arm] += reward
 
@@ -132,7 +132,7 @@ class UpperConfidence:
 class ExponentialWeights:
     """EXP3: exponential weights of rewards, each divided by the probability of having seen it."""
 
-    informed = False
+    full_information = False
 
     def __init__(self, arms: int, explore: float = 0.15, keep: float = 1.0) -> None:
         self.explore = explore
@@ -142,13 +142,13 @@ class ExponentialWeights:
     def probabilities(self) -> list[float]:
         arms, most = len(self.gains), max(self.gains)
         weights = [math.exp(self.explore / arms * (gain - most)) for gain in self.gains]
-        whole = sum(weights)
-        return [(1 - self.explore) * weight / whole + self.explore / arms for weight in weights]
+        total = sum(weights)
+        return [(1 - self.explore) * weight / total + self.explore / arms for weight in weights]
 
     def learn(self, losses: Sequence[float]) -> None:
         """A bandit does not get to know them."""
 
-    def earned(self, arm: int, reward: float) -> None:
+    def update_reward(self, arm: int, reward: float) -> None:
         probability = self.probabilities()[arm]
         self.gains = [self.keep * gain for gain in self.gains]
         self.gains[arm] += reward / probability

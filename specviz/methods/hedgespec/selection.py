@@ -34,7 +34,7 @@ class EvaluableDrafter(Drafter, Protocol):
         """Of the tokens ``emitted`` after ``context.ids``; ``distributions`` [emitted, vocab] are the target's warped
         distributions, None where it is greedy. Answers for any start not further back than a chain is long."""
 
-    def looked(self) -> int:
+    def hindsight_calls(self) -> int:
         """Forwards and look-ups in hindsight since the last call of this."""
 
 
@@ -59,12 +59,12 @@ class DrafterSelector:
         self.ahead = ahead
         self.queue = DelayQueue(len(arms), ahead, loss)
         self._playing = 0
-        self._looked = 0
-        self._story: tuple[DrafterSelectionNote, dict[str, Any]] | None = None
+        self._hindsight_calls = 0
+        self._open_note: tuple[DrafterSelectionNote, dict[str, Any]] | None = None
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self.queue.clear()
-        self._looked = 0
+        self._hindsight_calls = 0
         for arm in self.arms:
             arm.drafter.begin(context, prefill)
 
@@ -73,47 +73,47 @@ class DrafterSelector:
         coin = context.noise.uniform(EXTRA, context.round)
         self._playing = next((arm for arm, sum_ in enumerate(accumulate(probabilities)) if coin < sum_), _last(probabilities))
         arm = self.arms[self._playing]
-        found = arm.builder.build(arm.drafter, context)
+        draft = arm.builder.build(arm.drafter, context)
         # The last round was judged after its draft was told: what that took is this one's, and chose its arm.
-        found, self._looked = replace(found, calls=found.calls + self._looked), 0
-        return replace(found, notes=(*context.notes(lambda: [self._note(probabilities)]), *found.notes))
+        draft, self._hindsight_calls = replace(draft, calls=draft.calls + self._hindsight_calls), 0
+        return replace(draft, notes=(*context.notes(lambda: [self._note(probabilities)]), *draft.notes))
 
     def _note(self, probabilities: list[float]) -> Note:
         """What the round brings for the others is written into it once that is known: before the step is recorded."""
         begun = DrafterSelectionNote(
-            names=[one.name for one in self.arms],
+            names=[arm.name for arm in self.arms],
             chances=probabilities,
             drafted=self._playing,
-            informed=self.chooser.informed,
+            informed=self.chooser.full_information,
             loss=self.queue.loss,
             ahead=self.queue.ahead,
         )
-        self._story = begun, plain(begun)
-        return Note(begun.type, self._story[1])
+        self._open_note = begun, plain(begun)
+        return Note(begun.type, self._open_note[1])
 
     def observe(self, finished: Round) -> None:
         context, emitted = finished.context, finished.emitted
-        whole = max(1, len(finished.draft.tree) - 1)
+        node_count = max(1, len(finished.draft.tree) - 1)
         if len(finished.draft.tree) > 1:
-            self.chooser.earned(self._playing, min(len(finished.verdict.path), len(emitted)) / max(whole, self.ahead))
+            self.chooser.update_reward(self._playing, min(len(finished.verdict.path), len(emitted)) / max(node_count, self.ahead))
         else:
-            self.chooser.earned(self._playing, 0.0)
+            self.chooser.update_reward(self._playing, 0.0)
         settled: list[list[float]] = []
         judged: list[Judged] = []
-        if self.chooser.informed or context.record_notes:
-            with nullcontext() if self.chooser.informed else context.untimed:
+        if self.chooser.full_information or context.record_notes:
+            with nullcontext() if self.chooser.full_information else context.untimed:
                 distributions = self._distributions(finished)
                 judged = [arm.drafter.judged(context, emitted, distributions) for arm in self.arms]
                 settled = self._settle(context.position + 1, len(emitted), judged)
-            looked = sum(arm.drafter.looked() for arm in self.arms)
-            self._looked = looked if self.chooser.informed else 0  # a bandit's are for the screen alone
+            forwards = sum(arm.drafter.hindsight_calls() for arm in self.arms)
+            self._hindsight_calls = forwards if self.chooser.full_information else 0  # a bandit's are for the screen alone
         for losses in settled:
             self.chooser.learn(losses)
         for arm in self.arms:
             arm.drafter.observe(finished)
         if context.record_notes:
             with context.untimed:
-                self._tell(finished, judged, len(settled))
+                self._complete_note(finished, judged, len(settled))
 
     def _distributions(self, finished: Round) -> Tensor | None:
         """The target's warped distributions of the emitted tokens, [emitted, vocab]."""
@@ -125,30 +125,30 @@ class DrafterSelector:
 
     def _settle(self, first: int, count: int, judged: Sequence[Judged]) -> list[list[float]]:
         """Put what is known now into the queue; the losses that are complete."""
-        found: list[list[float]] = []
+        settled: list[list[float]] = []
         for place in range(first, first + count):
             self.queue.open(place)
-            self.queue.add([[one(start, place) for one in judged] for start in self.queue.starts()])
-            found += self.queue.ready()
-        return found
+            self.queue.add([[judge(start, place) for judge in judged] for start in self.queue.starts()])
+            settled += self.queue.ready()
+        return settled
 
-    def _tell(self, finished: Round, judged: Sequence[Judged], settled: int) -> None:
+    def _complete_note(self, finished: Round, judged: Sequence[Judged], settled: int) -> None:
         """The rest of the note: how the chain of every arm from this root would have done, and who waits."""
         start = finished.context.position + 1
         known = range(start, start + min(len(finished.emitted), self.ahead))
-        chains = [[one(start, place) for place in known] for one in judged]
-        assert self._story is not None
-        begun, data = self._story
-        whole = replace(
+        chains = [[judge(start, place) for place in known] for judge in judged]
+        assert self._open_note is not None
+        begun, data = self._open_note
+        complete_note = replace(
             begun,
             tokens=list(finished.emitted),
             ghosts=[[shared for shared, _ in chain] for chain in chains],
             expected=[expected_length(chain) for chain in chains],
             settled=settled,
-            waiting=[Waiting(*one) for one in self.queue.waiting],
+            waiting=[Waiting(*entry) for entry in self.queue.waiting],
             after=self.chooser.probabilities(),
         )
-        data.update(plain(whole))
+        data.update(plain(complete_note))
 
     def close(self) -> None:
         for arm in self.arms:

@@ -65,5 +65,5 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     kind = Comparing if parameters.residuals == "compare" else StepwiseDrafter
     drafter = kind(network, steps * 0 if parameters.residuals == "off" else steps)
-    seen: TextAlone | StepwiseDrafter = TextAlone(drafter, parts.picture) if parts.picture else drafter
-    return Composition(SingleDrafter(seen, builder), Match(), network.config.taps, draft_name="hivis")
+    text_drafter: TextAlone | StepwiseDrafter = TextAlone(drafter, parts.picture) if parts.picture else drafter
+    return Composition(SingleDrafter(text_drafter, builder), Match(), network.config.taps, draft_name="hivis")

@@ -63,22 +63,22 @@ class StepwiseDrafter(FeatureDrafter[FeatureCache]):
         if self._after_root(context) is None:
             return []
         assert self._cache is not None
-        output, found, device = self._outputs[0], [], context.device
+        output, guesses, device = self._outputs[0], [], context.device
         for depth, token in enumerate(emitted):
             best = int(self._stepper.logits(output).argmax())
-            found.append(best if self.support is None else int(self.support[best]))
+            guesses.append(best if self.support is None else int(self.support[best]))
             column = self._committed + depth
             self._cache.reserve(column + 1)
             self._stepper.reach(context.position + depth + 1)
             place = to_device([context.position + depth], device)
             fed = self._own(output, [depth + 1])
             output = self._stepper(to_device([token], device), fed, place, self._cache, column, None)
-        return found
+        return guesses
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         norms = [float(norm) for norm in self._steps.norm(dim=-1)]
         note = self._compared(StepEmbeddingsNote(norms, self._reached, self._kept))
-        return (*super().story(picks), note.to_note())
+        return (*super().draft_notes(picks), note.to_note())
 
     def _compared(self, note: StepEmbeddingsNote) -> StepEmbeddingsNote:
         return note
@@ -91,7 +91,7 @@ class Comparing(StepwiseDrafter):
     def __init__(self, network: FeatureStepper | FeatureNet, steps: Tensor) -> None:
         super().__init__(network, steps)
         self._bare = StepwiseDrafter(network, torch.zeros_like(steps))
-        self._asked = [0] * DEPTHS
+        self._guess_counts = [0] * DEPTHS
         self._right = ([0] * DEPTHS, [0] * DEPTHS)
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -111,11 +111,11 @@ class Comparing(StepwiseDrafter):
         for right, drafter in zip(self._right, (self, self._bare), strict=True):
             for depth, guess in enumerate(drafter.guesses(finished.context, emitted)):
                 right[depth] += guess == emitted[depth]
-                self._asked[depth] += drafter is self
+                self._guess_counts[depth] += drafter is self
 
     def close(self) -> None:
         super().close()
         self._bare.close()
 
     def _compared(self, note: StepEmbeddingsNote) -> StepEmbeddingsNote:
-        return replace(note, asked=self._asked, with_=self._right[0], without=self._right[1])
+        return replace(note, asked=self._guess_counts, with_=self._right[0], without=self._right[1])

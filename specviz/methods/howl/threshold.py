@@ -33,8 +33,8 @@ class AdaptiveThreshold:
         tree = (self._accepted + WEIGHT * TREE) / (self._trees + WEIGHT)
         return tree * (self._expected + WEIGHT) / (self._right + WEIGHT)
 
-    def learn(self, finished: Round, looked: Draft | None, remembered: bool) -> None:
-        """From a round that the memory drafted (``remembered``) or the network; ``looked`` is what the memory offered.
+    def learn(self, finished: Round, memory_draft: Draft | None, remembered: bool) -> None:
+        """From a round that the memory drafted (``remembered``) or the network; ``memory_draft`` is what the memory offered.
 
         What the memory offered is judged in either case, by the tokens that were committed. Where it was right as far as
         those go, and the network drafted, nobody knows how far it would have been: then it is worth what was seen.
@@ -44,24 +44,24 @@ class AdaptiveThreshold:
         if not remembered:
             self._trees += 1
             self._accepted += len(finished.emitted) - 1
-        if looked is not None and len(looked.tree) > 1:
-            right, score = followed(looked, finished.emitted), expected(looked)
+        if memory_draft is not None and len(memory_draft.tree) > 1:
+            right, score = followed(memory_draft, finished.emitted), expected(memory_draft)
             cut = not remembered and right == len(finished.emitted)
             self._expected += min(score, right) if cut else score
             self._right += right
 
 
-def expected(looked: Draft) -> float:
+def expected(draft: Draft) -> float:
     """Tokens that a looked-up tree expects to be right: the sum of its nodes' probabilities from the root."""
     probabilities = [1.0]
-    for parent, share in zip(looked.tree.shape.parents[1:], looked.confidence[1:], strict=True):
+    for parent, share in zip(draft.tree.shape.parents[1:], draft.confidence[1:], strict=True):
         probabilities.append(probabilities[parent] * (share or 0.0))
     return sum(probabilities[1:])
 
 
-def followed(looked: Draft, emitted: Sequence[int]) -> int:
+def followed(draft: Draft, emitted: Sequence[int]) -> int:
     """How far the committed tokens go down the tree."""
-    tree, at = looked.tree, 0
+    tree, at = draft.tree, 0
     for steps, token in enumerate(emitted):
         below = next((child for child in tree.shape.children[at] if tree.host_tokens[child] == token), None)
         if below is None:

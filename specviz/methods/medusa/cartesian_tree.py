@@ -36,16 +36,16 @@ class RanksByHead(Protocol):
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
 
-    def story(self, found: Sequence[Any]) -> tuple[Note, ...]:
+    def draft_notes(self, depths: Sequence[Any]) -> tuple[Note, ...]:
         """Notes on what was offered."""
 
 
 def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
     """The rank path of every node but the root, a node's rank being its place among its siblings."""
-    found: list[RankPath] = [()]
+    paths: list[RankPath] = [()]
     for node, parent in enumerate(shape.parents[1:], start=1):
-        found.append((*found[parent], shape.children[parent].index(node)))
-    return tuple(found[1:])
+        paths.append((*paths[parent], shape.children[parent].index(node)))
+    return tuple(paths[1:])
 
 
 class Product:
@@ -77,5 +77,5 @@ class Product:
             parents.append(place[path[:-1]])
             confidence.append(offer.probability[path[-1]])
         tree = DraftTree.of(tokens, parents, context.device)
-        notes = context.notes(lambda: drafter.story(offers))
+        notes = context.notes(lambda: drafter.draft_notes(offers))
         return Draft(tree, confidence=confidence, calls=drafter.calls(), notes=notes)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.networks.parallel_net import ParallelNet
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.trace.notes.drafts import HeadOffer, HeadsNote
 from specviz.trace.schema import Note
@@ -29,7 +29,7 @@ class Depth:
     probability: tuple[float, ...]
 
 
-class ParallelDrafter(Silent):
+class ParallelDrafter(NullDrafter):
     """Keeps one hidden state of the target, that of the token before the root."""
 
     def __init__(self, network: ParallelNet) -> None:
@@ -67,10 +67,12 @@ class ParallelDrafter(Silent):
 
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, found: Sequence[Depth]) -> tuple[Note, ...]:
+    def draft_notes(self, depths: Sequence[Depth]) -> tuple[Note, ...]:
         """What each head said."""
-        heads = [HeadOffer(number, one.tokens[:SHOWN], one.probability[:SHOWN]) for number, one in enumerate(found, start=1)]
+        heads = [
+            HeadOffer(number, depth.tokens[:SHOWN], depth.probability[:SHOWN]) for number, depth in enumerate(depths, start=1)
+        ]
         return (HeadsNote(heads).to_note(),) if heads else ()

@@ -92,10 +92,10 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
         Match() if parameters.rule == "match" else Typical(parameters.epsilon, parameters.delta, parameters.root == "greedy")
     )
     controller = SingleDrafter(ParallelDrafter(network), Product(_paths(parameters, parts)))
-    return Composition(controller, acceptance, (network.config.tap,), "medusa", _told(parameters, parts))
+    return Composition(controller, acceptance, (network.config.tap,), "medusa", _warnings(parameters, parts))
 
 
-def _told(parameters: Parameters, parts: MethodResources) -> tuple[str, ...]:
+def _warnings(parameters: Parameters, parts: MethodResources) -> tuple[str, ...]:
     if parts.uses_shipped_weights or parameters.tree == "published":
         return ()
     return (f"The fitted tree is for the heads that ship, so {parts.draft_name} drafts the published 63 paths.",)

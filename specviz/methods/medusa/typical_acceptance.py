@@ -43,26 +43,26 @@ class Typical:
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         if context.warp.greedy:
             return Match().judge(draft, target, context)
-        found = _Search(self, draft, target, context)
-        found.run()
+        search = _Search(self, draft, target, context)
+        search.run()
         shape = draft.tree.shape
-        path = shape.path(found.best())[1:]
+        path = shape.path(search.best())[1:]
         end = path[-1] if path else 0
         choices = TargetTokens(target.logits, draft.tree, context)
-        known = list(statuses(shape, path, list(found.thresholds)))
+        marks = list(statuses(shape, path, list(search.thresholds)))
         with context.untimed:  # the rule itself does not ask what the target would have taken
             for node in path:
                 same = draft.tree.host_tokens[node] == choices.at(shape.parents[node])
-                known[node] = ACCEPTED if same else RELAXED
+                marks[node] = ACCEPTED if same else RELAXED
         return Verdict(
             rule="typical",
             path=path,
             bonus=int(target.logits[end].argmax()) if self.greedy_root else choices.at(end),
             source="target",
-            statuses=tuple(known),
-            visited=(*(node for node in found.asked if node != end), end),
-            thresholds=found.thresholds,
-            notes=context.notes(lambda: [TypicalAcceptanceNote(found.shown).to_note()] if found.shown else []),
+            statuses=tuple(marks),
+            visited=(*(node for node in search.read_nodes if node != end), end),
+            thresholds=search.thresholds,
+            notes=context.notes(lambda: [TypicalAcceptanceNote(search.positions).to_note()] if search.positions else []),
         )
 
 
@@ -74,27 +74,27 @@ class _Search:
     draft: Draft
     target: TargetPass
     context: Context
-    kept: dict[int, float] = field(default_factory=lambda: {0: 0.0})
-    asked: list[int] = field(default_factory=list)
+    path_log_p: dict[int, float] = field(default_factory=lambda: {0: 0.0})
+    read_nodes: list[int] = field(default_factory=list)
     thresholds: dict[int, float] = field(default_factory=dict)
-    shown: list[TypicalPosition] = field(default_factory=list)
+    positions: list[TypicalPosition] = field(default_factory=list)
 
     def run(self) -> None:
-        """Fill ``kept``: the nodes that may stand on the path, with the log of their path's probability."""
+        """Fill ``path_log_p``: the nodes that may stand on the path, with the log of their path's probability."""
         shape = self.draft.tree.shape
         for level in shape.levels:
-            here = [node for node in level if node in self.kept and shape.children[node]]
-            if not here:
+            inner_nodes = [node for node in level if node in self.path_log_p and shape.children[node]]
+            if not inner_nodes:
                 break
-            self.asked += here
-            rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, to_device(here, self._device)))
-            for node, (entropy, *log_p) in zip(here, self._read(here, rows), strict=True):
+            self.read_nodes += inner_nodes
+            rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, to_device(inner_nodes, self._device)))
+            for node, (entropy, *log_p) in zip(inner_nodes, self._read(inner_nodes, rows), strict=True):
                 self._keep(node, entropy, log_p)
 
     def best(self) -> int:
         """The deepest node kept, and of several the one whose path is likeliest."""
         depths = self.draft.tree.shape.depths
-        return max(self.kept, key=lambda node: (depths[node], self.kept[node], -node))
+        return max(self.path_log_p, key=lambda node: (depths[node], self.path_log_p[node], -node))
 
     @property
     def _device(self) -> torch.device:
@@ -105,23 +105,23 @@ class _Search:
         children = [self.draft.tree.shape.children[node] for node in nodes]
         width = max(map(len, children))
         tokens = self.draft.tree.host_tokens
-        asked = to_device([[tokens[child] for child in row] + [0] * (width - len(row)) for row in children], self._device)
+        child_ids = to_device([[tokens[child] for child in row] + [0] * (width - len(row)) for row in children], self._device)
         entropy = -(rows.exp() * rows.clamp_min(-1e4)).sum(-1, keepdim=True)
-        found: list[list[float]] = torch.cat((entropy, rows.gather(-1, asked)), dim=-1).tolist()
-        return found
+        numbers: list[list[float]] = torch.cat((entropy, rows.gather(-1, child_ids)), dim=-1).tolist()
+        return numbers
 
     def _keep(self, node: int, entropy: float, log_p: list[float]) -> None:
         threshold = min(self.rule.epsilon, self.rule.delta * math.exp(-entropy))
-        for child, one in zip(self.draft.tree.shape.children[node], log_p, strict=False):
+        for child, child_log_p in zip(self.draft.tree.shape.children[node], log_p, strict=False):
             self.thresholds[child] = threshold
-            p = math.exp(one)
+            p = math.exp(child_log_p)
             if p > threshold:
-                self.kept[child] = self.kept[node] + one
+                self.path_log_p[child] = self.path_log_p[node] + child_log_p
         if self.context.record_notes:
             with self.context.untimed:
                 self._show(node, threshold, entropy, log_p)
 
     def _show(self, node: int, threshold: float, entropy: float, log_p: list[float]) -> None:
-        for child, one in zip(self.draft.tree.shape.children[node], log_p, strict=False):
-            token, p = self.draft.tree.host_tokens[child], math.exp(one)
-            self.shown.append(TypicalPosition(child, token, p, threshold, entropy))
+        for child, child_log_p in zip(self.draft.tree.shape.children[node], log_p, strict=False):
+            token, p = self.draft.tree.host_tokens[child], math.exp(child_log_p)
+            self.positions.append(TypicalPosition(child, token, p, threshold, entropy))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, Session, TargetPass
 from specviz.engine.sampling import DRAFT
 from specviz.engine.tree import DraftTree
@@ -33,7 +33,7 @@ class CoarsePartner:
     down: Callable[[Tensor], Tensor]
 
 
-class CoarseRows(Silent):
+class CoarseRows(NullDrafter):
     """``rows`` coarse rows a round; the draft is twice as many fine ones."""
 
     def __init__(self, partner: CoarsePartner, rows: int) -> None:
@@ -60,14 +60,14 @@ class CoarseRows(Silent):
         rows = min(self._most, columns - len(self._drawn) // columns)
         coarse: list[int] = []
         for _ in range(rows * columns):
-            said = [*self._drawn, *coarse]
-            root = said[-1] if said else self._partner.prompt[-1]
-            found = self._session.score(DraftTree.of([root], [-1], context.device))
+            codes = [*self._drawn, *coarse]
+            root = codes[-1] if codes else self._partner.prompt[-1]
+            target_pass = self._session.score(DraftTree.of([root], [-1], context.device))
             self._session.keep([0])
-            place = (context.round << 16) + len(said)
-            coarse.append(int(context.warp.choose(found.logits, [place], context.noise, DRAFT)[0]))
-        whole = torch.tensor([*self._drawn, *coarse], device=context.device).view(-1, columns)
-        fine = self._partner.up(whole)[-2 * rows :]
+            place = (context.round << 16) + len(codes)
+            coarse.append(int(context.warp.choose(target_pass.logits, [place], context.noise, DRAFT)[0]))
+        picture = torch.tensor([*self._drawn, *coarse], device=context.device).view(-1, columns)
+        fine = self._partner.up(picture)[-2 * rows :]
         return [int(code) for code in fine.flatten().tolist()], coarse
 
     def observe(self, finished: Round) -> None:
@@ -79,8 +79,8 @@ class CoarseRows(Silent):
         fine = torch.tensor(codes[: 4 * columns * rows], device=context.device).view(-1, 2 * columns)
         settled = [int(code) for code in self._partner.down(fine).flatten().tolist()] if rows else []
         start, before = len(self._partner.prompt) - 1, len(self._drawn)
-        said = [self._partner.prompt[-1], *self._drawn, *settled[before:]]
+        sequence = [self._partner.prompt[-1], *self._drawn, *settled[before:]]
         self._session.rewind(start + before)
         if len(settled) > before:
-            self._session.prefill(said[before : len(settled)])
+            self._session.prefill(sequence[before : len(settled)])
         self._drawn = [*self._drawn, *settled[before:]]

@@ -25,39 +25,39 @@ from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED, ROOT, N
 Cell = tuple[int, int]
 
 
-def pooled(distribution: Tensor, codes: Tensor, neighbours: Tensor) -> Tensor:
+def neighbour_mass(distribution: Tensor, codes: Tensor, neighbours: Tensor) -> Tensor:
     """Mass of each code and its nearest latent codes: ``distribution`` [place, code], ``codes`` [place], ``neighbours`` [code,
     rank]."""
     group = torch.cat((codes[:, None], neighbours[codes]), dim=1)
     return distribution.gather(1, group).sum(1)
 
 
-def spread(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
+def dilate(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
     """Cells within ``radius`` rows and columns of a failed one, between the first failure and ``last``; ascending.
 
     Cells count through the whole picture in reading order; ``first`` is the block's first one.
     """
     if not failed:
         return []
-    start, found = min(failed), set(failed)
+    start, cells = min(failed), set(failed)
     for cell in failed:
         row, column = divmod(cell, columns)
         for down in range(-radius, radius + 1):
             for across in range(-radius, radius + 1):
                 other = (row + down) * columns + column + across
                 if 0 <= column + across < columns and max(first, start) <= other <= last:
-                    found.add(other)
-    return sorted(found)
+                    cells.add(other)
+    return sorted(cells)
 
 
-def islands(cells: Sequence[int], columns: int) -> list[list[int]]:
+def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
     """Cells that touch, also by a corner, hang together; each island ascends, and so do the islands by their first cell."""
-    left, found = set(cells), []
+    left, components = set(cells), []
     while left:
-        edge, island = [min(left)], []
-        left.discard(edge[0])
-        while edge:
-            cell = edge.pop()
+        frontier, island = [min(left)], []
+        left.discard(frontier[0])
+        while frontier:
+            cell = frontier.pop()
             island.append(cell)
             row, column = divmod(cell, columns)
             near = {
@@ -66,10 +66,10 @@ def islands(cells: Sequence[int], columns: int) -> list[list[int]]:
                 for across in (-1, 0, 1)
                 if 0 <= column + across < columns
             }
-            edge += near & left
+            frontier += near & left
             left -= near
-        found.append(sorted(island))
-    return found
+        components.append(sorted(island))
+    return components
 
 
 @dataclass
@@ -113,10 +113,10 @@ class LocalVerification:
         nodes = len(draft.tree)
         distribution = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         codes = draft.tree.tokens[1:]
-        mass = pooled(distribution, codes, self.neighbours[:, : self.pool]).tolist()
+        mass = neighbour_mass(distribution, codes, self.neighbours[:, : self.pool]).tolist()
         with context.untimed:  # the rule itself does not ask what the target would have drawn
-            kept = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
-        marks = [ROOT, *(REJECTED if one < self.tau else mark for one, mark in zip(mass, kept, strict=True))]
+            code_marks = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
+        marks = [ROOT, *(REJECTED if code_mass < self.tau else mark for code_mass, mark in zip(mass, code_marks, strict=True))]
         return Verdict(
             rule="local",
             path=tuple(range(1, nodes)),
@@ -148,7 +148,7 @@ def kept_marks(codes: Sequence[int], logits: Tensor, context: Context) -> list[s
     """For each of a block's ``codes``, given the target's ``logits`` [place, code] there: is it the one it would have drawn?"""
     places = [context.position + place for place in range(1, len(codes) + 1)]
     own = context.warp.choose(logits, places, context.noise).tolist()
-    return [ACCEPTED if code == wanted else RELAXED for code, wanted in zip(codes, own, strict=True)]
+    return [ACCEPTED if code == target_code else RELAXED for code, target_code in zip(codes, own, strict=True)]
 
 
 class _Waves:
@@ -172,25 +172,25 @@ class _Waves:
     def verdict(self) -> Verdict:
         failed = [node for node, mark in enumerate(self.judged.statuses) if mark == REJECTED]
         cells = [node + self.shift for node in failed]
-        again = spread(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
-        found = islands(again, self.rule.columns)
-        self._run([[cell - self.shift for cell in island] for island in found])
+        again = dilate(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
+        components = connected_components(again, self.rule.columns)
+        self._run([[cell - self.shift for cell in island] for island in components])
         with self.context.untimed:
             # By the logits of the last pass that read each place: with entries rewritten, those of the block as it is now.
-            kept = kept_marks(self.tokens[1:], self.logits[: self.last], self.context)
-        marks = [RESAMPLED if node in self.wave_of else mark for node, mark in enumerate(kept, start=1)]
+            code_marks = kept_marks(self.tokens[1:], self.logits[: self.last], self.context)
+        marks = [RESAMPLED if node in self.wave_of else mark for node, mark in enumerate(code_marks, start=1)]
         return replace(
             self.judged,
             statuses=(ROOT, *marks),
             replaced={node: self.tokens[node] for node in self.wave_of},
             passes=self.passes,
-            notes=self.context.notes(lambda: [self._note(found)]),
+            notes=self.context.notes(lambda: [self._note(components)]),
         )
 
-    def _note(self, found: list[list[int]]) -> Note:
+    def _note(self, components: list[list[int]]) -> Note:
         return replace(
             LocalVerificationNote.of(self.judged.notes[0]),
-            islands=[[cell - self.shift for cell in island] for island in found],
+            islands=[[cell - self.shift for cell in island] for island in components],
             waves=[self.wave_of.get(node, 0) for node in range(1, len(self.tokens))],
             passes=self.passes,
             # The last code has no entry yet: it is the next round's root.
@@ -225,11 +225,11 @@ class _Waves:
             self.changed.add(node)
             self.outdated |= set(range(node, self.last + 1))
 
-    def _distributions(self, asked: list[int]) -> Tensor:
+    def _distributions(self, nodes: list[int]) -> Tensor:
         """Logits after each of these nodes, [asked, code]: as they are known while nothing before them has changed."""
-        if again := self.outdated.intersection(asked):
+        if again := self.outdated.intersection(nodes):
             self._pass(sorted(again | {node for node in self.changed if node < max(again)}))
-        return self.logits[asked]
+        return self.logits[nodes]
 
     def _pass(self, nodes: Sequence[int]) -> None:
         self.passes += 1

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper, State
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.methods.owl.spec_token import SpecTokenPass
 from specviz.trace.schema import Note
 
 
-class RecurrentDrafter(Silent):
+class RecurrentDrafter(NullDrafter):
     """``network`` is shared; the states belong to one run, and only the last token's are kept.
 
     Where the session has no [SPEC] token, its state is taken as missing.
@@ -47,10 +47,10 @@ class RecurrentDrafter(Silent):
         self._last, self._states = None, {}
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     @torch.inference_mode()
@@ -66,7 +66,7 @@ class RecurrentDrafter(Silent):
             state = self._stepper.begin(self._last, words)
         else:
             above = [self._states[parents[node]] for node in nodes]
-            state = self._stepper.go_on((torch.cat([one[0] for one in above]), torch.cat([one[1] for one in above])), words)
+            state = self._stepper.go_on((torch.cat([pair[0] for pair in above]), torch.cat([pair[1] for pair in above])), words)
         for place, node in enumerate(nodes):
             self._states[node] = state[0][place : place + 1], state[1][place : place + 1]
         self._calls += 1

@@ -72,8 +72,8 @@ def drafting(parameters: Parameters, parts: MethodResources) -> tuple[RecurrentS
     from specviz.methods.owl.drafter import RecurrentDrafter
     from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
-    found = parts.drafter_weights("owl")
-    network = found if isinstance(found, RecurrentStepper) else RecurrentStepper(found)
+    weights = parts.drafter_weights("owl")
+    network = weights if isinstance(weights, RecurrentStepper) else RecurrentStepper(weights)
     rows = 2 if parameters.probe else 1
     pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier, rows=rows)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)

@@ -1,10 +1,10 @@
 """Polybasic's cascade: an intermediate model verifies the drafter until μ tokens are buffered; the target verifies the
 buffer.
 
-After Wang et al. (arXiv 2510.26527) in a lossless form. The middle model decodes with the drafter below it, by an accept
+After Wang et al. (arXiv 2510.26527) in a lossless form. The intermediate model decodes with the drafter below it, by an accept
 rule that is exact for it: what it writes has its own distribution, whatever the drafter said. It goes on until the buffer holds
-the tokens wanted, a stop that looks only backwards. So each buffered token was drawn from the middle model's distribution after
-the ones before it, and that distribution is the q of the target's accept rule; the drafter's would be wrong.
+the tokens wanted, a stop that looks only backwards. So each buffered token was drawn from the intermediate model's distribution
+after the ones before it, and that distribution is the q of the target's accept rule; the drafter's would be wrong.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Provisional(Drafter, Protocol):
 
 
 class Verifying(Protocol):
-    """A model for the middle."""
+    """An intermediate model, as the cascade uses it."""
 
     name: str
     context_length: int
@@ -57,8 +57,8 @@ class Verifying(Protocol):
 
 
 @dataclass
-class Filtered:
-    """One pass of the middle model: nodes drafted for it and kept by it, drafter forwards, nanoseconds of both."""
+class FilterPass:
+    """One pass of the intermediate model: nodes drafted for it and kept by it, drafter forwards, nanoseconds of both."""
 
     drafted: int
     kept: int
@@ -70,25 +70,25 @@ class Filtered:
 
 @dataclass
 class _Buffer:
-    """The tokens gathered in a round, with the middle model's logits each was chosen from."""
+    """The tokens gathered in a round, with the intermediate model's logits each was chosen from."""
 
     tokens: list[int] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)
-    passes: list[Filtered] = field(default_factory=list)
+    passes: list[FilterPass] = field(default_factory=list)
 
 
 Below = TypeVar("Below", bound=Provisional)
 
 
 class Cascade(Generic[Below]):
-    """``builder`` drafts with ``drafter`` below ``middle``, ``judge`` is the middle model's rule; ``gathered`` tokens make a
-    round, or fewer where one of ``ends`` is among them. ``facts`` say for the screen what the levels cost and accept; ``taps``
-    are what the drafter reads of a pass.
+    """``builder`` drafts with ``drafter`` below ``intermediate``, ``judge`` is the intermediate model's rule; ``gathered`` tokens
+    make a round, or fewer where one of ``ends`` is among them. ``facts`` say for the screen what the levels cost and accept;
+    ``taps`` are what the drafter reads of a pass.
     """
 
     def __init__(
         self,
-        middle: Verifying,
+        intermediate: Verifying,
         drafter: Below,
         builder: TreeBuilder[Below],
         judge: Acceptance,
@@ -97,7 +97,7 @@ class Cascade(Generic[Below]):
         facts: CascadeCosts | None = None,
         ends: frozenset[int] = frozenset(),
     ) -> None:
-        self.middle = middle
+        self.intermediate = intermediate
         self.gathered = gathered
         self._drafter, self._builder, self._judge = drafter, builder, judge
         self._taps, self._facts, self._ends = tuple(taps), facts, ends
@@ -106,18 +106,20 @@ class Cascade(Generic[Below]):
         self._spent = {"drafting": 0.0, "verifying": 0.0}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        """The middle model and the drafter both read the prompt."""
+        """The intermediate model and the drafter both read the prompt."""
         self._drafter.begin(context, prefill)
         self._so_far = dict.fromkeys(self._so_far, 0)
         self._spent = dict.fromkeys(self._spent, 0.0)
         if self._fits(context):
-            self._session = self.middle.open(min(self.middle.context_length, len(context.ids) + context.max_depth), self._taps)
+            self._session = self.intermediate.open(
+                min(self.intermediate.context_length, len(context.ids) + context.max_depth), self._taps
+            )
             if len(context.ids) > 1:
                 self._session.prefill(context.ids[:-1])
 
     def _fits(self, context: Context) -> bool:
-        """Whether the middle model can still look back on the whole text and a buffer behind it."""
-        return len(context.ids) + min(context.max_depth, 2 * LONGEST) <= self.middle.context_length
+        """Whether the intermediate model can still look back on the whole text and a buffer behind it."""
+        return len(context.ids) + min(context.max_depth, 2 * LONGEST) <= self.intermediate.context_length
 
     def close(self) -> None:
         session, self._session = self._session, None
@@ -126,7 +128,7 @@ class Cascade(Generic[Below]):
             session.close()
 
     def draft(self, context: Context) -> Draft:
-        """A chain of what the middle model wrote, each node's distribution being the middle model's."""
+        """A chain of what the intermediate model wrote, each node's distribution being the intermediate model's."""
         buffer, mark = _Buffer(), self._drafter.bookmark()
         inner_noise = Noise(int(context.noise.uniform(EXTRA, context.round) * 2**52))
         most = min(LONGEST, context.max_depth - 1) if self._session is not None and self._fits(context) else 0
@@ -144,7 +146,7 @@ class Cascade(Generic[Below]):
         return self._block(context, buffer, most)
 
     def _filter(self, inner: Context, buffer: _Buffer) -> None:
-        """One round of the middle model with the drafter below it, at the end of the buffer."""
+        """One round of the intermediate model with the drafter below it, at the end of the buffer."""
         started = time.perf_counter_ns()
         draft = self._builder.build(self._drafter, inner)
         between = time.perf_counter_ns()
@@ -160,7 +162,7 @@ class Cascade(Generic[Below]):
         buffer.tokens += tokens
         buffer.rows += [scored.logits[node] for node in nodes]
         buffer.passes.append(
-            Filtered(
+            FilterPass(
                 len(draft.tree) - 1,
                 len(verdict.path),
                 draft.calls,
@@ -171,61 +173,68 @@ class Cascade(Generic[Below]):
         )
 
     def _score(self, inner: Context, tree: DraftTree) -> tuple[TargetPass, int]:
-        """The middle model's pass over the tree, and how many committed tokens it had not read yet and takes in first."""
+        """The intermediate model's pass over the tree, and how many committed tokens it had not read yet and takes in first."""
         session = self._session
         assert session is not None
         lead = list(inner.ids[session.length : -1])
         if not lead:
             return session.score(tree), 0
         parents = [*range(-1, len(lead)), *(len(lead) + parent for parent in tree.shape.parents[1:])]
-        found = session.score(DraftTree.of([*lead, *tree.host_tokens], shape_of(tuple(parents)).parents, inner.device))
-        hidden = {tap: states[len(lead) :] for tap, states in found.hidden.items()}
-        return TargetPass(found.logits[len(lead) :], hidden), len(lead)
+        target_pass = session.score(DraftTree.of([*lead, *tree.host_tokens], shape_of(tuple(parents)).parents, inner.device))
+        hidden = {tap: states[len(lead) :] for tap, states in target_pass.hidden.items()}
+        return TargetPass(target_pass.logits[len(lead) :], hidden), len(lead)
 
     def _block(self, context: Context, buffer: _Buffer, most: int) -> Draft:
         tokens = buffer.tokens[:most]
         tree = DraftTree.of([context.ids[-1], *tokens], range(-1, len(tokens)), context.device)
         proposals: dict[int, Proposal] = {}
-        sure: list[float | None] = [None] * len(tree)
+        confidence: list[float | None] = [None] * len(tree)
         for node, row in enumerate(buffer.rows[: len(tokens)]):
             if not context.warp.greedy:
                 proposals[node] = Proposal(context.warp.probabilities(row))
         if context.record_notes:
             with context.untimed:
                 for node, row in enumerate(buffer.rows[: len(tokens)]):
-                    sure[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
+                    confidence[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
         self._count(buffer, len(tokens))
         notes = context.notes(lambda: [self._note(buffer, len(tokens))])
-        # All that drafts for the target counts: the drafter's forwards, and the middle model's passes over them.
-        calls = sum(one.calls for one in buffer.passes) + len(buffer.passes)
-        return Draft(tree, proposals, sure, calls, notes=notes)
+        # All that drafts for the target counts: the drafter's forwards, and the intermediate model's passes over them.
+        calls = sum(filter_pass.calls for filter_pass in buffer.passes) + len(buffer.passes)
+        return Draft(tree, proposals, confidence, calls, notes=notes)
 
     def _count(self, buffer: _Buffer, length: int) -> None:
         """What the run's levels did so far, for the screen."""
-        found = {
+        totals = {
             "rounds": 1,
             "buffered": length,
             "passes": len(buffer.passes),
-            "calls": sum(one.calls for one in buffer.passes),
+            "calls": sum(filter_pass.calls for filter_pass in buffer.passes),
         }
-        for name, number in found.items():
+        for name, number in totals.items():
             self._so_far[name] += number
-        for one in buffer.passes:
-            self._spent["drafting"] += one.drafting / 1e6
-            self._spent["verifying"] += one.verifying / 1e6
+        for filter_pass in buffer.passes:
+            self._spent["drafting"] += filter_pass.drafting / 1e6
+            self._spent["verifying"] += filter_pass.verifying / 1e6
 
     def _note(self, buffer: _Buffer, length: int) -> Note:
         passes = [
-            CascadePass(one.drafted, one.kept, one.calls, one.tokens, one.drafting / 1e6, one.verifying / 1e6)
-            for one in buffer.passes
+            CascadePass(
+                filter_pass.drafted,
+                filter_pass.kept,
+                filter_pass.calls,
+                filter_pass.tokens,
+                filter_pass.drafting / 1e6,
+                filter_pass.verifying / 1e6,
+            )
+            for filter_pass in buffer.passes
         ]
         so_far = CascadeTotals(**self._so_far, drafting=self._spent["drafting"], verifying=self._spent["verifying"])
-        return CascadeNote(self.middle.name, self.gathered, length, passes, so_far, self._facts).to_note()
+        return CascadeNote(self.intermediate.name, self.gathered, length, passes, so_far, self._facts).to_note()
 
     def observe(self, finished: Round) -> None:
-        """The drafter learns the target's own states; the middle model forgets what the target did not keep."""
+        """The drafter learns the target's own states; the intermediate model forgets what the target did not keep."""
         self._drafter.observe(finished)
-        kept = len(finished.verdict.path)
-        self._so_far["kept"] += kept
+        accepted = len(finished.verdict.path)
+        self._so_far["kept"] += accepted
         if self._session is not None:
-            self._session.rewind(min(self._session.length, len(finished.context.ids) + kept))
+            self._session.rewind(min(self._session.length, len(finished.context.ids) + accepted))

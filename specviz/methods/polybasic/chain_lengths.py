@@ -27,7 +27,7 @@ class ChainLengths:
     def load(path: Path) -> tuple[ChainLengths, ...]:
         """All that were calibrated. Raises ModelUnavailable where the file is missing or damaged."""
         try:
-            return tuple(_read(one) for one in json.loads(path.read_text(encoding="utf-8"))["chains"])
+            return tuple(_read(fields) for fields in json.loads(path.read_text(encoding="utf-8"))["chains"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
             raise ModelUnavailable(
                 f"The calibrated lengths in {path.name} cannot be read ({problem}): make them again with "
@@ -38,29 +38,29 @@ class ChainLengths:
     def find(path: Path, target: str, drafter: str) -> ChainLengths | None:
         """Those of this pair, or None where nobody calibrated it."""
         known = ChainLengths.load(path)
-        return next((one for one in known if (one.target, one.drafter) == (target, drafter)), None)
+        return next((lengths for lengths in known if (lengths.target, lengths.drafter) == (target, drafter)), None)
 
     def save(self, path: Path) -> None:
-        """Write them beside those of other pairs. Of this pair only the models for the middle that were not asked again stay."""
-        others: list[ChainLengths] = []
-        middles = dict(self.middles)
-        for one in ChainLengths.load(path) if path.is_file() else ():
-            if (one.target, one.drafter) == (self.target, self.drafter):
-                middles = {**one.middles, **middles}
+        """Write them beside those of other pairs. Of this pair only the intermediate models that were not asked again stay."""
+        other_pairs: list[ChainLengths] = []
+        lengths_by_model = dict(self.middles)
+        for lengths in ChainLengths.load(path) if path.is_file() else ():
+            if (lengths.target, lengths.drafter) == (self.target, self.drafter):
+                lengths_by_model = {**lengths.middles, **lengths_by_model}
             else:
-                others.append(one)
-        mine = ChainLengths(self.target, self.drafter, self.source, self.alone, middles)
-        chains = [asdict(one) for one in (*others, mine)]
+                other_pairs.append(lengths)
+        own = ChainLengths(self.target, self.drafter, self.source, self.alone, lengths_by_model)
+        chains = [asdict(lengths) for lengths in (*other_pairs, own)]
         path.write_text(json.dumps({"chains": chains}, indent=1) + "\n", encoding="utf-8")
 
 
-def _read(found: dict[str, Any]) -> ChainLengths:
-    middles = {kind: Lengths(**one) for kind, one in found["middles"].items()}
-    return ChainLengths(found["target"], found["drafter"], found["source"], Lengths(**found["alone"]), middles)
+def _read(fields: dict[str, Any]) -> ChainLengths:
+    lengths_by_model = {kind: Lengths(**setting) for kind, setting in fields["middles"].items()}
+    return ChainLengths(fields["target"], fields["drafter"], fields["source"], Lengths(**fields["alone"]), lengths_by_model)
 
 
 class Costed(Protocol):
-    """A model for the middle, as far as choosing between several goes."""
+    """An intermediate model, as far as choosing between several goes."""
 
     @property
     def name(self) -> str: ...
@@ -76,10 +76,10 @@ class Costed(Protocol):
 
 
 @dataclass(frozen=True)
-class Weighed:
-    """A model for the middle, the buffer that suits it, and what it is expected to do; None where nobody calibrated it."""
+class WeighedModel:
+    """An intermediate model, the buffer that suits it, and what it is expected to do; None where nobody calibrated it."""
 
-    middle: Any
+    intermediate: Any
     block: int
     forecast: CascadeForecast | None
 
@@ -88,31 +88,35 @@ class Weighed:
         """Expected speed-up over the chain without it; unknown counts as none."""
         return self.forecast.gain if self.forecast else 1.0
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """The model with its forecast, in words."""
-        found = self.forecast
-        if found is None:
-            return f"{self.middle.title}: never calibrated"
+        forecast = self.forecast
+        if forecast is None:
+            return f"{self.intermediate.title}: never calibrated"
         return (
-            f"{self.middle.title}: {found.gain:.2f} times the chain of two (its pass costs {found.ratio:.2f} of the target's, "
-            f"by the published condition it may cost {found.bound:.2f}: margin {found.margin:+.2f})"
+            f"{self.intermediate.title}: {forecast.gain:.2f} times the chain of two (its pass costs {forecast.ratio:.2f} of the "
+            f"target's, by the published condition it may cost {forecast.bound:.2f}: margin {forecast.margin:+.2f})"
         )
 
 
-def warning(best: Weighed, candidates: Sequence[Weighed], recipe: str = "") -> str:
+def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str = "") -> str:
     """What the user should know of the model taken among these candidates, or nothing where it should pay.
 
     ``recipe`` is the command that calibrates it, if one does.
     """
     if best.forecast is None:
-        unknown = f"How much of {best.middle.title} this target keeps was never calibrated, so whether it pays is unknown"
+        unknown = f"How much of {best.intermediate.title} this target keeps was never calibrated, so whether it pays is unknown"
         return f"{unknown}: `{recipe}` finds out." if recipe else f"{unknown}."
     if best.forecast.pays:
         return ""
     if len(candidates) == 1:
-        return f"This model in the middle is not expected to pay on this machine. {_capital(best.told())}. No other was weighed."
-    others = "; ".join(one.told() for one in candidates)
-    return f"None of the {len(candidates)} models weighed for the middle is expected to pay on this machine. {_capital(others)}."
+        return (
+            f"This intermediate model is not expected to pay on this machine. {_capital(best.describe())}. No other was weighed."
+        )
+    descriptions = "; ".join(candidate.describe() for candidate in candidates)
+    return (
+        f"None of the {len(candidates)} intermediate models weighed is expected to pay on this machine. {_capital(descriptions)}."
+    )
 
 
 def _capital(words: str) -> str:
@@ -120,12 +124,12 @@ def _capital(words: str) -> str:
 
 
 def weighed(
-    middle: Costed, above: CostCurve, forward: float, known: ChainLengths | None, nodes: int, block: int, unknown: int
-) -> Weighed:
+    intermediate: Costed, above: CostCurve, forward: float, known: ChainLengths | None, nodes: int, block: int, unknown: int
+) -> WeighedModel:
     """``forward`` is a drafter forward in milliseconds; ``block`` 0 takes the buffer that pays most, or ``unknown`` where
     nothing is known.
     """
-    lengths = known.middles.get(middle.name) if known else None
+    lengths = known.middles.get(intermediate.name) if known else None
     if known is None or lengths is None:
-        return Weighed(middle, block or unknown, None)
-    return Weighed(middle, *forecast(Costs(above, middle.cost(), forward, nodes), known.alone, lengths, block))
+        return WeighedModel(intermediate, block or unknown, None)
+    return WeighedModel(intermediate, *forecast(Costs(above, intermediate.cost(), forward, nodes), known.alone, lengths, block))

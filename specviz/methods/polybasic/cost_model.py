@@ -89,8 +89,8 @@ def passes_for(size: int, below: float) -> float:
 
 @dataclass(frozen=True)
 class Lengths:
-    """What a chain's levels accept, found by decoding: ``probability`` that the target keeps one token of the middle model;
-    ``below`` tokens a pass of the middle model, kept or not, and ``calls`` drafter forwards for it.
+    """What a chain's levels accept, found by decoding: ``probability`` that the target keeps one token of the intermediate model;
+    ``below`` tokens a pass of the intermediate model, kept or not, and ``calls`` drafter forwards for it.
     """
 
     probability: float
@@ -100,8 +100,8 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Costs:
-    """Milliseconds: of target passes and of the middle model's by width, and of a drafter forward. ``nodes`` are those of
-    the drafter's tree under the middle model.
+    """Milliseconds: of target passes and of the intermediate model's by width, and of a drafter forward. ``nodes`` are those of
+    the drafter's tree under the intermediate model.
     """
 
     above: CostCurve
@@ -116,7 +116,7 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
     """
     new = costs.new.at(1 + costs.nodes)
 
-    def made(size: int) -> CascadeForecast:
+    def forecast_of(size: int) -> CascadeForecast:
         passes = passes_for(size, chain.below)
         gathered = passes * chain.below
         with_it = kept_of(chain.probability, gathered)
@@ -132,23 +132,23 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
             calls_new=chain.calls,
         )
 
-    size = block or min(range(1, DEEPEST + 1), key=lambda one: made(one).after)
-    return size, made(size)
+    size = block or min(range(1, DEEPEST + 1), key=lambda block_size: forecast_of(block_size).after)
+    return size, forecast_of(size)
 
 
-def as_note(found: CascadeForecast) -> CascadeCosts:
+def as_note(forecast: CascadeForecast) -> CascadeCosts:
     """A forecast for the screen."""
     return CascadeCosts(
-        target=found.above,
-        target_block=found.above_new,
-        middle=found.new,
-        drafter=found.drafter,
-        without=found.without,
-        with_=found.with_it,
-        below=found.below,
-        ratio=found.ratio,
-        bound=found.bound,
-        margin=found.margin,
-        before=found.before,
-        gain=found.gain,
+        target=forecast.above,
+        target_block=forecast.above_new,
+        middle=forecast.new,
+        drafter=forecast.drafter,
+        without=forecast.without,
+        with_=forecast.with_it,
+        below=forecast.below,
+        ratio=forecast.ratio,
+        bound=forecast.bound,
+        margin=forecast.margin,
+        before=forecast.before,
+        gain=forecast.gain,
     )

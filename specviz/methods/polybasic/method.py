@@ -11,10 +11,10 @@ from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition, Controller
-    from specviz.methods.polybasic.chain_lengths import Weighed
+    from specviz.methods.polybasic.chain_lengths import WeighedModel
     from specviz.methods.resources import TextResources
 
-MIDDLES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
+INTERMEDIATES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
 AUTO = ("int4", "int8", "small_draft")
 UNKNOWN = 8
 """Tokens gathered where nobody measured what pays."""
@@ -22,20 +22,22 @@ UNKNOWN = 8
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's middle model is the target in 4 bits under EAGLE-2's drafter; we found no K and μ in it."""
+    """The paper's intermediate model is the target in 4 bits under EAGLE-2's drafter; we found no K and μ in it."""
 
     middle: str = choice(
         "auto",
-        ("auto", *MIDDLES, "draft"),
-        "The model in the middle: the draft you named, else the copy that should pay most here; or one of these.",
+        ("auto", *INTERMEDIATES, "draft"),
+        "The intermediate model: the draft you named, else the copy that should pay most here; or one of these.",
     )
     drafter: str = choice(
         "auto", ("auto", "eagle3", "eagle", "copy"), "What drafts below; auto: EAGLE-3, or text copied under a draft."
     )
-    gathered: int = number(0, 0, 32, "μ: tokens the middle model gathers before the target looks; 0: as many as pay.", "tokens")
-    depth: int = number(2, 1, 8, "K: how deep the drafter goes for each pass of the middle model.", "levels")
+    gathered: int = number(
+        0, 0, 32, "μ: tokens the intermediate model gathers before the target looks; 0: as many as pay.", "tokens"
+    )
+    depth: int = number(2, 1, 8, "K: how deep the drafter goes for each pass of the intermediate model.", "levels")
     width: int = number(3, 1, 10, "Nodes in the drafter's beam; 1 drafts a chain.", "nodes")
-    nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay under the middle model.", "nodes")
+    nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay under the intermediate model.", "nodes")
 
 
 @method(
@@ -46,7 +48,7 @@ class Parameters:
     exactness="exact",
     token_exact=False,
     family="model",
-    claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy in the middle.",
+    claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy as the intermediate model.",
     differs=(
         "A 4-bit copy of SmolLM2, which itself comes in 4 bits, keeps the target's word 96 times in 100, but a pass of it costs "
         "0.63 of the target's on two AVX2 cores, and its drafter, trained for minutes, adds half a token a pass, where the "
@@ -54,7 +56,9 @@ class Parameters:
         "condition foretold 0.99."
     ),
     paper=Paper("Polybasic Speculative Decoding Through a Theoretical Perspective", "Wang et al.", 2025, "2510.26527"),
-    look_at="The middle belt: the buffer fills to μ before the target moves once. Does the model in it pay, all times counted?",
+    look_at=(
+        "The middle belt: the buffer fills to μ before the target moves once. Does the intermediate model pay, all times counted?"
+    ),
     parameters=Parameters,
     weights=("eagle3",),
     needs_draft=True,
@@ -80,14 +84,14 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     rest = (Match(), best.block, taps, facts, parts.target.eos_ids)
     controller: Controller
     if network is None:
-        controller = Cascade(best.middle, PromptCopy(3, 2, parameters.depth, True, True), Copied(), *rest)
+        controller = Cascade(best.intermediate, PromptCopy(3, 2, parameters.depth, True, True), Copied(), *rest)
     else:
-        cost = best.middle.cost()
+        cost = best.intermediate.cost()
         pays = None if parameters.nodes else SpeedupMaximising.on(cost, forward=forward / cost.at(1))
-        builder = Dynamic(parameters.depth, parameters.width if best.middle.branches else 1, parameters.nodes, pays=pays)
-        controller = Cascade(best.middle, FeatureDrafter(network), builder, *rest)
-    warnings = tuple(word for word in (*best.middle.warnings, warning) if word)
-    return Composition(controller, Rejection(), taps, f"{best.middle.title}, {below} below it", warnings)
+        builder = Dynamic(parameters.depth, parameters.width if best.intermediate.branches else 1, parameters.nodes, pays=pays)
+        controller = Cascade(best.intermediate, FeatureDrafter(network), builder, *rest)
+    warnings = tuple(word for word in (*best.intermediate.warnings, warning) if word)
+    return Composition(controller, Rejection(), taps, f"{best.intermediate.title}, {below} below it", warnings)
 
 
 def _below(parameters: Parameters, parts: TextResources) -> str:
@@ -96,8 +100,8 @@ def _below(parameters: Parameters, parts: TextResources) -> str:
     return "copy" if parts.draft_name or parameters.middle == "draft" else "eagle3"
 
 
-def _best(parameters: Parameters, parts: TextResources, below: str, forward: float) -> tuple[Weighed, str]:
-    """The middle model that should pay most among those this machine can make, or the one that was asked for, and what the
+def _best(parameters: Parameters, parts: TextResources, below: str, forward: float) -> tuple[WeighedModel, str]:
+    """The intermediate model that should pay most among those this machine can make, or the one that was asked for, and what the
     user should know of it. ``forward`` is a drafter forward in milliseconds.
     """
     from specviz.methods.polybasic.chain_lengths import ChainLengths, warning, weighed
@@ -106,19 +110,19 @@ def _best(parameters: Parameters, parts: TextResources, below: str, forward: flo
     if parameters.middle == "auto":
         kinds = ("draft",) if parts.draft_name else AUTO
     known = ChainLengths.find(parts.tree_file("polybasic"), parts.target.name, below)
-    found, refused = [], []
+    candidates, refused = [], []
     for kind in kinds:
         try:
-            middle = parts.middle(kind)
+            intermediate = parts.intermediate(kind)
         except ModelUnavailable as problem:
             refused.append(problem)
             continue
         nodes = parameters.nodes or parameters.depth
-        found.append(weighed(middle, parts.cost_curve(), forward, known, nodes, parameters.gathered, UNKNOWN))
-    if not found:
+        candidates.append(weighed(intermediate, parts.cost_curve(), forward, known, nodes, parameters.gathered, UNKNOWN))
+    if not candidates:
         raise refused[0]
-    best = max(found, key=lambda one: one.gain)
-    return best, warning(best, found, _recipe(kinds, parts, below))
+    best = max(candidates, key=lambda candidate: candidate.gain)
+    return best, warning(best, candidates, _recipe(kinds, parts, below))
 
 
 def _recipe(kinds: tuple[str, ...], parts: TextResources, below: str) -> str:

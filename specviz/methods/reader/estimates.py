@@ -14,15 +14,15 @@ class Estimates:
     """Probability of acceptance by kind of node. Kept across runs when the caller keeps it."""
 
     def __init__(self) -> None:
-        self._seen: dict[Hashable, tuple[float, float]] = {}
+        self._counts: dict[Hashable, tuple[float, float]] = {}
 
     def probability(self, kind: Hashable, prior: float) -> float:
         """The mean of what was seen and ``prior``, each with its weight; never quite 0 or 1."""
-        kept, tried = self._seen.get(kind, (0.0, 0.0))
-        return min(0.999, max(0.001, (kept + WEIGHT * prior) / (tried + WEIGHT)))
+        hits, tried = self._counts.get(kind, (0.0, 0.0))
+        return min(0.999, max(0.001, (hits + WEIGHT * prior) / (tried + WEIGHT)))
 
-    def learn(self, kind: Hashable, kept: bool) -> None:
+    def learn(self, kind: Hashable, accepted: bool) -> None:
         """One more node of this kind whose parent was accepted was judged."""
-        hits, tried = self._seen.get(kind, (0.0, 0.0))
+        hits, tried = self._counts.get(kind, (0.0, 0.0))
         fade = MOST / (MOST + 1) if tried >= MOST else 1.0
-        self._seen[kind] = (hits * fade + kept, tried * fade + 1)
+        self._counts[kind] = (hits * fade + accepted, tried * fade + 1)

@@ -63,7 +63,7 @@ class Memories(Protocol):
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
 
-    def found(self, tail: Sequence[int] = ()) -> Sequence[Held]: ...
+    def guesses(self, tail: Sequence[int] = ()) -> Sequence[Held]: ...
 
     def observe(self, finished: Round) -> None: ...
 
@@ -119,9 +119,9 @@ class _Merging:
             q = draft.confidence[node] if node < len(draft.confidence) else None
             rank = min(shape.children[parent].index(node), len(BY_RANK) - 1)
             kind = (DRAFTER, "rank", rank) if q is None else (DRAFTER, "q", _tenth(q))
-            made = self.add(above, tokens[node], DRAFTER, kind, BY_RANK[rank] if q is None else q)
-            if made is not None:
-                place[node] = made
+            leaf = self.add(above, tokens[node], DRAFTER, kind, BY_RANK[rank] if q is None else q)
+            if leaf is not None:
+                place[node] = leaf
 
     def graft(self, node: int, held: Held) -> None:
         """What a memory expects after the text that ends at ``node``."""
@@ -135,37 +135,37 @@ class _Merging:
             length = min(reach.bit_length() - 1, len(BY_MATCH) - 1)
             kind = (held.source, length, _tenth(certainty) // 2)
             prior = BY_MATCH[length] if held.near else BY_DISTANT_MATCH[length]
-            made = self.add(above, token, held.source, kind, certainty * prior)
-            if made is not None:
-                place[number] = made
+            leaf = self.add(above, token, held.source, kind, certainty * prior)
+            if leaf is not None:
+                place[number] = leaf
         if guess.tokens:
             self.grafts.append(Graft(node, held.source, guess.matched, len(guess.tokens)))
 
     def path(self, node: int) -> list[int]:
         """Tokens from below the root down to ``node``."""
-        found = []
+        tokens = []
         while node:
-            found.append(self.leaves[node].token)
+            tokens.append(self.leaves[node].token)
             node = self.leaves[node].parent
-        return found[::-1]
+        return tokens[::-1]
 
     def weigh(self, estimates: Estimates) -> None:
         """Give every node its probability and its value. Siblings exclude each other, so their probabilities add up to 1 at
         most."""
         for leaf in self.leaves[1:]:
-            found = [(estimates.probability(kind, prior), kind) for kind, prior in leaf.sources.values()]
-            leaf.probability, leaf.kind = max(found, key=lambda one: one[0])
-            if len(found) > 1:
+            weighted_kinds = [(estimates.probability(kind, prior), kind) for kind, prior in leaf.sources.values()]
+            leaf.probability, leaf.kind = max(weighted_kinds, key=lambda pair: pair[0])
+            if len(weighted_kinds) > 1:
                 missed = 1.0
-                for probability, _ in found:
+                for probability, _ in weighted_kinds:
                     missed *= 1.0 - probability
-                leaf.kind = ("agreed", len(found), _tenth(1.0 - missed))
+                leaf.kind = ("agreed", len(weighted_kinds), _tenth(1.0 - missed))
                 leaf.probability = estimates.probability(leaf.kind, 1.0 - missed)
         for node, below in enumerate(self.below):
-            whole = max(1.0, sum(self.leaves[child].probability for child in below.values()))
+            total = max(1.0, sum(self.leaves[child].probability for child in below.values()))
             for child in below.values():
                 leaf = self.leaves[child]
-                leaf.probability /= whole
+                leaf.probability /= total
                 leaf.value = self.leaves[node].value * leaf.probability
 
     def ranked(self) -> list[int]:
@@ -205,60 +205,62 @@ class Merged:
             self.inner.begin(context, prefill)
 
     def draft(self, context: Context) -> Draft:
-        found, calls = _Merging(context.ids[-1], context.max_depth - 1), 0
+        merging, calls = _Merging(context.ids[-1], context.max_depth - 1), 0
         if self.inner is not None:
             drafted = self.inner.draft(replace(context, warp=Warp(), record_notes=False))
-            found.draft(drafted)
+            merging.draft(drafted)
             calls = drafted.calls
-        found.weigh(self.estimates)
-        leaves = [node for node in found.ranked() if not found.below[node] and found.leaves[node].value >= FAINT]
+        merging.weigh(self.estimates)
+        leaves = [node for node in merging.ranked() if not merging.below[node] and merging.leaves[node].value >= FAINT]
         for node in [0, *leaves[: self.deepened]]:
-            for held in self.memories.found(found.path(node)):
-                found.graft(node, held)
-        found.weigh(self.estimates)
-        ranked = found.ranked()
-        kept = ranked[: self._size([found.leaves[node].value for node in ranked[:LARGEST]], calls)]
-        self._kinds = [None, *(found.leaves[node].kind for node in kept)]
-        return self._made(found, kept, ranked[len(kept) :], calls, context)
+            for held in self.memories.guesses(merging.path(node)):
+                merging.graft(node, held)
+        merging.weigh(self.estimates)
+        ranked = merging.ranked()
+        kept_nodes = ranked[: self._size([merging.leaves[node].value for node in ranked[:LARGEST]], calls)]
+        self._kinds = [None, *(merging.leaves[node].kind for node in kept_nodes)]
+        return self._make_draft(merging, kept_nodes, ranked[len(kept_nodes) :], calls, context)
 
     def _size(self, values: Sequence[float], calls: int) -> int:
         if self.nodes or self.pays is None:
             return self.nodes
         return self.pays(values, calls)
 
-    def _made(self, found: _Merging, kept: Sequence[int], left: Sequence[int], calls: int, context: Context) -> Draft:
+    def _make_draft(
+        self, merging: _Merging, kept_nodes: Sequence[int], pruned_nodes: Sequence[int], calls: int, context: Context
+    ) -> Draft:
         """The kept nodes as a tree, the best of the others as pruned ones numbered after them."""
-        shown, place = [0], {0: 0}
-        for node in [*kept, *left[:SHOWN]] if context.record_notes else kept:
-            place[node] = len(shown)
-            shown.append(node)
-        leaves = [found.leaves[node] for node in shown]
+        nodes, place = [0], {0: 0}
+        for node in [*kept_nodes, *pruned_nodes[:SHOWN]] if context.record_notes else kept_nodes:
+            place[node] = len(nodes)
+            nodes.append(node)
+        leaves = [merging.leaves[node] for node in nodes]
         parents = [place.get(leaf.parent, -1) for leaf in leaves]
-        size = 1 + len(kept)
+        size = 1 + len(kept_nodes)
         tree = DraftTree.of([leaf.token for leaf in leaves[:size]], parents[:size], context.device)
         pruned = [(parent, leaf.token, leaf.probability) for parent, leaf in zip(parents[size:], leaves[size:], strict=True)]
         confidence = [None, *(leaf.probability for leaf in leaves[1:size])]
-        notes = context.notes(lambda: [self._note(found, leaves, size, place)])
+        notes = context.notes(lambda: [self._note(merging, leaves, size, place)])
         return Draft(tree, confidence=confidence, calls=calls or int(size > 1), pruned=pruned, notes=notes)
 
-    def _note(self, found: _Merging, leaves: Sequence[_Leaf], size: int, place: dict[int, int]) -> Note:
+    def _note(self, merging: _Merging, leaves: Sequence[_Leaf], size: int, place: dict[int, int]) -> Note:
         return MergedTreeNote(
             sources=["root", *("+".join(leaf.sources) for leaf in leaves[1:])],
             value=[leaf.value for leaf in leaves],
             kept=size,
-            considered=len(found.leaves) - 1,
+            considered=len(merging.leaves) - 1,
             expected=sum(leaf.value for leaf in leaves[:size]),
             fitted=not self.nodes,
-            grafts=[replace(one, node=place[one.node]) for one in found.grafts if one.node in place],
+            grafts=[replace(graft, node=place[graft.node]) for graft in merging.grafts if graft.node in place],
         ).to_note()
 
     def observe(self, finished: Round) -> None:
         """Every node whose parent was accepted tells how good its kind is."""
         shape = finished.draft.tree.shape
-        kept = set(finished.verdict.path)
+        accepted = set(finished.verdict.path)
         for node in finished.verdict.visited[: len(finished.emitted)]:
             for child in shape.children[node]:
-                self.estimates.learn(self._kinds[child], child in kept)
+                self.estimates.learn(self._kinds[child], child in accepted)
         self.memories.observe(finished)
         if self.inner is not None:
             self.inner.observe(finished)

@@ -75,8 +75,8 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     controller = Merged(
         base.controller if base else None, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays
     )
-    told = (base.hidden_state_layers, base.draft_name, base.warnings) if base else ()
-    return Composition(controller, Match(), *told)
+    base_fields = (base.hidden_state_layers, base.draft_name, base.warnings) if base else ()
+    return Composition(controller, Match(), *base_fields)
 
 
 def _base(name: str, parts: MethodResources) -> Composition | None:
@@ -87,7 +87,7 @@ def _base(name: str, parts: MethodResources) -> Composition | None:
     if name == "none":
         return None
     card = get(BASES[name][0])
-    made = card.compose(card.parameters(**BASES[name][1]), parts)
-    if name == "small_draft" and isinstance(made.controller, SingleDrafter):
-        return replace(made, controller=SingleDrafter(made.controller.drafter, Ladder(4, 3)))
-    return made
+    composition = card.compose(card.parameters(**BASES[name][1]), parts)
+    if name == "small_draft" and isinstance(composition.controller, SingleDrafter):
+        return replace(composition, controller=SingleDrafter(composition.controller.drafter, Ladder(4, 3)))
+    return composition

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.engine.sampling import DRAFT, EXTRA, draw
 
 FILLS = ("repeat", "random")
 
 
-class JacobiWindow(Silent):
+class JacobiWindow(NullDrafter):
     """``size`` places; ``fill`` says what stands at a place that is new to the window; ``codes`` is the vocabulary."""
 
     def __init__(self, size: int, fill: str, codes: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round
 from specviz.engine.sampling import Warp
 from specviz.engine.to_device import to_device
@@ -34,11 +34,11 @@ class Entry:
     visits: int
     distribution: dict[int, float]
 
-    def add(self, seen: dict[int, float]) -> None:
+    def add(self, distribution: dict[int, float]) -> None:
         """Running mean over visits; a token missing from one side counts 0 there; the best ten of the union stay."""
         weight = 1.0 / (self.visits + 1)
         union = {token: p * (1 - weight) for token, p in self.distribution.items()}
-        for token, p in seen.items():
+        for token, p in distribution.items():
             union[token] = union.get(token, 0.0) + p * weight
         best = sorted(union.items(), key=lambda item: (-item[1], item[0]))[:KEPT]
         self.distribution = dict(best)
@@ -55,16 +55,16 @@ class NgramStore:
         self.orders = tuple(orders)
         self.entries: OrderedDict[tuple[int, ...], Entry] = OrderedDict()
 
-    def learn(self, suffix: Sequence[int], seen: dict[int, float]) -> None:
+    def learn(self, suffix: Sequence[int], distribution: dict[int, float]) -> None:
         """The target's best next tokens after ``suffix`` (at least as long as the longest order, or the whole text)."""
         for order in self.orders:
             if len(suffix) < order - 1:
                 continue
             key = tuple(suffix[1 - order :])
             if key in self.entries:
-                self.entries[key].add(seen)
+                self.entries[key].add(distribution)
             else:
-                self.entries[key] = Entry(1, dict(seen))
+                self.entries[key] = Entry(1, dict(distribution))
         while len(self.entries) > MOST_ENTRIES:
             self.entries.popitem(last=False)
 
@@ -78,8 +78,8 @@ class NgramStore:
 
     def order_at(self, suffix: Sequence[int]) -> int:
         """Order of the longest known n-gram that ends the text, 0 when none is known."""
-        found = self.lookup(suffix)
-        return 0 if found is None else found[0]
+        hit = self.lookup(suffix)
+        return 0 if hit is None else hit[0]
 
 
 def best_tokens(logits: Tensor) -> list[dict[int, float]]:
@@ -97,13 +97,13 @@ def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
     peak = max(distribution.values())
     scores = [math.exp(math.log(max(p, 1e-30) / peak) / temperature) for p in distribution.values()]
     if not warp.greedy and (warp.top_k or warp.top_p < 1.0):
-        whole = Warp(1.0, warp.top_k, warp.top_p).probabilities(torch.tensor(scores, dtype=torch.float64).log())
-        return [float(p) for p in whole.tolist()]
+        row = Warp(1.0, warp.top_k, warp.top_p).probabilities(torch.tensor(scores, dtype=torch.float64).log())
+        return [float(p) for p in row.tolist()]
     total = sum(scores)
     return [score / total for score in scores]
 
 
-class NgramDrafter(Silent):
+class NgramDrafter(NullDrafter):
     """Reads the store while a tree grows; writes it from the target's rows at committed positions."""
 
     def __init__(self, store: NgramStore) -> None:
@@ -121,19 +121,19 @@ class NgramDrafter(Silent):
     @staticmethod
     def _suffix(ids: Sequence[int], tokens: Sequence[int], parents: Sequence[int], node: int, longest: int) -> list[int]:
         """The last ``longest`` tokens of the text that ends at ``node``."""
-        found: list[int] = []
-        while node > 0 and len(found) < longest:
-            found.append(tokens[node])
+        suffix: list[int] = []
+        while node > 0 and len(suffix) < longest:
+            suffix.append(tokens[node])
             node = parents[node]
-        found.reverse()
-        missing = longest - len(found)
-        return [*ids[-missing:], *found] if missing else found
+        suffix.reverse()
+        missing = longest - len(suffix)
+        return [*ids[-missing:], *suffix] if missing else suffix
 
     def _row(self, context: Context, node: int, suffix: Sequence[int]) -> Proposal | None:
-        found = self.store.lookup(suffix)
-        if found is None:
+        hit = self.store.lookup(suffix)
+        if hit is None:
             return None
-        order, entry = found
+        order, entry = hit
         self._orders[node] = order
         # On the host, whatever the target runs on: ten numbers are not worth a trip to a GPU and back.
         return Proposal(
@@ -144,11 +144,11 @@ class NgramDrafter(Silent):
         """Look-ups are no forwards: one a round, as for every model-free method."""
         return 1
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        rows = [self._told(pick) for pick in picks]
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        rows = [self._ngram_row(pick) for pick in picks]
         return (NgramRowsNote(rows, len(self.store.entries)).to_note(),)
 
-    def _told(self, pick: Pick) -> NgramRow:
+    def _ngram_row(self, pick: Pick) -> NgramRow:
         ids = pick.proposal.ids
         return NgramRow(
             node=pick.node,
@@ -163,8 +163,8 @@ class NgramDrafter(Silent):
     def observe(self, finished: Round) -> None:
         visited = finished.verdict.visited[: len(finished.emitted)]
         logits = finished.target.logits
-        seen = best_tokens(logits.index_select(0, to_device(visited, logits.device)))
+        distributions = best_tokens(logits.index_select(0, to_device(visited, logits.device)))
         text = [*finished.context.ids[-max(self.store.orders) :]]
-        for row, token in zip(seen, finished.emitted, strict=True):
+        for row, token in zip(distributions, finished.emitted, strict=True):
             self.store.learn(text, row)
             text.append(token)

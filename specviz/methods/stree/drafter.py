@@ -55,9 +55,9 @@ class TreeModelDrafter:
         rows = sorted(self._places, key=self._places.__getitem__)
         above = [-1 if node == 0 else self._places[parents[node]] for node in rows]
         self._tree = DraftTree.of([tokens[node] for node in rows], above, self._model.device)
-        found = session.score(self._tree).logits
+        logits = session.score(self._tree).logits
         self._calls += 1
-        return found[[self._places[node] for node in nodes], : self._vocab]
+        return logits[[self._places[node] for node in nodes], : self._vocab]
 
     @staticmethod
     def _depth(node: int, parents: Sequence[int]) -> int:
@@ -84,10 +84,10 @@ class TreeModelDrafter:
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
         """The warped distribution after each of ``nodes``; the plain softmax at temperature 0."""
-        found = self.logits(context, tokens, parents, nodes)
-        if found is None:
+        logits = self.logits(context, tokens, parents, nodes)
+        if logits is None:
             return [None] * len(nodes)
-        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(found).exp()]
+        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(logits).exp()]
 
     def observe(self, finished: Round) -> None:
         """Keep what the last pass holds of the committed path. The last emitted token is the next root."""
@@ -103,10 +103,10 @@ class TreeModelDrafter:
         self._end_round()
 
     def calls(self) -> int:
-        made, self._calls = self._calls, 0
-        return made
+        count, self._calls = self._calls, 0
+        return count
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     def close(self) -> None:

@@ -33,10 +33,10 @@ class Static:
         tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
         unfolded: list[tuple[int, Sequence[int], int]] = []
         for depth, level in enumerate(self.shape.levels):
-            here = [node for node in level if node in place and self.shape.children[node]]
-            if not here or depth >= context.max_depth - 1:
+            inner_nodes = [node for node in level if node in place and self.shape.children[node]]
+            if not inner_nodes or depth >= context.max_depth - 1:
                 break
-            for node, ranked in zip(here, drafter.successors([tokens[place[node]] for node in here]), strict=True):
+            for node, ranked in zip(inner_nodes, drafter.successors([tokens[place[node]] for node in inner_nodes]), strict=True):
                 used = list(zip(self.shape.children[node], ranked, strict=False))
                 for child, token in used:
                     place[child] = len(tokens)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Round
 from specviz.trace.notes.drafts import SuccessorRow, SuccessorsNote
 from specviz.trace.schema import Note
@@ -30,14 +30,14 @@ def top_successors(logits: Tensor, width: int = WIDTH) -> Tensor:
     groups = vocab // _GROUP
     if groups < 4 * width:
         return logits.topk(min(width, vocab), dim=-1).indices
-    whole = groups * _GROUP
-    grouped = logits[:, :whole].view(nodes, _GROUP, groups)
+    grouped_size = groups * _GROUP
+    grouped = logits[:, :grouped_size].view(nodes, _GROUP, groups)
     best = grouped.amax(1).topk(width, dim=-1).indices
     inside = grouped.gather(2, best[:, None, :].expand(-1, _GROUP, -1)).reshape(nodes, -1)
     ids = (best[:, None, :] + groups * torch.arange(_GROUP, device=logits.device)[:, None]).reshape(nodes, -1)
-    if whole < vocab:
-        inside = torch.cat([inside, logits[:, whole:]], -1)
-        ids = torch.cat([ids, torch.arange(whole, vocab, device=logits.device).expand(nodes, -1)], -1)
+    if grouped_size < vocab:
+        inside = torch.cat([inside, logits[:, grouped_size:]], -1)
+        ids = torch.cat([ids, torch.arange(grouped_size, vocab, device=logits.device).expand(nodes, -1)], -1)
     return ids.gather(1, inside.topk(width, dim=-1).indices)
 
 
@@ -62,7 +62,7 @@ class SuccessorMatrix:
         return self.rows[token].tolist() if token in self.known else []
 
 
-class Recycler(Silent):
+class Recycler(NullDrafter):
     """The drafter: reads the matrix while drafting, rewrites it from every row of every target pass."""
 
     def __init__(self, matrix: SuccessorMatrix) -> None:

@@ -81,17 +81,17 @@ class NodeResidual:
 
     def _settle(self, left: Tensor) -> None:
         owed = float(left.sum()) + self._rest
-        whole = owed + (1.0 - self.weight)  # in this order a weight of 1 stays exactly 1
-        if owed < _NOTHING or whole < _NOTHING:
+        total = owed + (1.0 - self.weight)  # in this order a weight of 1 stays exactly 1
+        if owed < _NOTHING or total < _NOTHING:
             # Either nothing is owed any more, or the child could not have failed: a branch of probability 0.
             sure = self.weight == 1.0
             self.weight, self._scale = float(sure), float(sure)
             self._mass, self._rest = self._distributions.p * self._scale, self._distributions.rest * self._scale
             return
-        self._mass = left / whole
-        self._rest /= whole
-        self._scale /= whole
-        self.weight = owed / whole
+        self._mass = left / total
+        self._rest /= total
+        self._scale /= total
+        self.weight = owed / total
 
     def _strike(self, slot: int) -> None:
         assert self._q is not None
@@ -147,21 +147,21 @@ class TreeResiduals:
         for place, node in enumerate(nodes):
             p, rest, q = flat[3 * place : 3 * place + 3]
             # A softmax in float32 adds up to one only nearly; an exact rule wants a distribution.
-            whole, ids = p.sum() + rest[0], proposals[place].ids
+            total, ids = p.sum() + rest[0], proposals[place].ids
             drawn = node in self._draft.proposals
             self._known[node] = NodeProbabilities(
-                p / whole, float(rest / whole), q if drawn else None, None if ids is None else ids.cpu()
+                p / total, float(rest / total), q if drawn else None, None if ids is None else ids.cpu()
             )
 
     def _proposal(self, node: int) -> Proposal:
         """The distribution the children were drawn from; of children chosen deterministically, their tokens alone."""
-        found = self._draft.proposals.get(node)
+        proposal = self._draft.proposals.get(node)
         device = self._logits.device
-        if found is None:
+        if proposal is None:
             tree = self._draft.tree
             offered = list(dict.fromkeys(tree.host_tokens[child] for child in tree.shape.children[node]))
             return Proposal(torch.ones(len(offered), device=device), to_device(offered, device))
-        return Proposal(found.probability.to(device), None if found.ids is None else found.ids.to(device))
+        return Proposal(proposal.probability.to(device), None if proposal.ids is None else proposal.ids.to(device))
 
 
 def _parts(row: Tensor, proposal: Proposal) -> list[Tensor]:

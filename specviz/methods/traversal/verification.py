@@ -91,19 +91,19 @@ class _Walk:
         children = self.draft.tree.shape.children
         open_visits = [self._enter(0, 1.0, debts)]
         while True:
-            here = open_visits[-1]
-            if here.owed is not None and here.tried < len(children[here.node]):
-                child = children[here.node][here.tried]
-                here.tried += 1
-                open_visits.append(self._enter(child, here.owed.weight_of(self._token(child)), debts))
+            visit = open_visits[-1]
+            if visit.owed is not None and visit.tried < len(children[visit.node]):
+                child = children[visit.node][visit.tried]
+                visit.tried += 1
+                open_visits.append(self._enter(child, visit.owed.weight_of(self._token(child)), debts))
                 continue
-            self.judged.append(here)
-            if self._accepts(here):
-                return here
+            self.judged.append(visit)
+            if self._accepts(visit):
+                return visit
             open_visits.pop()
             above = open_visits[-1].owed
             assert above is not None
-            above.fail(self._token(here.node))
+            above.fail(self._token(visit.node))
 
     def _enter(self, node: int, weight: float, debts: TreeResiduals) -> _Visit:
         """Nothing below a node of weight 0 can be accepted either, so its children are not looked at."""
@@ -131,11 +131,11 @@ class _Walk:
         downwards = Rejection().judge(self.draft, self.target, replace(self.context, record_notes=False)).path
         passed = [Visit(node, None, None, None, "passed") for node in path[-2::-1]]
         return TraversalNote(
-            visits=[self._told(visit) for visit in self.judged] + passed,
+            visits=[self._visit_entry(visit) for visit in self.judged] + passed,
             rescued=[node for node in path if node not in downwards],
             top_down=len(downwards),
         ).to_note()
 
-    def _told(self, visit: _Visit) -> Visit:
+    def _visit_entry(self, visit: _Visit) -> Visit:
         outcome = "accepted" if visit is self.judged[-1] else "failed"
         return Visit(visit.node, visit.start, visit.weight, self.draws.get(visit.node), outcome)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from specviz.drafters.networks.lora import add_change
+from specviz.drafters.networks.lora import merge_lora
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.drafters.networks.small_lm import load as load_small
 from specviz.drafters.networks.weights import read_weights
@@ -28,12 +28,12 @@ def load_arms(path: Path, base: Path, embedding: Tensor, target: TextTarget) -> 
             f"{path.name} was trained for another version of {base.name}: make it again with "
             f"`python -m specviz train {path.stem}`."
         )
-    found: dict[str, SmallLM] = {}
+    arms: dict[str, SmallLM] = {}
     for domain in json.loads(card["arms"]):
-        found[domain] = load_small(base, embedding, target.dtype, target.device)
-        add_change(found[domain], _of(factors, domain), f"{path.name}, {domain},")
-        found[domain].eval()  # what was folded from the weights before goes with this
-    return found
+        arms[domain] = load_small(base, embedding, target.dtype, target.device)
+        merge_lora(arms[domain], _of(factors, domain), f"{path.name}, {domain},")
+        arms[domain].eval()  # what was folded from the weights before goes with this
+    return arms
 
 
 def _of(factors: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:

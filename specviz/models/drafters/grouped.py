@@ -20,7 +20,7 @@ from specviz.engine.tree import DraftTree, chain
 from specviz.models.drafters.drafts import SMALL, named_draft, shipped_small
 from specviz.models.drafters.intermediate_models import copies
 from specviz.models.drafters.placement import several
-from specviz.models.drafters.quantised_copy import checked, lean_copy
+from specviz.models.drafters.quantised_copy import check_copy, lean_copy
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.text.load import LoadedText
 from specviz.targets.text import TextTarget
@@ -81,21 +81,21 @@ class LeanFuzzy:
 
     def extend(self, ids: Sequence[int], fuzzy: bool) -> Tensor:
         """Logits [support] after ``ids`` were appended."""
-        found = None
+        logits = None
         for first in range(0, len(ids), PIECE):
             piece = [min(token, self._decoder.shape.vocab_size - 1) for token in ids[first : first + PIECE]]
-            found = self._pass(DraftTree.of(piece, chain(len(piece) - 1).parents, self._decoder.device), fuzzy)
+            logits = self._pass(DraftTree.of(piece, chain(len(piece) - 1).parents, self._decoder.device), fuzzy)
             self._cache.length += len(piece)
-        assert found is not None
-        return found[-1, : self._rows]
+        assert logits is not None
+        return logits[-1, : self._rows]
 
     def _pass(self, tree: DraftTree, fuzzy: bool) -> Tensor:
         start, nodes, device = self.length, len(tree), self._decoder.device
         self._cache.reserve(start + nodes)
         self._decoder.reach(start + nodes)
         places = torch.arange(start, start + nodes, device=device)
-        seen = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
-        return self._decoder(tree.tokens, places, self._cache, seen, together=fuzzy, last=1)[0]
+        mask = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
+        return self._decoder(tree.tokens, places, self._cache, mask, together=fuzzy, last=1)[0]
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
@@ -123,7 +123,7 @@ def grouped_model(
         return of_decoder("the target in 8 bits", copies(target, group), target)
     if kind == "draft" and draft and draft != SMALL:
         model, warnings = named_draft(draft, loaded, target, progress)
-        checked(model)
+        check_copy(model)
         spread = several(model.device, int(model.config.num_hidden_layers))
         return of_decoder(model.name, lean_copy(model, group=group, device_map=spread), target, warnings)
     small = shipped_small(loaded, target)

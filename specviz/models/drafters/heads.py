@@ -62,23 +62,23 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTar
     another target.
     """
     if draft and not ours(draft):
-        return kept(target, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
+        return cached(target, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
     path = shipped(kind, loaded)
-    return kept(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
+    return cached(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
 
 
 def drafting_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if isinstance(network, parallel_net.ParallelNet):
-        return kept(target, ("laid out", id(network)), lambda: _laid_out(network))
+        return cached(target, ("laid out", id(network)), lambda: _laid_out(network))
     if isinstance(network, block_net.BlockNet):
-        return kept(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
+        return cached(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
     if isinstance(network, RecurrentNet):
-        return kept(target, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
+        return cached(target, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
     if not isinstance(network, FeatureNet):
         return network
-    return kept(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
+    return cached(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
 
 
 def ours(draft: str | None) -> bool:
@@ -159,13 +159,13 @@ def _read(kind: str, path: Path, loaded: LoadedText, target: TextTarget) -> Any:
     return network
 
 
-def kept(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+def cached(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What was made once for this target's model; it goes with the model."""
     with _LOCK:
-        kept = _KEPT.setdefault(target.model, {})
-        if key not in kept:
-            kept[key] = make()
-        return kept[key]
+        cache = _KEPT.setdefault(target.model, {})
+        if key not in cache:
+            cache[key] = make()
+        return cache[key]
 
 
 def version(path: Path) -> tuple[int, int]:

@@ -7,14 +7,14 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from specviz.drafters.intermediate import FittedSession, Middle, SmallSession
+from specviz.drafters.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.drafters.networks.fused_session import LeanSession
 from specviz.engine.cost import CostCurve, measure
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.drafts import named_draft, shipped_small
 from specviz.models.drafters.quantisation import layouts_of
-from specviz.models.drafters.quantised_copy import checked, lean_copy
+from specviz.models.drafters.quantised_copy import check_copy, lean_copy
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.text.load import LoadedText
 from specviz.targets.text import TextTarget
@@ -33,8 +33,10 @@ _LOCK = threading.RLock()
 _KEPT: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
-def middle_model(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> Middle:
-    """The model of this ``kind`` for the middle: a key of TITLES, or "draft" for the model named ``draft``.
+def intermediate_model(
+    kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress
+) -> IntermediateModel:
+    """The intermediate model of this ``kind``: a key of TITLES, or "draft" for the model named ``draft``.
 
     Raises ModelUnavailable where the machine or the target's build does not allow it.
     """
@@ -43,55 +45,57 @@ def middle_model(kind: str, draft: str | None, loaded: LoadedText, target: TextT
             return _named(draft, loaded, target, progress)
         if kind == "small_draft":
             small = shipped_small(loaded, target)
-            return _middle(kind, target, lambda capacity, taps: SmallSession(small, capacity), states=False, branches=False)
+            return _intermediate(kind, target, lambda capacity, taps: SmallSession(small, capacity), states=False, branches=False)
         progress(f"Making {TITLES[kind]}", None)
-        decoder = _kept(target, kind, lambda: _copy(kind, target))
-        return _middle(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps))
+        decoder = _cached(target, kind, lambda: _copy(kind, target))
+        return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps))
 
 
 def copies(target: TextTarget, group: int) -> LeanDecoder:
     """The target in 8 bits, up to ``group`` of its layers attending side by side, for a draft model of many layers."""
     with _LOCK:
-        checked(target)
+        check_copy(target)
         layouts = layouts_of("int8", target.device)
-        return _kept(target, f"side by side {group}", lambda: lean_copy(target, layouts, None, group))
+        return _cached(target, f"side by side {group}", lambda: lean_copy(target, layouts, None, group))
 
 
 def _copy(kind: str, target: TextTarget) -> LeanDecoder:
-    checked(target)
+    check_copy(target)
     if kind == "plain_copy":
         return lean_copy(target)
     layers = int(target.config.num_hidden_layers)
     if kind == "fewer_layers" and layers < 3 * LEFT_OUT:
-        raise ModelUnavailable(f"{target.name} has only {layers} layers: choose another model for the middle, such as int8.")
-    middle = layers // 2
-    kept = [number for number in range(layers) if not middle - LEFT_OUT // 2 <= number < middle + LEFT_OUT - LEFT_OUT // 2]
+        raise ModelUnavailable(f"{target.name} has only {layers} layers: choose another intermediate model, such as int8.")
+    centre = layers // 2
+    layer_numbers = [
+        number for number in range(layers) if not centre - LEFT_OUT // 2 <= number < centre + LEFT_OUT - LEFT_OUT // 2
+    ]
     return lean_copy(target, layouts_of("int8" if kind == "int8" else "int4", target.device),
-                     kept if kind == "fewer_layers" else None)  # fmt: skip
+                     layer_numbers if kind == "fewer_layers" else None)  # fmt: skip
 
 
-def _middle(kind: str, target: TextTarget, start: Callable[..., Any], **more: bool) -> Middle:
+def _intermediate(kind: str, target: TextTarget, start: Callable[..., Any], **more: bool) -> IntermediateModel:
     def cost() -> CostCurve:
         with _LOCK:
-            plain = Middle(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
-            return _kept(target, f"cost of {kind}", lambda: measure(plain, WIDTHS, not plain.branches))
+            plain = IntermediateModel(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
+            return _cached(target, f"cost of {kind}", lambda: measure(plain, WIDTHS, not plain.branches))
 
-    return Middle(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
+    return IntermediateModel(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
 
 
-def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> Middle:
+def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> IntermediateModel:
     if not draft or draft in TITLES:
         raise ModelUnavailable(
-            "Which model stands in the middle? Name one with the target's tokenizer as the draft, such as qwen2.5-coder-0.5b "
-            "for qwen2.5-coder-1.5b, or choose another kind of middle model."
+            "Which is the intermediate model? Name one with the target's tokenizer as the draft, such as qwen2.5-coder-0.5b "
+            "for qwen2.5-coder-1.5b, or choose another kind of intermediate model."
         )
     model, warnings = named_draft(draft, loaded, target, progress)
 
     def cost() -> CostCurve:
         with _LOCK:
-            return _kept(model, "cost", lambda: measure(model, WIDTHS))
+            return _cached(model, "cost", lambda: measure(model, WIDTHS))
 
-    return Middle(
+    return IntermediateModel(
         model.name,
         model.name,
         model.context_length,
@@ -105,9 +109,9 @@ def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: 
     )
 
 
-def _kept(target: TextTarget, key: str, make: Callable[[], Any]) -> Any:
+def _cached(target: TextTarget, key: str, make: Callable[[], Any]) -> Any:
     """What was made once for this model; it goes with the model."""
-    kept = _KEPT.setdefault(target.model, {})
-    if key not in kept:
-        kept[key] = make()
-    return kept[key]
+    cache = _KEPT.setdefault(target.model, {})
+    if key not in cache:
+        cache[key] = make()
+    return cache[key]

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from specviz.drafters.networks.lora import add_change
+from specviz.drafters.networks.lora import merge_lora
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import cache_folder
@@ -41,17 +41,17 @@ def digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
-def twin(net: Net) -> Net:
+def independent_copy(net: Net) -> Net:
     """A copy with weights of its own; the target's embedding and head stay shared."""
     shared = [value for name, value in net.named_buffers(recurse=False) if name in SHARED]
-    return copy.deepcopy(net, {id(one): one for one in shared})
+    return copy.deepcopy(net, {id(tensor): tensor for tensor in shared})
 
 
-def changed(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
+def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
     """A copy of ``net`` with the change called ``name``. Raises ModelUnavailable when it does not fit."""
-    made = twin(net)
-    add_change(made, factors, name)
-    return made.eval()  # whatever was folded from the weights before goes with this
+    net_copy = independent_copy(net)
+    merge_lora(net_copy, factors, name)
+    return net_copy.eval()  # whatever was folded from the weights before goes with this
 
 
 def load_changed(path: Path, base: Net, base_path: Path) -> Net:
@@ -65,4 +65,4 @@ def load_changed(path: Path, base: Net, base_path: Path) -> Net:
             f"{path.name} was trained for another version of {base_path.name}: make it again with "
             f"`python -m specviz train {path.stem}`."
         )
-    return changed(base, factors, path.name)
+    return with_lora(base, factors, path.name)

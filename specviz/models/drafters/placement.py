@@ -26,14 +26,14 @@ def dealt(layers: int, devices: Sequence[str | int | torch.device]) -> dict[str,
 
 def places(model: Any, layers: int, device_map: DeviceMap | None = None) -> list[torch.device]:
     """The device of every layer. Raises BadInput when the map leaves a part of the model out."""
-    found = device_map or getattr(model, "hf_device_map", None)
-    if not found:
+    placement = device_map or getattr(model, "hf_device_map", None)
+    if not placement:
         return [model.device] * layers
     try:
-        check_device_map(model, dict(found))
+        check_device_map(model, dict(placement))
     except ValueError as problem:
         raise BadInput(f"The device map does not fit the model: {problem}") from problem
-    return [_place(found, f"{LAYERS}.{number}") for number in range(layers)]
+    return [_place(placement, f"{LAYERS}.{number}") for number in range(layers)]
 
 
 def _place(device_map: DeviceMap, name: str) -> torch.device:

@@ -114,7 +114,7 @@ def _refuse_other_arithmetic(stored: Repository, names: Mapping[str, str]) -> No
         if field in _READ or field in _HARMLESS or value is None or value in _NEUTRAL.get(field, ()):
             continue
         if field in _NEUTRAL:
-            known = " or ".join(str(one) for one in _NEUTRAL[field])
+            known = " or ".join(str(neutral) for neutral in _NEUTRAL[field])
             raise ModelUnavailable(f"{name} has {field} {value!r}, and our network computes {known}. {_OURS}")
         if value and field in _STRANGE:
             raise ModelUnavailable(f"{name} sets {field}: it {_STRANGE[field]}. {_OURS}")
@@ -143,11 +143,11 @@ def _refuse_windows(stored: Repository) -> None:
 
 def _feature_config(stored: Repository, target: Fit, names: Mapping[str, str]) -> FeatureConfig:
     hidden, heads = _number(stored, "hidden_size"), _number(stored, "num_attention_heads")
-    read = _number(stored, "target_hidden_size", hidden)
-    if (hidden, read) != (target.hidden, target.hidden):
+    target_width = _number(stored, "target_hidden_size", hidden)
+    if (hidden, target_width) != (target.hidden, target.hidden):
         raise ModelUnavailable(
-            f"{stored.name} was made for hidden states {read} wide and is {hidden} wide itself, and those of {target.name} "
-            f"are {target.hidden}: choose the target it was trained for."
+            f"{stored.name} was made for hidden states {target_width} wide and is {hidden} wide itself, and those of "
+            f"{target.name} are {target.hidden}: choose the target it was trained for."
         )
     if "layer.self_attn.q_proj.weight" not in names:
         raise ModelUnavailable(f"{stored.name} lacks midlayer.self_attn.q_proj.weight: these are no EAGLE-3 heads.")
@@ -195,13 +195,13 @@ def _number(stored: Repository, field: str, otherwise: int | None = None) -> int
 
 def _taps(stored: Repository, layers: int) -> tuple[int, ...]:
     """The target's hidden states it reads, counted as transformers does; published configs count in two ways."""
-    listed, inner = stored.config.get("eagle_aux_hidden_state_layer_ids"), stored.config.get("eagle_config")
-    if not listed and isinstance(inner, Mapping):  # here a number names a layer, and its output is the next hidden state
-        listed = [int(layer) + 1 for layer in inner.get("eagle_aux_hidden_state_layer_ids") or ()]
-    found = tuple(int(tap) for tap in listed or (2, layers // 2, layers - 3))
-    if len(found) != 3 or not all(0 <= tap <= layers for tap in found):
-        raise ModelUnavailable(f"{stored.name} reads hidden states {list(found)} of a target with {layers} layers.")
-    return found
+    layer_ids, inner = stored.config.get("eagle_aux_hidden_state_layer_ids"), stored.config.get("eagle_config")
+    if not layer_ids and isinstance(inner, Mapping):  # here a number names a layer, and its output is the next hidden state
+        layer_ids = [int(layer) + 1 for layer in inner.get("eagle_aux_hidden_state_layer_ids") or ()]
+    taps = tuple(int(tap) for tap in layer_ids or (2, layers // 2, layers - 3))
+    if len(taps) != 3 or not all(0 <= tap <= layers for tap in taps):
+        raise ModelUnavailable(f"{stored.name} reads hidden states {list(taps)} of a target with {layers} layers.")
+    return taps
 
 
 def _rotary(stored: Repository, size: int) -> tuple[float, tuple[float, ...]]:

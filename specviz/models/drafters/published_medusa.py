@@ -24,13 +24,13 @@ def parallel_net(stored: Repository, target: Fit) -> ParallelNet:
 
     Raises ModelUnavailable naming the tensor or setting that does not fit.
     """
-    found = {name: match for name in stored.files if (match := _HEAD.fullmatch(name))}
-    if not found:
+    matches = {name: match for name in stored.files if (match := _HEAD.fullmatch(name))}
+    if not matches:
         raise ModelUnavailable(f"{stored.name} has no tensor like 0.0.linear.weight: these are no Medusa heads.")
     names = {".".join((*match.group(1, 2), *(["linear"] if ".linear." in name else []), match[3])): name
-             for name, match in found.items()}  # fmt: skip
-    heads = 1 + max(int(match[1]) for match in found.values())
-    blocks = max(int(match[2]) for match in found.values())
+             for name, match in matches.items()}  # fmt: skip
+    heads = 1 + max(int(match[1]) for match in matches.values())
+    blocks = max(int(match[2]) for match in matches.values())
     if max(heads, blocks) > _MOST:
         raise ModelUnavailable(f"{stored.name} numbers its tensors up to {max(heads, blocks)}: these are no Medusa heads.")
     _complete(stored, "medusa_num_heads", heads)
@@ -49,11 +49,11 @@ def parallel_net(stored: Repository, target: Fit) -> ParallelNet:
     return net.to(target.head.device, target.head.dtype).eval().requires_grad_(False)
 
 
-def _complete(stored: Repository, field: str, counted: int) -> None:
+def _complete(stored: Repository, field: str, count: int) -> None:
     """Fewer than the configuration promises means that some are missing. More is taken as it is: the
     configuration of medusa-vicuna-7b-v1.3 says two, and its authors' loader sets five by hand."""
-    said = stored.config.get(field)
-    if isinstance(said, int) and counted < said:
+    promised = stored.config.get(field)
+    if isinstance(promised, int) and count < promised:
         raise ModelUnavailable(
-            f"{stored.name} holds {counted} where its config.json says {said} ({field}): some are missing. Get it anew."
+            f"{stored.name} holds {count} where its config.json says {promised} ({field}): some are missing. Get it anew."
         )

@@ -44,18 +44,18 @@ def _steps() -> int:
 def _bytes(weight: Tensor, steps: int) -> Product:
     wide = weight.detach().float()
     scale = wide.abs().amax(1).clamp_min(1e-12) / steps
-    whole = (wide / scale[:, None]).round_().to(torch.int8)
-    packed = torch.ops.onednn.qlinear_prepack(whole, None)
+    integers = (wide / scale[:, None]).round_().to(torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(integers, None)
     zeros = torch.zeros(len(scale), dtype=torch.int32)
 
     def product(x: Tensor) -> Tensor:
         wide = x.float()
         share = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
         bytes_of = (wide / share).round_().add_(_MIDDLE).to(torch.uint8)
-        found = torch.ops.onednn.qlinear_pointwise(
+        output = torch.ops.onednn.qlinear_pointwise(
             bytes_of, 1.0, _MIDDLE, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        return (found * share).to(x.dtype)
+        return (output * share).to(x.dtype)
 
     return product
 
@@ -66,15 +66,15 @@ def four_bits(weight: Tensor) -> Product:
     wide = weight.detach().float().view(rows, columns // GROUP, GROUP)
     low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
     scale = ((high - low) / 15).clamp_min(1e-12)
-    whole = ((wide - low) / scale).round_().clamp_(0, 15).to(torch.int32).view(rows, columns)
-    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(whole, 1)
+    integers = ((wide - low) / scale).round_().clamp_(0, 15).to(torch.int32).view(rows, columns)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(integers, 1)
     # The kernel counts from the middle of the sixteen steps.
     both = torch.stack((scale[..., 0], low[..., 0] + 8 * scale[..., 0]), -1).transpose(0, 1)
     scales = both.contiguous().to(torch.bfloat16)
 
     def product(x: Tensor) -> Tensor:
-        found = torch.ops.aten._weight_int4pack_mm_for_cpu(x.to(torch.bfloat16), packed, GROUP, scales)
-        return found.to(x.dtype)
+        output = torch.ops.aten._weight_int4pack_mm_for_cpu(x.to(torch.bfloat16), packed, GROUP, scales)
+        return output.to(x.dtype)
 
     return product
 
@@ -92,20 +92,20 @@ def _works(kind: str) -> bool:
     rows = torch.randn(5, 96, generator=generator)
     try:
         product = LAYOUTS[kind][0](weight)
-        found = product(rows)
+        output = product(rows)
         alone = product(rows[2:3])
     except (AttributeError, RuntimeError, TypeError):
         return False
-    wanted = rows @ weight.T
-    near = float((found - wanted).norm() / wanted.norm()) < (0.02 if kind == "int8" else 0.12)
-    return near and torch.allclose(found[2:3], alone, rtol=1e-2, atol=1e-2)
+    expected = rows @ weight.T
+    near = float((output - expected).norm() / expected.norm()) < (0.02 if kind == "int8" else 0.12)
+    return near and torch.allclose(output[2:3], alone, rtol=1e-2, atol=1e-2)
 
 
 def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
     """How layers and head are stored in this kind of few bits. Raises ModelUnavailable where the machine has no kernel for it."""
     if device.type != "cpu" or not _works(kind):
         raise ModelUnavailable(
-            f"This torch has no {kind} product for {device}: choose another model for the middle, such as small_draft, or run on "
+            f"This torch has no {kind} product for {device}: choose another intermediate model, such as small_draft, or run on "
             "a CPU that has one."
         )
     return LAYOUTS[kind]

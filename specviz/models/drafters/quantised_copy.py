@@ -24,33 +24,33 @@ _APART = {torch.float64: 1e-3, torch.float32: 1e-2}
 def lean_copy(
     target: TextTarget,
     layouts: tuple[Layout, Layout] = (as_stored, as_stored),
-    kept: Sequence[int] | None = None,
+    layer_numbers: Sequence[int] | None = None,
     group: int = 1,
     device_map: DeviceMap | None = None,
 ) -> LeanDecoder:
-    """A copy of the target's model whose layers and head have these ``layouts``, with the layers ``kept`` (None: all).
+    """A copy of the target's model whose layers and head have these ``layouts``, with the layers ``layer_numbers`` (None: all).
 
     ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``.
     Raises ModelUnavailable for a model of another build.
     """
     shape, layers, ends = read(target, device_map)
     dtype = target.dtype if target.dtype in (torch.float64, torch.float32) else torch.float32
-    chosen = layers if kept is None else [layers[number] for number in kept]
+    chosen = layers if layer_numbers is None else [layers[number] for number in layer_numbers]
     return LeanDecoder(shape, chosen, ends, layouts, dtype, group)
 
 
-def checked(target: TextTarget) -> None:
+def check_copy(target: TextTarget) -> None:
     """Raise ModelUnavailable unless the plain copy of this model gives what the model gives."""
     decoder = lean_copy(target)
     words = [target.vocab_size * share // 9 for share in (4, 2, 7, 5, 3, 6)]
     tree = DraftTree.of(words, (-1, 0, 1, 1, 2, 0), target.device)
-    session, own = LeanSession(decoder, 16), target.open(16)
-    found, wanted = session.score(tree).logits.float(), own.score(tree).logits.float()
-    own.close()
+    session, target_session = LeanSession(decoder, 16), target.open(16)
+    copy_logits, target_logits = session.score(tree).logits.float(), target_session.score(tree).logits.float()
+    target_session.close()
     # The middle one: in halves a row may lie at a place where rounding decides much.
-    apart = float(((found - wanted).norm(dim=-1) / wanted.norm(dim=-1)).median())
-    if not apart < _APART.get(target.dtype, 0.15):
-        raise _other_build(target, f"a plain copy's logits are {100 * apart:.0f} % off")
+    difference = float(((copy_logits - target_logits).norm(dim=-1) / target_logits.norm(dim=-1)).median())
+    if not difference < _APART.get(target.dtype, 0.15):
+        raise _other_build(target, f"a plain copy's logits are {100 * difference:.0f} % off")
 
 
 def read(

@@ -34,7 +34,7 @@ def _platform_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-def made(folder: Path) -> Path:
+def ensure_folder(folder: Path) -> Path:
     """``folder``, made if it was missing. Raises ModelUnavailable where the cache cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ def made(folder: Path) -> Path:
 @contextmanager
 def only_one(name: str, progress: Progress = silent, patience: float = 3600.0) -> Iterator[None]:
     """Hold the lock called ``name`` against every other process of this machine; wait ``patience`` seconds for it."""
-    lock = FileLock(str(made(cache_folder() / "locks") / f"{name}.lock"))
+    lock = FileLock(str(ensure_folder(cache_folder() / "locks") / f"{name}.lock"))
     try:
         lock.acquire(timeout=0)
     except Timeout:

@@ -14,8 +14,8 @@ from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, flushed, made, only_one, silent
-from specviz.models.loading_lock import quiet
+from specviz.models.hub.cache_dir import Progress, ensure_folder, flushed, only_one, silent
+from specviz.models.loading_lock import exclusive_loading
 
 _MANIFEST = "specviz.json"
 _FORMAT = 1
@@ -45,7 +45,7 @@ def safetensors_copy(
         if not is_ready(folder, identity):
             part = folder.with_name(folder.name + ".part")
             shutil.rmtree(part, ignore_errors=True)
-            made(part)
+            ensure_folder(part)
             try:
                 gguf = gguf_file()
                 progress(f"Unpacking {gguf.name}, this once{'' if unpack else ' (about half a minute)'}", None)
@@ -73,10 +73,10 @@ def conversion_warnings(folder: Path) -> tuple[str, ...]:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return manifest if isinstance(manifest, dict) else {}
 
 
 def _write_manifest(folder: Path, identity: Mapping[str, Any], warnings: tuple[str, ...]) -> None:
@@ -95,7 +95,7 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
     where = {"gguf_file": gguf.name, "local_files_only": True, "trust_remote_code": False}
     unpacked = {"dtype": _storage(header), "quantization_config": GgufConfig(dequantize=True)}
     try:
-        with quiet():
+        with exclusive_loading():
             tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
             model = AutoModelForCausalLM.from_pretrained(gguf.parent, **where, **unpacked)
     except (ValueError, KeyError, RuntimeError, ImportError) as problem:
@@ -108,7 +108,7 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
         del model.config.quantization_config
     model.is_quantized = False
     model.hf_quantizer = None
-    with quiet():
+    with exclusive_loading():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return warnings

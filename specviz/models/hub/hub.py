@@ -35,9 +35,9 @@ def fetch_repository(repository: str, progress: Progress = silent) -> Path:
             f"The hub knows no {repository}, or it is private. Check the name, or run `hf auth login`."
         ) from problem
     except Exception as problem:  # whatever the network or the disk did, the user needs one sentence
-        said = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
         raise ModelUnavailable(
-            f"{repository} could not be fetched from the model hub ({said[:200]}). Check the network, or choose "
+            f"{repository} could not be fetched from the model hub ({reason[:200]}). Check the network, or choose "
             "smollm2-135m-instruct, a model folder or a .gguf file."
         ) from problem
     return Path(folder)
@@ -46,14 +46,14 @@ def fetch_repository(repository: str, progress: Progress = silent) -> Path:
 def _bar(repository: str, progress: Progress) -> type[tqdm]:
     """A progress bar for the hub's client that draws nothing and tells ``progress`` about bytes."""
 
-    class Told(tqdm):
+    class ByteBar(tqdm):
         def display(self, *_: Any, **__: Any) -> None:
             """Draw nothing."""
 
         def update(self, n: float | None = 1) -> bool | None:
-            shown = super().update(n)
+            refreshed = super().update(n)
             if self.unit == "B" and self.total:
                 progress(f"Downloading {repository} ({self.total / 1e6:.0f} MB)", min(self.n / self.total, 1.0))
-            return shown
+            return refreshed
 
-    return Told
+    return ByteBar

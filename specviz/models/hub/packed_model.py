@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -74,7 +74,7 @@ def tokenizer_hash_in(path: Path) -> str:
 
 def unpack(path: Path, folder: Path) -> tuple[str, ...]:
     """Write the model in ``path`` into ``folder`` as transformers saves one: safetensors, configuration, tokenizer."""
-    with quiet():
+    with exclusive_loading():
         packed = read_model(path)
         context = getattr(packed.model.config, "max_position_embeddings", None) or 1 << 20
         tokenizer = PreTrainedTokenizerFast(

@@ -50,8 +50,8 @@ class Repository:
         """One tensor. Raises ModelUnavailable where its file is damaged."""
         try:
             with safe_open(self.files[name], framework="pt") as file:
-                found: Tensor = file.get_tensor(name)
-                return found
+                tensor: Tensor = file.get_tensor(name)
+                return tensor
         except (OSError, SafetensorError) as problem:
             raise ModelUnavailable(f"{self.files[name].name} of {self.name} is damaged ({problem}). Get it anew.") from problem
 
@@ -64,8 +64,8 @@ def open_repository(name: str, progress: Progress = silent) -> Repository:
     folder = place.path or fetch_repository(place.repository, progress)
     stored = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     if not stored:
-        held = {file.suffix.lower() for file in folder.iterdir()} if folder.is_dir() else {folder.suffix.lower()}
-        if held & _PICKLES or place.repository:
+        suffixes = {file.suffix.lower() for file in folder.iterdir()} if folder.is_dir() else {folder.suffix.lower()}
+        if suffixes & _PICKLES or place.repository:
             raise ModelUnavailable(
                 f"{name} has no safetensors, perhaps only pickles, which can run code when opened and are never read here. "
                 "Choose heads stored as safetensors, or convert them where you trust them."
@@ -77,36 +77,36 @@ def open_repository(name: str, progress: Progress = silent) -> Repository:
 def _config(folder: Path, name: str) -> Mapping[str, Any]:
     file = folder / "config.json"
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (OSError, ValueError) as problem:
         raise ModelUnavailable(f"The config.json of {name} cannot be read ({problem}). Get it anew.") from problem
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise ModelUnavailable(f"The config.json of {name} holds no settings. Get it anew.")
-    return found
+    return config
 
 
 def _index(files: list[Path], name: str) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    file_of: dict[str, Path] = {}
     for file in files:
         try:
             with safe_open(file, framework="pt") as opened:
-                found.update(dict.fromkeys(opened.keys(), file))
+                file_of.update(dict.fromkeys(opened.keys(), file))
         except (OSError, SafetensorError) as problem:
             raise ModelUnavailable(f"{file.name} of {name} is damaged ({problem}). Get it anew.") from problem
-    return found
+    return file_of
 
 
 def shaped(stored: Repository, names: Mapping[str, str], name: str, shape: tuple[int, ...]) -> Tensor:
     """The tensor whose published name ``names`` gives, checked."""
     if name not in names:
         raise ModelUnavailable(f"{stored.name} lacks the tensor {name}: get the heads again.")
-    found = stored.tensor(names[name])
-    if tuple(found.shape) != shape:
+    tensor = stored.tensor(names[name])
+    if tuple(tensor.shape) != shape:
         raise ModelUnavailable(
-            f"{names[name]} of {stored.name} is {_size(found.shape)} and should be {_size(shape)}: these heads do not fit "
+            f"{names[name]} of {stored.name} is {_size(tensor.shape)} and should be {_size(shape)}: these heads do not fit "
             "this target, or their config.json is another one's."
         )
-    return found
+    return tensor
 
 
 def _size(shape: tuple[int, ...] | torch.Size) -> str:

@@ -37,15 +37,15 @@ def same_tokenizer(target: HasTokenizer, draft: HasTokenizer) -> None:
     """Raises TokenizerMismatch, naming both and the first difference, unless the two share their tokens."""
     if target.tokenizer_hash == draft.tokenizer_hash:
         return
-    ours, theirs = (_by_id(model.tokenizer) for model in (target, draft))
-    differing = [index for index in sorted(ours.keys() | theirs.keys()) if ours.get(index) != theirs.get(index)]
+    target_ids, draft_ids = (_by_id(model.tokenizer) for model in (target, draft))
+    differing = [index for index in sorted(target_ids.keys() | draft_ids.keys()) if target_ids.get(index) != draft_ids.get(index)]
     if differing:
         first = differing[0]
-        why = f"token {first} is {ours.get(first)!r} in one and {theirs.get(first)!r} in the other"
+        why = f"token {first} is {target_ids.get(first)!r} in one and {draft_ids.get(first)!r} in the other"
     else:
         why = "the same tokens, but text is cut into them by other rules"
     raise TokenizerMismatch(
-        f"The target {target.name} ({len(ours)} tokens) and the draft {draft.name} ({len(theirs)} tokens) do not share "
+        f"The target {target.name} ({len(target_ids)} tokens) and the draft {draft.name} ({len(draft_ids)} tokens) do not share "
         f"a tokenizer: {why}. Choose a draft model of the target's own family."
     )
 

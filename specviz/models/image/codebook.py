@@ -36,14 +36,14 @@ def colours(loaded: LoadedImage) -> np.ndarray:
     tile = (torch.arange(loaded.grid) // width).clamp_max(squares - 1)
     layout = tile[:, None] * squares + tile[None]
     middle = torch.arange(squares) * width + width // 2
-    found = []
+    batches = []
     for start in range(0, loaded.codes, squares * squares):
         codes = (start + layout.flatten()) % loaded.codes
         picture = loaded.model.decode_image_tokens(codes[None].to(loaded.device))[0].float().cpu()
         side = picture.shape[0] // loaded.grid
         cells = picture.unflatten(0, (loaded.grid, side)).unflatten(2, (loaded.grid, side)).mean((1, 3))
-        found.append(cells[middle][:, middle].flatten(0, 1))
-    return _bytes(torch.cat(found)[: loaded.codes])
+        batches.append(cells[middle][:, middle].flatten(0, 1))
+    return _bytes(torch.cat(batches)[: loaded.codes])
 
 
 def _bytes(colour: Tensor) -> np.ndarray:
@@ -52,5 +52,5 @@ def _bytes(colour: Tensor) -> np.ndarray:
 
 def codebook_map(loaded: LoadedImage) -> Codebook:
     """Places and colours of all codes, as the trace carries them."""
-    kept = [base64.b64encode(part.tobytes()).decode() for part in (places(loaded.codebook), colours(loaded))]
-    return Codebook(loaded.codes, *kept)
+    encoded = [base64.b64encode(part.tobytes()).decode() for part in (places(loaded.codebook), colours(loaded))]
+    return Codebook(loaded.codes, *encoded)

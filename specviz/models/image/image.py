@@ -32,7 +32,7 @@ from specviz.models.cache import ModelCache
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.image.prompts import PromptReader, WordPrompts
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 
 WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
 SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
@@ -88,17 +88,17 @@ class LoadedImage:
 
         Raises BadInput on a code that does not exist or more codes than cells.
         """
-        given = list(codes)
-        if len(given) > self.cells or any(not 0 <= code < self.codes for code in given):
+        drawn_codes = list(codes)
+        if len(drawn_codes) > self.cells or any(not 0 <= code < self.codes for code in drawn_codes):
             raise BadInput(f"A picture of this model has at most {self.cells} codes, each from 0 to {self.codes - 1}.")
-        filled = given + [given[-1] if given else 0] * (self.cells - len(given))
-        pixels = self.model.decode_image_tokens(torch.tensor([filled], device=self.device))[0].float()
-        shown = ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy()
-        side = shown.shape[0] // self.grid
-        for cell in range(len(given), self.cells):
+        all_codes = drawn_codes + [drawn_codes[-1] if drawn_codes else 0] * (self.cells - len(drawn_codes))
+        pixels = self.model.decode_image_tokens(torch.tensor([all_codes], device=self.device))[0].float()
+        rgb = ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy()
+        side = rgb.shape[0] // self.grid
+        for cell in range(len(drawn_codes), self.cells):
             row, column = divmod(cell, self.grid)
-            shown[row * side : (row + 1) * side, column * side : (column + 1) * side] = MISSING
-        return shown
+            rgb[row * side : (row + 1) * side, column * side : (column + 1) * side] = MISSING
+        return rgb
 
 
 def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedImage:
@@ -139,8 +139,8 @@ def _shipped(name: str, path: Path, vq: Path, dtype: torch.dtype, device: torch.
         )
     model = build(json.loads(card["config"]), {**tensors, **pixels})
     prompts = WordPrompts(card["prompts"])
-    found = loaded_from(name, model.to(device, dtype), prompts, float(card["guidance"]))
-    return replace(found, digest=card["digest"], codebook_digest=card["codebook"])
+    loaded = loaded_from(name, model.to(device, dtype), prompts, float(card["guidance"]))
+    return replace(loaded, digest=card["digest"], codebook_digest=card["codebook"])
 
 
 def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditionalGeneration:
@@ -148,7 +148,7 @@ def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditi
 
     Raises ModelUnavailable when weights are missing that a picture needs, or do not fit.
     """
-    with quiet():
+    with exclusive_loading():
         model = JanusForConditionalGeneration(JanusConfig(**config))
     try:
         missing, unexpected = model.load_state_dict(tensors, strict=False)

@@ -20,7 +20,7 @@ from specviz.models.hub.modality import type_in
 from specviz.models.hub.prepare import prepare
 from specviz.models.image.image import LoadedImage
 from specviz.models.image.prompts import PromptRows, checked
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 
 OPENING = "<begin_of_image>"
 GUIDANCE = 5.0
@@ -41,10 +41,10 @@ class ChatPrompts:
         self.digest = hashlib.sha256(repr(sorted(tokenizer.get_vocab().items())[:4096]).encode()).hexdigest()[:16]
 
     def rows(self, prompt: str) -> PromptRows:
-        said = list(self._tokenizer(f"<|User|>: {checked(prompt)}\n\n<|Assistant|>:")["input_ids"])
-        if said[:1] != [self._tokenizer.bos_token_id] and self._tokenizer.bos_token_id is not None:
-            said = [self._tokenizer.bos_token_id, *said]
-        return PromptRows((*said, self._opening), (said[0], *[self._pad] * (len(said) - 1), self._opening))
+        token_ids = list(self._tokenizer(f"<|User|>: {checked(prompt)}\n\n<|Assistant|>:")["input_ids"])
+        if token_ids[:1] != [self._tokenizer.bos_token_id] and self._tokenizer.bos_token_id is not None:
+            token_ids = [self._tokenizer.bos_token_id, *token_ids]
+        return PromptRows((*token_ids, self._opening), (token_ids[0], *[self._pad] * (len(token_ids) - 1), self._opening))
 
     def of(self, token: int) -> str:
         return str(self._tokenizer.decode([token]))
@@ -62,14 +62,14 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
             "drafts or forces yet; choose a Janus model."
         )
     try:
-        with quiet():
+        with exclusive_loading():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             model = JanusForConditionalGeneration.from_pretrained(
                 folder, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False
             )
     except (OSError, ValueError, KeyError, RuntimeError) as problem:
-        said = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
-        raise ModelUnavailable(f"{name} cannot be loaded as a Janus model from {folder}: {said}") from problem
+        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
+        raise ModelUnavailable(f"{name} cannot be loaded as a Janus model from {folder}: {reason}") from problem
     prompts = ChatPrompts(tokenizer)
     model = model.to(device).eval().requires_grad_(False)
     quantizer = model.model.vqmodel.quantize

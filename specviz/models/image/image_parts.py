@@ -29,7 +29,7 @@ def image_drafter(loaded: LoadedImage) -> FeatureNet:
     tensors, card = read_weights(path)
     _same(card.get("target", ""), loaded, "drafter")
     fields = json.loads(card["config"])
-    config = FeatureConfig(**{name: tuple(one) if isinstance(one, list) else one for name, one in fields.items()})
+    config = FeatureConfig(**{name: tuple(setting) if isinstance(setting, list) else setting for name, setting in fields.items()})
     head = tensors.pop("head")
     return feature_net(loaded, config, head, tensors)
 

@@ -31,8 +31,8 @@ class Pictures(nn.Module):
         super().__init__()
         sizes = (3, WIDTH // 2, WIDTH, 2 * WIDTH)
         self.convolutions = nn.ModuleList(
-            nn.Conv2d(here, there, 4 if number < 2 else 3, stride=2, padding=1)
-            for number, (here, there) in enumerate(zip(sizes, sizes[1:], strict=False))
+            nn.Conv2d(in_channels, out_channels, 4 if number < 2 else 3, stride=2, padding=1)
+            for number, (in_channels, out_channels) in enumerate(zip(sizes, sizes[1:], strict=False))
         )
         self.leave = nn.Linear(2 * WIDTH * 16, SHARED)
 
@@ -53,8 +53,8 @@ class Words(nn.Module):
         self.leave = nn.Linear(2 * SHARED, SHARED)
 
     def forward(self, words: Tensor) -> Tensor:
-        said = (words > PAD + 2).to(self.pieces.weight.dtype)[..., None]
-        mean = (self.pieces(words) * said).sum(1) / said.sum(1).clamp_min(1).sqrt()
+        mask = (words > PAD + 2).to(self.pieces.weight.dtype)[..., None]
+        mean = (self.pieces(words) * mask).sum(1) / mask.sum(1).clamp_min(1).sqrt()
         return F.normalize(mean + self.leave(F.gelu(self.inner(mean))), dim=-1)
 
 
@@ -86,7 +86,7 @@ class ImageScore:
         words = torch.tensor([self.prompts.rows(prompt).conditional for prompt in prompts])
         return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
 
-    def found(self, pictures: Sequence[np.ndarray], prompts: Sequence[str], among: int = 1) -> float:
+    def retrieval_rate(self, pictures: Sequence[np.ndarray], prompts: Sequence[str], among: int = 1) -> float:
         """The share of pictures whose own prompt is among the ``among`` nearest ones of the list."""
         scores = self.of(pictures, prompts)
         nearer = (scores > scores.diagonal()[:, None]).sum(1)
@@ -95,8 +95,8 @@ class ImageScore:
 
 def pixels_of(picture: np.ndarray) -> Tensor:
     """A uint8 picture [row, column, 3] as the score sees it, [1, rgb, 32, 32]."""
-    whole = torch.from_numpy(np.array(picture, dtype=np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
-    return F.interpolate(whole, size=(SIDE, SIDE), mode="area")
+    pixels = torch.from_numpy(np.array(picture, dtype=np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
+    return F.interpolate(pixels, size=(SIDE, SIDE), mode="area")
 
 
 def load(path: Path) -> ImageScore:

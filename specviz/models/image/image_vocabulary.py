@@ -40,5 +40,5 @@ def warning(model: str, prompt: str) -> str:
     if not unknown:
         return ""
     named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
-    whole = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
-    return f"{model} learned no picture by {whole}: {named}. It reads them in pieces, and what it makes of them is a guess."
+    phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
+    return f"{model} learned no picture by {phrase}: {named}. It reads them in pieces, and what it makes of them is a guess."

@@ -62,8 +62,8 @@ class WordPrompts:
         room = PROMPT_TOKENS - 2
         words = encoded.ids[:room]
         unread = prompt.strip()[encoded.offsets[room][0] :].strip() if len(encoded.ids) > room else ""
-        filled = [*words, *[PAD] * (room - len(words))]
-        return PromptRows((BEGIN, *filled, PICTURE), (BEGIN, *[PAD] * room, PICTURE), unread)
+        padded = [*words, *[PAD] * (room - len(words))]
+        return PromptRows((BEGIN, *padded, PICTURE), (BEGIN, *[PAD] * room, PICTURE), unread)
 
     def of(self, token: int) -> str:
         return SPECIAL[token] if token < len(SPECIAL) else self._tokenizer.decode([token])
@@ -71,9 +71,9 @@ class WordPrompts:
 
 def checked(prompt: str) -> str:
     """The prompt without surrounding blanks. Raises BadInput when nothing is left or it is far too long."""
-    asked = prompt.strip()
-    if not asked:
+    text = prompt.strip()
+    if not text:
         raise BadInput('Say what to draw, for example "red heart, noto style".')
-    if len(asked) > LONGEST_PROMPT:
-        raise BadInput(f"The prompt has {len(asked)} characters; a picture's prompt may have {LONGEST_PROMPT}.")
-    return asked
+    if len(text) > LONGEST_PROMPT:
+        raise BadInput(f"The prompt has {len(text)} characters; a picture's prompt may have {LONGEST_PROMPT}.")
+    return text

@@ -67,9 +67,9 @@ def architecture_of(model: Any) -> Architecture:
 
 def _layer_types(model: Any, config: Any) -> tuple[str, ...]:
     """The configuration's own list, or what transformers' caches assume where there is none."""
-    listed = getattr(config, "layer_types", None)
-    if listed:
-        return tuple(listed)
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return tuple(layer_types)
     if model._is_stateful:
         kind = "linear_attention"
     elif getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
@@ -83,16 +83,16 @@ def _layer_types(model: Any, config: Any) -> tuple[str, ...]:
 
 def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
     """Every token that ends an answer: of the generation config, the config, the tokenizer, and the chat template."""
-    found: set[int] = set()
+    eos_ids: set[int] = set()
     generation = getattr(model, "generation_config", None)
     config = model.config.get_text_config(decoder=True)
     for source in (generation, config, tokenizer):
         ends = getattr(source, "eos_token_id", None)
         if ends is not None:
-            found.update(ends if isinstance(ends, (list, tuple)) else [ends])
+            eos_ids.update(ends if isinstance(ends, (list, tuple)) else [ends])
     template = tokenizer.chat_template
     vocabulary = tokenizer.get_vocab()
     if template:
         written = template if isinstance(template, str) else "".join(template.values())
-        found.update(vocabulary[end] for end in _TURN_ENDS if end in written and end in vocabulary)
-    return frozenset(int(end) for end in found)
+        eos_ids.update(vocabulary[end] for end in _TURN_ENDS if end in written and end in vocabulary)
+    return frozenset(int(end) for end in eos_ids)

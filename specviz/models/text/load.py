@@ -18,7 +18,7 @@ from specviz.models.hub.catalog import resolve
 from specviz.models.hub.convert import conversion_warnings
 from specviz.models.hub.prepare import prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 from specviz.models.packing import pack
 from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
 from specviz.models.text.text import TokenizerText
@@ -89,7 +89,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, pro
             raise _no_room(name, device) from problem
         raise ModelUnavailable(f"{name} cannot be loaded from {folder}: {_first_line(problem)}") from problem
     shape = architecture_of(model)
-    with quiet():
+    with exclusive_loading():
         pack(model)
     return LoadedText(
         name=name,
@@ -114,9 +114,9 @@ def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
     sdpa = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_sdpa
     if not sdpa and getattr(config, "num_attention_heads", 0):
         warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")
-    with quiet():
+    with exclusive_loading():
         tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, loading_info = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -125,11 +125,11 @@ def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
             output_loading_info=True,
             **safely,
         )
-    missing = sorted(found["missing_keys"])
+    missing = sorted(loading_info["missing_keys"])
     if missing:
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
-    if found["unexpected_keys"]:
-        warnings.append(f"{len(found['unexpected_keys'])} weights stored with {name} are not part of the model.")
+    if loading_info["unexpected_keys"]:
+        warnings.append(f"{len(loading_info['unexpected_keys'])} weights stored with {name} are not part of the model.")
     return model.to(device).eval().requires_grad_(False), tokenizer, warnings
 
 

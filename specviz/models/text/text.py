@@ -25,7 +25,7 @@ class TokenizerText:
         self.context_length = context_length
         self.special_ids = _special_ids(tokenizer)
         self._spelling: Spelling | None = spelling_of(tokenizer)
-        self._shown: dict[int, str] = {}
+        self._texts: dict[int, str] = {}
         # A Rust tokenizer refuses to be borrowed twice at once.
         self._lock = threading.Lock()
 
@@ -36,10 +36,10 @@ class TokenizerText:
 
     def of(self, token: int) -> str:
         """This token's own text; bytes that are no character by themselves are written as \\xNN."""
-        found = self._shown.get(token)
-        if found is None:
-            found = self._shown[token] = self._show(token)
-        return found
+        text = self._texts.get(token)
+        if text is None:
+            text = self._texts[token] = self._show(token)
+        return text
 
     def _show(self, token: int) -> str:
         name = self.tokenizer.convert_ids_to_tokens(token)
@@ -58,19 +58,19 @@ class TokenizerText:
             return self._differences(ids, more)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         decoder.decode(self._spelling.dangling(ids))
-        found = [decoder.decode(self._spelling.bytes_of(token)) for token in more]
+        pieces = [decoder.decode(self._spelling.bytes_of(token)) for token in more]
         if not ids and self._spelling.drops_first_blank:
-            _drop_first_blank(found)
-        return tuple(found)
+            _drop_first_blank(pieces)
+        return tuple(pieces)
 
     def _differences(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
         """The same for a tokenizer whose spelling we do not know: decode everything, look at what is new."""
-        found, text = [], self.decode(ids)
+        pieces, text = [], self.decode(ids)
         for count in range(1, len(more) + 1):
             longer = self.decode([*ids, *more[:count]])
-            found.append(longer[len(text) :])
+            pieces.append(longer[len(text) :])
             text = longer
-        return tuple(found)
+        return tuple(pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens by name. A character cut off at the end shows as U+FFFD."""

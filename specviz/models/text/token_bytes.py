@@ -26,11 +26,11 @@ class Spelling:
 
     def bytes_of(self, token: int) -> bytes:
         """What ``token`` adds to a text; nothing where a model has more ids than its tokenizer."""
-        found = self._known.get(token)
-        if found is None:
+        token_bytes = self._known.get(token)
+        if token_bytes is None:
             name = self._tokenizer.convert_ids_to_tokens(token)
-            found = self._known[token] = b"" if name is None else self._spell(name)
-        return found
+            token_bytes = self._known[token] = b"" if name is None else self._spell(name)
+        return token_bytes
 
     def dangling(self, ids: Sequence[int]) -> bytes:
         """The bytes at the end of ``ids`` that begin a character without finishing it."""
@@ -71,8 +71,8 @@ def _decoder_steps(tokenizer: Any) -> list[dict[str, Any]]:
 def _alphabet() -> dict[str, int]:
     """The character that stands for each byte in a byte-level vocabulary: itself where it prints, else U+0100 on."""
     printing = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in printing]
-    return {chr(byte): byte for byte in printing} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in printing]
+    return {chr(byte): byte for byte in printing} | {chr(256 + place): byte for place, byte in enumerate(unprintable)}
 
 
 _ALPHABET = _alphabet()

@@ -71,13 +71,13 @@ def squared(picture: Image.Image, side: int, fill: tuple[int, int, int] = (255, 
     """RGB [side, side]: the picture as large as fits, transparency on white, the rest ``fill``."""
     flat = picture.convert("RGBA")
     ground = Image.new("RGBA", flat.size, (*fill, 255))
-    whole = Image.alpha_composite(ground, flat).convert("RGB")
-    share = side / max(whole.size)
-    size = (max(1, round(whole.width * share)), max(1, round(whole.height * share)))
-    if size != whole.size:
-        whole = whole.resize(size, Image.Resampling.BICUBIC)
+    image = Image.alpha_composite(ground, flat).convert("RGB")
+    share = side / max(image.size)
+    size = (max(1, round(image.width * share)), max(1, round(image.height * share)))
+    if size != image.size:
+        image = image.resize(size, Image.Resampling.BICUBIC)
     canvas = Image.new("RGB", (side, side), fill)
-    canvas.paste(whole, ((side - size[0]) // 2, (side - size[1]) // 2))
+    canvas.paste(image, ((side - size[0]) // 2, (side - size[1]) // 2))
     return canvas
 
 
@@ -127,12 +127,12 @@ class SquareReader:
         count = self.grid**2
         mark = self.tokenizer.convert_ids_to_tokens(self.image_token_id)
         ids = tuple(self.tokenizer(written.replace(mark, mark * count, 1), add_special_tokens=False)["input_ids"])
-        visual = tuple(place for place, one in enumerate(fitting(ids, self.context_length, self.name))
-                       if one == self.image_token_id)  # fmt: skip
-        seen = squared(picture, self.side)
-        inputs = {"pixel_values": pixels(seen)[None, None].to(self.device, self.dtype)}
+        visual = tuple(place for place, token in enumerate(fitting(ids, self.context_length, self.name))
+                       if token == self.image_token_id)  # fmt: skip
+        square = squared(picture, self.side)
+        inputs = {"pixel_values": pixels(square)[None, None].to(self.device, self.dtype)}
         boxes = boxes_of_grid(self.grid, self.grid)
-        return PictureQuestion(ids, inputs, visual, visual, boxes, (self.grid, self.grid), seen)
+        return PictureQuestion(ids, inputs, visual, visual, boxes, (self.grid, self.grid), square)
 
 
 def plain_words(tokenizer: Any, question: str) -> str:
@@ -153,21 +153,21 @@ class ProcessorReader:
 
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
         tokenizer = self.processor.tokenizer
-        seen = picture.convert("RGBA")
-        seen = Image.alpha_composite(Image.new("RGBA", seen.size, (255, 255, 255, 255)), seen).convert("RGB")
-        found = self._process(seen, plain_words(tokenizer, checked(question)))
-        ids = tuple(found.pop("input_ids")[0].tolist())
-        visual = tuple(place for place, one in enumerate(fitting(ids, self.context_length, self.name))
-                       if one == self.config.image_token_id)  # fmt: skip
+        image = picture.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image).convert("RGB")
+        inputs = self._process(image, plain_words(tokenizer, checked(question)))
+        ids = tuple(inputs.pop("input_ids")[0].tolist())
+        visual = tuple(place for place, token in enumerate(fitting(ids, self.context_length, self.name))
+                       if token == self.config.image_token_id)  # fmt: skip
         if not visual:
             raise ModelUnavailable(f"The processor of {self.name} made no picture tokens. Choose another model.")
-        rows, columns = (part.pop() if part else 0 for part in (_numbers(found.pop("rows", None)),
-                                                                 _numbers(found.pop("cols", None))))  # fmt: skip
-        found.pop("attention_mask", None)
-        grid, boxes = self._laid(len(visual), found, rows, columns, seen)
-        moved = {key: self._moved(value) for key, value in found.items() if isinstance(value, Tensor)}
+        rows, columns = (part.pop() if part else 0 for part in (_numbers(inputs.pop("rows", None)),
+                                                                 _numbers(inputs.pop("cols", None))))  # fmt: skip
+        inputs.pop("attention_mask", None)
+        grid, boxes = self._grid_and_boxes(len(visual), inputs, rows, columns, image)
+        moved = {key: self._moved(value) for key, value in inputs.items() if isinstance(value, Tensor)}
         per_token = tuple(key for key, value in moved.items() if value.ndim == 2 and value.shape[1] == len(ids))
-        return PictureQuestion(ids, moved, visual, _with_markers(self.config, ids, visual), boxes, grid, seen, per_token)
+        return PictureQuestion(ids, moved, visual, _with_markers(self.config, ids, visual), boxes, grid, image, per_token)
 
     def _process(self, picture: Image.Image, question: str) -> dict[str, Any]:
         content = [{"type": "image"}, {"type": "text", "text": question}]
@@ -182,19 +182,19 @@ class ProcessorReader:
             # The picture is a list in a list: one prompt with one picture.
             return dict(self.processor(images=[[picture]], text=[written], return_tensors="pt"))
         except (TypeError, ValueError, IndexError) as problem:
-            said = (str(problem).splitlines() or [type(problem).__name__])[0]
-            raise ModelUnavailable(f"The processor of {self.name} does not take this picture ({said}).") from problem
+            reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+            raise ModelUnavailable(f"The processor of {self.name} does not take this picture ({reason}).") from problem
 
     def _moved(self, value: Tensor) -> Tensor:
         return value.to(self.device, self.dtype) if value.is_floating_point() else value.to(self.device)
 
-    def _laid(
-        self, count: int, found: dict[str, Any], rows: int, columns: int, picture: Image.Image
+    def _grid_and_boxes(
+        self, count: int, inputs: dict[str, Any], rows: int, columns: int, picture: Image.Image
     ) -> tuple[tuple[int, int], tuple[Box, ...]]:
         """Grid and boxes of the visual tokens: a measured grid, tiles with the whole picture last, or a square."""
-        if "image_grid_thw" in found:
+        if "image_grid_thw" in inputs:
             merge = int(self.config.vision_config.spatial_merge_size)
-            _, high, wide = found["image_grid_thw"][0].tolist()
+            _, high, wide = inputs["image_grid_thw"][0].tolist()
             return (high // merge, wide // merge), boxes_of_grid(high // merge, wide // merge)
         tiles = rows * columns + 1
         side = round((count / tiles) ** 0.5)
@@ -202,7 +202,7 @@ class ProcessorReader:
             return (0, 0), ((0.0, 0.0, 1.0, 1.0),) * count
         if tiles == 1:
             return (side, side), boxes_of_grid(side, side, self._cropped(picture))
-        parts = [one for area in boxes_of_grid(rows, columns) for one in boxes_of_grid(side, side, area)]
+        parts = [box for area in boxes_of_grid(rows, columns) for box in boxes_of_grid(side, side, area)]
         return (0, 0), (*parts, *boxes_of_grid(side, side))
 
     def _cropped(self, picture: Image.Image) -> Box:
@@ -228,4 +228,4 @@ def _numbers(value: Any) -> list[int]:
 def _with_markers(config: Any, ids: tuple[int, ...], visual: tuple[int, ...]) -> tuple[int, ...]:
     """Visual places, and the start and end markers of models that have such tokens."""
     marks = {getattr(config, name, None) for name in ("vision_start_token_id", "vision_end_token_id")} - {None}
-    return tuple(sorted({*visual, *(place for place, one in enumerate(ids) if one in marks)}))
+    return tuple(sorted({*visual, *(place for place, token in enumerate(ids) if token in marks)}))

@@ -89,7 +89,7 @@ def open_picture(source: Source) -> Picture:
         raise _damaged(problem) from problem
     _bound(opened, data)
     with _turn(opened.width * opened.height):
-        return _made(opened)
+        return _make_picture(opened)
 
 
 @contextmanager
@@ -113,10 +113,10 @@ def _read(source: Source) -> bytes:
     else:
         try:
             path = Path(source).expanduser()
-            there = path.is_file()
+            exists = path.is_file()
         except (OSError, RuntimeError):  # a name too long, or the home of a user there is not
-            there = False
-        if not there:
+            exists = False
+        if not exists:
             raise BadInput(f"There is no picture {shown(str(source))}. Check the path.")
         if path.stat().st_size > MOST_BYTES:
             raise _too_heavy(path.stat().st_size)
@@ -140,8 +140,8 @@ def _too_large(millions: str, most: int = MOST_PIXELS) -> BadInput:
 
 
 def _damaged(problem: Exception) -> BadInput:
-    said = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:120]
-    return BadInput(f"The picture is damaged ({said}). Open it in another program, save it again as {_NAMES}, and retry.")
+    reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:120]
+    return BadInput(f"The picture is damaged ({reason}). Open it in another program, save it again as {_NAMES}, and retry.")
 
 
 def _bound(opened: Image.Image, data: bytes) -> None:
@@ -159,9 +159,9 @@ def _bound(opened: Image.Image, data: bytes) -> None:
         raise BadInput(f"This JPEG is drawn in more than {MOST_SCANS} passes. Save it again as a plain one.")
 
 
-def _made(opened: Image.Image) -> Picture:
+def _make_picture(opened: Image.Image) -> Picture:
     try:
-        told = _moving(opened)
+        motion_warning = _moving(opened)
         if opened.format in ("JPEG", "MPO"):
             opened.draft(opened.mode, _fitting(opened.size))
         opened.load()
@@ -169,14 +169,14 @@ def _made(opened: Image.Image) -> Picture:
         if opened.mode in _SHRINKABLE and "transparency" not in opened.info:
             opened.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
         image, turned = _upright(opened)
-        shown, changed = _plain(image)
+        plain_image, changed = _plain(image)
     except (MemoryError, BadInput):
         raise
     except Exception as problem:  # as above, for what lies behind the header
         raise _damaged(problem) from problem
-    if max(shown.size) > LONGEST_SIDE:
-        shown.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
-    return Picture(shown, tuple(word for word in (told, turned, changed) if word))
+    if max(plain_image.size) > LONGEST_SIDE:
+        plain_image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
+    return Picture(plain_image, tuple(word for word in (motion_warning, turned, changed) if word))
 
 
 def _fitting(size: tuple[int, int]) -> tuple[int, int]:
@@ -209,8 +209,8 @@ def _plain(image: Image.Image) -> tuple[Image.Image, str]:
         flat = image.convert("RGBA")
         ground = Image.new("RGBA", flat.size, (255, 255, 255, 255))
         clear = flat.getextrema()[3][0] < 255
-        whole = Image.alpha_composite(ground, flat).convert("RGB")
-        return whole, "The picture is transparent in places; the model sees white there." if clear else ""
+        composite = Image.alpha_composite(ground, flat).convert("RGB")
+        return composite, "The picture is transparent in places; the model sees white there." if clear else ""
     if image.mode == "CMYK":
         return image.convert("RGB"), "The picture has the colours of a printer; on a screen they look a little different."
     return image.convert("RGB"), ""
@@ -230,13 +230,13 @@ def _shallow(image: Image.Image) -> Image.Image:
 
 def as_text(image: Image.Image) -> list[str]:
     """The picture as a PNG in base64, cut into pieces that a trace takes; made smaller until it is light enough."""
-    shown = image
+    scaled = image
     while True:
         out = io.BytesIO()
-        shown.save(out, "PNG", optimize=True)
-        if out.tell() <= SHOWN_BYTES or max(shown.size) <= 32:
+        scaled.save(out, "PNG", optimize=True)
+        if out.tell() <= SHOWN_BYTES or max(scaled.size) <= 32:
             text = base64.b64encode(out.getvalue()).decode("ascii")
             return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
         share = max(0.5, 0.9 * (SHOWN_BYTES / out.tell()) ** 0.5)
-        size = (max(1, round(shown.width * share)), max(1, round(shown.height * share)))
-        shown = shown.resize(size, Image.Resampling.LANCZOS)
+        size = (max(1, round(scaled.width * share)), max(1, round(scaled.height * share)))
+        scaled = scaled.resize(size, Image.Resampling.LANCZOS)

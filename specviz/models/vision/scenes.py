@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast, SmolVLMConfig, SmolVLMForCondi
 
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 
 NAME = "scenes-vlm"
 IMAGE, USER, ASSISTANT, END = "<image>", "<|user|>", "<|assistant|>", "<|end|>"
@@ -58,7 +58,7 @@ def load(path: Path, attention: str = "sdpa") -> tuple[SmolVLMForConditionalGene
     tensors, card = read_weights(path)
     if not {"config", "tokenizer"} <= card.keys():
         raise ModelUnavailable(f"{path.name} is no vision-language model: choose a file written by this app's training.")
-    with quiet():
+    with exclusive_loading():
         config = SmolVLMConfig.from_dict(json.loads(card["config"]))
         config._attn_implementation = attention
         model = SmolVLMForConditionalGeneration(config)

@@ -12,7 +12,7 @@ from specviz.drafters.networks import feature_file, small_lm
 from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.heads import WEIGHTS, kept, layout_for, version
+from specviz.models.drafters.heads import WEIGHTS, cached, layout_for, version
 from specviz.models.drafters.lora_heads import digest
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.vision.vision_language import LoadedVisionLanguage
@@ -40,7 +40,7 @@ def text_only_model(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) 
     def make() -> small_lm.SmallLM:
         return small_lm.load(path, target.model.get_input_embeddings().weight, target.dtype, target.device)
 
-    small = kept(target, ("text", version(path)), make)
+    small = cached(target, ("text", version(path)), make)
     return DraftModel(TEXT, target.context_length, lambda capacity: SmallModel(small, capacity))
 
 
@@ -49,7 +49,7 @@ def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguage
     if kind not in FILES:
         raise ModelUnavailable(f"There is no {kind} network for {loaded.name}: choose a method that needs none.")
     path = _shipped(FILES[kind], f"{kind} network", loaded)
-    return kept(target, ("vision", kind, version(path)), lambda: _read(kind, path, target))
+    return cached(target, ("vision", kind, version(path)), lambda: _read(kind, path, target))
 
 
 def plain_file() -> Path:

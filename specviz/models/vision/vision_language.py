@@ -19,7 +19,7 @@ from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import ShippedFile, resolve
 from specviz.models.hub.prepare import prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
 from specviz.models.text.text import TokenizerText
 from specviz.models.vision import scenes
@@ -127,13 +127,13 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
         raise ModelUnavailable(f"{name} is a {config.model_type} model, which reads no pictures. Choose one that does.")
     if getattr(config, "image_token_id", None) is None:
         raise ModelUnavailable(f"{name} ({config.model_type}) has no picture token, so its tokens cannot be told apart.")
-    with quiet():
+    with exclusive_loading():
         processor = AutoProcessor.from_pretrained(folder, **safely)
-        model, found = AutoModelForImageTextToText.from_pretrained(
+        model, loading_info = AutoModelForImageTextToText.from_pretrained(
             folder, config=config, dtype=dtype, use_safetensors=True, attn_implementation=attention,
             output_loading_info=True, **safely,
         )  # fmt: skip
-    missing = sorted(found["missing_keys"])
+    missing = sorted(loading_info["missing_keys"])
     if missing:
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
     if getattr(processor, "tokenizer", None) is None:
@@ -142,8 +142,8 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
     shape = architecture_of(model)
     read = ProcessorReader(processor, model.config, name, shape.context_length, device, dtype)
     warnings = ()
-    if found["unexpected_keys"]:
-        warnings = (f"{len(found['unexpected_keys'])} weights stored with {name} are not part of the model.",)
+    if loading_info["unexpected_keys"]:
+        warnings = (f"{len(loading_info['unexpected_keys'])} weights stored with {name} are not part of the model.",)
     return replace(_loaded(name, model, processor.tokenizer, read, shape), warnings=warnings)
 
 
@@ -156,13 +156,13 @@ def _guarded(name: str, make: Callable[[], LoadedVisionLanguage]) -> LoadedVisio
     except SafetensorError as problem:
         raise ModelUnavailable(f"The weights of {name} are damaged ({problem}). Delete them and try again.") from problem
     except ImportError as problem:
-        said = " ".join(str(problem).split())[:300]
-        raise ModelUnavailable(f"{name} needs a package that is not installed: {said}") from problem
+        reason = " ".join(str(problem).split())[:300]
+        raise ModelUnavailable(f"{name} needs a package that is not installed: {reason}") from problem
     except (OSError, ValueError, KeyError, RuntimeError) as problem:
         if "memory" in str(problem).lower():
             raise _no_room(name) from problem
-        said = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
-        raise ModelUnavailable(f"{name} cannot be loaded: {said}") from problem
+        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
+        raise ModelUnavailable(f"{name} cannot be loaded: {reason}") from problem
 
 
 def _no_room(name: str) -> OutOfMemory:

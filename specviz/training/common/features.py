@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specviz.models.hub.cache_dir import cache_folder, made
+from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.training.common.data import Dialogues, Markers
 
 CHUNK_TOKENS = 1 << 16
@@ -138,7 +138,7 @@ class _Shelf:
 
     def __init__(self, folder: Path, width: int, chunk_tokens: int) -> None:
         self.places: dict[str, _Place] = {}
-        self._folder, self._width, self._chunk_tokens = made(folder), width, chunk_tokens
+        self._folder, self._width, self._chunk_tokens = ensure_folder(folder), width, chunk_tokens
         self._maps: dict[Path, np.memmap[Any, Any]] = {}
         self._lock = threading.Lock()
         self._chunk: Path | None = None

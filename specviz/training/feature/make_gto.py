@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.models.drafters.heads import load_heads
-from specviz.models.drafters.lora_heads import CHANGES, control_file, digest, twin
+from specviz.models.drafters.lora_heads import CHANGES, control_file, digest, independent_copy
 from specviz.targets.text import TextTarget
 from specviz.training.common import data, loop, parallel
 from specviz.training.common.card import card, dialogues_line, print_card
@@ -241,7 +241,7 @@ def prepare(assets: TargetAssets, dialogues: data.Dialogues, settings: Settings)
     loaded = assets.target
     target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")
     shipped = load_heads(START, None, loaded, target)
-    net, before = twin(shipped).float(), twin(shipped).float()
+    net, before = independent_copy(shipped).float(), independent_copy(shipped).float()
     training, held_out = data.split(dialogues)
     store = store_for(loaded.model, loaded.name, dialogues, assets.markers)
     ids = torch.arange(target.vocab_size, device=target.device) if net.draft_ids is None else net.draft_ids

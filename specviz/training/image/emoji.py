@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import cache_folder, flushed, made, only_one
+from specviz.models.hub.cache_dir import cache_folder, ensure_folder, flushed, only_one
 
 SIDE = 64
 HELD_OUT_EVERY = 20
@@ -125,7 +125,7 @@ def load() -> Emoji:
 
     Raises ModelUnavailable when a package cannot be had.
     """
-    folder = made(cache_folder() / "emoji" / digest())
+    folder = ensure_folder(cache_folder() / "emoji" / digest())
     facts = folder / "concepts.json"
     with only_one("emoji"):
         if not facts.exists():
@@ -196,7 +196,7 @@ def _member(opened: tarfile.TarFile, name: str) -> io.BufferedIOBase:
 
 def fetched(package: Package) -> Path:
     """The checked tarball, brought by npm with the user's own settings. Raises ModelUnavailable when it cannot be had."""
-    final = made(cache_folder() / "files" / "emoji") / package.file
+    final = ensure_folder(cache_folder() / "files" / "emoji") / package.file
     if not final.exists():
         _pack(package, final)
     found = hashlib.sha256(final.read_bytes()).hexdigest()

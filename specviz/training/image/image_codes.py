@@ -15,7 +15,7 @@ from transformers import JanusVQVAEConfig
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from specviz.drafters.networks.weights import read_weights
-from specviz.models.hub.cache_dir import cache_folder, made
+from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.models.image.image import weights_of
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.image.image_vocabulary import words_of
@@ -76,7 +76,7 @@ def coded(grid: int) -> Coded:
     art = emoji.load()
     net, number = vq_model()
     version = _encoder_digest(net)
-    file = made(cache_folder() / "emoji" / emoji.digest()) / f"codes-{grid}-{version}.npy"
+    file = ensure_folder(cache_folder() / "emoji" / emoji.digest()) / f"codes-{grid}-{version}.npy"
     if not file.exists():
         grounds = emoji.GROUNDS
         rows = np.array(sorted(row for one in art.concepts if drawable(one) for row in one.rows.values()))

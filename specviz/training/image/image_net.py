@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.models.image.image_shape import TextShape, VqShape, janus_config
-from specviz.models.loading_lock import quiet
+from specviz.models.loading_lock import exclusive_loading
 from specviz.training.common.parallel import products
 
 LANGUAGE = "model.language_model."
@@ -22,7 +22,7 @@ LANGUAGE = "model.language_model."
 def fresh(vq: VqShape, text: TextShape, grid: int, codebook: Tensor, seed: int = 0) -> dict[str, nn.Parameter]:
     """Learned parameters by the standard class's names, drawn anew; codes start from their vectors."""
     torch.manual_seed(seed)
-    with quiet():
+    with exclusive_loading():
         model = JanusForConditionalGeneration(JanusConfig(**janus_config(vq, text, grid)))
     wanted = ("model.language_model.", "model.generation_")
     found = {name: value for name, value in model.named_parameters() if name.startswith(wanted)}

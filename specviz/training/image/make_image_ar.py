@@ -134,7 +134,7 @@ def _show(called: str, device: str) -> None:
             print(f"not scored: {problem}", flush=True)
             continue
         pictures, prompts = [loaded.picture(one.tolist()) for one in codes], asked(loaded, held_out)
-        told = (f"{score.found(pictures, prompts, many):.0%} among {many}" for many in (1, 5))
+        told = (f"{score.retrieval_rate(pictures, prompts, many):.0%} among {many}" for many in (1, 5))
         print(f"own prompt found of {len(prompts)}:", ", ".join(told), flush=True)
 
 

@@ -41,7 +41,7 @@ def start(net: RecurrentNet, norm: Tensor, seen: Sequence[Read]) -> None:
     outward = main / safe[:, None]  # the norm behind it multiplies by its weight again
     net.leave.weight[:, :rank], net.leave.weight[:, rank : 2 * rank] = outward, -outward
     state = net.begin(features, tokens)
-    step = fit(torch.cat((state[0], net.said(further)), dim=-1), beyond @ main)
+    step = fit(torch.cat((state[0], net.embedded(further)), dim=-1), beyond @ main)
     _carry(net.later.weight, step.T.to(thought))
 
 

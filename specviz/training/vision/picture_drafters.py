@@ -109,7 +109,7 @@ def unroll_cross(net: CrossNet, seen: SeenPicture, starts: Tensor, depth: int) -
     for step in range(1, depth):
         thought.append(net.thoughts(outputs[-1]))
         x, where = first[starts + step], positions[starts + step]
-        x = net.reading.finish(x, attend(net._asked(x), keys, values, columns[None] > starts[:, None], thought))
+        x = net.reading.finish(x, attend(net._queries(x), keys, values, columns[None] > starts[:, None], thought))
         drafted.append(net.keys_values(net.last, x, where))
         asked = net._turn(net.last.self_attn.q_proj(x).view(len(x), net.config.heads, -1), where)
         x = net.last.finish(x, attend(asked, *committed, rows[None] > starts[:, None], drafted))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from specviz.drafters.networks.lora import add_change
+from specviz.drafters.networks.lora import merge_lora
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
 
@@ -25,7 +25,7 @@ def factors() -> dict[str, torch.Tensor]:
 
 def test_the_product_is_added_and_nothing_else_moves() -> None:
     before, after = network(), network()
-    add_change(after, factors(), "change")
+    merge_lora(after, factors(), "change")
     torch.testing.assert_close(after[0].weight - before[0].weight, factors()["0.weight.tall"] @ factors()["0.weight.wide"])
     assert torch.equal(after[1].weight, before[1].weight)
 
@@ -35,8 +35,8 @@ def test_a_change_survives_its_file(tmp_path: Path) -> None:
     write_weights(path, factors(), {"of": "test"})
     stored, card = read_weights(path)
     near, exact = network(), network()
-    add_change(near, stored, "change")
-    add_change(exact, factors(), "change")
+    merge_lora(near, stored, "change")
+    merge_lora(exact, factors(), "change")
     assert card["of"] == "test"
     assert float((near[0].weight - exact[0].weight).detach().abs().max()) < 0.05
 
@@ -53,5 +53,5 @@ def test_a_change_survives_its_file(tmp_path: Path) -> None:
 def test_a_change_for_another_network_is_refused_and_nothing_moves(spoiled: dict[str, torch.Tensor], told: str) -> None:
     made, before = network(), network()
     with pytest.raises(ModelUnavailable, match=told):
-        add_change(made, spoiled, "change")
+        merge_lora(made, spoiled, "change")
     assert torch.equal(made[0].weight, before[0].weight)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specviz.drafters.networks.lora import add_change
+from specviz.drafters.networks.lora import merge_lora
 from specviz.drafters.networks.masked_lm import load, save
 from specviz.drafters.networks.weights import write_weights
 from specviz.engine.interfaces import Context
@@ -18,7 +18,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain
 from specviz.errors import ModelUnavailable
 from specviz.methods.diffuspec.drafter import MaskedBlock
-from specviz.models.drafters.lora_heads import changed
+from specviz.models.drafters.lora_heads import with_lora
 from specviz.training.feature.gto import LowRank
 from specviz.trees.sampled import Sampled
 from tests.support.tiny.masked import masked_lm
@@ -90,9 +90,9 @@ def test_a_change_to_a_model_that_has_drafted_changes_what_the_copy_drafts() -> 
     before = model(TEXT, 4)
     change = LowRank(masked_lm(TARGET), 3, 0)
     factors = {name: value + 0.1 for name, value in change.factors.items()}
-    copy = changed(model, factors, "a change")
+    copy = with_lora(model, factors, "a change")
     fresh = masked_lm(TARGET)
-    add_change(fresh, factors, "a change")
+    merge_lora(fresh, factors, "a change")
     torch.testing.assert_close(copy(TEXT, 4), fresh(TEXT, 4))
     torch.testing.assert_close(model(TEXT, 4), before)
     assert copy.embedding is model.embedding and (copy(TEXT, 4) != before).any()

@@ -12,7 +12,7 @@ from specviz.drafters.networks.cross_net import CrossNet
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.dream.attention_summary import looking_of
+from specviz.methods.dream.attention_summary import summarise_attention
 from specviz.methods.dream.drafter import CrossDrafter
 from specviz.targets.attention_maps import importance, most_looked_at, text_part
 from specviz.trees.dynamic import Dynamic
@@ -22,7 +22,7 @@ from tests.support.worlds.vision import GREEDY, World, cross_net, world
 
 
 def drafter_of(here: World, net: CrossNet, share: float = 0.5) -> tuple[CrossDrafter, tuple[int, ...]]:
-    looking, taps = looking_of(here.target)
+    looking, taps = summarise_attention(here.target)
     return CrossDrafter(CrossStepper(net), here.layout, looking, share), taps
 
 
@@ -61,12 +61,12 @@ def test_every_answer_is_the_networks_own_from_scratch(kind: str, share: float) 
     drafter, taps = drafter_of(here, net, share)
     witness = Witness(drafter)
     run = drafting(here, witness, taps)
-    kept = [place for place in range(here.layout.length) if place not in set(here.layout.visual) - set(drafter._kept)]
-    assert len(drafter._kept) == round(share * len(here.layout.visual))
+    kept = [place for place in range(here.layout.length) if place not in set(here.layout.visual) - set(drafter._kept_places)]
+    assert len(drafter._kept_places) == round(share * len(here.layout.visual))
     assert len(witness.answers) > 20
     assert audit(here, net, witness, kept) < 1e-9
     told = {note.type: note.data for note in run.steps[0].notes}["visual_tokens"]
-    assert told["drafter"] == len(kept) and sum(count for _, count in told["kept"]) == len(drafter._kept)
+    assert told["drafter"] == len(kept) and sum(count for _, count in told["kept"]) == len(drafter._kept_places)
 
 
 def test_the_patches_that_stay_are_those_the_target_looks_at_most() -> None:
@@ -77,7 +77,7 @@ def test_the_patches_that_stay_are_those_the_target_looks_at_most() -> None:
     hidden = session.prefill(here.prompt[:-1]).hidden
     rows = torch.arange(len(here.prompt) - 1)
     weights = importance(text_part(here.tiny.model), hidden, rows, here.layout.visual)
-    assert list(drafter._kept) == [here.layout.visual[one] for one in most_looked_at(weights, 0.25)]
+    assert list(drafter._kept_places) == [here.layout.visual[one] for one in most_looked_at(weights, 0.25)]
 
 
 def test_shut_gates_give_exactly_the_drafter_without_cross_attention() -> None:
@@ -95,7 +95,7 @@ def test_shut_gates_give_exactly_the_drafter_without_cross_attention() -> None:
     assert not torch.allclose(plain, opened.whole(words, thoughts, places)[0], atol=1e-3)
     trees = []
     for stepper in (CrossStepper(shut), CrossStepper(opened).without_cross_attention(), CrossStepper(opened)):
-        looking, taps = looking_of(here.target)
+        looking, taps = summarise_attention(here.target)
         run = drafting(here, CrossDrafter(stepper, here.layout, looking, 0.5), taps, 20)
         trees.append([[node.token for node in step.nodes] for step in run.steps])
     assert trees[0] == trees[1] != trees[2]
@@ -133,7 +133,7 @@ def test_arcs_tell_what_a_row_looked_at() -> None:
     assert [len(note["entropy"]), len(note["entropy"][0])] == [3, here.layout.length - 1]
     assert set(note["chosen"]) <= set(note["middle"]) == {1}
     words, thoughts = hidden_states(here, here.prompt)
-    kept = [place for place in range(here.layout.length) if place not in set(here.layout.visual) - set(drafter._kept)]
+    kept = [place for place in range(here.layout.length) if place not in set(here.layout.visual) - set(drafter._kept_places)]
     places = torch.tensor(kept)
     x = net.enter(words[places])
     later = torch.ones(len(kept), len(kept), dtype=torch.bool).triu(1)
@@ -143,10 +143,10 @@ def test_arcs_tell_what_a_row_looked_at() -> None:
     looks = net.weights(x[-1:], torch.cat((nothing[0], known[0])), torch.zeros(1, len(kept), dtype=torch.bool))[0]
     root = note["looks"][0]
     assert root["tokens"] == [] and len(note["looks"]) > 6
-    assert {place for place, _ in root["at"]} <= set(drafter._kept)
+    assert {place for place, _ in root["at"]} <= set(drafter._kept_places)
     for place, weight in root["at"]:
         assert weight == pytest.approx(float(looks[1 + kept.index(place)]), abs=2e-4)
-    assert root["picture"] == pytest.approx(sum(float(looks[1 + kept.index(one)]) for one in drafter._kept), abs=2e-4)
+    assert root["picture"] == pytest.approx(sum(float(looks[1 + kept.index(one)]) for one in drafter._kept_places), abs=2e-4)
     later_note = {note.type: note.data for note in run.steps[1].notes}["entropy_map"]
     assert "entropy" not in later_note and later_note["looks"]
 

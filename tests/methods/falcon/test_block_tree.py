@@ -62,7 +62,7 @@ class Pairs:
         made, self._told = self.forwards - self._told, self.forwards
         return made
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
 

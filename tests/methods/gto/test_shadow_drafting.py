@@ -8,7 +8,7 @@ import pytest
 
 from specviz.acceptance.match import Match
 from specviz.drafters.memory.prompt_copy import PromptCopy
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Round, TargetPass
 from specviz.engine.sampling import Warp
@@ -64,7 +64,7 @@ def test_an_equal_drafter_gets_an_equal_reward_at_every_step(warp: Warp, tier: s
 def test_the_text_is_that_of_the_run_alone(warp: Warp) -> None:
     target = tiny_target()
     alone = decode(target, Composition(copying(), Match()), PROMPT, 60, warp)
-    run, _ = compared(SingleDrafter(Silent(), RootOnly()), warp)
+    run, _ = compared(SingleDrafter(NullDrafter(), RootOnly()), warp)
     assert run.ids == alone.ids
     assert [step.path for step in run.steps] == [step.path for step in alone.steps]
     assert all(step.notes[-1].data["before"] == 0.0 for step in run.steps), "a root alone is worth nothing"
@@ -75,7 +75,7 @@ def test_nobody_looking_means_no_second_session() -> None:
     assert compared(copying(), Warp())[1] == [2, 0], "and what was opened is closed again"
 
 
-class Slow(Silent):
+class Slow(NullDrafter):
     """Says nothing, and takes hours over it, by a clock that it moves on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:

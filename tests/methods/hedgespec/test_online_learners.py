@@ -47,10 +47,10 @@ def test_one_arm_alone_ahead_gets_everything() -> None:
 def test_the_bonus_counts_an_arms_own_rounds() -> None:
     """With a count of all rounds in it, as it was once published, the bonus is the same for all and nothing is explored."""
     chooser = UpperConfidence(2, doubt=2.0)
-    chooser.earned(0, 0.5)
-    chooser.earned(1, 0.45)
+    chooser.update_reward(0, 0.5)
+    chooser.update_reward(1, 0.45)
     for _ in range(40):
-        chooser.earned(0, 0.5)
+        chooser.update_reward(0, 0.5)
     assert chooser.probabilities() == [0.0, 1.0]
 
 
@@ -59,13 +59,13 @@ def test_every_arm_is_tried_once_first() -> None:
     for _ in range(4):
         arm = chooser.probabilities().index(1.0)
         tried.append(arm)
-        chooser.earned(arm, 0.9)
+        chooser.update_reward(arm, 0.9)
     assert tried == [0, 1, 2, 3]
 
 
 def test_exp3_divides_a_reward_by_its_probability() -> None:
     chooser = ExponentialWeights(3, explore=0.3)
-    chooser.earned(1, 0.5)
+    chooser.update_reward(1, 0.5)
     assert chooser.gains == pytest.approx([0.0, 1.5, 0.0])
     assert min(chooser.probabilities()) >= 0.1 - 1e-12 and sum(chooser.probabilities()) == pytest.approx(1)
 
@@ -73,7 +73,7 @@ def test_exp3_divides_a_reward_by_its_probability() -> None:
 def test_a_fixed_arm_learns_nothing() -> None:
     chooser = Fixed(3, 2)
     chooser.learn([0.0, 0.0, 1.0])
-    chooser.earned(2, 0.0)
+    chooser.update_reward(2, 0.0)
     assert chooser.probabilities() == [0.0, 0.0, 1.0]
 
 
@@ -99,9 +99,9 @@ def played(chooser: Chooser, domains: Sequence[int], seed: int) -> tuple[float, 
             while run < 5 and generator.random() < p:
                 run += 1
             accepted.append(run)
-        if chooser.informed:
+        if chooser.full_information:
             chooser.learn([1 - one / 5 for one in accepted])
-        chooser.earned(arm, accepted[arm] / 5)
+        chooser.update_reward(arm, accepted[arm] / 5)
     return regret / len(domains), noticed
 
 

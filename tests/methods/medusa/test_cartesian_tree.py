@@ -31,7 +31,7 @@ class Lists:
     def calls(self) -> int:
         return 1
 
-    def story(self, found: Sequence[Depth]) -> tuple[Note, ...]:
+    def draft_notes(self, found: Sequence[Depth]) -> tuple[Note, ...]:
         return (Note("told", {"depths": len(found)}),)
 
 

@@ -132,7 +132,7 @@ def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
     drafter.begin(context, None)
     assert drafter.depths(4) == []
     assert drafter.calls() == 0
-    assert drafter.story([]) == ()
+    assert drafter.draft_notes([]) == ()
     composition = Composition(SingleDrafter(drafter, Product([(0,), (0, 0)])), Match(), (TAP,))
     run = Decoding(tiny_target(), composition, [5], Warp(), Noise(0), 12, Recorder(Letters()))
     steps = list(run.steps())
@@ -147,7 +147,7 @@ def test_the_note_tells_what_each_head_said() -> None:
     context = Context([3, 1, 4], 3, 0, Warp(), Noise(0), torch.device("cpu"), 100)
     drafter.begin(context, session.prefill([3, 1]))
     found = drafter.depths(12)
-    note = drafter.story(found)[0]
+    note = drafter.draft_notes(found)[0]
     assert note.type == "heads"
     assert [row["head"] for row in note.data["heads"]] == [1, 2, 3]
     assert all(len(row["tokens"]) == len(row["probability"]) == 10 for row in note.data["heads"])

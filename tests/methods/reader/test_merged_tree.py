@@ -75,7 +75,7 @@ class Memories:
 
     def begin(self, context: Context, prefill: Any) -> None: ...
 
-    def found(self, tail: Sequence[int] = ()) -> list[Held]:
+    def guesses(self, tail: Sequence[int] = ()) -> list[Held]:
         self.asked.append(tuple(tail))
         return self.answers.get(tuple(tail), [])
 

@@ -1,4 +1,4 @@
-"""Cheaper copies of a model and models named for the middle of a chain: what they give, and what is refused in words."""
+"""Cheaper copies of a model and intermediate models named by a user: what they give, and what is refused in words."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ import specviz
 from specviz.drafters.networks.fused_session import LeanSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
-from specviz.models.drafters.intermediate_models import middle_model
+from specviz.models.drafters.intermediate_models import intermediate_model
 from specviz.models.drafters.quantisation import LAYOUTS, eight_bits, four_bits, layouts_of
-from specviz.models.drafters.quantised_copy import checked, lean_copy, matrix
+from specviz.models.drafters.quantised_copy import check_copy, lean_copy, matrix
 from specviz.models.packing import PackedLinear
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
@@ -59,7 +59,7 @@ def built(name: str) -> TextTarget:
 @pytest.mark.parametrize("build", BUILDS)
 def test_a_plain_copy_gives_the_models_logits_and_states_through_trees_and_paths(build: str) -> None:
     target = built(build)
-    checked(target)
+    check_copy(target)
     taps = (0, 2, 4)
     ours, own = LeanSession(lean_copy(target), 40, taps), target.open(40, taps)
     text = list(range(3, 40))
@@ -83,7 +83,7 @@ def test_another_build_is_refused_rather_than_copied_wrong() -> None:
     config = Gemma2Config(**SHAPE, head_dim=16, layer_types=["full_attention"] * 4)
     strange = TextTarget(Gemma2ForCausalLM(config).eval().double().requires_grad_(False), "gemma", ())
     with pytest.raises(ModelUnavailable, match="cannot be copied in a cheaper form"):
-        checked(strange)
+        check_copy(strange)
 
 
 @pytest.mark.parametrize(("kind", "off"), [("int8", 0.03), ("int4", 0.15)])
@@ -133,7 +133,7 @@ def test_a_matrix_comes_back_from_the_processors_own_layout() -> None:
 
 
 def test_there_is_no_few_bit_product_off_the_cpu() -> None:
-    with pytest.raises(ModelUnavailable, match="choose another model for the middle"):
+    with pytest.raises(ModelUnavailable, match="choose another intermediate model"):
         layouts_of("int8", torch.device("meta"))
 
 
@@ -164,7 +164,7 @@ def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair: tuple[str, st
     assert chain.run.draft == f"{above}, copy below it"
     warning = next(warning for warning in chain.run.warnings if "never calibrated" in warning)
     recipe = f"calibrate polybasic --target {large} --draft {small}"
-    assert (recipe in warning) != copied, "the command is for a named model in the middle"
+    assert (recipe in warning) != copied, "the command is for a named intermediate model"
     warm = specviz.run(method="polybasic", draft=small, parameters=parameters, temperature=0.9, **asked)
     assert warm.end is not None and warm.end.reason in ("eos", "budget")
 
@@ -187,13 +187,13 @@ def test_a_draft_in_the_middle_has_to_be_named_and_to_share_the_tokenizer(
     target = TextTarget(loaded.model, loaded.name, ())
     heard: Callable[..., None] = lambda message, fraction=None: None  # noqa: E731
     with pytest.raises(ModelUnavailable, match="Name one with the target's tokenizer"):
-        middle_model("draft", None, loaded, target, heard)
+        intermediate_model("draft", None, loaded, target, heard)
     with pytest.raises(ModelUnavailable, match="trained for SmolLM2's tokenizer"):
-        middle_model("small_draft", None, loaded, target, heard)
+        intermediate_model("small_draft", None, loaded, target, heard)
     folder = tmp_path / "other"
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
     sentencepiece.save_pretrained(folder)
     with pytest.raises(TokenizerMismatch):
-        middle_model("draft", str(folder), loaded, target, heard)
+        intermediate_model("draft", str(folder), loaded, target, heard)
     with pytest.raises(ModelUnavailable, match="has only 3 layers"):
-        middle_model("fewer_layers", None, loaded, target, heard)
+        intermediate_model("fewer_layers", None, loaded, target, heard)

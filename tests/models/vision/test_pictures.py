@@ -206,7 +206,7 @@ def test_large_pictures_are_decoded_one_at_a_time_and_a_crowd_is_turned_away(mon
             inside[0] -= 1
         return pictures.Picture(opened)
 
-    monkeypatch.setattr(pictures, "_made", made)
+    monkeypatch.setattr(pictures, "_make_picture", made)
     places = 1 + pictures.MOST_IN_LINE
     with ThreadPoolExecutor(places) as pool:
         asked = [pool.submit(open_picture, large) for _ in range(places)]

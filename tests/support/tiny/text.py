@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specviz.drafters.intermediate import Middle
+from specviz.drafters.intermediate import IntermediateModel
 from specviz.drafters.language_model import DraftModel, SessionModel
 from specviz.drafters.layer_groups import GroupedModel
 from specviz.engine.cost import CostCurve
@@ -104,7 +104,7 @@ class TinyResources(TextResources, ImageResources, VisionLanguageResources):
     def drafter_weights(self, kind: str) -> Any:
         raise ModelUnavailable(f"this test has no {kind}")
 
-    def middle(self, kind: str) -> Middle:
+    def intermediate(self, kind: str) -> IntermediateModel:
         raise ModelUnavailable(f"this test has no {kind}")
 
     def grouped(self, kind: str, group: int) -> GroupedModel:

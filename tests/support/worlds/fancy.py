@@ -47,7 +47,7 @@ class Fancy:
         made, self._told = len(self.asked) - self._told, len(self.asked)
         return made
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return (Note("told", {}),)
 
 

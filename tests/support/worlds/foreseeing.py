@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from specviz.drafters.null import Silent
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, Session, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget
@@ -14,7 +14,7 @@ from specviz.trace.schema import Note
 from tests.support.tiny.text import perturbed
 
 
-class Foreseer(Silent):
+class Foreseer(NullDrafter):
     """Says about any node of a tree what a copy of the target, its weights shaken by ``noise``, would say there."""
 
     support: Tensor | None = None
@@ -52,7 +52,7 @@ class Foreseer(Silent):
         made, self._calls = self._calls, 0
         return made
 
-    def story(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.intermediate import FittedSession, Middle, SmallSession
+from specviz.drafters.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.drafters.layer_groups import GroupedModel
 from specviz.drafters.networks.fused_session import LeanSession
 from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
@@ -40,7 +40,7 @@ WARPS = {"greedy": GREEDY, "warm": WARM, "nucleus": NUCLEUS}
 DEEP = 6
 """Layers of a model deep enough that some of them can stand side by side."""
 CURVE = CostCurve((1, 40), (2.0, 3.0))
-"""What a pass of a model in the middle of a cascade costs."""
+"""What a pass of an intermediate model costs."""
 
 
 def tokens(tier: str, dtype: torch.dtype) -> int:
@@ -78,8 +78,8 @@ def grouped(kind: str, target: TextTarget, group: int) -> GroupedModel:
     return GroupedModel("small", 1024, stepper.spans, lambda capacity: SmallFuzzy(model, stepper, capacity))
 
 
-def middle_of(kind: str, target: TextTarget) -> Middle:
-    """A model for the middle of a tiny cascade."""
+def intermediate_of(kind: str, target: TextTarget) -> IntermediateModel:
+    """An intermediate model of a tiny cascade."""
     if kind == "draft":
         other = TextTarget(perturbed(target.model, 0.02), "other", (), target.tier)
         start: Any = lambda capacity, taps: FittedSession(other.open(capacity), other.vocab_size, target.vocab_size)  # noqa: E731
@@ -90,7 +90,9 @@ def middle_of(kind: str, target: TextTarget) -> Middle:
         decoder = lean_copy(target, (eight_bits, eight_bits)) if kind == "int8" else lean_copy(target)
         start = lambda capacity, taps: LeanSession(decoder, capacity, taps)  # noqa: E731
     states = kind in ("plain_copy", "int8")
-    return Middle(kind, kind, target.context_length, target.device, start, lambda: CURVE, states, kind != "small_draft")
+    return IntermediateModel(
+        kind, kind, target.context_length, target.device, start, lambda: CURVE, states, kind != "small_draft"
+    )
 
 
 def parallel_net(target: TextTarget, count: int = 4) -> ParallelNet:
@@ -126,7 +128,7 @@ def resources(
     draft = TextTarget(perturbed(target.model, noise), "tiny draft", (), target.tier)
     return parts_for(target, warp, draft, memory).using(
         drafter_weights=lambda kind: network(kind, target, whole),
-        middle=lambda kind: middle_of(kind, target),
+        intermediate=lambda kind: intermediate_of(kind, target),
         grouped=lambda kind, group: grouped(kind, target, group),
     )
 

@@ -82,7 +82,7 @@ class World:
     def calls(self) -> int:
         return 1
 
-    def story(self, picks: Sequence[Pick]) -> tuple[()]:
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[()]:
         return ()
 
 

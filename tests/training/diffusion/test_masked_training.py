@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks.lora import TALL, add_change
+from specviz.drafters.networks.lora import TALL, merge_lora
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
 from specviz.training.common import data
@@ -177,7 +177,7 @@ def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedL
     assert losses[2] < 0.97 * losses[0] and losses[2] < losses[1], losses
     again = copy.deepcopy(learned).eval()
     assert any(bool(value.any()) for key, value in change.factors.items() if key.endswith(TALL))
-    add_change(again, change.factors, "deer")
+    merge_lora(again, change.factors, "deer")
     ids = torch.tensor([*MARKERS.prefix, *dialogues().of(3)[:8]])
     torch.testing.assert_close(again.eval()(ids, 4), model(ids, 4), atol=1e-4, rtol=1e-3)
     assert torch.equal(again.bias, learned.bias) and torch.equal(again.embedding, learned.embedding)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks.lora import add_change
+from specviz.drafters.networks.lora import merge_lora
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
@@ -66,7 +66,7 @@ def test_the_factors_give_the_trained_network_and_fit_its_base_alone(tmp_path: P
     write_weights(file, arms.named({"code": domain.optimizer.averaged()}), {"arms": '["code"]', "changes": "x"})
     trained = {name: value.clone() for name, value in net.state_dict().items()}
     net.load_state_dict(base)
-    add_change(net, _of(read_weights(file)[0], "code"), "arms")
+    merge_lora(net, _of(read_weights(file)[0], "code"), "arms")
     for name, value in net.state_dict().items():
         apart = float((value - trained[name]).norm() / (trained[name] - base[name]).norm().clamp_min(1e-9))
         assert apart < 0.05, "eight bits, not more"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks.lora import TALL, WIDE, add_change
+from specviz.drafters.networks.lora import TALL, WIDE, merge_lora
 from specviz.training.common import loop
 from specviz.training.feature import gto, make_gto
 from specviz.training.feature.gto import Arena, Groups, LowRank
@@ -74,7 +74,7 @@ def test_a_low_rank_change_starts_as_none_and_has_the_gradient_of_its_factors() 
     (plain.layer.mlp.up_proj.weight + tall @ wide).square().sum().backward()
     torch.testing.assert_close(found[name + TALL], tall.grad)
     torch.testing.assert_close(found[name + WIDE], wide.grad)
-    add_change(plain, change.factors, "change")
+    merge_lora(plain, change.factors, "change")
     assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(net.parameters(), plain.parameters(), strict=True))
 
 

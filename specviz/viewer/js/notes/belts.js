@@ -1,4 +1,4 @@
-// A chain of three models: the drafter feeds the model in the middle, whose buffer fills to μ before the target moves once.
+// A chain of three models: the drafter feeds the intermediate model, whose buffer fills to μ before the target moves once.
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -62,13 +62,13 @@ const bound = (without, point, at) => point.below * (1 / without - 1 / at);
 function sentence(data, step, moment) {
   if (!moment.pass) {
     const tail = step.veiled ? "" : ` It kept ${step.path.length} and added its own.`;
-    return `The target judges ${format.count(data.length, "token")} in one pass, by the middle model's probabilities.${tail}`;
+    return `The target judges ${format.count(data.length, "token")} in one pass, by the intermediate model's probabilities.${tail}`;
   }
   const { pass, place } = moment;
   const held = data.before(place + 1);
   const drafted = pass.drafted
-    ? `Of ${format.count(pass.drafted, "drafted node")} the middle model took ${pass.kept} and added its own token`
-    : "The drafter had nothing; the middle model wrote a token itself";
+    ? `Of ${format.count(pass.drafted, "drafted node")} the intermediate model took ${pass.kept} and added its own token`
+    : "The drafter had nothing; the intermediate model wrote a token itself";
   const full = held >= data.wanted ? "full: now the target looks" : `${held} of μ = ${data.wanted}`;
   return `${drafted}. Buffer: ${full}.`;
 }
@@ -181,7 +181,7 @@ function curve(balance, stage) {
   });
   const margin = bound(balance.without, now, now.at) - now.ratio;
   const summary =
-    `A pass of the middle model costs ${format.probability(now.ratio)} of a target pass and may cost ` +
+    `A pass of the intermediate model costs ${format.probability(now.ratio)} of a target pass and may cost ` +
     `${format.probability(Math.max(0, now.ratio + margin))} by the published condition, the curve. With all times counted the chain ` +
     `runs at ${now.gain.toFixed(2)} times the one without it: it ${now.gain > 1 ? "pays" : "does not pay"} here.`;
   const drawn = [
