@@ -23,7 +23,7 @@ import torch
 from specviz.training.common import data
 from specviz.training.common.decoding import Decoder, Finished, Request
 from specviz.training.common.features import store_for
-from specviz.training.common.known import Reserved, Said
+from specviz.training.common.known import KnownTexts, Reserved
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.common.turns import KINDS, TURNS, Writer
 from specviz.training.registry import Job
@@ -106,15 +106,15 @@ class Author:
     def __init__(self, assets: TargetAssets, made: list[Dialogue], reserved: Reserved, seed: int = 0) -> None:
         self.made = made
         self.dropped: Counter[str] = Counter()
-        self._assets, self._reserved, self._said = assets, reserved, Said()
+        self._assets, self._reserved, self._known = assets, reserved, KnownTexts()
         self._generator = random.Random(seed)
         self._asked = len(made)
         self._own: deque[Request] = deque()
         self._passages: dict[bool, list[str]] = {False: [], True: []}
         self._writers = {side: Writer(self._generator, side, partial(self._passage, side)) for side in (False, True)}
         for dialogue in made:
-            self._said.asked(self._text(dialogue.question))
-            self._said.answered(dialogue.question, dialogue.answer)
+            self._known.has_turn(self._text(dialogue.question))
+            self._known.has_answer(dialogue.question, dialogue.answer)
             self._learn(dialogue)
 
     def requests(self, until: float) -> Iterator[Request]:
@@ -153,7 +153,7 @@ class Author:
             reason = "long"
         elif self._reserved.near(self._text(turn)):
             reason = "reserved"
-        elif self._said.asked(self._text(question)):
+        elif self._known.has_turn(self._text(question)):
             reason = "asked before"
         if reason:
             self.dropped[reason] += 1
@@ -170,7 +170,7 @@ class Author:
                 found = self._answer((), turn, _Plan(plan.kind, plan.held_out))
                 self._own.extend([found] if found is not None else [])
             return False
-        if self._said.answered(request.ids, finished.answer):
+        if self._known.has_answer(request.ids, finished.answer):
             self.dropped["said before"] += 1
             return False
         self.made.append(Dialogue(request.ids, finished.answer, request.temperature, plan.kind, plan.held_out))

@@ -33,7 +33,7 @@ def fused_taps(layers: int) -> tuple[int, int, int]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class DialogueFeatures:
     """One dialogue, the fixed prefix included: ``tokens`` [token], ``features`` [token, tap, hidden] (float32), and the
     index of the answer's first token."""
 
@@ -82,7 +82,7 @@ class FeatureStore:
         """Whether the target has read this dialogue: it was given out in this sitting, or it lies on the shelf."""
         return number in self._given or self.has(number)
 
-    def get(self, numbers: Sequence[int]) -> list[Seen]:
+    def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
         """The dialogues with their features, on the target's device; what is missing is computed first."""
         found: dict[int, Tensor] = {}
         missing = sorted({number for number in numbers if not self.has(number)}, key=lambda one: len(self.ids(one)))
@@ -91,7 +91,7 @@ class FeatureStore:
         self._given.update(numbers)
         prefix = len(self.markers.prefix)
         return [
-            Seen(
+            DialogueFeatures(
                 torch.from_numpy(self.ids(number)).to(self.device),
                 found[number].float() if number in found else self._read(number),
                 prefix + int(self.dialogues.prompt[number]),

@@ -46,21 +46,21 @@ def content(text: str) -> frozenset[str]:
     return frozenset(word[:_STEM] for word in plain(text).split() if word not in _COMMON)
 
 
-class Said:
+class KnownTexts:
     """All turns and answers so far."""
 
     def __init__(self) -> None:
         self._turns: set[str] = set()
         self._grams: set[int] = set()
 
-    def asked(self, turn: str) -> bool:
+    def has_turn(self, turn: str) -> bool:
         """Whether this turn was asked before, up to case and signs; it counts as asked from now on."""
         key = plain(turn)
         known = key in self._turns
         self._turns.add(key)
         return known
 
-    def answered(self, question: Sequence[int], answer: Sequence[int]) -> bool:
+    def has_answer(self, question: Sequence[int], answer: Sequence[int]) -> bool:
         """Whether more than half of an answer's 8-grams were written in earlier answers; what it copies from its own question
         does not count. If not, it is remembered."""
         grams = _grams(answer) - _grams(question)

@@ -25,7 +25,7 @@ from specviz.training.common.card import card, dialogues_line, print_card
 from specviz.training.common.loop import Progress, checkpoint_of, quantised_file, train
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.diffusion import masking
-from specviz.training.diffusion.make_masked_lm import measured, settings_for, shown
+from specviz.training.diffusion.make_masked_lm import measured, milestone_figures, settings_for
 from specviz.training.diffusion.masked_training import MaskedTraining, Settings
 from specviz.training.diffusion.masking import Example, Masked
 from specviz.training.feature.gto import LowRank
@@ -62,7 +62,7 @@ def prepare(
     return MaskedTraining(
         model, settings,
         lambda start: _examples(dialogues, training, markers, stage, stages, settings, start, model.config.window),
-        lambda: shown(model, dialogues, held_out, markers), change,
+        lambda: milestone_figures(model, dialogues, held_out, markers), change,
     )  # fmt: skip
 
 
@@ -108,13 +108,13 @@ def make(job: Job) -> None:
     work = Work(job, file, assets, data.read(file), stages, settings, model, LowRank(model, stages.rank, settings.seed))
     print(f"{stages} {settings}", flush=True)
     begun = work.learned(FIRST, "deer_first", stages.first)
-    work.told("first_stage", begun)
+    work.record("first_stage", begun)
     spent = work.learned(SECOND, "deer", 1 - stages.first)
     whole = Progress(begun.updates + spent.updates, begun.seconds + spent.seconds, begun.tokens + spent.tokens)
-    work.told("deer", whole)
+    work.record("deer", whole)
     work.change.factors = {name: value.clone() for name, value in work.arms["first_stage"].items()}
     work.learned(FIRST, "deer_control", 1 - stages.first)
-    work.told("control", whole)
+    work.record("control", whole)
 
 
 @dataclass
@@ -143,7 +143,7 @@ class Work:
         self.change.factors = {key: value.clone() for key, value in state.optimizer.averaged().items()}
         return progress
 
-    def told(self, arm: str, progress: Progress) -> None:
+    def record(self, arm: str, progress: Progress) -> None:
         """Measure an arm; once there is something to ship, write it with every figure there is."""
         path = WEIGHTS / f"{self.job.recipe.name}.safetensors"
         self.arms[arm] = {name: value.clone() for name, value in self.change.factors.items()}  # the next stage moves them

@@ -48,7 +48,7 @@ def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, s
     training, held_out = data.split(dialogues)
     return MaskedTraining(
         model, settings, lambda start: _examples(dialogues, training, markers, settings, start, model.config.window),
-        lambda: shown(model, dialogues, held_out, markers),
+        lambda: milestone_figures(model, dialogues, held_out, markers),
     )  # fmt: skip
 
 
@@ -69,7 +69,9 @@ def _examples(
         yield [Masked(*(part[at : at + settings.part] for part in (whole.ids, whole.blank, whole.weight))) for at in cut]
 
 
-def shown(model: MaskedLM, dialogues: data.Dialogues, held_out: Sequence[int], markers: data.Markers) -> dict[str, float]:
+def milestone_figures(
+    model: MaskedLM, dialogues: data.Dialogues, held_out: Sequence[int], markers: data.Markers
+) -> dict[str, float]:
     """Figures while training: blocks along a few held-out greedy answers."""
     greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SHOWN[0]]
     found = block_agreement(model, dialogues, greedy, markers, SHOWN[1], 1000)

@@ -16,7 +16,7 @@ from specviz.drafters.networks.block_net import BlockNet
 from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.training.common.features import FeatureStore, Seen
+from specviz.training.common.features import DialogueFeatures, FeatureStore
 
 
 @torch.inference_mode()
@@ -46,7 +46,7 @@ def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[s
     return {"tau": 1 + float(right.sum()) / max(1, starts), **by_level}
 
 
-def _hits(net: BlockNet, seen: Seen, phase: int) -> Tensor:
+def _hits(net: BlockNet, seen: DialogueFeatures, phase: int) -> Tensor:
     """Bool [start, level, rank]: which of the five likeliest tokens is the text's, for blocks laid at ``phase``."""
     block = net.block
     first = max(0, seen.first - 1 - block)
@@ -86,7 +86,7 @@ def chains(net: BlockNet, store: FeatureStore, numbers: Sequence[int], forwards:
 class _Along:
     """A drafter that goes along one answer; ``root`` is the place of the last committed token."""
 
-    def __init__(self, net: BlockNet, seen: Seen) -> None:
+    def __init__(self, net: BlockNet, seen: DialogueFeatures) -> None:
         self.tap, self.seen, self.root = net.config.tap, seen, seen.first - 1
         self._tokens = seen.tokens.tolist()
         self._drafter = BlockDrafter(net)

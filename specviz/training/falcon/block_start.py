@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specviz.drafters.networks.block_net import BlockConfig, BlockNet
 from specviz.errors import ModelUnavailable
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.feature_start import dense, shape_of
 
 # How far cells swing: enough to be heard, little enough to be linear. What the constant one is fed.
@@ -43,7 +43,7 @@ def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockCon
 
 
 @torch.no_grad()
-def start(net: BlockNet, model: Any, texts: Sequence[Seen]) -> None:
+def start(net: BlockNet, model: Any, texts: Sequence[DialogueFeatures]) -> None:
     """Set every weight of ``net`` from the target ``model`` and what it thought of ``texts``."""
     _take_last_layer(net, model)
     _even_out(net, torch.cat([_read(net, seen) for seen in texts]))
@@ -56,18 +56,18 @@ def start(net: BlockNet, model: Any, texts: Sequence[Seen]) -> None:
     _look_at_the_last(net, [net.leave(one) for one in held], texts, ahead[-1])
 
 
-def _read(net: BlockNet, seen: Seen) -> Tensor:
+def _read(net: BlockNet, seen: DialogueFeatures) -> Tensor:
     """All inputs of a dialogue, [row, 2 hidden]."""
     return net.inputs(seen.tokens[1:], seen.features[:-1, -1])
 
 
-def _rows(net: BlockNet, seen: Seen) -> Tensor:
+def _rows(net: BlockNet, seen: DialogueFeatures) -> Tensor:
     """The inputs that draft a token of the answer."""
     first = max(0, seen.first - 1 - net.block)
     return torch.arange(first, len(seen.tokens) - 1 - net.block, device=seen.tokens.device)
 
 
-def _ahead(net: BlockNet, seen: Seen, step: int) -> Tensor:
+def _ahead(net: BlockNet, seen: DialogueFeatures, step: int) -> Tensor:
     """The features ``step`` after each of these inputs', [row, hidden]."""
     return seen.features[_rows(net, seen) + step, -1]
 
@@ -134,7 +134,7 @@ def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
             bias[fresh.stop - 1] = _CONSTANT
 
 
-def _look_at_the_last(net: BlockNet, x: Sequence[Tensor], texts: Sequence[Seen], wanted: Tensor) -> None:
+def _look_at_the_last(net: BlockNet, x: Sequence[Tensor], texts: Sequence[DialogueFeatures], wanted: Tensor) -> None:
     """In every group of heads that share keys one looks at the block's last input and one at its own; the difference
     between what the two see tells what the linear guess could not know. ``x`` are the layer's inputs by dialogue."""
     config, layer, size = net.config, net.layer, net.config.head_size

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from specviz.drafters.networks.block_net import BlockNet
 from specviz.training.common.data import IGNORED
-from specviz.training.common.features import Seen
-from specviz.training.falcon.glancing import Inputs, glances, shown
+from specviz.training.common.features import DialogueFeatures
+from specviz.training.falcon.glancing import Inputs, glances, reveal
 
 TOKEN_WEIGHT = 0.1
 SOFT, HARD = 0.9, 0.1
@@ -43,19 +43,19 @@ class Supervision:
         """How much is shown of what the network gets wrong."""
         return FIRST_RATIO * (1 - self.share) if self.glancing else 0.0
 
-    def loss(self, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+    def loss(self, seen: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
         """Sum over the counted places of an answer that were not shown, times ``scale``."""
         net, text, truth = self.net, noisy(seen, generator), truth_of(self.net, self.place, seen)
         phase = int(torch.randint(net.block, (), generator=generator))
         inputs, counts = text, torch.ones_like(truth.places, dtype=torch.bool)
         if self.ratio > 0:
             replaced = glanced(net, text, truth, phase, self.ratio, generator)
-            inputs, counts = shown(text, replaced, net.block), ~torch.isin(truth.places, replaced)
+            inputs, counts = reveal(text, replaced, net.block), ~torch.isin(truth.places, replaced)
         found = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places[counts]]
         return scale * summed(net, found, truth, counts)
 
 
-def noisy(seen: Seen, generator: torch.Generator) -> Inputs:
+def noisy(seen: DialogueFeatures, generator: torch.Generator) -> Inputs:
     """What the network reads of a dialogue. While drafting the features are its own and only nearly right, hence noise."""
     features = seen.features[:-1, -1]
     noise = torch.rand(features.shape, generator=generator).to(features) - 0.5
@@ -73,7 +73,7 @@ class Truth:
 
 
 @torch.no_grad()
-def truth_of(net: BlockNet, place: Tensor, seen: Seen) -> Truth:
+def truth_of(net: BlockNet, place: Tensor, seen: DialogueFeatures) -> Truth:
     """The places whose drafted token is in the answer and has a ``place`` [vocab] in the draft vocabulary."""
     ahead = net.block
     places = torch.arange(max(0, seen.first - 1 - ahead), len(seen.tokens) - 1 - ahead, device=seen.tokens.device)

@@ -36,7 +36,7 @@ def glances(wrong: int, ratio: float, beginnings: Tensor, block: int, generator:
     return torch.cat(kept).sort().values if kept else beginnings[:0]
 
 
-def shown(text: Inputs, places: Tensor, block: int) -> Inputs:
+def reveal(text: Inputs, places: Tensor, block: int) -> Inputs:
     """``text`` with the truth ``block`` steps ahead at ``places``; it goes at least so much further."""
     tokens, features = text.tokens.clone(), text.features.clone()
     tokens[places] = text.tokens[places + block]

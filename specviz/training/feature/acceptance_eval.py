@@ -43,7 +43,9 @@ def by_kind(store: FeatureStore, numbers: Sequence[int]) -> dict[str, list[int]]
 
 
 @torch.inference_mode()
-def foresight(net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int) -> dict[str, float]:
+def acceptance_figures(
+    net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int
+) -> dict[str, float]:
     """By depth, among positions whose shallower drafts were all right: was the truth drafted first (``first1``, ...), or
     among five (``five1``, ...). ``tau``: mean tokens a step of chain drafting emits, the bonus included; ``tree``: the same
     with EAGLE's tree of 25 nodes, as far as ``depth`` reaches."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.eagle3 import DROPOUT, dropped
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
@@ -21,7 +21,7 @@ NOISE = 0.2 * 512
 """Width of the noise in a text of one token; in a longer one it is that much weaker."""
 
 
-def loss(net: FeatureNet, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def loss(net: FeatureNet, seen: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Sum over the answer's tokens of the loss, times ``scale``; the regression is a mean over the feature's entries."""
     features = seen.features[:, TAPS].flatten(1)
     noise = torch.rand(features.shape, generator=generator).to(features.device) - 0.5

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.training.common.data import IGNORED
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
 DEPTH_WEIGHT = 0.8
@@ -27,7 +27,7 @@ DROPOUT = 0.1
 """Share of the features and of the embeddings' entries that are left out, others at each place."""
 
 
-def loss(net: FeatureNet, place: Tensor, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def loss(net: FeatureNet, place: Tensor, seen: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Weighted sum over steps and starts of the cross-entropy (nats), times ``scale``.
 
     ``place`` [vocab] is a token's place in the draft vocabulary. Only answer tokens count, and of them those the draft
@@ -61,6 +61,6 @@ def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def target_distribution(net: FeatureNet, seen: Seen) -> Tensor:
+def target_distribution(net: FeatureNet, seen: DialogueFeatures) -> Tensor:
     """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
     return F.linear(seen.features[seen.first - 1 : -1, -1], net.head).softmax(-1)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.lora import TALL, WIDE
 from specviz.engine.interfaces import Target
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature import eagle3
 from specviz.training.feature.tree_reward import Size, Tree, Truth, grown, worth
 
@@ -110,7 +110,7 @@ def surrogate(ratio: Tensor, advantage: Tensor) -> Tensor:
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
 
 
-def chosen_starts(seen: Seen, how: Groups, generator: np.random.Generator) -> Tensor:
+def chosen_starts(seen: DialogueFeatures, how: Groups, generator: np.random.Generator) -> Tensor:
     """int64 [group, member]: disjoint runs of adjacent starts inside the answer, at most ``how.groups``, ascending."""
     first, last = max(0, seen.first - 2), len(seen.tokens) - 3
     room = last - first + 1
@@ -122,7 +122,9 @@ def chosen_starts(seen: Seen, how: Groups, generator: np.random.Generator) -> Te
     return torch.from_numpy(offset + taken[:, None] * how.members + np.arange(how.members))
 
 
-def branch_log(net: FeatureNet, place: Tensor, seen: Seen, starts: Tensor, branches: Sequence[tuple[int, ...]]) -> Tensor:
+def branch_log(
+    net: FeatureNet, place: Tensor, seen: DialogueFeatures, starts: Tensor, branches: Sequence[tuple[int, ...]]
+) -> Tensor:
     """[start]: log-probability under ``net`` of the tokens of each start's branch (at least one), drafted from there."""
     true = Truth(net, seen.tokens, seen.features[:, eagle3.TAPS].flatten(1), starts)
     deepest = max(map(len, branches))
@@ -149,7 +151,7 @@ class Judged:
 
 
 @torch.no_grad()
-def judged(arena: Arena, seen: Seen, starts: Tensor, size: Size) -> Judged:
+def judged(arena: Arena, seen: DialogueFeatures, starts: Tensor, size: Size) -> Judged:
     """Grow both drafters' trees at ``starts`` [group, member] and compare. Only groups in which some trees differ count.
 
     The branch is as far as the tree holds what the target went on to write; where that is not even one token, the branch
@@ -178,7 +180,7 @@ def judged(arena: Arena, seen: Seen, starts: Tensor, size: Size) -> Judged:
     return Judged(flat, gain, advantage, tuple(branch if counts[at] else () for at, branch in enumerate(branches)))
 
 
-def tree_loss(arena: Arena, seen: Seen, found: Judged, scale: float) -> Tensor | None:
+def tree_loss(arena: Arena, seen: DialogueFeatures, found: Judged, scale: float) -> Tensor | None:
     """The clipped surrogate over the starts, times ``scale``; None where it could move nothing."""
     pulls = [number for number, branch in enumerate(found.branches) if branch and float(found.advantage[number])]
     if not pulls:

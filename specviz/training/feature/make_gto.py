@@ -22,7 +22,7 @@ from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import cores
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.feature import eagle3, gto
-from specviz.training.feature.acceptance_eval import foresight, greedy_only
+from specviz.training.feature.acceptance_eval import acceptance_figures, greedy_only
 from specviz.training.feature.gto import Arena, Groups, LowRank
 from specviz.training.feature.recipes import read_all
 from specviz.training.feature.tree_reward import Size, Tree, grown, worth
@@ -191,7 +191,7 @@ def measured(
     found = {}
     for (name, forest), reward in zip(forests.items(), worth, strict=True):
         state.change.put(arms[name])
-        agreement = foresight(state.arena.net, state.store, eagle3.TAPS, numbers, size.depth)
+        agreement = acceptance_figures(state.arena.net, state.store, eagle3.TAPS, numbers, size.depth)
         agreement.pop("tau")  # of chains; the trees' own counts
         found[name] = {"tau": tau_of(state, forest, size.depth), "reward": reward, **agreement}
         say(f"{name}: " + "  ".join(f"{key} {value:.4f}" for key, value in found[name].items()))

@@ -23,7 +23,7 @@ from specviz.methods.medusa.method import PUBLISHED
 from specviz.methods.resources import TREES
 from specviz.training.common.card import print_card
 from specviz.training.common.data import IGNORED
-from specviz.training.common.features import FeatureStore, Seen
+from specviz.training.common.features import DialogueFeatures, FeatureStore
 from specviz.training.common.loop import Progress, checkpoint_of, train
 from specviz.training.common.parallel import cores
 from specviz.training.feature.acceptance_eval import greedy_only
@@ -58,7 +58,7 @@ ENOUGH = 800
 LINEAR_DIALOGUES = 400
 
 
-def loss(net: ParallelNet, place: Tensor, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def loss(net: ParallelNet, place: Tensor, seen: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
 
     ``place`` [vocab] is a token's place in the draft vocabulary; only answer tokens that have one count. A head reads
@@ -98,7 +98,7 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
 
 
 @torch.no_grad()
-def target_distribution(net: ParallelNet, seen: Seen) -> Tensor:
+def target_distribution(net: ParallelNet, seen: DialogueFeatures) -> Tensor:
     """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
     return F.linear(seen.features[seen.first - 1 : -1, -1], net.outputs).softmax(-1)
 
@@ -120,7 +120,7 @@ def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tens
     return torch.cat(found)
 
 
-def foresight(found: Tensor, paths: Sequence[tuple[int, ...]]) -> dict[str, float]:
+def acceptance_figures(found: Tensor, paths: Sequence[tuple[int, ...]]) -> dict[str, float]:
     """Of each head's own list: was the truth first (``first1``, ...), among five (``five1``, ...). ``tau``: tokens a step
     with a tree of ``paths`` emits on greedy answers, bonus included; ``chain``: with every head's first token alone."""
     share = {f"first{ahead + 1}": float((found[:, ahead] == 0).float().mean()) for ahead in range(found.shape[1])}
@@ -179,7 +179,7 @@ def fresh_net(inputs: TrainInputs, settings: Settings) -> ParallelNet:
 
 
 def _measure(net: ParallelNet, inputs: TrainInputs, numbers: Sequence[int]) -> dict[str, float]:
-    return foresight(ranks(net, inputs.store, numbers), paths_of(shape_from_counts(PUBLISHED)))
+    return acceptance_figures(ranks(net, inputs.store, numbers), paths_of(shape_from_counts(PUBLISHED)))
 
 
 def finish(job: Job, inputs: TrainInputs, net: ParallelNet, settings: Settings, progress: Progress) -> None:
@@ -208,7 +208,7 @@ def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calibra
     places, held = ranks(net, inputs.store, chosen), ranks(net, inputs.store, measured)
     name = inputs.assets.target.name
     tree = calibrated(places, f"{len(chosen)} held-out greedy answers of {name}, {len(places)} places")
-    found = foresight(held, paths_of(shape_from_counts(PUBLISHED)))
+    found = acceptance_figures(held, paths_of(shape_from_counts(PUBLISHED)))
     return tree, found | {f"tau_{size}": tau(held, tree.paths[:size]) for size in (8, 16, 32)}
 
 

@@ -19,13 +19,13 @@ from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.weights import read_weights
 from specviz.training.common import data, parallel
 from specviz.training.common.card import card, dialogues_line, print_card
-from specviz.training.common.features import FeatureStore, Seen, store_for
+from specviz.training.common.features import DialogueFeatures, FeatureStore, store_for
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import cores, products
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.feature import eagle, eagle3
-from specviz.training.feature.acceptance_eval import by_kind, foresight, greedy_only
+from specviz.training.feature.acceptance_eval import acceptance_figures, by_kind, greedy_only
 from specviz.training.feature.feature_start import sample, shape_of, start
 from specviz.training.registry import WEIGHTS, Job
 
@@ -49,7 +49,7 @@ class Settings(Schedule):
     measured: int = 24
 
 
-Loss = Callable[[Seen, torch.Generator, float], Tensor]
+Loss = Callable[[DialogueFeatures, torch.Generator, float], Tensor]
 """A dialogue, a generator, and what to scale by (one over the answer tokens of the update)."""
 Measure = Callable[[Sequence[int]], dict[str, float]]
 """Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
@@ -185,7 +185,7 @@ def make(job: Job) -> None:
     provenance = shipped(job, net) if settings.resume and not checkpoint.is_file() else ""
     state = FeatureTraining(
         net, inputs.store, inputs.training, greedy_only(inputs.store, inputs.held_out), settings, kind.loss(net, inputs),
-        lambda numbers: foresight(net, inputs.store, kind.columns, numbers, DEPTH),
+        lambda numbers: acceptance_figures(net, inputs.store, kind.columns, numbers, DEPTH),
         Optimizer(learned(net), rough=products(inputs.device)),
     )  # fmt: skip
     print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {settings}", flush=True)
@@ -270,12 +270,12 @@ def finish(
     """Measure on held-out answers, write the weights with their card, and print the card's line."""
     store, chosen = inputs.store, greedy_only(inputs.store, inputs.held_out)[:MEASURED_DIALOGUES]
     read_all(store, chosen, state.settings.workers)
-    figures = foresight(net, store, kind.columns, chosen, DEPTH)
+    figures = acceptance_figures(net, store, kind.columns, chosen, DEPTH)
     for name, numbers in by_kind(store, chosen).items():
-        figures[f"tau, {name}"] = foresight(net, store, kind.columns, numbers, DEPTH)["tau"]
+        figures[f"tau, {name}"] = acceptance_figures(net, store, kind.columns, numbers, DEPTH)["tau"]
     seen = visited(state.training, state.settings, progress)
     known = comparable(state, seen)[:MEASURED_DIALOGUES]
-    figures["gap"] = foresight(net, store, kind.columns, known, DEPTH)["tau"] - figures["tau"]
+    figures["gap"] = acceptance_figures(net, store, kind.columns, known, DEPTH)["tau"] - figures["tau"]
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
     tokens = sum(len(store.dialogues.answer(number)) for number in seen)
     facts = card_of(

@@ -192,7 +192,7 @@ def worth(
             if session.length < roots[place]:
                 session.prefill(text[session.length : roots[place]])
             shared = _Shared(text[roots[place] : roots[here[-1]] + 1])
-            asked = [[shared.asked(roots[number] - roots[place], forest[number]) for number in here] for forest in forests]
+            asked = [[shared.pairs_of(roots[number] - roots[place], forest[number]) for number in here] for forest in forests]
             distribution = shared.distribution(
                 session.score(shared.tree(target)).logits, [pairs for rows in asked for pairs in rows]
             )
@@ -215,7 +215,7 @@ class _Shared:
         self._parents = list(range(-1, len(text) - 1))
         self._below = {(node - 1, token): node for node, token in enumerate(text) if node}
 
-    def asked(self, root: int, tree: Tree) -> list[tuple[int, int]]:
+    def pairs_of(self, root: int, tree: Tree) -> list[tuple[int, int]]:
         """Of each drafted node of ``tree``, which stands behind token ``root``: its parent here, and its token."""
         inner, place = set(tree.parents), {0: root}
         found = []

@@ -121,7 +121,7 @@ def word_prompts() -> WordPrompts:
 
 
 def learned_words() -> list[str]:
-    """Every word that :func:`said` may use for a picture that is learned from, sorted."""
+    """Every word that :func:`varied_prompt` may use for a picture that is learned from, sorted."""
     texts = [f"{one.label} {' '.join(one.tags)}" for one in emoji.load().part(held_out=False) if drawable(one)]
     texts += [f"{style} style" for style in emoji.STYLES] + [f"on {ground}" for ground in _COLOURS[1:]]
     return sorted(set(words_of(" ".join(texts))))
@@ -132,7 +132,7 @@ def prompt_of(concept: emoji.Concept, style: str, ground: str = "white") -> str:
     return f"{concept.label}, {style} style" + ("" if ground == "white" else f", on {ground}")
 
 
-def said(concept: emoji.Concept, style: str, ground: str, generator: np.random.Generator) -> str:
+def varied_prompt(concept: emoji.Concept, style: str, ground: str, generator: np.random.Generator) -> str:
     """One of many ways: with keywords more, or keywords alone, sometimes without the style."""
     draw = generator.random()
     words = [concept.label]
@@ -170,26 +170,26 @@ class Batches:
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """The next ``count`` pictures: all are seen equally often."""
-        with_words, without, codes = self.asked(count)
+        with_words, without, codes = self.guided_batch(count)
         silent = torch.from_numpy(self.generator.random(count) < 0.1).to(self.device)
         return torch.where(silent[:, None], without, with_words), codes
 
-    def asked(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    def guided_batch(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The next ``count`` pictures' prompts, as often those that say nothing, and codes, to draw with guidance."""
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in emoji.STYLES]
             order = self.generator.permutation(len(pairs))
             self.waiting = [pairs[number] for number in order] + self.waiting
-        found = [self._one(self.concepts[place], style) for place, style in (self.waiting.pop() for _ in range(count))]
+        found = [self._example(self.concepts[place], style) for place, style in (self.waiting.pop() for _ in range(count))]
         rows, codes = zip(*found, strict=True)
         with_words = torch.tensor([one.conditional for one in rows], device=self.device)
         without = torch.tensor([one.unconditional for one in rows], device=self.device)
         return with_words, without, torch.tensor(np.stack(codes), device=self.device).long()
 
-    def _one(self, concept: emoji.Concept, style: str) -> tuple[PromptRows, np.ndarray]:
+    def _example(self, concept: emoji.Concept, style: str) -> tuple[PromptRows, np.ndarray]:
         row = concept.rows[style]
         coloured = self.generator.random() < 0.15
-        rows = self.prompts.rows(said(concept, style, ground_of(row) if coloured else "white", self.generator))
+        rows = self.prompts.rows(varied_prompt(concept, style, ground_of(row) if coloured else "white", self.generator))
         return rows, self.data.codes[row, int(coloured)]
 
     def kept_out(self, count: int) -> tuple[Tensor, Tensor]:

@@ -82,7 +82,7 @@ class Examples:
         self.shelf: list[tuple[Example, int]] = []
         self.drawn = 0
 
-    def asked(self, count: int) -> tuple[list[Rows], Tensor]:
+    def prompted_pictures(self, count: int) -> tuple[list[Rows], Tensor]:
         """Prompts by chance, and the data's own pictures of them [picture, cell]."""
         rows, codes = [], []
         for _ in range(count):
@@ -95,12 +95,12 @@ class Examples:
 
     def own(self, count: int) -> list[Example]:
         """Fresh examples of the target's own pictures alone."""
-        rows, _ = self.asked(count)
+        rows, _ = self.prompted_pictures(count)
         return self._fresh(rows)
 
     def refill(self) -> None:
         """Pictures of the target's own, and those of the data for the same prompts, onto the shelf."""
-        rows, given = self.asked(DRAWN)
+        rows, given = self.prompted_pictures(DRAWN)
         self.shelf += [(example, TIMES) for example in self._fresh(rows, given)]
 
     def next(self) -> Example:

@@ -56,7 +56,7 @@ def network(loaded: LoadedImage) -> ImageNet:
     return ImageNet({name: value.detach() for name, value in loaded.model.named_parameters()}, shape)
 
 
-def asked(loaded: LoadedImage, held_out: bool, count: int = COUNT) -> list[str]:
+def sheet_prompts(loaded: LoadedImage, held_out: bool, count: int = COUNT) -> list[str]:
     """Plain prompts of concepts spread over all groups, the styles in turn."""
     concepts = coded(loaded.grid).part(held_out)
     chosen = [concepts[place] for place in np.linspace(0, len(concepts) - 1, min(count, len(concepts))).astype(int)]
@@ -67,8 +67,8 @@ def asked(loaded: LoadedImage, held_out: bool, count: int = COUNT) -> list[str]:
 def contact(
     loaded: LoadedImage, held_out: bool, guidance: float | None = None, seed: int = 0, top_k: int = 0
 ) -> tuple[Path, Tensor]:
-    """Pictures of 64 prompts, eight a row, in the order of :func:`asked`; also their codes [picture, cell]."""
-    pairs = [loaded.prompts.rows(prompt) for prompt in asked(loaded, held_out)]
+    """Pictures of 64 prompts, eight a row, in the order of :func:`sheet_prompts`; also their codes [picture, cell]."""
+    pairs = [loaded.prompts.rows(prompt) for prompt in sheet_prompts(loaded, held_out)]
     rows = [(one.conditional, one.unconditional) for one in pairs]
     strength = loaded.guidance if guidance is None else guidance
     codes = draw(halved(network(loaded)), rows, loaded.cells, strength, seed, top_k=top_k)

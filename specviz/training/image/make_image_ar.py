@@ -28,7 +28,7 @@ from specviz.training.common.parallel import sharing
 from specviz.training.image.image_codes import Batches, coded, learned_words, vq_model, word_prompts
 from specviz.training.image.image_curriculum import Curriculum
 from specviz.training.image.image_net import ImageNet, fresh, learned, stacked
-from specviz.training.image.image_sheets import asked, contact
+from specviz.training.image.image_sheets import contact, sheet_prompts
 from specviz.training.image.image_training import ImageTraining, emoji_line, weights_file
 from specviz.training.registry import WEIGHTS, Job
 
@@ -133,7 +133,7 @@ def _show(called: str, device: str) -> None:
         except ModelUnavailable as problem:
             print(f"not scored: {problem}", flush=True)
             continue
-        pictures, prompts = [loaded.picture(one.tolist()) for one in codes], asked(loaded, held_out)
+        pictures, prompts = [loaded.picture(one.tolist()) for one in codes], sheet_prompts(loaded, held_out)
         told = (f"{score.found(pictures, prompts, many):.0%} among {many}" for many in (1, 5))
         print(f"own prompt found of {len(prompts)}:", ", ".join(told), flush=True)
 

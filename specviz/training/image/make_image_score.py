@@ -15,7 +15,7 @@ from specviz.models.image.image_score import SIDE, ScoreNet
 from specviz.models.image.prompts import WordPrompts
 from specviz.training.common.loop import Schedule, checkpoint_of, train
 from specviz.training.image import emoji
-from specviz.training.image.image_codes import drawable, prompt_of, said, word_prompts
+from specviz.training.image.image_codes import drawable, prompt_of, varied_prompt, word_prompts
 from specviz.training.image.image_training import ImageTraining, emoji_line, weights_file
 from specviz.training.registry import WEIGHTS, Job
 
@@ -48,7 +48,7 @@ class PromptedPictures:
             ground = coloured if self.generator.random() < 0.3 else "white"
             rows.append(concept.rows[style])
             grounds.append(emoji.GROUNDS[ground])
-            words.append(self.prompts.rows(said(concept, style, ground, self.generator)).conditional)
+            words.append(self.prompts.rows(varied_prompt(concept, style, ground, self.generator)).conditional)
         found = self.pixels(rows, np.array(grounds))
         found = found.roll(tuple(int(one) for one in self.generator.integers(-2, 3, 2)), dims=(2, 3))
         return found + 0.08 * torch.randn_like(found), torch.tensor(words)

@@ -33,7 +33,7 @@ WITHOUT = 0.2
 
 
 @dataclass(frozen=True)
-class Read:
+class WindowFeatures:
     """What the target thinks of some windows: ``tokens`` [window, token], its last hidden states ``own`` [window, token,
     hidden], and the probe's ``behind`` [window, place, hidden] at ``places`` [place]."""
 
@@ -65,7 +65,7 @@ def some_places(count: int, generator: np.random.Generator, length: int = LENGTH
 
 
 @torch.no_grad()
-def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Read:
+def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> WindowFeatures:
     """One pass over the windows ``tokens`` [window, token] with a probe at each place, seen by nobody but itself."""
     count, length = tokens.shape
     embedded = F.embedding(tokens, model.get_input_embeddings().weight)
@@ -73,14 +73,14 @@ def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Read:
     index = torch.arange(length, device=tokens.device)
     found = model.base_model(
         inputs_embeds=torch.cat((embedded, probes), dim=1),
-        attention_mask=_seen(length, places)[None, None],
+        attention_mask=_attention_mask(length, places)[None, None],
         position_ids=torch.cat((index, places + 1))[None].expand(count, -1),
         use_cache=False,
     ).last_hidden_state
-    return Read(tokens, found[:, :length], found[:, length:], places)
+    return WindowFeatures(tokens, found[:, :length], found[:, length:], places)
 
 
-def _seen(length: int, places: Tensor) -> Tensor:
+def _attention_mask(length: int, places: Tensor) -> Tensor:
     """Bool [token + place, token + place]: text is causal, a probe sees the text up to its place and itself."""
     index = torch.arange(length, device=places.device)
     whole = torch.zeros(length + len(places), length + len(places), dtype=torch.bool, device=places.device)
@@ -102,7 +102,7 @@ def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) ->
     behind = model.base_model(
         inputs_embeds=probes,
         **{CACHE_ARGUMENT: cache},
-        attention_mask=_seen(length, places)[length:][None, None],
+        attention_mask=_attention_mask(length, places)[length:][None, None],
         position_ids=(places + 1)[None].expand(count, -1),
         use_cache=True,
     ).last_hidden_state
@@ -110,7 +110,7 @@ def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) ->
     return F.cross_entropy(logits.flatten(0, 1).float(), distribution.flatten(0, 1))
 
 
-def loss(net: RecurrentNet, seen: Read, generator: torch.Generator) -> Tensor:
+def loss(net: RecurrentNet, seen: WindowFeatures, generator: torch.Generator) -> Tensor:
     """Weighted mean over steps of the cross-entropy (nats) to the target's distribution, each step fed the text's true token."""
     count, length = seen.tokens.shape
     device = seen.tokens.device
@@ -141,7 +141,7 @@ def loss(net: RecurrentNet, seen: Read, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def foresight(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]], depth: int) -> dict[str, float]:
+def acceptance_figures(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]], depth: int) -> dict[str, float]:
     """Chain drafting from every place of greedy answers, each ``(text, index of the answer's first token)``, with the probe
     and without: ``tau`` with the bonus token, and how often a draft was right by depth, given the shallower ones."""
     right = torch.zeros(2, depth)

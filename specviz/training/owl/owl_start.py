@@ -15,14 +15,14 @@ from torch import Tensor
 
 from specviz.drafters.networks.recurrent_net import RecurrentNet, unit
 from specviz.training.feature.feature_start import fit
-from specviz.training.owl.owl import Read
+from specviz.training.owl.owl import WindowFeatures
 
 _NOISE = 0.02
 """How large the weights are that guess nothing: enough to grow from."""
 
 
 @torch.no_grad()
-def start(net: RecurrentNet, norm: Tensor, seen: Sequence[Read]) -> None:
+def start(net: RecurrentNet, norm: Tensor, seen: Sequence[WindowFeatures]) -> None:
     """Set every matrix of ``net`` from windows ``seen``; ``norm`` [hidden] is the weight of the target's final norm."""
     for linear in (net.enter, net.word, net.first, net.later, net.leave):
         linear.weight.normal_(std=_NOISE)
@@ -45,7 +45,7 @@ def start(net: RecurrentNet, norm: Tensor, seen: Sequence[Read]) -> None:
     _carry(net.later.weight, step.T.to(thought))
 
 
-def _rows(seen: Sequence[Read]) -> tuple[Tensor, ...]:
+def _rows(seen: Sequence[WindowFeatures]) -> tuple[Tensor, ...]:
     """By start: features, the next token, the thought there, the token after it, and the thought there."""
     parts = []
     for one in seen:

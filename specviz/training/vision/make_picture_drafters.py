@@ -63,12 +63,12 @@ def make(job: Job) -> None:
     net = kind.network(learner, store, training[:: max(1, len(training) // FITTED)])
     state = FeatureTraining(
         net, store, training, held_out, settings, partial(kind.loss, net),
-        lambda numbers: losses.foreseen(net, store.get(numbers), DEPTH),
+        lambda numbers: losses.acceptance_figures(net, store.get(numbers), DEPTH),
     )  # fmt: skip
     weights = sum(value.numel() for value in learned(net).values())
     print(f"{weights / 1e6:.2f} M weights, {len(training)} answers to learn from; {settings}", flush=True)
     progress = train(state, checkpoint_of(job.recipe.name))
-    figures = losses.foreseen(net, store.get(held_out[:MEASURED]), DEPTH)
+    figures = losses.acceptance_figures(net, store.get(held_out[:MEASURED]), DEPTH)
     read = sum(map(store.has, training))
     facts = card(
         job.recipe.name, settings, f"{len(training)} answers of scenes-vlm about its own scenes, {read} of them read",

@@ -114,7 +114,7 @@ class ScenesTraining(TrainState):
 
         def loss(part: Batch) -> Tensor:
             part = moved(part, device)
-            visual = self.learner.see(part.pixels)
+            visual = self.learner.visual_tokens(part.pixels)
             total = self.learner.patch_loss(visual, part)
             if self.speaks:
                 total = self.settings.teacher * total + self.learner.word_loss(visual, part)
@@ -153,7 +153,7 @@ def patches_right(learner: Learner, tokenizer: Any, numbers: range) -> dict[str,
     batch = batch_of([held_out(FRESH, number) for number in numbers], Writer(tokenizer), learner.shape.grid, 1)
     batch = moved(batch, learner.model.device)
     with torch.no_grad():
-        visual = learner.see(batch.pixels)
+        visual = learner.visual_tokens(batch.pixels)
         shows = batch.patches["kind"] > 0
         right = {name: (head(visual).argmax(-1) == batch.patches[name])[shows] for name, head in learner.patch_heads.items()}
     return {f"patch_{name}": float(value.float().mean()) for name, value in right.items()}

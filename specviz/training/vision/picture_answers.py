@@ -108,7 +108,7 @@ def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], que
     chosen = [held_out(kind, number) for number in numbers]
     device = learner.model.device
     with torch.no_grad():
-        visual = learner.see(torch.from_numpy(np.stack([scenes.draw(scene) for scene in chosen])).to(device))
+        visual = learner.visual_tokens(torch.from_numpy(np.stack([scenes.draw(scene) for scene in chosen])).to(device))
     found: list[Answered] = []
     for long in (True, False):
         asked = [(place, one) for place, scene in enumerate(chosen) for one in _wanted(scene, questions, long)]
@@ -152,7 +152,7 @@ _FORMS = tuple(
 )
 
 
-def said_things(text: str) -> list[tuple[str, str]]:
+def placed_things(text: str) -> list[tuple[str, str]]:
     """(what, where) of every thing that a description places."""
     found = []
     for sentence in text.lower().split("."):
@@ -166,7 +166,7 @@ def said_things(text: str) -> list[tuple[str, str]]:
 
 def _things_right(scene: scenes.Scene, text: str) -> tuple[int, int, int, int, int, int]:
     """Things named rightly, with their size too, with their place too; things there; things said that are not there; said."""
-    said = said_things(text)
+    said = placed_things(text)
     kinds, sized = Counter(_bare(what) for what, _ in said), Counter(what for what, _ in said)
     placed = Counter(said)
     truth = Counter(thing.kind for thing in scene.things)

@@ -76,7 +76,7 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
     spoken: list[tuple[list[int], list[int], float, int]] = []
     for start in range(0, SCENES, _AT_A_TIME):
         numbers = range(start, min(SCENES, start + _AT_A_TIME))
-        visual = see(learner, numbers)
+        visual = visual_tokens_of(learner, numbers)
         warm = 0.0 if start >= SCENES - HELD_OUT_SCENES else _WARM_EVERY[start // _AT_A_TIME % len(_WARM_EVERY)]
         asked = [(place, one) for place, number in enumerate(numbers) for one in exchanges(scene_of(number), QUESTIONS)]
         for long in (True, False):
@@ -89,10 +89,10 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
     return _packed(spoken, writer)
 
 
-def see(learner: Learner, numbers: range | list[int]) -> Tensor:
+def visual_tokens_of(learner: Learner, numbers: range | list[int]) -> Tensor:
     """Visual tokens [scene, visual, hidden] of these scenes."""
     pictures = np.stack([scenes.draw(scene_of(number)) for number in numbers])
-    return learner.see(torch.from_numpy(pictures).to(learner.model.device))
+    return learner.visual_tokens(torch.from_numpy(pictures).to(learner.model.device))
 
 
 def _packed(spoken: list[tuple[list[int], list[int], float, int]], writer: Writer) -> PictureDialogues:

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from specviz.drafters.networks.cross_net import CrossNet
 from specviz.drafters.networks.feature_net import FeatureNet, attend
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.unrolling import sampled_starts, unroll
-from specviz.training.vision.picture_store import SeenPicture
+from specviz.training.vision.picture_store import PictureDialogueFeatures
 
 TOKEN_WEIGHT = 0.1
 NEAR_WEIGHT = 1.0
@@ -36,7 +36,7 @@ def noisy(features: Tensor, generator: torch.Generator) -> Tensor:
     return features + (torch.rand(features.shape, generator=generator).to(features.device) - 0.5) * (2 * NOISE)
 
 
-def all_rows_loss(net: FeatureNet, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def all_rows_loss(net: FeatureNet, seen: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """EAGLE's. Taps are the input embeddings and the last feature."""
     embedded, features = seen.features[:, 0], seen.features[:, -1]
     rows = sampled_starts(seen.first, len(seen.tokens), [1.0], generator, seen.tokens.device)
@@ -52,7 +52,7 @@ def _regression(net: FeatureNet, found: Tensor, wanted: Tensor) -> tuple[Tensor,
     return regression + TOKEN_WEIGHT * F.cross_entropy(net.logits(found), truth.softmax(-1), reduction="none"), truth
 
 
-def words_loss(net: FeatureNet, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def words_loss(net: FeatureNet, seen: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """HiViS's: the loss of each step counts where the target's choice was among the five likeliest of every step before."""
     features = seen.features[:, -1]
     rows = sampled_starts(seen.first, len(seen.tokens), [1.0] * STEPS, generator, seen.tokens.device)
@@ -70,10 +70,10 @@ def words_loss(net: FeatureNet, seen: Seen, generator: torch.Generator, scale: f
 
 
 def cross_loss(
-    net: CrossNet, seen: Seen, generator: torch.Generator, scale: float, feature: float = 0.2, middle: float = 1.0
+    net: CrossNet, seen: DialogueFeatures, generator: torch.Generator, scale: float, feature: float = 0.2, middle: float = 1.0
 ) -> Tensor:
     """DREAM's. Taps are the input embeddings, the middle feature and the last one."""
-    picture = cast(SeenPicture, seen)
+    picture = cast(PictureDialogueFeatures, seen)
     embedded, between, features = (seen.features[:, tap] for tap in range(3))
     outputs, inside = net.whole(embedded, noisy(features, generator), picture.positions)
     rows = slice(seen.first - 1, len(seen.tokens) - 1)
@@ -85,7 +85,7 @@ def cross_loss(
     return lost * scale
 
 
-def unroll_cross(net: CrossNet, seen: SeenPicture, starts: Tensor, depth: int) -> list[Tensor]:
+def unroll_cross(net: CrossNet, seen: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
     """Outputs [start, hidden] of each step of drafting from rows ``starts``, ascending, along the true text.
 
     Step 0 is the root's row: it reads thoughts up to the row before. Step j's row reads those and the outputs of steps
@@ -117,7 +117,7 @@ def unroll_cross(net: CrossNet, seen: SeenPicture, starts: Tensor, depth: int) -
     return outputs
 
 
-def drafted(net: FeatureNet | CrossNet, seen: SeenPicture, starts: Tensor, depth: int) -> list[Tensor]:
+def draft_logits(net: FeatureNet | CrossNet, seen: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
     """Logits [start, vocab] of each step of drafting along the truth; ``starts`` as of :func:`unroll`."""
     if isinstance(net, CrossNet):
         return [net.logits(output) for output in unroll_cross(net, seen, starts + 1, depth)]
@@ -127,7 +127,7 @@ def drafted(net: FeatureNet | CrossNet, seen: SeenPicture, starts: Tensor, depth
 
 
 @torch.inference_mode()
-def foreseen(net: FeatureNet | CrossNet, dialogues: Sequence[Seen], depth: int) -> dict[str, float]:
+def acceptance_figures(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
     """On greedy answers: by depth, among places whose shallower drafts were all right, was the truth drafted first
     (``first1``, …) or among five (``five1``, …); ``tau``: tokens a step of chain drafting emits, the bonus included."""
     reached, right, near, starts = torch.zeros(depth), torch.zeros(depth), torch.zeros(depth), 0
@@ -137,7 +137,7 @@ def foreseen(net: FeatureNet | CrossNet, dialogues: Sequence[Seen], depth: int) 
             continue
         alive = torch.ones(len(whole), dtype=torch.bool, device=whole.device)
         starts += len(whole)
-        for step, logits in enumerate(drafted(net, cast(SeenPicture, seen), whole, depth)):
+        for step, logits in enumerate(draft_logits(net, cast(PictureDialogueFeatures, seen), whole, depth)):
             hit = logits.topk(5).indices == seen.tokens[whole + 2 + step][:, None]
             reached[step] += int(alive.sum())
             near[step] += int(hit.any(1)[alive].sum())

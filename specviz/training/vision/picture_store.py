@@ -20,8 +20,8 @@ from specviz.targets.attention_maps import (
     most_looked_at,
 )
 from specviz.training.common import parallel
-from specviz.training.common.features import Seen
-from specviz.training.vision.picture_dialogues import PictureDialogues, see
+from specviz.training.common.features import DialogueFeatures
+from specviz.training.vision.picture_dialogues import PictureDialogues, visual_tokens_of
 from specviz.training.vision.scene_batches import Writer
 from specviz.training.vision.scenes_model import Learner
 
@@ -32,7 +32,7 @@ MIDDLE = -1
 
 
 @dataclass(frozen=True)
-class SeenPicture(Seen):
+class PictureDialogueFeatures(DialogueFeatures):
     """``tokens`` may hold places of a picture, whose embedding is tap 0; ``positions`` [token] are the target's where the
     drafter keeps them, else counted anew."""
 
@@ -67,22 +67,22 @@ class PictureStore:
         """The same: all that was read is kept."""
         return self.has(number)
 
-    def get(self, numbers: Sequence[int]) -> list[Seen]:
+    def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
         """The dialogues with their features; what is missing is computed first."""
         for number in numbers:
             if number not in self._kept:
                 self._kept[number] = self._compute(number)
-        found: list[Seen] = []
+        found: list[DialogueFeatures] = []
         for number in numbers:
             tokens, features, positions, first = self._kept[number]
-            found.append(SeenPicture(tokens, features.float(), first, positions))
+            found.append(PictureDialogueFeatures(tokens, features.float(), first, positions))
         return found
 
     @torch.no_grad()
     def _compute(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
         text = self._learner.model.model.text_model
         with parallel.arithmetic(self.device):
-            visual = see(self._learner, [int(self.spoken.scene[number])])
+            visual = visual_tokens_of(self._learner, [int(self.spoken.scene[number])])
         pictured = visual.shape[1]
         ids = [self.writer.user, *[self.writer.image] * pictured, *self.dialogues.of(number).tolist()]
         tokens = torch.tensor(ids, device=self.device)

@@ -106,15 +106,15 @@ class Writer:
         question, answer = (self.backend.encode(text, add_special_tokens=False).ids for text in _spoken(one))
         tokens = [*question, self.assistant, *answer]
         labels = [IGNORED] * len(question) + [*answer, self.end]
-        if one.looked and not looking:
-            looked = len(self.backend.encode(one.looked, add_special_tokens=False).ids)
+        if one.look and not looking:
+            looked = len(self.backend.encode(one.look, add_special_tokens=False).ids)
             unlearned = slice(len(question) + _BEGINNING, len(question) + looked)
             labels[unlearned] = [IGNORED] * (looked - _BEGINNING)
         return tokens, labels
 
     def conversations(self, every: Sequence[Exchange]) -> list[tuple[list[int], list[int]]]:
         """All about one scene. What is looked at is the same in each: it is learned once, so that answers count."""
-        first = next((place for place, one in enumerate(every) if one.looked), 0)
+        first = next((place for place, one in enumerate(every) if one.look), 0)
         return [self.conversation(one, place == first) for place, one in enumerate(every)]
 
     def page(self, every: Sequence[Exchange]) -> tuple[list[int], list[int]]:
@@ -123,8 +123,8 @@ class Writer:
         tokens: list[int] = []
         labels: list[int] = []
         for place, one in enumerate(every):
-            asked, known = self.conversation(replace(one, looked="") if place else one, False)
-            if not place and one.looked:
+            asked, known = self.conversation(replace(one, look="") if place else one, False)
+            if not place and one.look:
                 begun = known.index(next(label for label in known if label != IGNORED))
                 known[begun : begun + _BEGINNING] = [IGNORED] * _BEGINNING
             tokens += [self.user, *asked, self.end]
@@ -187,9 +187,9 @@ def pages(chosen: Sequence[scenes.Scene], writer: Writer, questions: int) -> tup
     for scene in chosen:
         speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
         if speaker.generator.random() < _DRILLS:
-            said.append(writer.drill(speaker.looked(), drill(speaker, 4 * questions)))
+            said.append(writer.drill(speaker.look(), drill(speaker, 4 * questions)))
             continue
-        asked = sorted(speaker.questions(questions, READING), key=lambda one: not one.looked)
+        asked = sorted(speaker.questions(questions, READING), key=lambda one: not one.look)
         said.append(writer.page(asked))
     return _padded([tokens for tokens, _ in said], writer.end), _padded([labels for _, labels in said], IGNORED)
 

@@ -29,7 +29,7 @@ def drill(speaker: Speaker, count: int) -> list[Asked]:
 
 
 def _where(speaker: Speaker) -> Asked | None:
-    place = speaker.one()
+    place = speaker.some_place()
     return None if place is None else (f" {speaker.names[place]}", f" {at(speaker.scene.things[place].region)}.")
 
 
@@ -44,7 +44,7 @@ def _there(speaker: Speaker) -> Asked:
 
 
 def _next(speaker: Speaker) -> Asked | None:
-    place = speaker.one()
+    place = speaker.some_place()
     nearest = None if place is None else speaker.nearest(place)
     return None if place is None or nearest is None else (f" {speaker.names[place]}, next:", f" {a(named(nearest))}.")
 

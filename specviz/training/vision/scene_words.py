@@ -128,8 +128,8 @@ class Speaker:
                 break
             made = makers[kinds[int(self.generator.choice(len(kinds), p=share))]]()
             if made is not None:
-                looked = self.looked() if made.kind in _LOOKED else ""
-                found.setdefault(made.question, replace(made, looked=looked))
+                looked = self.look() if made.kind in _LOOKED else ""
+                found.setdefault(made.question, replace(made, look=looked))
         return [self._casual(one) for one in found.values()]
 
     def _casual(self, one: Exchange) -> Exchange:
@@ -138,7 +138,7 @@ class Speaker:
             return replace(one, question=one.question.lower().rstrip("?."))
         return one
 
-    def looked(self) -> str:
+    def look(self) -> str:
         """Every thing with its place, in reading order: what most answers begin with.
 
         The place stands before the name, so that what stands at the name can know it.
@@ -157,13 +157,13 @@ class Speaker:
             return Exchange("what", question, f"There is nothing {at(region)}.")
         return Exchange("what", question, f"There {is_are(here[0].name)} {a(named(here[0]))} {at(region)}.")
 
-    def one(self) -> int | None:
+    def some_place(self) -> int | None:
         """One of the things that have a name of their own."""
         return int(self.generator.choice(self.known)) if self.known else None
 
     def where(self) -> Exchange | None:
         """Where a thing is."""
-        place = self.one()
+        place = self.some_place()
         if place is None:
             return None
         name, verb = self.names[place], is_are(self.scene.things[place].name)
@@ -229,7 +229,7 @@ class Speaker:
 
     def next_to(self) -> Exchange | None:
         """The nearest other thing, where one is plainly the nearest."""
-        place = self.one()
+        place = self.some_place()
         nearest = None if place is None else self.nearest(place)
         if place is None or nearest is None:
             return None

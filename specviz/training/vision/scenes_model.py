@@ -123,7 +123,7 @@ class Learner(nn.Module):
             return value[None] if value.ndim == 2 else value.flatten(1)
         return value
 
-    def see(self, pixels: Tensor) -> Tensor:
+    def visual_tokens(self, pixels: Tensor) -> Tensor:
         """uint8 [scene, row, column, 3] to visual tokens [scene, visual, hidden]."""
         shown = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
         found = self.model.model.get_image_features(shown[:, None], return_dict=True).pooler_output
