@@ -28,12 +28,12 @@ def glances(wrong: int, ratio: float, beginnings: Tensor, block: int, generator:
     With k = 2 a block is shown its first place. With larger blocks a random run of 1 to k - 1 places from the first on.
     """
     runs = max(1, block - 1)
-    wanted = min(round(ratio * wrong / ((1 + runs) / 2)), len(beginnings))
-    order = torch.randperm(len(beginnings), generator=generator)[:wanted]
-    length = torch.randint(1, runs + 1, (wanted,), generator=generator)
+    count = min(round(ratio * wrong / ((1 + runs) / 2)), len(beginnings))
+    order = torch.randperm(len(beginnings), generator=generator)[:count]
+    length = torch.randint(1, runs + 1, (count,), generator=generator)
     chosen = [beginnings[order] + step for step in range(runs)]
-    kept = [places[length > step] for step, places in enumerate(chosen)]
-    return torch.cat(kept).sort().values if kept else beginnings[:0]
+    parts = [places[length > step] for step, places in enumerate(chosen)]
+    return torch.cat(parts).sort().values if parts else beginnings[:0]
 
 
 def reveal(text: Inputs, places: Tensor, block: int) -> Inputs:

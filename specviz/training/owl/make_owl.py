@@ -73,10 +73,10 @@ class OwlTraining(TrainState):
 
     def _held_out(self) -> list[tuple[Tensor, int]]:
         store, prefix = self.inputs.store, len(self.inputs.assets.markers.prefix)
-        held = [number for number in self.inputs.held_out if store.dialogues.temperature[number] == 0][:MEASURED]
+        numbers = [number for number in self.inputs.held_out if store.dialogues.temperature[number] == 0][:MEASURED]
         return [
             (torch.from_numpy(store.ids(number)).to(self.inputs.device), prefix + int(store.dialogues.prompt[number]))
-            for number in held
+            for number in numbers
         ]
 
     def begin(self) -> None:
@@ -134,10 +134,10 @@ class OwlTraining(TrainState):
             self.known.popleft()
         generator = torch.Generator().manual_seed(int(self.generator.integers(1 << 40)))
         parameters = self.optimizer.parameters
-        whole, value = parallel.gradients(
-            batch, lambda one: owl.loss(self.net, one, generator) / len(batch), list(parameters.values()), 1
+        gradients, value = parallel.gradients(
+            batch, lambda part: owl.loss(self.net, part, generator) / len(batch), list(parameters.values()), 1
         )
-        return Step(value, batch[0].tokens.numel(), dict(zip(parameters, whole, strict=True)))
+        return Step(value, batch[0].tokens.numel(), dict(zip(parameters, gradients, strict=True)))
 
     def _windows(self, count: int) -> Tensor:
         return torch.from_numpy(np.stack([next(self.stream) for _ in range(count)])).to(self.inputs.device)
