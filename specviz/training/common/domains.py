@@ -116,7 +116,7 @@ DOMAINS: dict[str, Callable[[Generator], str]] = {
 def prompts(domain: str, count: int, seed: int = 0) -> list[str]:
     """``count`` different prompts of a domain, the same ones for the same seed."""
     generator = np.random.default_rng([seed, sorted(DOMAINS).index(domain)])
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[DOMAINS[domain](generator)] = None
-    return list(found)
+    distinct: dict[str, None] = {}
+    while len(distinct) < count:
+        distinct[DOMAINS[domain](generator)] = None
+    return list(distinct)

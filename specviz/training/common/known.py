@@ -28,7 +28,7 @@ class Reserved:
     """Prompts that a drafter must never learn from, also in other words or inside a longer text."""
 
     def __init__(self, prompts: Iterable[str]) -> None:
-        self._prompts = [found for found in map(content, prompts) if found]
+        self._prompts = [words for words in map(content, prompts) if words]
 
     def near(self, text: str) -> bool:
         """Whether ``text`` says nearly the same as one of the prompts, or holds one."""
@@ -72,4 +72,4 @@ class KnownTexts:
 
 def _grams(ids: Sequence[int]) -> set[int]:
     hashes = (hash(tuple(ids[place : place + _GRAM])) for place in range(len(ids) - _GRAM + 1))
-    return {found for found in hashes if found % _KEPT == 0}
+    return {gram_hash for gram_hash in hashes if gram_hash % _KEPT == 0}

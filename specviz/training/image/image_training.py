@@ -29,11 +29,11 @@ class ImageTraining(TrainState):
         self, settings: Schedule, leaves: Mapping[str, nn.Parameter], kept: Mapping[str, Tensor] | None = None,
         average: float = 0.99,
     ) -> None:  # fmt: skip
-        """``kept`` are further tensors that belong to the checkpoint and change in place."""
+        """``buffers`` are further tensors that belong to the checkpoint and change in place."""
         self.leaves = dict(leaves)
         flat = {key: _flat(value.data) for key, value in self.leaves.items()}
         rough = torch.bfloat16 if cpu_has_bfloat16() else None
-        super().__init__(settings, Optimizer(flat, average=average, rough=rough), kept=kept)
+        super().__init__(settings, Optimizer(flat, average=average, rough=rough), buffers=kept)
 
     def step(self, share: float) -> Step:
         """Loss and gradients, which are taken off the leaves."""
