@@ -40,7 +40,7 @@ class PictureDialogueFeatures(DialogueFeatures):
 
 
 class PictureStore:
-    """Hidden states ``taps`` (transformers' numbering, or ``MIDDLE``) of what is ``shown`` of each dialogue."""
+    """Hidden states ``taps`` (transformers' numbering, or ``MIDDLE``) of a ``view`` of each dialogue."""
 
     keeps = True
 
@@ -50,18 +50,18 @@ class PictureStore:
         writer: Writer,
         spoken: PictureDialogues,
         taps: Sequence[int],
-        shown: str,
+        view: str,
         keep: float = 1.0,
     ) -> None:
-        self.taps, self.shown, self.keep = tuple(taps), shown, keep
+        self.taps, self.view, self.keep = tuple(taps), view, keep
         self.dialogues, self.spoken, self.writer = spoken.dialogues, spoken, writer
         self.device = learner.model.device
         self._learner = learner
-        self._kept: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
+        self._features: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
 
     def has(self, number: int) -> bool:
         """Whether this dialogue has been read already."""
-        return number in self._kept
+        return number in self._features
 
     def known(self, number: int) -> bool:
         """The same: all that was read is kept."""
@@ -70,13 +70,13 @@ class PictureStore:
     def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
         """The dialogues with their features; what is missing is computed first."""
         for number in numbers:
-            if number not in self._kept:
-                self._kept[number] = self._compute(number)
-        found: list[DialogueFeatures] = []
+            if number not in self._features:
+                self._features[number] = self._compute(number)
+        dialogues: list[DialogueFeatures] = []
         for number in numbers:
-            tokens, features, positions, first = self._kept[number]
-            found.append(PictureDialogueFeatures(tokens, features.float(), first, positions))
-        return found
+            tokens, features, positions, first = self._features[number]
+            dialogues.append(PictureDialogueFeatures(tokens, features.float(), first, positions))
+        return dialogues
 
     @torch.no_grad()
     def _compute(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
@@ -97,20 +97,20 @@ class PictureStore:
         features = torch.stack([self._tap(tap, hidden, places) for tap in self.taps], dim=1)
         dropped = len(ids) - len(chosen)
         first = 1 + pictured + int(self.dialogues.prompt[number]) - dropped
-        positions = places[chosen] if self.shown == COMPRESSED else places[: len(chosen)]
+        positions = places[chosen] if self.view == COMPRESSED else places[: len(chosen)]
         return tokens[chosen], features[chosen].clamp(-65504, 65504).half(), positions, first
 
     def _chosen(self, hidden: dict[int, Tensor], places: Tensor, pictured: int, prefill: int) -> Tensor:
         """Places the drafter is shown. ``prefill`` tokens, the prompt but its last, are all there is when it is chosen."""
         keep = np.ones(len(places), dtype=bool)
-        if self.shown == WORDS:
+        if self.view == WORDS:
             keep[1 : 1 + pictured] = False
-        elif self.shown == COMPRESSED:
+        elif self.view == COMPRESSED:
             prompt = {layer: states[:prefill] for layer, states in hidden.items()}
             text = self._learner.model.model.text_model
             weights = importance(text, prompt, places[:prefill], range(1, 1 + pictured))
             keep[1 : 1 + pictured] = False
-            keep[[1 + one for one in most_looked_at(weights, self.keep)]] = True
+            keep[[1 + place for place in most_looked_at(weights, self.keep)]] = True
         return places[torch.from_numpy(keep).to(places.device)]
 
     def _tap(self, tap: int, hidden: dict[int, Tensor], places: Tensor) -> Tensor:

@@ -71,12 +71,12 @@ def cap(sentence: str) -> str:
 
 def own_names(scene: Scene) -> list[str | None]:
     """For each thing the shortest name that is its alone: "star", "red star", "small red star"; None where there is none."""
-    found: list[str | None] = []
+    names: list[str | None] = []
     for thing in scene.things:
         tried = dict.fromkeys((thing.name, thing.kind, named(thing)))
         fits = (name for name in tried if sum(name in _called(other) for other in scene.things) == 1)
-        found.append(next(fits, None))
-    return found
+        names.append(next(fits, None))
+    return names
 
 
 def _called(thing: Thing) -> set[str]:

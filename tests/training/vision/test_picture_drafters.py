@@ -141,7 +141,7 @@ def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: 
 @pytest.mark.parametrize("name", WHOLE[:4])
 def test_each_learns_to_foresee_what_it_is_taught(home: Path, name: str) -> None:
     kind = making.KINDS[name]
-    learner, store, spoken = stored(home, kind.taps(LAYERS), kind.shown, 0.75)
+    learner, store, spoken = stored(home, kind.taps(LAYERS), kind.view, 0.75)
     net = kind.network(learner, store, [0, 1, 2, 3])
     taught = store.get([n for n in range(len(spoken.scene)) if spoken.dialogues.temperature[n] == 0][:3])
     parameters = learned(net)
