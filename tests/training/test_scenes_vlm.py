@@ -70,7 +70,7 @@ def test_patches_are_told_what_stands_there() -> None:
 def test_a_packed_conversation_is_what_it_would_be_alone(tokenizer: Any) -> None:
     learner, batch = opened(tokenizer), some(tokenizer)
     with torch.no_grad():
-        visual = learner.see(batch.pixels)
+        visual = learner.visual_tokens(batch.pixels)
         with training_attention(learner.model):
             packed = learner.read(visual, batch)
         for scene in range(3):
@@ -94,7 +94,7 @@ def test_descriptions_answers_and_pages_have_their_weights(tokenizer: Any) -> No
     read, read_labels = pages([scenes.compose(seed) for seed in range(3)], Writer(tokenizer), 4)
     cut = batch.long.shape[1]
     with torch.no_grad(), training_attention(learner.model):
-        visual = learner.see(batch.pixels)
+        visual = learner.visual_tokens(batch.pixels)
         hidden = learner.read(visual, batch)
         without = learner.word_loss(visual, batch)
         found = learner.word_loss(visual, replace(batch, read=read, read_labels=read_labels))
@@ -155,12 +155,12 @@ def test_pages_come_with_the_scenes_and_tell_of_others(tokenizer: Any) -> None:
 def test_patches_learn_the_words_for_what_they_show(tokenizer: Any) -> None:
     learner, batch = opened(tokenizer), some(tokenizer)
     words = learner.model.get_input_embeddings().weight
-    without = learner.patch_loss(learner.see(batch.pixels), batch)
+    without = learner.patch_loss(learner.visual_tokens(batch.pixels), batch)
     assert torch.autograd.grad(without, words, allow_unused=True)[0] is None
     learner.learn_names(tokenizer)
     single = [kind for kind in KINDS if len(tokenizer.encode(f" {kind}", add_special_tokens=False)) == 1]
     assert len(single) > 0.8 * len(KINDS) and (learner.names >= 0).sum() == len(single)
-    found = learner.patch_loss(learner.see(batch.pixels), batch)
+    found = learner.patch_loss(learner.visual_tokens(batch.pixels), batch)
     moved = torch.autograd.grad(found, words)[0].abs().sum(1)
     assert found > without and moved[learner.names[learner.names >= 0]].min() > 0
 
@@ -232,7 +232,7 @@ def test_answers_in_a_batch_are_those_the_shipped_model_gives_alone(tokenizer: A
     asked = ["What is at the top?", "How many things are there in the picture?", "Where?"]
     ids = [tokenizer(one)["input_ids"] for one in asked]
     with torch.no_grad():
-        visual = learner.see(torch.stack([torch.from_numpy(one) for one in pictures]))
+        visual = learner.visual_tokens(torch.stack([torch.from_numpy(one) for one in pictures]))
         said = answers(learner, visual, ids, Writer(tokenizer), 12)
         for picture, question, found in zip(pictures, asked, said, strict=True):
             assert found == greedy(loaded, picture, question)[: len(found)]
@@ -253,14 +253,14 @@ def greedy(loaded: Any, picture: Any, question: str) -> list[int]:
 def test_a_look_is_learned_once_a_scene_and_every_answer_each_time(tokenizer: Any) -> None:
     writer = Writer(tokenizer)
     many = (exchanges(scenes.compose(seed), 6) for seed in range(50))
-    every = next(said for said in many if sum(bool(one.looked) for one in said) > 2)
+    every = next(said for said in many if sum(bool(one.look) for one in said) > 2)
     learned = [sum(label >= 0 for label in labels) for _, labels in writer.conversations(every)]
-    first = next(place for place, one in enumerate(every) if one.looked)
+    first = next(place for place, one in enumerate(every) if one.look)
     for place, one in enumerate(every):
         tokens, labels = writer.conversations(every)[place]
-        said = one.spoken.removeprefix(one.looked)
+        said = one.spoken.removeprefix(one.look)
         answer = len(tokenizer(said)["input_ids"]) + 1
-        look = len(tokenizer(one.looked)["input_ids"]) if one.looked else 0
+        look = len(tokenizer(one.look)["input_ids"]) if one.look else 0
         assert learned[place] == answer + (look if place == first else min(look, 3))
         begin = tokens.index(writer.assistant)
         following = [*tokens[begin + 1 :], writer.end]

@@ -43,7 +43,7 @@ from specviz.targets.text import TextTarget
 from specviz.trace.metrics import tau
 from specviz.trace.schema import Step
 from specviz.training.feature import eagle
-from specviz.training.feature.acceptance_eval import foresight
+from specviz.training.feature.acceptance_eval import acceptance_figures
 from specviz.training.toy import programs, synthetic_code
 from specviz.training.toy.synthetic_code import LONGEST, MARKERS, Plan, World
 from specviz.trees.sampled import Sampled
@@ -188,7 +188,7 @@ def blocks(model: MaskedLM, made: World, places: int = PLACES) -> Curve:
 
 def chains(net: FeatureNet, made: World, places: int = PLACES) -> Curve:
     """The same of a chain that feeds on its own features, from the same tokens."""
-    found = foresight(net, made.store, eagle.TAPS, made.held_out[:ASKED], places)
+    found = acceptance_figures(net, made.store, eagle.TAPS, made.held_out[:ASKED], places)
     starts = sum(max(0, len(made.dialogues.answer(number)) - places + 1) for number in made.held_out[:ASKED])
     reached, right = [starts], []
     for place in range(places):

@@ -111,9 +111,9 @@ def _chain(model: SmallLM, cache: SmallCache, root: int, truth: np.ndarray) -> t
     """Draft ``len(truth)`` tokens after ``root``: was the truth the first, and among the first five, by depth."""
     right, close = np.zeros(len(truth), int), np.zeros(len(truth), int)
     token = torch.tensor([root], device=model.embedding.device)
-    for place, wanted in enumerate(truth):
+    for place, label in enumerate(truth):
         best = model.draft_ids[model(token, cache)[0].topk(5).indices]
-        right[place], close[place] = int(best[0] == wanted), int((best == wanted).any())
+        right[place], close[place] = int(best[0] == label), int((best == label).any())
         token = best[:1]
     return right, close
 

@@ -31,9 +31,9 @@ def card(
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _rounded(one) for name, one in value.items()}
+        return {name: _rounded(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_rounded(one) for one in value]
+        return [_rounded(entry) for entry in value]
     return round(value, 4) if isinstance(value, float) else value
 
 
@@ -56,5 +56,5 @@ def file_digest(file: Path) -> str:
 def commit() -> str:
     """The short name of the commit a recipe was run at, or "unknown" outside a checkout."""
     command = ["git", "rev-parse", "--short", "HEAD"]
-    asked = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
+    completed = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    return completed.stdout.strip() or "unknown"

@@ -70,19 +70,19 @@ class Row:
 
 def place(path: str | None = None) -> Path:
     """Where the dialogue file is or will be: the given path, else $SPECVIZ_DATA, else the cache."""
-    given = path or os.environ.get("SPECVIZ_DATA")
-    return Path(given).expanduser() if given else cache_folder() / "data" / "smollm2_dialogues.npz"
+    file_name = path or os.environ.get("SPECVIZ_DATA")
+    return Path(file_name).expanduser() if file_name else cache_folder() / "data" / "smollm2_dialogues.npz"
 
 
 def find(path: str | None = None) -> Path:
     """The dialogue file at :func:`place`. Raises BadInput when there is none."""
-    found = place(path)
-    if not found.is_file():
+    file = place(path)
+    if not file.is_file():
         raise BadInput(
-            f"There are no dialogues at {found}: make some with `python -m specviz train dialogues`, "
+            f"There are no dialogues at {file}: make some with `python -m specviz train dialogues`, "
             "or name a file in the environment variable SPECVIZ_DATA."
         )
-    return found
+    return file
 
 
 def read(path: Path) -> Dialogues:
@@ -102,7 +102,7 @@ def read(path: Path) -> Dialogues:
 def write(path: Path, dialogues: Dialogues) -> None:
     """Write a dialogue file that :func:`read` reads, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    told = {"kind": dialogues.kind, "held_out": dialogues.held_out}
+    optional_arrays = {"kind": dialogues.kind, "held_out": dialogues.held_out}
     fresh = path.with_name(f"{path.stem}.new.npz")
     np.savez_compressed(
         fresh,
@@ -110,7 +110,11 @@ def write(path: Path, dialogues: Dialogues) -> None:
         length=np.diff(dialogues.starts).astype(np.uint16),
         prompt_length=dialogues.prompt.astype(np.uint16),
         temperature=dialogues.temperature.astype(np.float16),
-        **{name: value.astype(np.uint8 if name == "kind" else bool) for name, value in told.items() if value is not None},
+        **{
+            name: value.astype(np.uint8 if name == "kind" else bool)
+            for name, value in optional_arrays.items()
+            if value is not None
+        },
     )
     os.replace(fresh, path)
 
@@ -118,13 +122,13 @@ def write(path: Path, dialogues: Dialogues) -> None:
 def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
     """Numbers to train on, and those kept out: those the file says, else every twentieth; none whose question is also
     trained on."""
-    spoken = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
+    questions = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
     kept_out = dialogues.held_out
     if kept_out is None:
         kept_out = np.arange(len(dialogues)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    held, training = np.flatnonzero(kept_out).tolist(), np.flatnonzero(~kept_out).tolist()
-    seen = {spoken[number] for number in training}
-    return training, [number for number in held if spoken[number] not in seen]
+    held_out, training = np.flatnonzero(kept_out).tolist(), np.flatnonzero(~kept_out).tolist()
+    trained_questions = {questions[number] for number in training}
+    return training, [number for number in held_out if questions[number] not in trained_questions]
 
 
 def places_in(ids: Tensor, vocab: int) -> Tensor:
@@ -165,10 +169,10 @@ def rows(
             if not filled:
                 prefix = np.asarray(markers.prefix, dtype=np.int64)
                 tokens, counts, filled = [prefix], [np.zeros(len(prefix), dtype=bool)], len(prefix)
-            whole, counted = _turn(dialogues, int(order[place]), markers)
-            tokens.append(whole)
+            dialogue_tokens, counted = _turn(dialogues, int(order[place]), markers)
+            tokens.append(dialogue_tokens)
             counts.append(counted)
-            filled += len(whole)
+            filled += len(dialogue_tokens)
             if filled <= length:
                 place += 1
                 continue

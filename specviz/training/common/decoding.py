@@ -69,23 +69,23 @@ class _Slots:
         shape = (config.num_hidden_layers, rows, heads, places, size)
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
         self.rows: Tensor = torch.arange(rows, device=like.device)
-        self.whole, self.width = True, 0
+        self.all_rows, self.width = True, 0
         self.places = torch.zeros(rows, 1, dtype=torch.long, device=like.device)
 
     def at(self, rows: Tensor | None, places: Tensor, width: int) -> None:
         """The next pass is about these rows and places [row, token], and looks at the first ``width`` places."""
-        self.whole = rows is None
+        self.all_rows = rows is None
         self.rows = torch.arange(self.keys.shape[1], device=places.device) if rows is None else rows
         self.places, self.width = places, width
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """transformers' own name: keep new keys and values [row, kv head, token, size], return all that is seen."""
-        found = []
-        for kept, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
-            kept[self.rows[:, None], :, self.places] = fresh.transpose(1, 2)
-            seen = kept[:, :, : self.width] if self.whole else kept[self.rows, :, : self.width]
-            found.append(seen.contiguous())  # otherwise each product copies it, transposed, which takes five times as long
-        return found[0], found[1]
+        states = []
+        for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
+            cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2)
+            visible = cache[:, :, : self.width] if self.all_rows else cache[self.rows, :, : self.width]
+            states.append(visible.contiguous())  # otherwise each product copies it, transposed, which takes five times as long
+        return states[0], states[1]
 
     def get_seq_length(self, layer: int = 0) -> int:
         """transformers' own name; rows differ in length, so positions are always given to the model."""
@@ -99,10 +99,10 @@ def _attend(
     which took thirteen times as long (bfloat16, 32 rows, 300 places)."""
     rows, heads, tokens, size = queries.shape
     groups = keys.shape[1]
-    asked = (queries * scaling).reshape(rows, groups, heads // groups * tokens, size)
-    scores = (asked @ keys.transpose(-1, -2)).view(rows, groups, heads // groups, tokens, -1) + mask[:, :, None]
-    seen = scores.softmax(-1).view(rows, groups, heads // groups * tokens, -1) @ values
-    return seen.view(rows, heads, tokens, size).transpose(1, 2), None
+    scaled_queries = (queries * scaling).reshape(rows, groups, heads // groups * tokens, size)
+    scores = (scaled_queries @ keys.transpose(-1, -2)).view(rows, groups, heads // groups, tokens, -1) + mask[:, :, None]
+    attention = scores.softmax(-1).view(rows, groups, heads // groups * tokens, -1) @ values
+    return attention.view(rows, heads, tokens, size).transpose(1, 2), None
 
 
 AttentionInterface.register(_ATTENTION, _attend)
@@ -134,10 +134,10 @@ class Decoder:
         more = True
         while more or any(row is not None for row in self._rows):
             free = [place for place, row in enumerate(self._rows) if row is None]
-            taken = [] if not more else [request for _, request in zip(free, waiting, strict=False)]
-            more = more and len(taken) == len(free)
-            if taken:
-                self._admit(free[: len(taken)], taken, generator)
+            admitted = [] if not more else [request for _, request in zip(free, waiting, strict=False)]
+            more = more and len(admitted) == len(free)
+            if admitted:
+                self._admit(free[: len(admitted)], admitted, generator)
             if any(row is not None for row in self._rows):
                 yield from self._step(generator)
 
@@ -146,20 +146,20 @@ class Decoder:
         first = torch.zeros(1, dtype=torch.long, device=self._device)
         with torch.inference_mode():
             self._pass(ids, torch.arange(ids.shape[1], device=self._device)[None], first)
-        for kept in (self._slots.keys, self._slots.values):
-            kept[:, 1:, :, : self._prefix] = kept[:, :1, :, : self._prefix]
+        for cache in (self._slots.keys, self._slots.values):
+            cache[:, 1:, :, : self._prefix] = cache[:, :1, :, : self._prefix]
         self._features[1:, : self._prefix] = self._features[:1, : self._prefix]
 
-    def _admit(self, free: Sequence[int], taken: Sequence[Request], generator: torch.Generator | None) -> None:
+    def _admit(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
         """Read the requests into the free rows, padded on the right, where no earlier token looks."""
-        lengths = [len(request.ids) for request in taken]
-        ids = torch.full((len(taken), max(lengths)), self._end, device=self._device)
-        for place, request in enumerate(taken):
+        lengths = [len(request.ids) for request in requests]
+        ids = torch.full((len(requests), max(lengths)), self._end, device=self._device)
+        for place, request in enumerate(requests):
             ids[place, : lengths[place]] = torch.tensor(request.ids, device=self._device)
-        places = self._prefix + torch.arange(ids.shape[1], device=self._device).expand(len(taken), -1)
+        places = self._prefix + torch.arange(ids.shape[1], device=self._device).expand(len(requests), -1)
         hidden = self._pass(ids, places, torch.tensor(free, device=self._device))
-        last = hidden[torch.arange(len(taken)), torch.tensor(lengths) - 1]
-        for row, request in zip(free, taken, strict=True):
+        last = hidden[torch.arange(len(requests)), torch.tensor(lengths) - 1]
+        for row, request in zip(free, requests, strict=True):
             self._rows[row] = _Row(request)
         self._say(list(free), last, generator)
 
@@ -176,9 +176,9 @@ class Decoder:
             row = rows[place]
             looped = row.looped()
             if looped or row.answer[-1] == self._end or len(row.answer) >= row.request.longest:
-                kept = self._features[place, : at[number][0] + 1].clone()
+                features = self._features[place, : at[number][0] + 1].clone()
                 self._rows[place] = None
-                yield Finished(row.request, tuple(row.answer), kept, looped)
+                yield Finished(row.request, tuple(row.answer), features, looped)
             else:
                 on.append(number)
         if on:
@@ -201,8 +201,8 @@ class Decoder:
         """The model over tokens [row, token] at these places, [row, token, hidden]; the taps are kept."""
         width = int(places.max()) + 1
         self._slots.at(rows, places, width)
-        seen = torch.arange(width, device=self._device) <= places[:, None, :, None]
-        mask = torch.zeros(seen.shape, dtype=self._dtype, device=self._device).masked_fill(~seen, float("-inf"))
+        visible = torch.arange(width, device=self._device) <= places[:, None, :, None]
+        mask = torch.zeros(visible.shape, dtype=self._dtype, device=self._device).masked_fill(~visible, float("-inf"))
         base, config = self._model.base_model, self._model.config
         usual, config._attn_implementation = config._attn_implementation, _ATTENTION
         try:

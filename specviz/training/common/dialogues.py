@@ -23,7 +23,7 @@ import torch
 from specviz.training.common import data
 from specviz.training.common.decoding import Decoder, Finished, Request
 from specviz.training.common.features import store_for
-from specviz.training.common.known import Reserved, Said
+from specviz.training.common.known import KnownTexts, Reserved
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.common.turns import KINDS, TURNS, Writer
 from specviz.training.registry import Job
@@ -71,11 +71,11 @@ def make(job: Job) -> None:
     assets = target_assets(job.device)
     if assets.target.device.type == "cpu":
         torch.set_num_threads(1)
-    made = list(dialogues_of(data.read(path))) if job.resume and path.is_file() else []
+    dialogues = list(dialogues_of(data.read(path))) if job.resume and path.is_file() else []
     # Several processes may write, each its own file: with another name or length other turns are drawn.
-    seed = zlib.crc32(f"{path.name} {len(made)}".encode())
-    author = Author(assets, made, Reserved(job.reserved), seed)
-    store = store_for(assets.target.model, assets.target.name, packed(made), assets.markers)
+    seed = zlib.crc32(f"{path.name} {len(dialogues)}".encode())
+    author = Author(assets, dialogues, Reserved(job.reserved), seed)
+    store = store_for(assets.target.model, assets.target.name, packed(dialogues), assets.markers)
     rows = 256 if assets.target.device.type == "cuda" else 64
     longest = len(assets.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
     decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, store.taps, rows, longest)
@@ -83,7 +83,7 @@ def make(job: Job) -> None:
     until, saved = time.monotonic() + 60 * job.minutes, time.monotonic()
     for finished in decoder.run(author.requests(until), generator):
         if author.take(finished):
-            store.put((*author.made[-1].question, *author.made[-1].answer), finished.features.cpu())
+            store.put((*author.dialogues[-1].question, *author.dialogues[-1].answer), finished.features.cpu())
         if time.monotonic() - saved > SAVED_EVERY:
             _save(path, author)
             saved = time.monotonic()
@@ -91,30 +91,30 @@ def make(job: Job) -> None:
 
 
 def _save(path: Path, author: Author) -> None:
-    data.write(path, packed(author.made))
-    kinds = Counter(one.kind for one in author.made)
-    tokens = sum(len(one.answer) for one in author.made)
+    data.write(path, packed(author.dialogues))
+    kinds = Counter(dialogue.kind for dialogue in author.dialogues)
+    tokens = sum(len(dialogue.answer) for dialogue in author.dialogues)
     print(
-        time.strftime("%H:%M:%S"), f"{len(author.made)} dialogues, {tokens} answer tokens, dropped {dict(author.dropped)};",
+        time.strftime("%H:%M:%S"), f"{len(author.dialogues)} dialogues, {tokens} answer tokens, dropped {dict(author.dropped)};",
         ", ".join(f"{kind} {kinds[kind]}" for kind in KINDS), flush=True,
     )  # fmt: skip
 
 
 class Author:
-    """Decides what the target is asked next and which of its answers are kept, in ``made``."""
+    """Decides what the target is asked next and which of its answers are kept, in ``dialogues``."""
 
-    def __init__(self, assets: TargetAssets, made: list[Dialogue], reserved: Reserved, seed: int = 0) -> None:
-        self.made = made
+    def __init__(self, assets: TargetAssets, dialogues: list[Dialogue], reserved: Reserved, seed: int = 0) -> None:
+        self.dialogues = dialogues
         self.dropped: Counter[str] = Counter()
-        self._assets, self._reserved, self._said = assets, reserved, Said()
+        self._assets, self._reserved, self._known = assets, reserved, KnownTexts()
         self._generator = random.Random(seed)
-        self._asked = len(made)
+        self._asked = len(dialogues)
         self._own: deque[Request] = deque()
         self._passages: dict[bool, list[str]] = {False: [], True: []}
         self._writers = {side: Writer(self._generator, side, partial(self._passage, side)) for side in (False, True)}
-        for dialogue in made:
-            self._said.asked(self._text(dialogue.question))
-            self._said.answered(dialogue.question, dialogue.answer)
+        for dialogue in dialogues:
+            self._known.has_turn(self._text(dialogue.question))
+            self._known.has_answer(dialogue.question, dialogue.answer)
             self._learn(dialogue)
 
     def requests(self, until: float) -> Iterator[Request]:
@@ -124,10 +124,10 @@ class Author:
                 yield self._own.popleft()
                 continue
             kind = TURNS[self._asked % len(TURNS)]
-            found = self._next(_Plan(kind, self._asked % HELD_OUT_EVERY == HELD_OUT_EVERY - 1))
+            request = self._next(_Plan(kind, self._asked % HELD_OUT_EVERY == HELD_OUT_EVERY - 1))
             self._asked += 1
-            if found is not None:
-                yield found
+            if request is not None:
+                yield request
 
     def _next(self, plan: _Plan) -> Request | None:
         """A request of this plan, None where nothing new came of it."""
@@ -153,7 +153,7 @@ class Author:
             reason = "long"
         elif self._reserved.near(self._text(turn)):
             reason = "reserved"
-        elif self._said.asked(self._text(question)):
+        elif self._known.has_turn(self._text(question)):
             reason = "asked before"
         if reason:
             self.dropped[reason] += 1
@@ -167,14 +167,14 @@ class Author:
         if plan.asks:
             turn = (*request.ids, *finished.answer[:-1])
             if finished.answer[-1] == end and not finished.looped and len(turn) >= SHORTEST_OWN_TURN:
-                found = self._answer((), turn, _Plan(plan.kind, plan.held_out))
-                self._own.extend([found] if found is not None else [])
+                next_request = self._answer((), turn, _Plan(plan.kind, plan.held_out))
+                self._own.extend([next_request] if next_request is not None else [])
             return False
-        if self._said.answered(request.ids, finished.answer):
+        if self._known.has_answer(request.ids, finished.answer):
             self.dropped["said before"] += 1
             return False
-        self.made.append(Dialogue(request.ids, finished.answer, request.temperature, plan.kind, plan.held_out))
-        self._learn(self.made[-1])
+        self.dialogues.append(Dialogue(request.ids, finished.answer, request.temperature, plan.kind, plan.held_out))
+        self._learn(self.dialogues[-1])
         return True
 
     def _learn(self, dialogue: Dialogue) -> None:
@@ -182,24 +182,24 @@ class Author:
         if dialogue.kind not in SOURCES or dialogue.answer[-1] != self._assets.markers.end:
             return
         least, most = PASSAGE_WORDS
-        kept = self._passages[dialogue.held_out]
+        passages = self._passages[dialogue.held_out]
         for paragraph in self._text(dialogue.answer[:-1]).split("\n\n"):
             if least <= len(paragraph.split()) <= most and paragraph.rstrip()[-1:] in '.!?"':
-                kept.append(paragraph.strip())
-        if len(kept) > PASSAGES:
-            del kept[: len(kept) - PASSAGES]
+                passages.append(paragraph.strip())
+        if len(passages) > PASSAGES:
+            del passages[: len(passages) - PASSAGES]
 
     def _passage(self, held_out: bool) -> str | None:
-        kept = self._passages[held_out]
-        return self._generator.choice(kept) if kept else None
+        passages = self._passages[held_out]
+        return self._generator.choice(passages) if passages else None
 
     def _earlier(self, held_out: bool) -> Dialogue | None:
         """A dialogue that came to its end and leaves room for another turn, on the same side; a few are looked at."""
-        for _ in range(40 if self.made else 0):
-            one = self._generator.choice(self.made)
-            room = len(one.question) + len(one.answer) < LONGEST_TURN - 60
-            if one.held_out == held_out and room and one.answer[-1] == self._assets.markers.end:
-                return one
+        for _ in range(40 if self.dialogues else 0):
+            dialogue = self._generator.choice(self.dialogues)
+            room = len(dialogue.question) + len(dialogue.answer) < LONGEST_TURN - 60
+            if dialogue.held_out == held_out and room and dialogue.answer[-1] == self._assets.markers.end:
+                return dialogue
         return None
 
     def _ids(self, text: str) -> tuple[int, ...]:
@@ -209,33 +209,33 @@ class Author:
         return str(self._assets.target.tokenizer.decode(list(ids)))
 
 
-def answers(assets: TargetAssets, asked: Sequence[tuple[int, ...]], temperature: float, longest: int) -> list[Dialogue]:
+def answers(assets: TargetAssets, questions: Sequence[tuple[int, ...]], temperature: float, longest: int) -> list[Dialogue]:
     """The target's answers to these questions, in their order."""
-    places = len(assets.markers.prefix) + max(map(len, asked)) + longest + 1
-    decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, (1,), len(asked), places)
-    requests = [Request(question, temperature, longest, number) for number, question in enumerate(asked)]
-    found = {one.request.tag: one.answer for one in decoder.run(requests)}
-    return [Dialogue(question, found[number], temperature) for number, question in enumerate(asked)]
+    places = len(assets.markers.prefix) + max(map(len, questions)) + longest + 1
+    decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, (1,), len(questions), places)
+    requests = [Request(question, temperature, longest, number) for number, question in enumerate(questions)]
+    answer_by_number = {finished.request.tag: finished.answer for finished in decoder.run(requests)}
+    return [Dialogue(question, answer_by_number[number], temperature) for number, question in enumerate(questions)]
 
 
-def packed(made: Sequence[Dialogue]) -> data.Dialogues:
+def packed(dialogues: Sequence[Dialogue]) -> data.Dialogues:
     """Dialogues as arrays."""
-    length = [len(one.question) + len(one.answer) for one in made]
+    length = [len(dialogue.question) + len(dialogue.answer) for dialogue in dialogues]
     return data.Dialogues(
-        tokens=np.array([token for one in made for token in (*one.question, *one.answer)], dtype=np.int64),
+        tokens=np.array([token for dialogue in dialogues for token in (*dialogue.question, *dialogue.answer)], dtype=np.int64),
         starts=np.concatenate(([0], np.cumsum(length))).astype(np.int64),
-        prompt=np.array([len(one.question) for one in made], dtype=np.int64),
-        temperature=np.array([one.temperature for one in made], dtype=np.float32),
-        kind=np.array([KINDS.index(one.kind) for one in made], dtype=np.int64),
-        held_out=np.array([one.held_out for one in made], dtype=bool),
+        prompt=np.array([len(dialogue.question) for dialogue in dialogues], dtype=np.int64),
+        temperature=np.array([dialogue.temperature for dialogue in dialogues], dtype=np.float32),
+        kind=np.array([KINDS.index(dialogue.kind) for dialogue in dialogues], dtype=np.int64),
+        held_out=np.array([dialogue.held_out for dialogue in dialogues], dtype=bool),
     )
 
 
 def dialogues_of(stored: data.Dialogues) -> Iterator[Dialogue]:
     """Arrays as dialogues; those of a file without kinds are the target's own turns, none held out."""
     for number in range(len(stored)):
-        tokens, asked = stored.of(number).tolist(), int(stored.prompt[number])
-        one = Dialogue(tuple(tokens[:asked]), tuple(tokens[asked:]), float(stored.temperature[number]))
+        tokens, prompt_length = stored.of(number).tolist(), int(stored.prompt[number])
+        dialogue = Dialogue(tuple(tokens[:prompt_length]), tuple(tokens[prompt_length:]), float(stored.temperature[number]))
         if stored.kind is not None and stored.held_out is not None:
-            one = replace(one, kind=KINDS[int(stored.kind[number])], held_out=bool(stored.held_out[number]))
-        yield one
+            dialogue = replace(dialogue, kind=KINDS[int(stored.kind[number])], held_out=bool(stored.held_out[number]))
+        yield dialogue

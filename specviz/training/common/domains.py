@@ -80,26 +80,28 @@ _TRANSLATION = (
 Generator = np.random.Generator
 
 
-def _one(generator: Generator, parts: tuple[str, ...]) -> str:
+def _choice(generator: Generator, parts: tuple[str, ...]) -> str:
     return parts[int(generator.integers(len(parts)))]
 
 
 def _code(generator: Generator) -> str:
-    return _one(generator, _CODE).format(language=_one(generator, _LANGUAGES), task=_one(generator, _TASKS))
+    return _choice(generator, _CODE).format(language=_choice(generator, _LANGUAGES), task=_choice(generator, _TASKS))
 
 
 def _maths(generator: Generator) -> str:
     a, b, c, d = (int(generator.integers(low, high)) for low, high in ((3, 60), (2, 20), (2, 9), (60, 400)))
-    return _one(generator, _MATHS).format(name=_one(generator, _NAMES), things=_one(generator, _THINGS), a=a, b=b, c=c, d=d)
+    return _choice(generator, _MATHS).format(
+        name=_choice(generator, _NAMES), things=_choice(generator, _THINGS), a=a, b=b, c=c, d=d
+    )
 
 
 def _story(generator: Generator) -> str:
-    return _one(generator, _STORIES).format(hero=_one(generator, _HEROES), place=_one(generator, _PLACES))
+    return _choice(generator, _STORIES).format(hero=_choice(generator, _HEROES), place=_choice(generator, _PLACES))
 
 
 def _translation(generator: Generator) -> str:
-    parts = {"sentence": _one(generator, _SENTENCES), "other": _one(generator, _SENTENCES)}
-    return _one(generator, _TRANSLATION).format(tongue=_one(generator, _TONGUES), **parts)
+    parts = {"sentence": _choice(generator, _SENTENCES), "other": _choice(generator, _SENTENCES)}
+    return _choice(generator, _TRANSLATION).format(tongue=_choice(generator, _TONGUES), **parts)
 
 
 DOMAINS: dict[str, Callable[[Generator], str]] = {
@@ -114,7 +116,7 @@ DOMAINS: dict[str, Callable[[Generator], str]] = {
 def prompts(domain: str, count: int, seed: int = 0) -> list[str]:
     """``count`` different prompts of a domain, the same ones for the same seed."""
     generator = np.random.default_rng([seed, sorted(DOMAINS).index(domain)])
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[DOMAINS[domain](generator)] = None
-    return list(found)
+    distinct: dict[str, None] = {}
+    while len(distinct) < count:
+        distinct[DOMAINS[domain](generator)] = None
+    return list(distinct)

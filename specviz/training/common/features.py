@@ -33,7 +33,7 @@ def fused_taps(layers: int) -> tuple[int, int, int]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class DialogueFeatures:
     """One dialogue, the fixed prefix included: ``tokens`` [token], ``features`` [token, tap, hidden] (float32), and the
     index of the answer's first token."""
 
@@ -82,18 +82,18 @@ class FeatureStore:
         """Whether the target has read this dialogue: it was given out in this sitting, or it lies on the shelf."""
         return number in self._given or self.has(number)
 
-    def get(self, numbers: Sequence[int]) -> list[Seen]:
+    def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
         """The dialogues with their features, on the target's device; what is missing is computed first."""
-        found: dict[int, Tensor] = {}
-        missing = sorted({number for number in numbers if not self.has(number)}, key=lambda one: len(self.ids(one)))
+        computed: dict[int, Tensor] = {}
+        missing = sorted({number for number in numbers if not self.has(number)}, key=lambda number: len(self.ids(number)))
         for bucket in _buckets(missing, [len(self.ids(number)) for number in missing]):
-            found |= self._compute(bucket)
+            computed |= self._compute(bucket)
         self._given.update(numbers)
         prefix = len(self.markers.prefix)
         return [
-            Seen(
+            DialogueFeatures(
                 torch.from_numpy(self.ids(number)).to(self.device),
-                found[number].float() if number in found else self._read(number),
+                computed[number].float() if number in computed else self._read(number),
                 prefix + int(self.dialogues.prompt[number]),
             )
             for number in numbers
@@ -107,8 +107,8 @@ class FeatureStore:
 
     def _read(self, number: int) -> Tensor:
         assert self._shelf is not None
-        kept = torch.from_numpy(self._shelf.read(_key(self.ids(number))))
-        return kept.float().view(-1, len(self.taps), self.hidden).to(self.device)
+        features = torch.from_numpy(self._shelf.read(_key(self.ids(number))))
+        return features.float().view(-1, len(self.taps), self.hidden).to(self.device)
 
     @torch.no_grad()
     def _compute(self, numbers: Sequence[int]) -> dict[int, Tensor]:
@@ -126,11 +126,13 @@ class FeatureStore:
         # Stored and fresh features must not differ, so both go through float16.
         stacked = torch.stack([passed.hidden_states[tap] for tap in self.taps], dim=2)
         stacked = stacked.clamp(-_LARGEST, _LARGEST).half()
-        found = {number: stacked[row, : len(text)].clone() for row, (number, text) in enumerate(zip(numbers, texts, strict=True))}
+        features = {
+            number: stacked[row, : len(text)].clone() for row, (number, text) in enumerate(zip(numbers, texts, strict=True))
+        }
         if self._shelf is not None:
             for number, text in zip(numbers, texts, strict=True):
-                self._shelf.write(_key(text), found[number].cpu().flatten(1).numpy())
-        return found
+                self._shelf.write(_key(text), features[number].cpu().flatten(1).numpy())
+        return features
 
 
 class _Shelf:

@@ -28,7 +28,7 @@ class Reserved:
     """Prompts that a drafter must never learn from, also in other words or inside a longer text."""
 
     def __init__(self, prompts: Iterable[str]) -> None:
-        self._prompts = [found for found in map(content, prompts) if found]
+        self._prompts = [words for words in map(content, prompts) if words]
 
     def near(self, text: str) -> bool:
         """Whether ``text`` says nearly the same as one of the prompts, or holds one."""
@@ -46,21 +46,21 @@ def content(text: str) -> frozenset[str]:
     return frozenset(word[:_STEM] for word in plain(text).split() if word not in _COMMON)
 
 
-class Said:
+class KnownTexts:
     """All turns and answers so far."""
 
     def __init__(self) -> None:
         self._turns: set[str] = set()
         self._grams: set[int] = set()
 
-    def asked(self, turn: str) -> bool:
+    def has_turn(self, turn: str) -> bool:
         """Whether this turn was asked before, up to case and signs; it counts as asked from now on."""
         key = plain(turn)
         known = key in self._turns
         self._turns.add(key)
         return known
 
-    def answered(self, question: Sequence[int], answer: Sequence[int]) -> bool:
+    def has_answer(self, question: Sequence[int], answer: Sequence[int]) -> bool:
         """Whether more than half of an answer's 8-grams were written in earlier answers; what it copies from its own question
         does not count. If not, it is remembered."""
         grams = _grams(answer) - _grams(question)
@@ -72,4 +72,4 @@ class Said:
 
 def _grams(ids: Sequence[int]) -> set[int]:
     hashes = (hash(tuple(ids[place : place + _GRAM])) for place in range(len(ids) - _GRAM + 1))
-    return {found for found in hashes if found % _KEPT == 0}
+    return {gram_hash for gram_hash in hashes if gram_hash % _KEPT == 0}

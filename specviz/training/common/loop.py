@@ -89,13 +89,13 @@ class TrainState:
 
     def __init__(
         self, settings: Schedule, optimizer: Optimizer, weights: Mapping[str, Tensor] | None = None,
-        kept: Mapping[str, Tensor] | None = None,
+        buffers: Mapping[str, Tensor] | None = None,
     ) -> None:  # fmt: skip
-        """``weights`` are the network's tensors for the checkpoint where they are more than what the optimizer moves; ``kept``
+        """``weights`` are the network's tensors for the checkpoint where they are more than what the optimizer moves; ``buffers``
         are further tensors that belong to it and change in place."""
         self.settings, self.optimizer, self.decay = settings, optimizer, settings.decay
         self.progress, self.best = Progress(), dict[str, Tensor]()
-        self._weights, self._kept = weights, dict(kept or {})
+        self._weights, self._buffers = weights, dict(buffers or {})
 
     def begin(self) -> None:
         """Start the data where ``progress`` says; called once, after a checkpoint was read."""
@@ -120,15 +120,15 @@ class TrainState:
 
     def update(self, share: float, rate: float | None = None) -> Step:
         """One update, at the given learning rate or the schedule's."""
-        one = self.step(share)
-        self.apply(one, self.rate(share) if rate is None else rate)
+        step = self.step(share)
+        self.apply(step, self.rate(share) if rate is None else rate)
         self.progress.updates += 1
-        self.progress.tokens += one.tokens
-        return one
+        self.progress.tokens += step.tokens
+        return step
 
-    def apply(self, one: Step, rate: float) -> None:
+    def apply(self, step: Step, rate: float) -> None:
         """Move the parameters."""
-        self.optimizer.step(one.gradients, rate, self.decay, self.settings.workers)
+        self.optimizer.step(step.gradients, rate, self.decay, self.settings.workers)
         self.settle()
 
     def use(self, weights: Mapping[str, Tensor]) -> None:
@@ -160,9 +160,9 @@ class TrainState:
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint holds: weights, the optimizer's memory, the best average, what else changes."""
         weights = self.optimizer.parameters if self._weights is None else self._weights
-        found = {f"weight.{name}": value for name, value in weights.items()} | self.optimizer.state
-        found |= {f"best.{name}": value for name, value in self.best.items()}
-        return found | {f"kept.{name}": value for name, value in self._kept.items()}
+        tensors = {f"weight.{name}": value for name, value in weights.items()} | self.optimizer.state
+        tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        return tensors | {f"kept.{name}": value for name, value in self._buffers.items()}
 
     def write(self, checkpoint: Path) -> None:
         """Keep everything that resuming needs."""
@@ -170,29 +170,29 @@ class TrainState:
 
     def read(self, checkpoint: Path) -> None:
         """Put a checkpoint back. Raises BadInput when it is of another shape of training."""
-        held, self.progress = read_checkpoint(checkpoint)
+        tensors, self.progress = read_checkpoint(checkpoint)
         if self.progress.stage:
             entered = self.progress.entered
             self.enter(self.progress.stage)
             self.progress.entered = entered
         if self.settings.patience and self.progress.history:
             self.best = {name: torch.empty_like(value) for name, value in self.optimizer.parameters.items()}
-        self.restore(held, checkpoint)
+        self.restore(tensors, checkpoint)
         self.optimizer.updates = self.progress.updates - self.progress.entered
         self.settle()
 
     @torch.no_grad()
-    def restore(self, held: Mapping[str, Tensor], checkpoint: Path) -> None:
+    def restore(self, tensors: Mapping[str, Tensor], checkpoint: Path) -> None:
         """Copy the checkpoint's tensors into this training's."""
         own = self.tensors()
-        strange = [name for name, value in own.items() if name not in held or held[name].shape != value.shape]
+        strange = [name for name, value in own.items() if name not in tensors or tensors[name].shape != value.shape]
         if strange:
             raise BadInput(
                 f"The checkpoint {checkpoint} is of another version of this training ({strange[0]} does not fit): "
                 "delete it, or train without --resume."
             )
         for name, value in own.items():
-            value.copy_(held[name])
+            value.copy_(tensors[name])
 
 
 def train(state: TrainState, checkpoint: Path, report: Report | None = None, provenance: str = "") -> Progress:
@@ -236,14 +236,14 @@ def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report)
     """Measure and export the averaged weights, note the figures, write a checkpoint."""
     progress = state.progress
     with state.averaged():
-        found = dict(state.measure())
+        figures = dict(state.measure())
         state.export()
-    if "held_out" in found:
-        found["gap"] = found["held_out"] - loss
-    if state.settings.patience and found[state.watched] >= max((past[state.watched] for past in progress.history), default=0.0):
+    if "held_out" in figures:
+        figures["gap"] = figures["held_out"] - loss
+    if state.settings.patience and figures[state.watched] >= max((past[state.watched] for past in progress.history), default=0.0):
         state.best = {name: value.clone() for name, value in state.optimizer.averaged().items()}
     entry = {"updates": progress.updates, "minutes": progress.seconds / 60, state.unit: progress.tokens, "loss": loss}
-    progress.history.append({**entry, **found})
+    progress.history.append({**entry, **figures})
     state.write(checkpoint)
     report(progress.history[-1])
 
@@ -307,8 +307,8 @@ def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], progress: Progre
     """Write a checkpoint whole or not at all: a training stopped in the middle of it keeps the one before."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
-    held = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    save_file(held, fresh, metadata={"progress": json.dumps(asdict(progress))})
+    cpu_tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    save_file(cpu_tensors, fresh, metadata={"progress": json.dumps(asdict(progress))})
     os.replace(fresh, path)
 
 
@@ -325,10 +325,10 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Progress]:
 def can_resume(resume: bool, checkpoint: Path, provenance: str = "") -> bool:
     """Whether a training goes on from ``checkpoint``. One that was to, finds none and has no other weights to begin with
     (``provenance`` says what was spent on those) starts anew, and says so."""
-    there = checkpoint.is_file()
-    if resume and not there and not provenance:
+    exists = checkpoint.is_file()
+    if resume and not exists and not provenance:
         print(f"There is no checkpoint {checkpoint.name} to go on from: starting anew.", flush=True)
-    return resume and there
+    return resume and exists
 
 
 def provenance_of(name: str, weights: Path, resume: bool) -> str:

@@ -85,9 +85,9 @@ class _Sums:
 
     def _add(self, part: Any) -> None:
         with arithmetic(self._leaves[0].device):
-            one = self._loss(part)
-        found = torch.autograd.grad(one, self._leaves)
+            loss = self._loss(part)
+        part_gradients = torch.autograd.grad(loss, self._leaves)
         with self._lock:
-            self.value += float(one.detach())
+            self.value += float(loss.detach())
             # Not in place: two leaves may have been given one and the same gradient tensor.
-            self.total = [a + b for a, b in zip(self.total, found, strict=True)] if self.total else list(found)
+            self.total = [a + b for a, b in zip(self.total, part_gradients, strict=True)] if self.total else list(part_gradients)

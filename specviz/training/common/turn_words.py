@@ -233,4 +233,4 @@ _LISTS = {
     "weekly": "read in the garden|visits the market|plays tennis|cleans the house|calls an old friend|bakes a cake|"
     "goes swimming|writes letters",
 }  # fmt: skip
-WORDS: dict[str, tuple[str, ...]] = {slot: tuple(found.split("|")) for slot, found in _LISTS.items()}
+WORDS: dict[str, tuple[str, ...]] = {slot: tuple(words.split("|")) for slot, words in _LISTS.items()}

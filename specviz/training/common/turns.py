@@ -156,7 +156,7 @@ class Writer:
 
     def _filled(self, text: str) -> str:
         """Slots filled; doubled braces stand for themselves."""
-        return _SLOT.sub(lambda found: self._slot(found[1], found[2]) if found[1] else found[0][0], text)
+        return _SLOT.sub(lambda match: self._slot(match[1], match[2]) if match[1] else match[0][0], text)
 
     def _slot(self, name: str, last: str | None) -> str:
         if last is not None:
@@ -172,7 +172,7 @@ def words(slot: str, held_out: bool) -> Sequence[str]:
     """What may fill a slot. Templates of texts and sums are everybody's: it is their words that differ."""
     if slot in TEXTS:
         return TEXTS[slot]
-    found = WORDS[slot]
-    if len(found) < SHORT_LIST:
-        return found
-    return [word for place, word in enumerate(found) if (place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1) == held_out]
+    choices = WORDS[slot]
+    if len(choices) < SHORT_LIST:
+        return choices
+    return [word for place, word in enumerate(choices) if (place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1) == held_out]

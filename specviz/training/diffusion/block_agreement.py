@@ -42,14 +42,14 @@ class Agreement:
     @property
     def by_place(self) -> tuple[float, ...]:
         """Acceptance given that the earlier places were accepted."""
-        return tuple(one / max(1, all_) for one, all_ in zip(self.right, self.reached, strict=True))
+        return tuple(right / max(1, reached) for right, reached in zip(self.right, self.reached, strict=True))
 
-    def figures(self, shown: int = 8) -> dict[str, object]:
+    def figures(self, places: int = 8) -> dict[str, object]:
         """For a card."""
         return {
             "tau": round(self.tau, 3),
-            "by_place": [round(one, 3) for one in self.by_place[:shown]],
-            "alone": [round(one, 3) for one in self.alone[:shown]],
+            "by_place": [round(share, 3) for share in self.by_place[:places]],
+            "alone": [round(share, 3) for share in self.alone[:places]],
             "longest": self.longest,
             "steps": self.steps,
             "repetition": round(self.repetition, 3),

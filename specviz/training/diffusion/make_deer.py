@@ -25,7 +25,7 @@ from specviz.training.common.card import card, dialogues_line, print_card
 from specviz.training.common.loop import Progress, checkpoint_of, quantised_file, train
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.diffusion import masking
-from specviz.training.diffusion.make_masked_lm import measured, settings_for, shown
+from specviz.training.diffusion.make_masked_lm import measured, milestone_figures, settings_for
 from specviz.training.diffusion.masked_training import MaskedTraining, Settings
 from specviz.training.diffusion.masking import Example, Masked
 from specviz.training.feature.gto import LowRank
@@ -62,7 +62,7 @@ def prepare(
     return MaskedTraining(
         model, settings,
         lambda start: _examples(dialogues, training, markers, stage, stages, settings, start, model.config.window),
-        lambda: shown(model, dialogues, held_out, markers), change,
+        lambda: milestone_figures(model, dialogues, held_out, markers), change,
     )  # fmt: skip
 
 
@@ -88,11 +88,11 @@ def _examples(
         generator = np.random.default_rng([settings.seed, update, int(stage == SECOND)])
         chosen = generator.choice(np.asarray(training), settings.batch, replace=settings.batch > len(training))
         shares = masking.probabilities(len(chosen), generator)
-        made = [
+        examples = [
             example(dialogues, int(number), markers, stage, stages, float(share), generator).last(window)
             for number, share in zip(chosen, shares, strict=True)
         ]
-        yield masking.in_parts(made, settings.part)
+        yield masking.in_parts(examples, settings.part)
         update += 1
 
 
@@ -107,14 +107,18 @@ def make(job: Job) -> None:
     model = load_base(assets)
     work = Work(job, file, assets, data.read(file), stages, settings, model, LowRank(model, stages.rank, settings.seed))
     print(f"{stages} {settings}", flush=True)
-    begun = work.learned(FIRST, "deer_first", stages.first)
-    work.told("first_stage", begun)
-    spent = work.learned(SECOND, "deer", 1 - stages.first)
-    whole = Progress(begun.updates + spent.updates, begun.seconds + spent.seconds, begun.tokens + spent.tokens)
-    work.told("deer", whole)
+    first_stage = work.learned(FIRST, "deer_first", stages.first)
+    work.record("first_stage", first_stage)
+    second_stage = work.learned(SECOND, "deer", 1 - stages.first)
+    both_stages = Progress(
+        first_stage.updates + second_stage.updates,
+        first_stage.seconds + second_stage.seconds,
+        first_stage.tokens + second_stage.tokens,
+    )
+    work.record("deer", both_stages)
     work.change.factors = {name: value.clone() for name, value in work.arms["first_stage"].items()}
     work.learned(FIRST, "deer_control", 1 - stages.first)
-    work.told("control", whole)
+    work.record("control", both_stages)
 
 
 @dataclass
@@ -130,7 +134,7 @@ class Work:
     model: MaskedLM
     change: LowRank
     arms: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    found: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    figures: dict[str, Mapping[str, object]] = field(default_factory=dict)
 
     def learned(self, stage: str, name: str, share: float) -> Progress:
         """Train one stage for its share of the time, on top of what the change holds."""
@@ -143,11 +147,11 @@ class Work:
         self.change.factors = {key: value.clone() for key, value in state.optimizer.averaged().items()}
         return progress
 
-    def told(self, arm: str, progress: Progress) -> None:
+    def record(self, arm: str, progress: Progress) -> None:
         """Measure an arm; once there is something to ship, write it with every figure there is."""
         path = WEIGHTS / f"{self.job.recipe.name}.safetensors"
         self.arms[arm] = {name: value.clone() for name, value in self.change.factors.items()}  # the next stage moves them
-        self.found[arm] = judged(path, self.change, self.arms[arm], self.model, self.dialogues, self.assets)
+        self.figures[arm] = judged(path, self.change, self.arms[arm], self.model, self.dialogues, self.assets)
         if "deer" in self.arms:
             facts = self.card(progress)
             write_weights(path, self.arms["deer"], facts)
@@ -159,7 +163,7 @@ class Work:
         target = self.assets.target
         return card(
             self.job.recipe.name, self.settings, dialogues_line(self.file), progress.spent(target.device.type, "hidden tokens"),
-            {"start": start, **self.found}, start=base_of(), stages=json.dumps(asdict(self.stages)),
+            {"start": start, **self.figures}, start=base_of(), stages=json.dumps(asdict(self.stages)),
             **{CHANGES: base_of(), "tokenizer_hash": target.tokenizer_hash},
         )  # fmt: skip
 
@@ -183,9 +187,9 @@ def judged(
     write_weights(aside, factors, {CHANGES: base_of()})
     change.put({name: value.to(model.embedding.device) for name, value in read_weights(aside)[0].items()})
     model.eval()
-    found = measured(model, dialogues, assets)
-    print(json.dumps(found), flush=True)
-    return found
+    figures = measured(model, dialogues, assets)
+    print(json.dumps(figures), flush=True)
+    return figures
 
 
 def base_of() -> str:

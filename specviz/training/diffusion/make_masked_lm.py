@@ -48,7 +48,7 @@ def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, s
     training, held_out = data.split(dialogues)
     return MaskedTraining(
         model, settings, lambda start: _examples(dialogues, training, markers, settings, start, model.config.window),
-        lambda: shown(model, dialogues, held_out, markers),
+        lambda: milestone_figures(model, dialogues, held_out, markers),
     )  # fmt: skip
 
 
@@ -64,16 +64,23 @@ def _examples(
     generator = np.random.default_rng([settings.seed, start])
     stream = data.rows(dialogues, training, markers, window - 1, generator)
     while True:
-        whole = masking.standard(list(islice(stream, settings.batch)), generator)
+        masked = masking.standard(list(islice(stream, settings.batch)), generator)
         cut = range(0, settings.batch, settings.part)
-        yield [Masked(*(part[at : at + settings.part] for part in (whole.ids, whole.blank, whole.weight))) for at in cut]
+        yield [Masked(*(part[at : at + settings.part] for part in (masked.ids, masked.blank, masked.weight))) for at in cut]
 
 
-def shown(model: MaskedLM, dialogues: data.Dialogues, held_out: Sequence[int], markers: data.Markers) -> dict[str, float]:
+def milestone_figures(
+    model: MaskedLM, dialogues: data.Dialogues, held_out: Sequence[int], markers: data.Markers
+) -> dict[str, float]:
     """Figures while training: blocks along a few held-out greedy answers."""
     greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SHOWN[0]]
-    found = block_agreement(model, dialogues, greedy, markers, SHOWN[1], 1000)
-    return {"tau": found.tau, "first": found.by_place[0], "second_alone": found.alone[1], "longest": found.longest}
+    agreement = block_agreement(model, dialogues, greedy, markers, SHOWN[1], 1000)
+    return {
+        "tau": agreement.tau,
+        "first": agreement.by_place[0],
+        "second_alone": agreement.alone[1],
+        "longest": agreement.longest,
+    }
 
 
 def make(job: Job) -> None:
@@ -115,11 +122,11 @@ def measured(model: MaskedLM, dialogues: data.Dialogues, assets: TargetAssets) -
     _, held_out = data.split(dialogues)
     greedy = [number for number in held_out if dialogues.temperature[number] == 0][: MEASURED[0]]
     sampled = [number for number in held_out if dialogues.temperature[number] == 1][: SAMPLED[0]]
-    found: Agreement = block_agreement(model, dialogues, greedy, assets.markers, PLACES, MEASURED[1])
+    agreement: Agreement = block_agreement(model, dialogues, greedy, assets.markers, PLACES, MEASURED[1])
     target = assets.target.model
 
     def logits(ids: torch.Tensor) -> torch.Tensor:
         return target(ids[None]).logits[0]
 
     overlap = first_overlap(model, logits, dialogues, sampled, assets.markers, PLACES, SAMPLED[1])
-    return {**found.figures(), "first_at_temperature_1": round(overlap, 3)}
+    return {**agreement.figures(), "first_at_temperature_1": round(overlap, 3)}

@@ -69,14 +69,16 @@ class MaskedTraining(TrainState):
         """Loss and gradients of these texts, and how many tokens were asked for."""
         counted: list[int] = []
 
-        def one(part: Masked) -> Tensor:
+        def part_loss(part: Masked) -> Tensor:
             value, tokens = loss(self.model, self.place, part, self.settings.half)
             counted.append(tokens)
             return value
 
-        whole, value = parallel.gradients(list(batch), one, self.leaves, self.settings.workers)
+        leaf_gradients, value = parallel.gradients(list(batch), part_loss, self.leaves, self.settings.workers)
         gradients = (
-            dict(zip(self.optimizer.parameters, whole, strict=True)) if self.change is None else self.change.gradients(whole)
+            dict(zip(self.optimizer.parameters, leaf_gradients, strict=True))
+            if self.change is None
+            else self.change.gradients(leaf_gradients)
         )
         return Step(value, sum(counted), gradients)
 
@@ -89,10 +91,10 @@ def loss(model: MaskedLM, place: Tensor, masked: Masked, half: bool) -> tuple[Te
     device = place.device
     ids, blank, weight = (part.to(device) for part in (masked.ids, masked.blank, masked.weight))
     label = place[ids[:, 1:]]
-    asked = blank[:, 1:] & (label != IGNORED) & (weight[:, 1:] > 0)
+    mask = blank[:, 1:] & (label != IGNORED) & (weight[:, 1:] > 0)
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
-        seen = None if masked.seen is None else masked.seen.to(device)
-        found = model.features(ids, blank, seen)[:, :-1][asked]
-        logits = F.linear(found, model.head(), model.bias)
-    each = F.cross_entropy(logits.float(), label[asked], reduction="none")
-    return (each * weight[:, 1:][asked]).sum(), int(asked.sum())
+        is_text = None if masked.is_text is None else masked.is_text.to(device)
+        features = model.features(ids, blank, is_text)[:, :-1][mask]
+        logits = F.linear(features, model.head(), model.bias)
+    losses = F.cross_entropy(logits.float(), label[mask], reduction="none")
+    return (losses * weight[:, 1:][mask]).sum(), int(mask.sum())

@@ -28,7 +28,7 @@ class Masked:
     ids: Tensor
     blank: Tensor
     weight: Tensor
-    seen: Tensor | None = None
+    is_text: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,13 @@ def joined(examples: Sequence[Example], total: float) -> Masked:
     width = max(len(example.tokens) for example in examples)
     shape = (len(examples), width)
     tokens, blank, weight = np.zeros(shape, np.int64), np.zeros(shape, bool), np.zeros(shape, np.float32)
-    seen = np.zeros(shape, bool)
+    is_text = np.zeros(shape, bool)
     for place, example in enumerate(examples):
         size = len(example.tokens)
         tokens[place, :size], blank[place, :size], weight[place, :size] = example.tokens, example.blank, example.weight
-        seen[place, :size] = True
-    parts = [torch.from_numpy(part) for part in (tokens, blank, weight / np.float32(total), seen)]
-    return Masked(*parts[:3], None if seen.all() else parts[3])
+        is_text[place, :size] = True
+    parts = [torch.from_numpy(part) for part in (tokens, blank, weight / np.float32(total), is_text)]
+    return Masked(*parts[:3], None if is_text.all() else parts[3])
 
 
 def in_parts(examples: Sequence[Example], size: int) -> list[Masked]:

@@ -35,7 +35,7 @@ def make(job: Job) -> None:
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
     counts = counted(texts(dialogues, training), ids, RARE_PAIR, RARE_TRIPLE)
     model = NgramModel(counts)
-    found: dict[str, object] = {
+    figures: dict[str, object] = {
         "perplexity": round(perplexity(model, texts(dialogues, held_out[:MEASURED])), 2),
         "pairs": len(counts.second),
         "triples": len(counts.third),
@@ -44,12 +44,12 @@ def make(job: Job) -> None:
     if base.is_file():
         masked = load(base, assets.embedding.to(assets.target.device), torch.float32, assets.target.device)
         greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SEARCHED[0]]
-        found["searched"] = searched_agreement(masked, model, dialogues, greedy, assets.markers, *SEARCHED[1:])
+        figures["searched"] = searched_agreement(masked, model, dialogues, greedy, assets.markers, *SEARCHED[1:])
     card = {
         "recipe": f"python -m specviz train {job.recipe.name} (pairs from {RARE_PAIR}, triples from {RARE_TRIPLE} times)",
         "data": f"{file.name} sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}, the training answers alone",
         "licence": "Apache-2.0, as the target's",
-        "metrics": json.dumps(found),
+        "metrics": json.dumps(figures),
         "commit": commit(),
         "tokenizer_hash": assets.target.tokenizer_hash,
     }
@@ -63,10 +63,10 @@ def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]
     return [dialogues.of(number)[max(0, int(dialogues.prompt[number]) - 2) :] for number in numbers]
 
 
-def counted(told: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_triple: int) -> Counts:
+def counted(answers: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_triple: int) -> Counts:
     """Pairs and triples within each text. A triple that stays is at least as rare as its pair, so its pair stays too."""
     words, texts_ = len(ids), []
-    for text in told:
+    for text in answers:
         at = np.searchsorted(ids, text).clip(max=words - 1)
         texts_.append(np.where(ids[at] == text, at, -1))
     single = np.zeros(words, np.int64)
@@ -91,14 +91,14 @@ def counted(told: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_tr
 
 
 def _often(keys: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray]:
-    found, count = np.unique(keys, return_counts=True)
-    return found[count >= least], count[count >= least]
+    distinct_keys, count = np.unique(keys, return_counts=True)
+    return distinct_keys[count >= least], count[count >= least]
 
 
-def perplexity(model: NgramModel, told: Sequence[np.ndarray]) -> float:
-    """exp of the mean -log p of the tokens of ``told`` that are words, from the third on."""
+def perplexity(model: NgramModel, answers: Sequence[np.ndarray]) -> float:
+    """exp of the mean -log p of the tokens of ``answers`` that are words, from the third on."""
     total, count = 0.0, 0
-    for text in told:
+    for text in answers:
         for place in range(2, len(text)):
             if int(model.place(text[place : place + 1])[0]) >= 0:
                 total -= float(model.log_probability(text[None, place - 2 : place], text[place : place + 1])[0, 0])

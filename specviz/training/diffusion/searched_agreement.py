@@ -25,7 +25,7 @@ def searched_agreement(
     A block begins at every ``stride``-th place of each of the ``chosen`` greedy answers, as far as a whole one fits.
     """
     how, ends = Searching(), frozenset([markers.end])
-    found: dict[float, list[int]] = {weight: [] for weight in WEIGHTS}
+    lengths_by_weight: dict[float, list[int]] = {weight: [] for weight in WEIGHTS}
     for number in chosen:
         answer = dialogues.answer(number).tolist()
         text = [*markers.prefix, *dialogues.of(number).tolist()]
@@ -36,9 +36,9 @@ def searched_agreement(
             lattice = columns(log_q, model.draft_ids, how.mass, how.cap, ends)
             for weight in WEIGHTS:
                 path = search(lattice, ngrams, before, weight, how.width, ends).path
-                right = [one == other for one, other in zip(path, answer[at:], strict=False)]
-                found[weight].append(right.index(False) if False in right else len(right))
-    return {str(weight): _figures(np.array(lengths)) for weight, lengths in found.items() if lengths}
+                right = [token == truth for token, truth in zip(path, answer[at:], strict=False)]
+                lengths_by_weight[weight].append(right.index(False) if False in right else len(right))
+    return {str(weight): _figures(np.array(lengths)) for weight, lengths in lengths_by_weight.items() if lengths}
 
 
 def _figures(lengths: np.ndarray) -> list[float]:

@@ -96,18 +96,18 @@ class DomainTraining(TrainState):
 
 def collect(assets: TargetAssets, domain: str, path: Path, settings: Settings) -> data.Dialogues:
     """The domain's dialogues, as many as there should be: what ``path`` lacks is written by the target, a batch at a time."""
-    asked = prompts(domain, settings.dialogues, settings.seed)
-    made = list(dialogues_of(data.read(path))) if path.is_file() else []
+    domain_prompts = prompts(domain, settings.dialogues, settings.seed)
+    dialogues = list(dialogues_of(data.read(path))) if path.is_file() else []
     tokenizer = assets.target.tokenizer
-    while len(made) < len(asked):
-        torch.manual_seed(len(made))
-        texts = asked[len(made) : len(made) + settings.together]
+    while len(dialogues) < len(domain_prompts):
+        torch.manual_seed(len(dialogues))
+        texts = domain_prompts[len(dialogues) : len(dialogues) + settings.together]
         questions = [(*tokenizer(text, add_special_tokens=False)["input_ids"], *assets.answer) for text in texts]
-        temperature = TEMPERATURES[len(made) // settings.together % len(TEMPERATURES)]
-        made += answers(assets, questions, temperature, settings.longest)
-        data.write(path, packed(made))
-        print(time.strftime("%H:%M:%S"), f"{domain}: {len(made)} of {len(asked)} dialogues", flush=True)
-    return packed(made[: len(asked)])
+        temperature = TEMPERATURES[len(dialogues) // settings.together % len(TEMPERATURES)]
+        dialogues += answers(assets, questions, temperature, settings.longest)
+        data.write(path, packed(dialogues))
+        print(time.strftime("%H:%M:%S"), f"{domain}: {len(dialogues)} of {len(domain_prompts)} dialogues", flush=True)
+    return packed(dialogues[: len(domain_prompts)])
 
 
 def spent(settings: Settings, minutes: float) -> Settings:
@@ -157,8 +157,8 @@ def _data(name: str) -> Path:
     return cache_folder() / "data" / f"domain_{name}.npz"
 
 
-def _digest(found: Mapping[str, Dialogues]) -> str:
-    whole = hashlib.sha256()
-    for one in found.values():
-        whole.update(one.tokens.tobytes())
-    return f"sha256 of all tokens {whole.hexdigest()[:16]}"
+def _digest(dialogues_by_domain: Mapping[str, Dialogues]) -> str:
+    hasher = hashlib.sha256()
+    for dialogues in dialogues_by_domain.values():
+        hasher.update(dialogues.tokens.tobytes())
+    return f"sha256 of all tokens {hasher.hexdigest()[:16]}"

@@ -90,9 +90,9 @@ class SmallDraftTraining(TrainState):
             return summed_loss(model, head, ids[part], labels[part]) * scale
 
         starts = range(0, len(batch), self.settings.part)
-        whole, value = parallel.gradients(starts, loss, [*named.values(), head], self.settings.workers)
-        gradients = dict(zip(named, whole, strict=False))
-        gradients["leave.weight"] = torch.autograd.grad(folded, model.leave.weight, whole[-1])[0]
+        leaf_gradients, value = parallel.gradients(starts, loss, [*named.values(), head], self.settings.workers)
+        gradients = dict(zip(named, leaf_gradients, strict=False))
+        gradients["leave.weight"] = torch.autograd.grad(folded, model.leave.weight, leaf_gradients[-1])[0]
         return Step(value, sum(int(row.counts.sum()) for row in batch), gradients)
 
     def measure(self) -> dict[str, float]:
@@ -109,10 +109,10 @@ def examples(batch: Sequence[data.Row], place: Tensor) -> tuple[Tensor, Tensor]:
 
 def summed_loss(model: SmallLM, head: Tensor, ids: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy (nats) summed over the labels [row, token] that count; ``head`` is the model's, folded."""
-    wanted = labels != IGNORED
-    features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[wanted]
+    mask = labels != IGNORED
+    features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[mask]
     logits = F.linear(features, head, model.bias)
-    return F.cross_entropy(logits.float(), labels[wanted], reduction="sum")
+    return F.cross_entropy(logits.float(), labels[mask], reduction="sum")
 
 
 def prepare(
@@ -175,13 +175,13 @@ def make(job: Job) -> None:
     state = prepare(assets.embedding.to(device), assets.markers, data.read(file), {}, settings)
     print(f"{len(state.training)} dialogues to learn from, {len(state.held_out)} kept out; {settings}", flush=True)
     progress = train(state, checkpoint_of(name))
-    found = measured(state)
+    agreements = measured(state)
     target = assets.target.model
     accepted = measure_overlap(state, lambda ids: target(ids[None]).logits[0], OVERLAP_DIALOGUES)
     print(f"temperature 1: {accepted:.3f} of single drafts accepted", flush=True)
     path = WEIGHTS / f"{name}.safetensors"
     facts = card(
-        name, settings, dialogues_line(file), progress.spent(device.type), figures(progress, found, accepted),
+        name, settings, dialogues_line(file), progress.spent(device.type), figures(progress, agreements, accepted),
         tokenizer_hash=assets.target.tokenizer_hash,
     )  # fmt: skip
     export(state, path, facts)
@@ -198,22 +198,22 @@ def _settings(device: torch.device, job: Job) -> Settings:
 
 def measured(state: SmallDraftTraining) -> dict[int, Agreement]:
     """Chain drafting on the held-out greedy answers, at each depth."""
-    found = {depth: measure(state, MEASURED_DIALOGUES, depth, MEASURED_STEPS) for depth in DEPTHS}
-    for depth, agreement in found.items():
-        rounded = {name: tuple(round(one, 3) for one in getattr(agreement, name)) for name in ("top1", "top5")}
+    agreements = {depth: measure(state, MEASURED_DIALOGUES, depth, MEASURED_STEPS) for depth in DEPTHS}
+    for depth, agreement in agreements.items():
+        rounded = {name: tuple(round(share, 3) for share in getattr(agreement, name)) for name in ("top1", "top5")}
         print(f"depth {depth}: tau {agreement.tau:.3f} over {agreement.steps} steps, {rounded}", flush=True)
-    return found
+    return agreements
 
 
-def figures(progress: Progress, found: Mapping[int, Agreement], accepted: float) -> dict[str, Any]:
+def figures(progress: Progress, agreements: Mapping[int, Agreement], accepted: float) -> dict[str, Any]:
     """The card's figures: of the last milestone, of chains at each depth, and the acceptance at temperature 1."""
     last = progress.history[-1] if progress.history else {}
-    deepest = found[max(found)]
+    deepest = agreements[max(agreements)]
     return {
         **{key: last[key] for key in ("held_out", "top1", "top5") if key in last},
-        **{f"tau_depth_{depth}": round(agreement.tau, 3) for depth, agreement in found.items()},
-        "top1_by_depth": [round(one, 3) for one in deepest.top1],
-        "top5_by_depth": [round(one, 3) for one in deepest.top5],
+        **{f"tau_depth_{depth}": round(agreement.tau, 3) for depth, agreement in agreements.items()},
+        "top1_by_depth": [round(share, 3) for share in deepest.top1],
+        "top5_by_depth": [round(share, 3) for share in deepest.top5],
         "accepted_at_temperature_1": round(accepted, 3),
         "repetition": round(deepest.repetition, 3),
     }

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from specviz.drafters.networks.block_net import BlockConfig, BlockNet
 from specviz.errors import ModelUnavailable
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.feature_start import dense, shape_of
 
 # How far cells swing: enough to be heard, little enough to be linear. What the constant one is fed.
@@ -43,40 +43,42 @@ def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockCon
 
 
 @torch.no_grad()
-def start(net: BlockNet, model: Any, texts: Sequence[Seen]) -> None:
+def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> None:
     """Set every weight of ``net`` from the target ``model`` and what it thought of ``texts``."""
     _take_last_layer(net, model)
-    _even_out(net, torch.cat([_read(net, seen) for seen in texts]))
-    inputs = torch.cat([_read(net, seen)[_rows(net, seen)] for seen in texts])
-    ahead = [torch.cat([_ahead(net, seen, step) for seen in texts]) for step in range(1, net.block + 1)]
+    _even_out(net, torch.cat([_read(net, dialogue) for dialogue in dialogues]))
+    inputs = torch.cat([_read(net, dialogue)[_rows(net, dialogue)] for dialogue in dialogues])
+    ahead = [torch.cat([_ahead(net, dialogue, step) for dialogue in dialogues]) for step in range(1, net.block + 1)]
     _open_recurrence(net, _directions(inputs, torch.cat(ahead, dim=-1), net.config.width - 1))
-    held = [net.recurrence(_read(net, seen)[None])[0][0] for seen in texts]
-    own = torch.cat([one[_rows(net, seen)] for one, seen in zip(held, texts, strict=True)])
+    states = [net.recurrence(_read(net, dialogue)[None])[0][0] for dialogue in dialogues]
+    own = torch.cat([state[_rows(net, dialogue)] for state, dialogue in zip(states, dialogues, strict=True)])
     net.leave.weight.copy_(_fitted(own, ahead[-1], 1e-3).T)
-    _look_at_the_last(net, [net.leave(one) for one in held], texts, ahead[-1])
+    _look_at_the_last(net, [net.leave(state) for state in states], dialogues, ahead[-1])
 
 
-def _read(net: BlockNet, seen: Seen) -> Tensor:
+def _read(net: BlockNet, dialogue: DialogueFeatures) -> Tensor:
     """All inputs of a dialogue, [row, 2 hidden]."""
-    return net.inputs(seen.tokens[1:], seen.features[:-1, -1])
+    return net.inputs(dialogue.tokens[1:], dialogue.features[:-1, -1])
 
 
-def _rows(net: BlockNet, seen: Seen) -> Tensor:
+def _rows(net: BlockNet, dialogue: DialogueFeatures) -> Tensor:
     """The inputs that draft a token of the answer."""
-    first = max(0, seen.first - 1 - net.block)
-    return torch.arange(first, len(seen.tokens) - 1 - net.block, device=seen.tokens.device)
+    first = max(0, dialogue.first - 1 - net.block)
+    return torch.arange(first, len(dialogue.tokens) - 1 - net.block, device=dialogue.tokens.device)
 
 
-def _ahead(net: BlockNet, seen: Seen, step: int) -> Tensor:
+def _ahead(net: BlockNet, dialogue: DialogueFeatures, step: int) -> Tensor:
     """The features ``step`` after each of these inputs', [row, hidden]."""
-    return seen.features[_rows(net, seen) + step, -1]
+    return dialogue.features[_rows(net, dialogue) + step, -1]
 
 
 def _take_last_layer(net: BlockNet, model: Any) -> None:
     last, layer = model.base_model.layers[-1], net.layer
     try:
         attention, mlp = last.self_attn, last.mlp
-        layer.qkv.weight.copy_(torch.cat([dense(one) for one in (attention.q_proj, attention.k_proj, attention.v_proj)]))
+        layer.qkv.weight.copy_(
+            torch.cat([dense(projection) for projection in (attention.q_proj, attention.k_proj, attention.v_proj)])
+        )
         layer.up.weight.copy_(torch.cat([dense(mlp.gate_proj), dense(mlp.up_proj)]))
         layer.between.copy_(last.post_attention_layernorm.weight)
     except (AttributeError, RuntimeError) as problem:
@@ -94,9 +96,9 @@ def _even_out(net: BlockNet, inputs: Tensor) -> None:
     net.scale.copy_(1 / inputs.std(0).clamp_min(1e-6))
 
 
-def _fitted(inputs: Tensor, wanted: Tensor, ridge: float = _RIDGE) -> Tensor:
-    """Ridge regression: float64 [in, out] with inputs @ it near wanted."""
-    x, y = inputs.double(), wanted.double()
+def _fitted(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
+    """Ridge regression: float64 [in, out] with inputs @ it near ``outputs``."""
+    x, y = inputs.double(), outputs.double()
     gram = x.T @ x / len(x)
     gram += ridge * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     return torch.linalg.solve(gram, x.T @ y / len(x))
@@ -107,10 +109,10 @@ def _principal(rows: Tensor, count: int) -> Tensor:
     return torch.linalg.eigh(rows.T @ rows / len(rows)).eigenvectors.flip(1)[:, :count]
 
 
-def _directions(inputs: Tensor, wanted: Tensor, count: int) -> Tensor:
-    """Projections [direction, in] of the inputs that say most about ``wanted``, each with a swing of _SWING."""
-    found = _fitted(inputs, wanted - wanted.mean(0)) / wanted.double().std(0).clamp_min(1e-6)
-    chosen = found @ _principal(inputs.double() @ found, count)
+def _directions(inputs: Tensor, outputs: Tensor, count: int) -> Tensor:
+    """Projections [direction, in] of the inputs that say most about ``outputs``, each with a swing of _SWING."""
+    linear = _fitted(inputs, outputs - outputs.mean(0)) / outputs.double().std(0).clamp_min(1e-6)
+    chosen = linear @ _principal(inputs.double() @ linear, count)
     return (chosen / (inputs.double() @ chosen).std(0).clamp_min(1e-6)).T * _SWING
 
 
@@ -123,57 +125,57 @@ def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
         again.normal_(std=_QUIET * width**-0.5, generator=generator)
         bias.zero_()
         more.zero_()
-        taken, kept, fresh, shown = (slice(gate * width, (gate + 1) * width) for gate in range(4))
-        bias[taken], bias[kept], bias[shown] = _OPEN, _FORGETTING, _OPEN
+        input_gate, forget_gate, candidate, output_gate = (slice(gate * width, (gate + 1) * width) for gate in range(4))
+        bias[input_gate], bias[forget_gate], bias[output_gate] = _OPEN, _FORGETTING, _OPEN
         constant = torch.arange(width - 1, 4 * width, width)  # the last cell's gates hear nothing
-        enter[constant], again[constant], enter[fresh] = 0, 0, 0
+        enter[constant], again[constant], enter[candidate] = 0, 0, 0
         if number:
-            enter[fresh] = torch.eye(width, device=enter.device) / math.tanh(_CONSTANT)
+            enter[candidate] = torch.eye(width, device=enter.device) / math.tanh(_CONSTANT)
         else:
-            enter[fresh][: len(directions)] = directions.to(enter)
-            bias[fresh.stop - 1] = _CONSTANT
+            enter[candidate][: len(directions)] = directions.to(enter)
+            bias[candidate.stop - 1] = _CONSTANT
 
 
-def _look_at_the_last(net: BlockNet, x: Sequence[Tensor], texts: Sequence[Seen], wanted: Tensor) -> None:
+def _look_at_the_last(net: BlockNet, x: Sequence[Tensor], dialogues: Sequence[DialogueFeatures], features_ahead: Tensor) -> None:
     """In every group of heads that share keys one looks at the block's last input and one at its own; the difference
     between what the two see tells what the linear guess could not know. ``x`` are the layer's inputs by dialogue."""
     config, layer, size = net.config, net.layer, net.config.head_size
     sharing, before = config.heads // config.kv_heads, config.heads * size
     if sharing < 2:
         return
-    seen = [F.rms_norm(one, (config.hidden,), layer.before, config.epsilon) for one in x]
-    rows = [_rows(net, text) for text in texts]
-    everywhere = torch.cat([one[row] for one, row in zip(seen, rows, strict=True)])
+    normed = [F.rms_norm(inputs, (config.hidden,), layer.before, config.epsilon) for inputs in x]
+    rows = [_rows(net, dialogue) for dialogue in dialogues]
+    everywhere = torch.cat([inputs[row] for inputs, row in zip(normed, rows, strict=True)])
     constant = _fitted(everywhere, torch.ones_like(everywhere[:, :1]), 1e-4)[:, 0].to(layer.qkv.weight)
-    into, outward = _second_guess(net, x, seen, rows, wanted)
+    into, outward = _second_guess(net, x, normed, rows, features_ahead)
     weight = layer.qkv.weight
     weight[before + config.kv_heads * size :] = into.T
     keys = weight[before : before + config.kv_heads * size]
     for group in range(config.kv_heads):
         _place(keys[group * size : (group + 1) * size], constant, config, None)
-        here = outward[:, group * size : (group + 1) * size]
+        group_output = outward[:, group * size : (group + 1) * size]
         for head, ahead, sign in ((group * sharing, config.block - 1, 1), (group * sharing + 1, 0, -1)):
             query = slice(head * size, (head + 1) * size)
             _place(weight[query], constant, config, ahead)
-            layer.out.weight[:, query] = sign * here
+            layer.out.weight[:, query] = sign * group_output
 
 
 def _second_guess(
-    net: BlockNet, x: Sequence[Tensor], seen: Sequence[Tensor], rows: Sequence[Tensor], wanted: Tensor
+    net: BlockNet, x: Sequence[Tensor], normed: Sequence[Tensor], rows: Sequence[Tensor], ahead: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What ``wanted`` differs by from the first guess, as a map of (what the block's last input is seen as - one's own),
-    in two factors [hidden, value] and [hidden, value]. All places of a block but the last have their say."""
+    """What the features ``ahead`` differ by from the first guess, as a map of (what the block's last input is seen as - one's
+    own), in two factors [hidden, value] and [hidden, value]. All places of a block but the last have their say."""
     config, values = net.config, net.config.kv_heads * net.config.head_size
     apart, missing = [], []
     for further in range(1, config.block):
-        apart.append(torch.cat([one[row + further] - one[row] for one, row in zip(seen, rows, strict=True)]))
-        missing.append(wanted - torch.cat([one[row] for one, row in zip(x, rows, strict=True)]))
+        apart.append(torch.cat([inputs[row + further] - inputs[row] for inputs, row in zip(normed, rows, strict=True)]))
+        missing.append(ahead - torch.cat([inputs[row] for inputs, row in zip(x, rows, strict=True)]))
     if not apart:
-        return wanted.new_zeros(config.hidden, values), wanted.new_zeros(config.hidden, values)
+        return ahead.new_zeros(config.hidden, values), ahead.new_zeros(config.hidden, values)
     difference = torch.cat(apart).double()
-    found = _fitted(difference, torch.cat(missing))
-    outward = F.pad(_principal(difference @ found, values), (0, max(0, values - config.hidden)))
-    return (found @ outward).to(wanted), outward.to(wanted)
+    linear = _fitted(difference, torch.cat(missing))
+    outward = F.pad(_principal(difference @ linear, values), (0, max(0, values - config.hidden)))
+    return (linear @ outward).to(ahead), outward.to(ahead)
 
 
 def _place(rows: Tensor, constant: Tensor, config: BlockConfig, ahead: int | None) -> None:

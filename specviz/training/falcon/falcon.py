@@ -14,8 +14,8 @@ from torch import Tensor
 
 from specviz.drafters.networks.block_net import BlockNet
 from specviz.training.common.data import IGNORED
-from specviz.training.common.features import Seen
-from specviz.training.falcon.glancing import Inputs, glances, shown
+from specviz.training.common.features import DialogueFeatures
+from specviz.training.falcon.glancing import Inputs, glances, reveal
 
 TOKEN_WEIGHT = 0.1
 SOFT, HARD = 0.9, 0.1
@@ -43,23 +43,23 @@ class Supervision:
         """How much is shown of what the network gets wrong."""
         return FIRST_RATIO * (1 - self.share) if self.glancing else 0.0
 
-    def loss(self, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+    def loss(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
         """Sum over the counted places of an answer that were not shown, times ``scale``."""
-        net, text, truth = self.net, noisy(seen, generator), truth_of(self.net, self.place, seen)
+        net, text, truth = self.net, noisy(dialogue, generator), truth_of(self.net, self.place, dialogue)
         phase = int(torch.randint(net.block, (), generator=generator))
         inputs, counts = text, torch.ones_like(truth.places, dtype=torch.bool)
         if self.ratio > 0:
             replaced = glanced(net, text, truth, phase, self.ratio, generator)
-            inputs, counts = shown(text, replaced, net.block), ~torch.isin(truth.places, replaced)
-        found = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places[counts]]
-        return scale * summed(net, found, truth, counts)
+            inputs, counts = reveal(text, replaced, net.block), ~torch.isin(truth.places, replaced)
+        features = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places[counts]]
+        return scale * summed(net, features, truth, counts)
 
 
-def noisy(seen: Seen, generator: torch.Generator) -> Inputs:
+def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Inputs:
     """What the network reads of a dialogue. While drafting the features are its own and only nearly right, hence noise."""
-    features = seen.features[:-1, -1]
+    features = dialogue.features[:-1, -1]
     noise = torch.rand(features.shape, generator=generator).to(features) - 0.5
-    return Inputs(seen.tokens[1:], features + noise * (NOISE / len(features)))
+    return Inputs(dialogue.tokens[1:], features + noise * (NOISE / len(features)))
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Truth:
 
 
 @torch.no_grad()
-def truth_of(net: BlockNet, place: Tensor, seen: Seen) -> Truth:
+def truth_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Truth:
     """The places whose drafted token is in the answer and has a ``place`` [vocab] in the draft vocabulary."""
     ahead = net.block
-    places = torch.arange(max(0, seen.first - 1 - ahead), len(seen.tokens) - 1 - ahead, device=seen.tokens.device)
-    places = places[place[seen.tokens[places + ahead + 1]] != IGNORED]
-    features = seen.features[places + ahead, -1]
+    places = torch.arange(max(0, dialogue.first - 1 - ahead), len(dialogue.tokens) - 1 - ahead, device=dialogue.tokens.device)
+    places = places[place[dialogue.tokens[places + ahead + 1]] != IGNORED]
+    features = dialogue.features[places + ahead, -1]
     return Truth(places, features, net.logits(features))
 
 
@@ -90,10 +90,10 @@ def glanced(net: BlockNet, text: Inputs, truth: Truth, phase: int, ratio: float,
     return glances(int((guessed != truth.logits.argmax(-1)).sum()), ratio, beginnings, net.block, generator)
 
 
-def summed(net: BlockNet, found: Tensor, truth: Truth, counts: Tensor) -> Tensor:
-    """The loss summed over places; ``found`` [place, hidden] are the network's features at those that count."""
-    wanted, logits = truth.logits[counts], net.logits(found)
-    regression = F.smooth_l1_loss(found, truth.features[counts], reduction="sum") / found.shape[-1]
-    soft = F.kl_div(logits.log_softmax(-1), wanted.log_softmax(-1), reduction="sum", log_target=True)
-    hard = F.cross_entropy(logits, wanted.argmax(-1), reduction="sum")
+def summed(net: BlockNet, features: Tensor, truth: Truth, counts: Tensor) -> Tensor:
+    """The loss summed over places; ``features`` [place, hidden] are the network's at those that count."""
+    target_logits, logits = truth.logits[counts], net.logits(features)
+    regression = F.smooth_l1_loss(features, truth.features[counts], reduction="sum") / features.shape[-1]
+    soft = F.kl_div(logits.log_softmax(-1), target_logits.log_softmax(-1), reduction="sum", log_target=True)
+    hard = F.cross_entropy(logits, target_logits.argmax(-1), reduction="sum")
     return regression + TOKEN_WEIGHT * (SOFT * soft + HARD * hard)

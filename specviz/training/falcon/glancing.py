@@ -28,15 +28,15 @@ def glances(wrong: int, ratio: float, beginnings: Tensor, block: int, generator:
     With k = 2 a block is shown its first place. With larger blocks a random run of 1 to k - 1 places from the first on.
     """
     runs = max(1, block - 1)
-    wanted = min(round(ratio * wrong / ((1 + runs) / 2)), len(beginnings))
-    order = torch.randperm(len(beginnings), generator=generator)[:wanted]
-    length = torch.randint(1, runs + 1, (wanted,), generator=generator)
+    count = min(round(ratio * wrong / ((1 + runs) / 2)), len(beginnings))
+    order = torch.randperm(len(beginnings), generator=generator)[:count]
+    length = torch.randint(1, runs + 1, (count,), generator=generator)
     chosen = [beginnings[order] + step for step in range(runs)]
-    kept = [places[length > step] for step, places in enumerate(chosen)]
-    return torch.cat(kept).sort().values if kept else beginnings[:0]
+    parts = [places[length > step] for step, places in enumerate(chosen)]
+    return torch.cat(parts).sort().values if parts else beginnings[:0]
 
 
-def shown(text: Inputs, places: Tensor, block: int) -> Inputs:
+def reveal(text: Inputs, places: Tensor, block: int) -> Inputs:
     """``text`` with the truth ``block`` steps ahead at ``places``; it goes at least so much further."""
     tokens, features = text.tokens.clone(), text.features.clone()
     tokens[places] = text.tokens[places + block]

@@ -77,14 +77,14 @@ def finish(job: Job, inputs: TrainInputs, net: BlockNet, settings: Settings, pro
     save(net, aside, {})
     head = inputs.assets.target.model.get_output_embeddings().weight
     rounded = load(aside, net.embedding, head, net.head.dtype, inputs.device)
-    found = {**levels(rounded, inputs.store, chosen), **_named(chains(rounded, inputs.store, chosen, FORWARDS, STEPS))}
-    print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in found.items()), flush=True)
+    figures = {**levels(rounded, inputs.store, chosen), **_named(chains(rounded, inputs.store, chosen, FORWARDS, STEPS))}
+    print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
     read = f"{sum(inputs.store.known(number) for number in inputs.training)} dialogues read"
-    facts = card_of(job, inputs, settings, progress, found, read)
+    facts = card_of(job, inputs, settings, progress, figures, read)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(net, path, facts)
     print_card(path, facts)
 
 
-def _named(found: dict[str, float]) -> dict[str, float]:
-    return {f"chain_{name}" if name.startswith(("first", "five")) else name: value for name, value in found.items()}
+def _named(figures: dict[str, float]) -> dict[str, float]:
+    return {f"chain_{name}" if name.startswith(("first", "five")) else name: value for name, value in figures.items()}

@@ -26,55 +26,57 @@ BREADTH = 5
 def greedy_only(store: FeatureStore, held_out: Sequence[int]) -> list[int]:
     """Those of the held-out dialogues whose answers are the target's argmax. Where the file tells kinds, the kinds that
     results are reported on take turns and others are left out, so that any first part of the list is even."""
-    found = [number for number in held_out if store.dialogues.temperature[number] == 0]
+    greedy = [number for number in held_out if store.dialogues.temperature[number] == 0]
     kind = store.dialogues.kind
     if kind is None:
-        return found
-    piles = [[number for number in found if KINDS[int(kind[number])] == name] for name in REPORTED]
+        return greedy
+    piles = [[number for number in greedy if KINDS[int(kind[number])] == name] for name in REPORTED]
     return [number for several in zip_longest(*piles) for number in several if number is not None]
 
 
 def by_kind(store: FeatureStore, numbers: Sequence[int]) -> dict[str, list[int]]:
     """The same numbers by kind, none where the file does not tell."""
-    found: dict[str, list[int]] = {}
+    numbers_by_kind: dict[str, list[int]] = {}
     for number in numbers if store.dialogues.kind is not None else ():
-        found.setdefault(KINDS[int(store.dialogues.kind[number])], []).append(number)
-    return found
+        numbers_by_kind.setdefault(KINDS[int(store.dialogues.kind[number])], []).append(number)
+    return numbers_by_kind
 
 
 @torch.inference_mode()
-def foresight(net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int) -> dict[str, float]:
+def acceptance_figures(
+    net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int
+) -> dict[str, float]:
     """By depth, among positions whose shallower drafts were all right: was the truth drafted first (``first1``, ...), or
     among five (``five1``, ...). ``tau``: mean tokens a step of chain drafting emits, the bonus included; ``tree``: the same
     with EAGLE's tree of 25 nodes, as far as ``depth`` reaches."""
     reached, right, near = torch.zeros(depth), torch.zeros(depth), torch.zeros(depth)
     paths = {path[:depth] for path in paths_of(shape_from_counts(PUBLISHED))}
-    led = 0
+    in_tree = 0
     starts = 0
     generator = torch.Generator()
-    for seen in store.get(numbers):
-        length = len(seen.tokens)
-        rows = sampled_starts(seen.first, length, [1.0] * depth, generator, seen.tokens.device)
+    for dialogue in store.get(numbers):
+        length = len(dialogue.tokens)
+        rows = sampled_starts(dialogue.first, length, [1.0] * depth, generator, dialogue.tokens.device)
         if len(rows) < depth:
             continue
-        whole = rows[-1]  # starts whose last draft is still inside the answer
-        outputs = unroll(net, seen.tokens, seen.features[:, columns].flatten(1), [whole] * depth)
-        alive = torch.ones(len(whole), dtype=torch.bool, device=whole.device)
-        starts += len(whole)
+        inside = rows[-1]  # starts whose last draft is still inside the answer
+        outputs = unroll(net, dialogue.tokens, dialogue.features[:, columns].flatten(1), [inside] * depth)
+        alive = torch.ones(len(inside), dtype=torch.bool, device=inside.device)
+        starts += len(inside)
         ranks = []
         for step, output in enumerate(outputs):
-            hit = _best(net, output) == seen.tokens[whole + 2 + step][:, None]
+            hit = _best(net, output) == dialogue.tokens[inside + 2 + step][:, None]
             reached[step] += int(alive.sum())
             near[step] += int(hit.any(1)[alive].sum())
             alive &= hit[:, 0]
             right[step] += int(alive.sum())
             ranks.append(torch.where(hit.any(1), hit.int().argmax(1), BREADTH))
         along = torch.stack(ranks, dim=1).tolist()
-        led += sum(tuple(row[: deep + 1]) in paths for row in along for deep in range(depth))
-    deep = reached.clamp_min(1)
-    found = {f"first{step + 1}": float(right[step] / deep[step]) for step in range(depth)}
-    found |= {f"five{step + 1}": float(near[step] / deep[step]) for step in range(depth)}
-    return {"tau": 1 + float(right.sum()) / max(1, starts), "tree": 1 + led / max(1, starts), **found}
+        in_tree += sum(tuple(row[: level + 1]) in paths for row in along for level in range(depth))
+    counts = reached.clamp_min(1)
+    figures = {f"first{step + 1}": float(right[step] / counts[step]) for step in range(depth)}
+    figures |= {f"five{step + 1}": float(near[step] / counts[step]) for step in range(depth)}
+    return {"tau": 1 + float(right.sum()) / max(1, starts), "tree": 1 + in_tree / max(1, starts), **figures}
 
 
 def _best(net: FeatureNet, output: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.eagle3 import DROPOUT, dropped
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
@@ -21,16 +21,16 @@ NOISE = 0.2 * 512
 """Width of the noise in a text of one token; in a longer one it is that much weaker."""
 
 
-def loss(net: FeatureNet, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Sum over the answer's tokens of the loss, times ``scale``; the regression is a mean over the feature's entries."""
-    features = seen.features[:, TAPS].flatten(1)
+    features = dialogue.features[:, TAPS].flatten(1)
     noise = torch.rand(features.shape, generator=generator).to(features.device) - 0.5
-    rows = sampled_starts(seen.first, len(seen.tokens), [1.0], generator, seen.tokens.device)
-    words = dropped(F.embedding(seen.tokens, net.embedding), DROPOUT, generator)
+    rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0], generator, dialogue.tokens.device)
+    words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
     noisy = dropped(features + noise * (NOISE / len(features)), DROPOUT, generator)
-    found = unroll(net, seen.tokens, noisy, rows, words)[0]
-    wanted = features[rows[0] + 1]
-    regression = F.smooth_l1_loss(found, wanted, reduction="sum") / found.shape[1]
+    output = unroll(net, dialogue.tokens, noisy, rows, words)[0]
+    target_features = features[rows[0] + 1]
+    regression = F.smooth_l1_loss(output, target_features, reduction="sum") / output.shape[1]
     with torch.no_grad():
-        distribution = F.linear(wanted, net.head).softmax(-1)
-    return (regression + TOKEN_WEIGHT * F.cross_entropy(net.logits(found), distribution, reduction="sum")) * scale
+        distribution = F.linear(target_features, net.head).softmax(-1)
+    return (regression + TOKEN_WEIGHT * F.cross_entropy(net.logits(output), distribution, reduction="sum")) * scale

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.training.common.data import IGNORED
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
 DEPTH_WEIGHT = 0.8
@@ -27,28 +27,29 @@ DROPOUT = 0.1
 """Share of the features and of the embeddings' entries that are left out, others at each place."""
 
 
-def loss(net: FeatureNet, place: Tensor, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Weighted sum over steps and starts of the cross-entropy (nats), times ``scale``.
 
     ``place`` [vocab] is a token's place in the draft vocabulary. Only answer tokens count, and of them those the draft
     vocabulary has a place for.
     """
-    rows = sampled_starts(seen.first, len(seen.tokens), SHARES, generator, seen.tokens.device)
-    features = seen.features[:, TAPS].flatten(1)
+    rows = sampled_starts(dialogue.first, len(dialogue.tokens), SHARES, generator, dialogue.tokens.device)
+    features = dialogue.features[:, TAPS].flatten(1)
     features = features + (2 * _uniform(features, generator) - 1) * NOISE / net.fc.scale
-    words = dropped(F.embedding(seen.tokens, net.embedding), DROPOUT, generator)
-    outputs = unroll(net, seen.tokens, dropped(features, DROPOUT, generator), rows, words)
-    distribution = target_distribution(net, seen)
-    counted = place[seen.tokens] != IGNORED
-    inside = [counted[chosen + 2 + step] for step, chosen in enumerate(rows)]
-    wanted = [
-        distribution[chosen[here] + 2 + step - seen.first] for step, (chosen, here) in enumerate(zip(rows, inside, strict=True))
+    words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
+    outputs = unroll(net, dialogue.tokens, dropped(features, DROPOUT, generator), rows, words)
+    distribution = target_distribution(net, dialogue)
+    in_vocabulary = place[dialogue.tokens] != IGNORED
+    inside = [in_vocabulary[chosen + 2 + step] for step, chosen in enumerate(rows)]
+    target_distributions = [
+        distribution[chosen[mask] + 2 + step - dialogue.first]
+        for step, (chosen, mask) in enumerate(zip(rows, inside, strict=True))
     ]
-    weight = [torch.full((int(here.sum()),), DEPTH_WEIGHT**step / SHARES[step]) for step, here in enumerate(inside)]
+    weight = [torch.full((int(mask.sum()),), DEPTH_WEIGHT**step / SHARES[step]) for step, mask in enumerate(inside)]
     # All steps through the head at once: on a processor casting its rows costs as much as a step.
-    found = net.logits(torch.cat([output[here] for output, here in zip(outputs, inside, strict=True)]))
-    each = F.cross_entropy(found, torch.cat(wanted), reduction="none")
-    return (each * torch.cat(weight).to(each.device)).sum() * scale
+    logits = net.logits(torch.cat([output[mask] for output, mask in zip(outputs, inside, strict=True)]))
+    losses = F.cross_entropy(logits, torch.cat(target_distributions), reduction="none")
+    return (losses * torch.cat(weight).to(losses.device)).sum() * scale
 
 
 def dropped(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -61,6 +62,6 @@ def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def target_distribution(net: FeatureNet, seen: Seen) -> Tensor:
+def target_distribution(net: FeatureNet, dialogue: DialogueFeatures) -> Tensor:
     """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
-    return F.linear(seen.features[seen.first - 1 : -1, -1], net.head).softmax(-1)
+    return F.linear(dialogue.features[dialogue.first - 1 : -1, -1], net.head).softmax(-1)

@@ -54,17 +54,17 @@ def shape_of(config: Any, taps: tuple[int, ...], wide: bool) -> FeatureConfig:
 
 def sample(store: FeatureStore, chosen: list[int], embedding: Tensor, columns: slice) -> Sample:
     """Answer positions of the ``chosen`` dialogues; ``columns`` are the drafter's taps among the store's."""
-    found = []
-    for seen in store.get(chosen):
-        places = torch.arange(max(0, seen.first - 2), len(seen.tokens) - 1, device=seen.tokens.device)
-        found.append(
+    rows = []
+    for dialogue in store.get(chosen):
+        places = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1, device=dialogue.tokens.device)
+        rows.append(
             (
-                seen.features[places][:, columns].flatten(1),
-                F.embedding(seen.tokens[places + 1], embedding),
-                seen.features[places + 1, -1],
+                dialogue.features[places][:, columns].flatten(1),
+                F.embedding(dialogue.tokens[places + 1], embedding),
+                dialogue.features[places + 1, -1],
             )
         )
-    return Sample(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+    return Sample(*(torch.cat(parts) for parts in zip(*rows, strict=True)))
 
 
 @torch.no_grad()
@@ -81,9 +81,9 @@ def dense(linear: Any) -> Tensor:
     """The weight [out, in] of a linear layer, also of one that keeps it in a layout of its own."""
     if getattr(linear, "weight", None) is not None:
         return linear.weight.detach()
-    one = torch.eye(linear.in_features, device=linear.packed.device)
-    silence = 0 if linear.bias is None else linear.bias
-    return (linear(one) - silence).T.contiguous()
+    identity = torch.eye(linear.in_features, device=linear.packed.device)
+    bias = 0 if linear.bias is None else linear.bias
+    return (linear(identity) - bias).T.contiguous()
 
 
 def _take_last_layer(net: FeatureNet, model: Any) -> None:
@@ -110,9 +110,9 @@ def _even_out(net: FeatureNet, inputs: Tensor) -> Tensor:
     return inputs * scale
 
 
-def fit(inputs: Tensor, wanted: Tensor) -> Tensor:
-    """Ridge regression: [in, out] with inputs @ it near wanted."""
-    x, y = inputs.double(), wanted.double()
+def fit(inputs: Tensor, outputs: Tensor) -> Tensor:
+    """Ridge regression: [in, out] with inputs @ it near ``outputs``."""
+    x, y = inputs.double(), outputs.double()
     gram = x.T @ x / len(x)
     gram += _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     return torch.linalg.solve(gram, x.T @ y / len(x))
@@ -133,10 +133,10 @@ def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
     net.norm.weight.copy_(model.base_model.norm.weight)
     features = _even_out(net, rows.features)
     embedded = F.rms_norm(rows.embedded, (config.hidden,), eps=config.eps)
-    wanted = rows.thought / net.norm.weight.where(net.norm.weight.abs() > 1e-3, torch.ones_like(net.norm.weight))
-    found = fit(torch.cat((features, embedded), dim=-1), wanted)
-    net.fc.weight.copy_(found[: features.shape[1]].T)
-    _attend_to_oneself(net, found[features.shape[1] :], embedded)
+    outputs = rows.thought / net.norm.weight.where(net.norm.weight.abs() > 1e-3, torch.ones_like(net.norm.weight))
+    linear = fit(torch.cat((features, embedded), dim=-1), outputs)
+    net.fc.weight.copy_(linear[: features.shape[1]].T)
+    _attend_to_oneself(net, linear[features.shape[1] :], embedded)
     attention.q_proj.weight[:, config.hidden :].zero_()
     attention.k_proj.weight[:, config.hidden :].zero_()
     attention.v_proj.weight[:, config.hidden :].zero_()
@@ -159,8 +159,8 @@ def _attend_to_oneself(net: FeatureNet, linear: Tensor, embedded: Tensor) -> Non
     sharing = config.heads // groups
     for head in range(config.heads):
         group = head // sharing
-        there = outward[:, group * size : (group + 1) * size]
-        output[:, head * size : head * size + there.shape[1]] = there / sharing
+        group_output = outward[:, group * size : (group + 1) * size]
+        output[:, head * size : head * size + group_output.shape[1]] = group_output / sharing
     attention.v_proj.weight[:, :hidden] = value
     attention.o_proj.weight.copy_(output)
     generator = torch.Generator().manual_seed(0)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.lora import TALL, WIDE
 from specviz.engine.interfaces import Target
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature import eagle3
 from specviz.training.feature.tree_reward import Size, Tree, Truth, grown, worth
 
@@ -66,14 +66,14 @@ class LowRank:
 
     def _fresh(self) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(self._seed)
-        made: dict[str, Tensor] = {}
+        factors: dict[str, Tensor] = {}
         for name, value in self._base.items():
             rows, columns = value.shape
             rank = min(self._rank, rows, columns)
             random = torch.randn(columns, rank, generator=generator, dtype=torch.float64)
-            made[name + TALL] = value.new_zeros(rows, rank)
-            made[name + WIDE] = torch.linalg.qr(random).Q.T.contiguous().to(value)
-        return made
+            factors[name + TALL] = value.new_zeros(rows, rank)
+            factors[name + WIDE] = torch.linalg.qr(random).Q.T.contiguous().to(value)
+        return factors
 
     def restart(self) -> None:
         """Unlearn everything. What ``factors`` held before stays with whoever has it."""
@@ -87,17 +87,17 @@ class LowRank:
     @torch.no_grad()
     def put(self, factors: dict[str, Tensor] | None = None) -> None:
         """Make the network what ``factors`` (None: the own ones) say."""
-        given = self.factors if factors is None else factors
+        change = self.factors if factors is None else factors
         for name, value in self._matrices.items():
-            value.copy_(torch.addmm(self._base[name], given[name + TALL], given[name + WIDE]))
+            value.copy_(torch.addmm(self._base[name], change[name + TALL], change[name + WIDE]))
 
-    def gradients(self, found: Sequence[Tensor]) -> dict[str, Tensor]:
+    def gradients(self, matrix_gradients: Sequence[Tensor]) -> dict[str, Tensor]:
         """Gradients of the factors from those of the matrices."""
-        made: dict[str, Tensor] = {}
-        for name, whole in zip(self._matrices, found, strict=True):
-            made[name + TALL] = whole @ self.factors[name + WIDE].T
-            made[name + WIDE] = self.factors[name + TALL].T @ whole
-        return made
+        factor_gradients: dict[str, Tensor] = {}
+        for name, gradient in zip(self._matrices, matrix_gradients, strict=True):
+            factor_gradients[name + TALL] = gradient @ self.factors[name + WIDE].T
+            factor_gradients[name + WIDE] = self.factors[name + TALL].T @ gradient
+        return factor_gradients
 
 
 def advantages(gain: Tensor) -> Tensor:
@@ -110,30 +110,32 @@ def surrogate(ratio: Tensor, advantage: Tensor) -> Tensor:
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
 
 
-def chosen_starts(seen: Seen, how: Groups, generator: np.random.Generator) -> Tensor:
+def chosen_starts(dialogue: DialogueFeatures, how: Groups, generator: np.random.Generator) -> Tensor:
     """int64 [group, member]: disjoint runs of adjacent starts inside the answer, at most ``how.groups``, ascending."""
-    first, last = max(0, seen.first - 2), len(seen.tokens) - 3
+    first, last = max(0, dialogue.first - 2), len(dialogue.tokens) - 3
     room = last - first + 1
-    whole = room // how.members
-    if not whole:
+    run_count = room // how.members
+    if not run_count:
         return torch.zeros(0, how.members, dtype=torch.long)
-    offset = first + int(generator.integers(room - whole * how.members + 1))
-    taken = np.sort(generator.permutation(whole)[: how.groups])
-    return torch.from_numpy(offset + taken[:, None] * how.members + np.arange(how.members))
+    offset = first + int(generator.integers(room - run_count * how.members + 1))
+    runs = np.sort(generator.permutation(run_count)[: how.groups])
+    return torch.from_numpy(offset + runs[:, None] * how.members + np.arange(how.members))
 
 
-def branch_log(net: FeatureNet, place: Tensor, seen: Seen, starts: Tensor, branches: Sequence[tuple[int, ...]]) -> Tensor:
+def branch_log(
+    net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, starts: Tensor, branches: Sequence[tuple[int, ...]]
+) -> Tensor:
     """[start]: log-probability under ``net`` of the tokens of each start's branch (at least one), drafted from there."""
-    true = Truth(net, seen.tokens, seen.features[:, eagle3.TAPS].flatten(1), starts)
+    truth = Truth(net, dialogue.tokens, dialogue.features[:, eagle3.TAPS].flatten(1), starts)
     deepest = max(map(len, branches))
     tokens = torch.tensor([(*branch, *branch[:1] * (deepest - len(branch))) for branch in branches], device=starts.device)
     length = torch.tensor([len(branch) for branch in branches], device=starts.device)
-    output, total, own = true.first(), torch.zeros(len(starts), device=starts.device), []
+    output, total, own = truth.first(), torch.zeros(len(starts), device=starts.device), []
     for step in range(deepest):
-        found = -F.cross_entropy(net.logits(output), place[tokens[:, step]], reduction="none")
-        total = total + torch.where(length > step, found, 0.0)
+        log_probability = -F.cross_entropy(net.logits(output), place[tokens[:, step]], reduction="none")
+        total = total + torch.where(length > step, log_probability, 0.0)
         if step + 1 < deepest:
-            output = true.deeper(tokens[:, step : step + 1], output, own, step + 1)
+            output = truth.deeper(tokens[:, step : step + 1], output, own, step + 1)
     return total
 
 
@@ -149,44 +151,44 @@ class Judged:
 
 
 @torch.no_grad()
-def judged(arena: Arena, seen: Seen, starts: Tensor, size: Size) -> Judged:
+def judged(arena: Arena, dialogue: DialogueFeatures, starts: Tensor, size: Size) -> Judged:
     """Grow both drafters' trees at ``starts`` [group, member] and compare. Only groups in which some trees differ count.
 
     The branch is as far as the tree holds what the target went on to write; where that is not even one token, the branch
     that the target may be expected to follow longest.
     """
-    device = seen.tokens.device
-    flat, text = starts.flatten().to(device), seen.tokens.tolist()
-    features = seen.features[:, eagle3.TAPS].flatten(1)
-    ours, theirs = (grown(net, seen.tokens, features, flat, size) for net in (arena.net, arena.before))
-    differ = torch.tensor([one.paths != other.paths for one, other in zip(ours, theirs, strict=True)])
+    device = dialogue.tokens.device
+    flat, text = starts.flatten().to(device), dialogue.tokens.tolist()
+    features = dialogue.features[:, eagle3.TAPS].flatten(1)
+    trees, trees_before = (grown(net, dialogue.tokens, features, flat, size) for net in (arena.net, arena.before))
+    differ = torch.tensor([tree.paths != before.paths for tree, before in zip(trees, trees_before, strict=True)])
     counts = differ.view(starts.shape).any(1, keepdim=True).expand(starts.shape).flatten().tolist()
     branches = []
-    for start, tree in zip(flat.tolist(), ours, strict=True):
+    for start, tree in zip(flat.tolist(), trees, strict=True):
         after = tuple(text[start + 2 : start + 2 + size.depth])
         branches.append(after[: tree.along(after)])
     # Where both trees are one the gain is nothing whatever the target says: it is asked only if a branch is wanted.
-    asked = [number for number, counted in enumerate(counts) if counted and (differ[number] or not branches[number])]
+    scored = [number for number, counted in enumerate(counts) if counted and (differ[number] or not branches[number])]
     gain = torch.zeros(len(flat), dtype=torch.float64)
-    if asked:
-        roots = [int(flat[number]) + 1 for number in asked]
-        forests: list[list[Tree]] = [[forest[number] for number in asked] for forest in (ours, theirs)]
-        for number, now, before in zip(asked, *worth(arena.target, text, roots, forests, starts.shape[1]), strict=True):
+    if scored:
+        roots = [int(flat[number]) + 1 for number in scored]
+        forests: list[list[Tree]] = [[forest[number] for number in scored] for forest in (trees, trees_before)]
+        for number, now, before in zip(scored, *worth(arena.target, text, roots, forests, starts.shape[1]), strict=True):
             gain[number] = now.reward - before.reward if differ[number] else 0.0
             branches[number] = branches[number] or now.longest
     advantage = advantages(gain.view(starts.shape)).flatten().to(device)
     return Judged(flat, gain, advantage, tuple(branch if counts[at] else () for at, branch in enumerate(branches)))
 
 
-def tree_loss(arena: Arena, seen: Seen, found: Judged, scale: float) -> Tensor | None:
+def tree_loss(arena: Arena, dialogue: DialogueFeatures, judgement: Judged, scale: float) -> Tensor | None:
     """The clipped surrogate over the starts, times ``scale``; None where it could move nothing."""
-    pulls = [number for number, branch in enumerate(found.branches) if branch and float(found.advantage[number])]
+    pulls = [number for number, branch in enumerate(judgement.branches) if branch and float(judgement.advantage[number])]
     if not pulls:
         return None
-    starts, branches = found.starts[pulls], [found.branches[number] for number in pulls]
+    starts, branches = judgement.starts[pulls], [judgement.branches[number] for number in pulls]
     with torch.no_grad():
-        old = branch_log(arena.before, arena.place, seen, starts, branches)
-    new = branch_log(arena.net, arena.place, seen, starts, branches)
+        old = branch_log(arena.before, arena.place, dialogue, starts, branches)
+    new = branch_log(arena.net, arena.place, dialogue, starts, branches)
     length = torch.tensor([len(branch) for branch in branches], device=new.device)
     ratio = ((new - old) / length).exp()
-    return surrogate(ratio, found.advantage[pulls].to(ratio.dtype)).sum() * scale
+    return surrogate(ratio, judgement.advantage[pulls].to(ratio.dtype)).sum() * scale

@@ -22,7 +22,7 @@ from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import cores
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.feature import eagle3, gto
-from specviz.training.feature.acceptance_eval import foresight, greedy_only
+from specviz.training.feature.acceptance_eval import acceptance_figures, greedy_only
 from specviz.training.feature.gto import Arena, Groups, LowRank
 from specviz.training.feature.recipes import read_all
 from specviz.training.feature.tree_reward import Size, Tree, grown, worth
@@ -86,31 +86,31 @@ class GtoTraining(TrainState):
     def step(self, share: float) -> Step:
         """Cross-entropy, and the reward of trees grown from a few prefixes of each dialogue."""
         number, arena, how, seed = self.progress.updates, self.arena, self.settings.groups, self.settings.seed
-        numbers, judged = self.numbers_of(number), list[gto.Judged]()
-        answers = sum(len(self.store.dialogues.answer(one)) for one in numbers)
+        numbers, judgements = self.numbers_of(number), list[gto.Judged]()
+        answers = sum(len(self.store.dialogues.answer(dialogue_number)) for dialogue_number in numbers)
         prefixes = self.settings.batch * how.groups * how.members
 
         def loss(part: tuple[int, int]) -> Tensor:
-            place, dialogue = part
-            seen = self.store.get([dialogue])[0]
+            place, dialogue_number = part
+            dialogue = self.store.get([dialogue_number])[0]
             generator = torch.Generator().manual_seed(seed + 1_000_003 * number + place)
-            total = eagle3.loss(arena.net, arena.place, seen, generator, 1.0 / answers)
-            starts = gto.chosen_starts(seen, how, np.random.default_rng([seed, number, place]))
+            total = eagle3.loss(arena.net, arena.place, dialogue, generator, 1.0 / answers)
+            starts = gto.chosen_starts(dialogue, how, np.random.default_rng([seed, number, place]))
             if not self.rewarded or not len(starts):
                 return total
-            verdict = gto.judged(arena, seen, starts, how.size)
-            judged.append(verdict)
-            pulled = gto.tree_loss(arena, seen, verdict, gto.WEIGHT / prefixes)
+            judgement = gto.judged(arena, dialogue, starts, how.size)
+            judgements.append(judgement)
+            pulled = gto.tree_loss(arena, dialogue, judgement, gto.WEIGHT / prefixes)
             return total if pulled is None else total + pulled
 
-        whole, value = parallel.gradients(list(enumerate(numbers)), loss, self.change.leaves, self.settings.workers)
-        self._gains += [one.gain for one in judged]
-        return Step(value, sum(len(one.gain) for one in judged), self.change.gradients(whole))
+        gradients, value = parallel.gradients(list(enumerate(numbers)), loss, self.change.leaves, self.settings.workers)
+        self._gains += [judgement.gain for judgement in judgements]
+        return Step(value, sum(len(judgement.gain) for judgement in judgements), self.change.gradients(gradients))
 
-    def apply(self, one: Step, rate: float) -> None:
+    def apply(self, step: Step, rate: float) -> None:
         """The rates are remembered for the control."""
         self.rates.append(rate)
-        super().apply(one, rate)
+        super().apply(step, rate)
 
     def measure(self) -> dict[str, float]:
         """Of the prefixes since the last milestone, the share whose trees differed and the mean gain."""
@@ -122,10 +122,10 @@ class GtoTraining(TrainState):
         """With the rates so far."""
         return super().tensors() | {"rates": torch.tensor(self.rates, dtype=torch.float64)}
 
-    def restore(self, held: Mapping[str, Tensor], checkpoint: Path) -> None:
+    def restore(self, tensors: Mapping[str, Tensor], checkpoint: Path) -> None:
         """With the rates so far."""
-        self.rates = held["rates"].tolist() if "rates" in held else []
-        super().restore(held, checkpoint)
+        self.rates = tensors["rates"].tolist() if "rates" in tensors else []
+        super().restore(tensors, checkpoint)
 
 
 def control_run(state: GtoTraining, rates: Sequence[float], report: Report) -> None:
@@ -145,13 +145,13 @@ Forests = Mapping[int, Sequence[Tree]]
 def forests_of(state: GtoTraining, numbers: Sequence[int], size: Size, factors: dict[str, Tensor]) -> dict[int, list[Tree]]:
     """For each dialogue the tree behind every token from the last of its prompt to the last but one, under ``factors``."""
     state.change.put(factors)
-    found = {}
+    forests = {}
     for number in numbers:
-        seen = state.store.get([number])[0]
-        starts = torch.arange(seen.first - 2, len(seen.tokens) - 2, device=seen.tokens.device)
-        features = seen.features[:, eagle3.TAPS].flatten(1)
-        found[number] = grown(state.arena.net, seen.tokens, features, starts, size)
-    return found
+        dialogue = state.store.get([number])[0]
+        starts = torch.arange(dialogue.first - 2, len(dialogue.tokens) - 2, device=dialogue.tokens.device)
+        features = dialogue.features[:, eagle3.TAPS].flatten(1)
+        forests[number] = grown(state.arena.net, dialogue.tokens, features, starts, size)
+    return forests
 
 
 def tau_of(state: GtoTraining, forests: Forests, depth: int) -> float:
@@ -172,11 +172,11 @@ def rewards_of(state: GtoTraining, arms: Sequence[Forests], members: int) -> lis
     for number in arms[0]:
         text = [int(token) for token in state.store.ids(number)]
         first = len(text) - len(state.store.dialogues.answer(number))
-        taken = range(0, len(arms[0][number]), STRIDE)
-        roots = [first - 1 + place for place in taken]
-        forests = [[arm[number][place] for place in taken] for arm in arms]
-        found = worth(state.arena.target, text, roots, forests, members)
-        sums = [total + sum(one.reward for one in row) for total, row in zip(sums, found, strict=True)]
+        offsets = range(0, len(arms[0][number]), STRIDE)
+        roots = [first - 1 + place for place in offsets]
+        forests = [[arm[number][place] for place in offsets] for arm in arms]
+        worths = worth(state.arena.target, text, roots, forests, members)
+        sums = [total + sum(tree_worth.reward for tree_worth in row) for total, row in zip(sums, worths, strict=True)]
         places += len(roots)
     return [total / max(1, places) for total in sums]
 
@@ -187,15 +187,15 @@ def measured(
     """τ and mean tree reward of each arm, on held-out greedy answers, all arms at the same places; and by depth how often
     the truth was drafted first or among five."""
     forests = {name: forests_of(state, numbers, size, factors) for name, factors in arms.items()}
-    worth = rewards_of(state, list(forests.values()), 4 * STRIDE)
-    found = {}
-    for (name, forest), reward in zip(forests.items(), worth, strict=True):
+    rewards = rewards_of(state, list(forests.values()), 4 * STRIDE)
+    figures = {}
+    for (name, forest), reward in zip(forests.items(), rewards, strict=True):
         state.change.put(arms[name])
-        agreement = foresight(state.arena.net, state.store, eagle3.TAPS, numbers, size.depth)
-        agreement.pop("tau")  # of chains; the trees' own counts
-        found[name] = {"tau": tau_of(state, forest, size.depth), "reward": reward, **agreement}
-        say(f"{name}: " + "  ".join(f"{key} {value:.4f}" for key, value in found[name].items()))
-    return found
+        acceptance = acceptance_figures(state.arena.net, state.store, eagle3.TAPS, numbers, size.depth)
+        acceptance.pop("tau")  # of chains; the trees' own counts
+        figures[name] = {"tau": tau_of(state, forest, size.depth), "reward": reward, **acceptance}
+        say(f"{name}: " + "  ".join(f"{key} {value:.4f}" for key, value in figures[name].items()))
+    return figures
 
 
 def unlearned(change: LowRank) -> dict[str, Tensor]:

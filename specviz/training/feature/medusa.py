@@ -23,7 +23,7 @@ from specviz.methods.medusa.method import PUBLISHED
 from specviz.methods.resources import TREES
 from specviz.training.common.card import print_card
 from specviz.training.common.data import IGNORED
-from specviz.training.common.features import FeatureStore, Seen
+from specviz.training.common.features import DialogueFeatures, FeatureStore
 from specviz.training.common.loop import Progress, checkpoint_of, train
 from specviz.training.common.parallel import cores
 from specviz.training.feature.acceptance_eval import greedy_only
@@ -58,23 +58,23 @@ ENOUGH = 800
 LINEAR_DIALOGUES = 400
 
 
-def loss(net: ParallelNet, place: Tensor, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
 
     ``place`` [vocab] is a token's place in the draft vocabulary; only answer tokens that have one count. A head reads
     positions from the one before the question's last token on, as it will when drafting; each a share of them.
     """
-    distribution = target_distribution(net, seen)
-    inside = place[seen.tokens[seen.first :]] != IGNORED
-    first = max(0, seen.first - 2)
+    distribution = target_distribution(net, dialogue)
+    inside = place[dialogue.tokens[dialogue.first :]] != IGNORED
+    first = max(0, dialogue.first - 2)
     total = torch.zeros((), device=distribution.device)
-    shared = net.trunk(seen.features[first : len(seen.tokens) - 2, -1])
+    shared = net.trunk(dialogue.features[first : len(dialogue.tokens) - 2, -1])
     for ahead, head in enumerate(net.heads):
-        said = slice(first + 2 + ahead - seen.first, None)
-        counted = inside[said] & (torch.rand(len(shared) - ahead, generator=generator) < SHARES[ahead]).to(inside.device)
+        predicted = slice(first + 2 + ahead - dialogue.first, None)
+        counted = inside[predicted] & (torch.rand(len(shared) - ahead, generator=generator) < SHARES[ahead]).to(inside.device)
         logits = F.linear(head(shared[: len(shared) - ahead][counted]), net.outputs)
-        found = F.cross_entropy(logits, distribution[said][counted], reduction="sum")
-        total = total + found * (DEPTH_WEIGHT**ahead / SHARES[ahead])
+        cross_entropy = F.cross_entropy(logits, distribution[predicted][counted], reduction="sum")
+        total = total + cross_entropy * (DEPTH_WEIGHT**ahead / SHARES[ahead])
     return total * scale
 
 
@@ -83,68 +83,68 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
     """Let each head's own matrix foresee the target's hidden state linearly: ridge regression over these dialogues."""
     size = net.config.hidden + 1
     grams = torch.zeros(len(net.heads), size, size, dtype=torch.float64)
-    wanted = torch.zeros(len(net.heads), size, net.config.hidden, dtype=torch.float64)
-    for seen in store.get(numbers):
-        features = seen.features[:, -1].double().cpu()
+    cross_grams = torch.zeros(len(net.heads), size, net.config.hidden, dtype=torch.float64)
+    for dialogue in store.get(numbers):
+        features = dialogue.features[:, -1].double().cpu()
         for ahead in range(len(net.heads)):
-            rows = features[max(0, seen.first - 2) : len(features) - 2 - ahead]
+            rows = features[max(0, dialogue.first - 2) : len(features) - 2 - ahead]
             x = F.pad(rows, (0, 1), value=1.0)
             grams[ahead] += x.T @ x
-            wanted[ahead] += x.T @ features[len(features) - 1 - len(rows) : len(features) - 1]
-    for head, gram, goal in zip(net.heads, grams, wanted, strict=True):
-        found = torch.linalg.solve(gram + RIDGE * torch.diag(gram.diagonal()), goal)
-        head[-1].weight.copy_(found[:-1].T)
-        head[-1].bias.copy_(found[-1])
+            cross_grams[ahead] += x.T @ features[len(features) - 1 - len(rows) : len(features) - 1]
+    for head, gram, cross_gram in zip(net.heads, grams, cross_grams, strict=True):
+        solution = torch.linalg.solve(gram + RIDGE * torch.diag(gram.diagonal()), cross_gram)
+        head[-1].weight.copy_(solution[:-1].T)
+        head[-1].bias.copy_(solution[-1])
 
 
 @torch.no_grad()
-def target_distribution(net: ParallelNet, seen: Seen) -> Tensor:
+def target_distribution(net: ParallelNet, dialogue: DialogueFeatures) -> Tensor:
     """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
-    return F.linear(seen.features[seen.first - 1 : -1, -1], net.outputs).softmax(-1)
+    return F.linear(dialogue.features[dialogue.first - 1 : -1, -1], net.outputs).softmax(-1)
 
 
 @torch.inference_mode()
 def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tensor:
     """At every position of these answers that has so many tokens left, the rank at which each head had the token that
     followed, WIDTH where it is not among the first: int64 [position, ahead]."""
-    found, heads = [], len(net.heads)
-    for seen in store.get(numbers):
-        rows = torch.arange(max(0, seen.first - 2), len(seen.tokens) - 1 - heads, device=seen.tokens.device)
+    rows_of_ranks, heads = [], len(net.heads)
+    for dialogue in store.get(numbers):
+        rows = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1 - heads, device=dialogue.tokens.device)
         if not len(rows):
             continue
-        best = net.logits(seen.features[rows, -1]).topk(WIDTH).indices
+        best = net.logits(dialogue.features[rows, -1]).topk(WIDTH).indices
         named = best if net.draft_ids is None else net.draft_ids[best]
-        truth = torch.stack([seen.tokens[rows + 2 + ahead] for ahead in range(heads)])
+        truth = torch.stack([dialogue.tokens[rows + 2 + ahead] for ahead in range(heads)])
         hit = named == truth[..., None]
-        found.append(torch.where(hit.any(-1), hit.int().argmax(-1), WIDTH).T)
-    return torch.cat(found)
+        rows_of_ranks.append(torch.where(hit.any(-1), hit.int().argmax(-1), WIDTH).T)
+    return torch.cat(rows_of_ranks)
 
 
-def foresight(found: Tensor, paths: Sequence[tuple[int, ...]]) -> dict[str, float]:
+def acceptance_figures(ranks: Tensor, paths: Sequence[tuple[int, ...]]) -> dict[str, float]:
     """Of each head's own list: was the truth first (``first1``, ...), among five (``five1``, ...). ``tau``: tokens a step
     with a tree of ``paths`` emits on greedy answers, bonus included; ``chain``: with every head's first token alone."""
-    share = {f"first{ahead + 1}": float((found[:, ahead] == 0).float().mean()) for ahead in range(found.shape[1])}
-    share |= {f"five{ahead + 1}": float((found[:, ahead] < 5).float().mean()) for ahead in range(found.shape[1])}
-    alone = (found == 0).int().cumprod(1).sum() / len(found)
-    return {"tau": tau(found, paths), "chain": 1 + float(alone), **share}
+    share = {f"first{ahead + 1}": float((ranks[:, ahead] == 0).float().mean()) for ahead in range(ranks.shape[1])}
+    share |= {f"five{ahead + 1}": float((ranks[:, ahead] < 5).float().mean()) for ahead in range(ranks.shape[1])}
+    alone = (ranks == 0).int().cumprod(1).sum() / len(ranks)
+    return {"tau": tau(ranks, paths), "chain": 1 + float(alone), **share}
 
 
-def tau(found: Tensor, paths: Sequence[tuple[int, ...]]) -> float:
+def tau(ranks: Tensor, paths: Sequence[tuple[int, ...]]) -> float:
     """Mean tokens a step with a tree of ``paths`` emits where the truth had these ranks [position, ahead]."""
-    reached = sum(count for path, count in _prefixes(found).items() if path in set(paths))
-    return 1 + reached / max(1, len(found))
+    reached = sum(count for path, count in _prefixes(ranks).items() if path in set(paths))
+    return 1 + reached / max(1, len(ranks))
 
 
-def calibrated(found: Tensor, source: str) -> CalibratedTree:
+def calibrated(ranks: Tensor, source: str) -> CalibratedTree:
     """The rank paths that were right most often, parents before children."""
-    tree = from_counts(dict(_prefixes(found)), len(found), source)
+    tree = from_counts(dict(_prefixes(ranks)), len(ranks), source)
     return CalibratedTree(tree.paths[:KEPT], tree.probability[:KEPT], tree.source)
 
 
-def _prefixes(found: Tensor) -> Counter[tuple[int, ...]]:
+def _prefixes(ranks: Tensor) -> Counter[tuple[int, ...]]:
     """How often each rank path led along the truth."""
     counts: Counter[tuple[int, ...]] = Counter()
-    for row, times in Counter(map(tuple, found.tolist())).items():
+    for row, times in Counter(map(tuple, ranks.tolist())).items():
         for depth, rank in enumerate(row, start=1):
             if rank >= WIDTH:
                 break
@@ -179,18 +179,18 @@ def fresh_net(inputs: TrainInputs, settings: Settings) -> ParallelNet:
 
 
 def _measure(net: ParallelNet, inputs: TrainInputs, numbers: Sequence[int]) -> dict[str, float]:
-    return foresight(ranks(net, inputs.store, numbers), paths_of(shape_from_counts(PUBLISHED)))
+    return acceptance_figures(ranks(net, inputs.store, numbers), paths_of(shape_from_counts(PUBLISHED)))
 
 
 def finish(job: Job, inputs: TrainInputs, net: ParallelNet, settings: Settings, progress: Progress) -> None:
     """Fit the tree, measure, and write both files."""
-    tree, found = fitted(inputs, net, settings.workers)
-    print("held-out:", "  ".join(f"{key} {value:.4f}" for key, value in found.items()), flush=True)
+    tree, figures = fitted(inputs, net, settings.workers)
+    print("held-out:", "  ".join(f"{key} {value:.4f}" for key, value in figures.items()), flush=True)
     TREES.mkdir(parents=True, exist_ok=True)
     tree.save(TREES / f"{job.recipe.name}.json")
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     read = f"{sum(inputs.store.known(number) for number in inputs.training)} dialogues read"
-    facts = card_of(job, inputs, settings, progress, found, read)
+    facts = card_of(job, inputs, settings, progress, figures, read)
     save(net, path, facts)
     print_card(path, facts)
 
@@ -205,11 +205,11 @@ def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calibra
     cut = min(MEASURED_DIALOGUES, len(greedy) // 2)
     measured, chosen = greedy[:cut], greedy[cut:]
     read_all(inputs.store, greedy, workers)
-    places, held = ranks(net, inputs.store, chosen), ranks(net, inputs.store, measured)
+    chosen_ranks, measured_ranks = ranks(net, inputs.store, chosen), ranks(net, inputs.store, measured)
     name = inputs.assets.target.name
-    tree = calibrated(places, f"{len(chosen)} held-out greedy answers of {name}, {len(places)} places")
-    found = foresight(held, paths_of(shape_from_counts(PUBLISHED)))
-    return tree, found | {f"tau_{size}": tau(held, tree.paths[:size]) for size in (8, 16, 32)}
+    tree = calibrated(chosen_ranks, f"{len(chosen)} held-out greedy answers of {name}, {len(chosen_ranks)} places")
+    figures = acceptance_figures(measured_ranks, paths_of(shape_from_counts(PUBLISHED)))
+    return tree, figures | {f"tau_{size}": tau(measured_ranks, tree.paths[:size]) for size in (8, 16, 32)}
 
 
 def refit(report: Callable[[str], None] = print) -> Path:
@@ -217,8 +217,8 @@ def refit(report: Callable[[str], None] = print) -> Path:
     inputs = gather(Job(recipes()["medusa"], "auto", 0.0, False))
     head = inputs.assets.target.model.get_output_embeddings().weight.detach().float()
     net = load(WEIGHTS / "safetensors", head, torch.float32, inputs.device)
-    tree, found = fitted(inputs, net, cores())
-    report("held-out: " + "  ".join(f"{key} {value:.4f}" for key, value in found.items()))
+    tree, figures = fitted(inputs, net, cores())
+    report("held-out: " + "  ".join(f"{key} {value:.4f}" for key, value in figures.items()))
     path = TREES / "json"
     tree.save(path)
     return path

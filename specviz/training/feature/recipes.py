@@ -19,13 +19,13 @@ from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.weights import read_weights
 from specviz.training.common import data, parallel
 from specviz.training.common.card import card, dialogues_line, print_card
-from specviz.training.common.features import FeatureStore, Seen, store_for
+from specviz.training.common.features import DialogueFeatures, FeatureStore, store_for
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import cores, products
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.feature import eagle, eagle3
-from specviz.training.feature.acceptance_eval import by_kind, foresight, greedy_only
+from specviz.training.feature.acceptance_eval import acceptance_figures, by_kind, greedy_only
 from specviz.training.feature.feature_start import sample, shape_of, start
 from specviz.training.registry import WEIGHTS, Job
 
@@ -49,7 +49,7 @@ class Settings(Schedule):
     measured: int = 24
 
 
-Loss = Callable[[Seen, torch.Generator, float], Tensor]
+Loss = Callable[[DialogueFeatures, torch.Generator, float], Tensor]
 """A dialogue, a generator, and what to scale by (one over the answer tokens of the update)."""
 Measure = Callable[[Sequence[int]], dict[str, float]]
 """Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
@@ -72,8 +72,8 @@ class FeatureTraining(TrainState):
 
     def begin(self) -> None:
         """The order of dialogues goes on exactly where it stopped."""
-        whole = batches(self.training, self.settings, self.progress.provenance)
-        self.stream = islice(whole, self.progress.updates, None)
+        all_batches = batches(self.training, self.settings, self.progress.provenance)
+        self.stream = islice(all_batches, self.progress.updates, None)
 
     def step(self, share: float) -> Step:
         """The next dialogues' loss and gradients."""
@@ -100,11 +100,11 @@ class FeatureTraining(TrainState):
     def measure(self) -> dict[str, float]:
         """Held-out figures, the gap of the acceptance length to learned dialogues, and how many of those there are."""
         figures = self.measured(self.held_out[: self.settings.measured])
-        seen = visited(self.training, self.settings, self.progress)
-        known = comparable(self, seen)[: self.settings.measured]
+        visited_numbers = visited(self.training, self.settings, self.progress)
+        known = comparable(self, visited_numbers)[: self.settings.measured]
         gap = self.measured(known)["tau"] - figures["tau"] if known else float("nan")
-        distinct = sum(len(self.store.dialogues.answer(number)) for number in seen)
-        return {"read": len(seen), "distinct": distinct, "gap": gap, **figures}
+        distinct = sum(len(self.store.dialogues.answer(number)) for number in visited_numbers)
+        return {"read": len(visited_numbers), "distinct": distinct, "gap": gap, **figures}
 
 
 def learned(net: nn.Module) -> dict[str, Tensor]:
@@ -128,15 +128,15 @@ def batches(training: Sequence[int], settings: Settings, provenance: str = "") -
 
 def visited(training: Sequence[int], settings: Settings, progress: Progress) -> list[int]:
     """The dialogues that were learned from, each once, the first ones first."""
-    drawn = islice(batches(training, settings, progress.provenance), progress.updates)
-    return list(dict.fromkeys(number for batch in drawn for number in batch))
+    past_batches = islice(batches(training, settings, progress.provenance), progress.updates)
+    return list(dict.fromkeys(number for batch in past_batches for number in batch))
 
 
 def comparable(state: FeatureTraining, numbers: Sequence[int]) -> list[int]:
     """Those of the dialogues whose answers were drawn as the held-out ones were: only such figures can be compared."""
     temperature = state.store.dialogues.temperature
-    wanted = {float(temperature[number]) for number in state.held_out}
-    return [number for number in numbers if float(temperature[number]) in wanted]
+    temperatures = {float(temperature[number]) for number in state.held_out}
+    return [number for number in numbers if float(temperature[number]) in temperatures]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def make(job: Job) -> None:
     provenance = shipped(job, net) if settings.resume and not checkpoint.is_file() else ""
     state = FeatureTraining(
         net, inputs.store, inputs.training, greedy_only(inputs.store, inputs.held_out), settings, kind.loss(net, inputs),
-        lambda numbers: foresight(net, inputs.store, kind.columns, numbers, DEPTH),
+        lambda numbers: acceptance_figures(net, inputs.store, kind.columns, numbers, DEPTH),
         Optimizer(learned(net), rough=products(inputs.device)),
     )  # fmt: skip
     print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {settings}", flush=True)
@@ -270,16 +270,16 @@ def finish(
     """Measure on held-out answers, write the weights with their card, and print the card's line."""
     store, chosen = inputs.store, greedy_only(inputs.store, inputs.held_out)[:MEASURED_DIALOGUES]
     read_all(store, chosen, state.settings.workers)
-    figures = foresight(net, store, kind.columns, chosen, DEPTH)
+    figures = acceptance_figures(net, store, kind.columns, chosen, DEPTH)
     for name, numbers in by_kind(store, chosen).items():
-        figures[f"tau, {name}"] = foresight(net, store, kind.columns, numbers, DEPTH)["tau"]
-    seen = visited(state.training, state.settings, progress)
-    known = comparable(state, seen)[:MEASURED_DIALOGUES]
-    figures["gap"] = foresight(net, store, kind.columns, known, DEPTH)["tau"] - figures["tau"]
+        figures[f"tau, {name}"] = acceptance_figures(net, store, kind.columns, numbers, DEPTH)["tau"]
+    visited_numbers = visited(state.training, state.settings, progress)
+    known = comparable(state, visited_numbers)[:MEASURED_DIALOGUES]
+    figures["gap"] = acceptance_figures(net, store, kind.columns, known, DEPTH)["tau"] - figures["tau"]
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
-    tokens = sum(len(store.dialogues.answer(number)) for number in seen)
+    tokens = sum(len(store.dialogues.answer(number)) for number in visited_numbers)
     facts = card_of(
-        job, inputs, state.settings, progress, figures, f"{len(seen)} dialogues of {tokens} answer tokens learned from"
+        job, inputs, state.settings, progress, figures, f"{len(visited_numbers)} dialogues of {tokens} answer tokens learned from"
     )
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     save(net, path, facts)

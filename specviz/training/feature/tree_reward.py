@@ -47,19 +47,19 @@ class Tree:
         below = {
             (parent, token): node for node, (parent, token) in enumerate(zip(self.parents, self.tokens, strict=False)) if node
         }
-        node, found = 0, 0
+        node, length = 0, 0
         for token in text:
             if (node, token) not in below:
                 break
-            node, found = below[node, token], found + 1
-        return found
+            node, length = below[node, token], length + 1
+        return length
 
     def down_to(self, node: int) -> tuple[int, ...]:
         """The tokens from below the root to ``node``."""
-        found: tuple[int, ...] = ()
+        path: tuple[int, ...] = ()
         while node:
-            node, found = self.parents[node], (self.tokens[node], *found)
-        return found
+            node, path = self.parents[node], (self.tokens[node], *path)
+        return path
 
 
 @torch.no_grad()
@@ -68,9 +68,9 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
 
     ``tokens`` [token] and ``features`` [token, tap * hidden] are the whole dialogue's.
     """
-    true = Truth(net, tokens, features, starts)
+    truth = Truth(net, tokens, features, starts)
     candidates = _Candidates(len(starts))
-    output, parents = true.first(), torch.zeros(len(starts), 1, dtype=torch.long, device=starts.device)
+    output, parents = truth.first(), torch.zeros(len(starts), 1, dtype=torch.long, device=starts.device)
     value = torch.zeros(len(starts), 1, dtype=torch.float64, device=starts.device)
     own: list[tuple[Tensor, Tensor]] = []
     for depth in range(1, size.depth + 1):
@@ -84,7 +84,7 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
         row = beam // below.shape[2] + torch.arange(len(starts), device=beam.device)[:, None] * value.shape[1]
         value, parents = below.flatten(1).gather(1, beam), fresh + beam
         own = [(keys[row.flatten()], values[row.flatten()]) for keys, values in own]
-        output = true.deeper(candidates.tokens[-1].gather(1, beam), output[row.flatten()], own, depth)
+        output = truth.deeper(candidates.tokens[-1].gather(1, beam), output[row.flatten()], own, depth)
     return candidates.best(size.nodes)
 
 
@@ -115,8 +115,8 @@ class Truth:
     def first(self) -> Tensor:
         """Outputs [start, hidden] at the starts themselves: each has its root's children to offer."""
         net, starts = self._net, self._starts
-        seen = attend(net.queries(self._x[starts], starts), self._keys, self._values, self._hidden)
-        return net.finish(self._residual[starts], seen)
+        attention = attend(net.queries(self._x[starts], starts), self._keys, self._values, self._hidden)
+        return net.finish(self._residual[starts], attention)
 
     def deeper(self, tokens: Tensor, features: Tensor, own: list[tuple[Tensor, Tensor]], depth: int) -> Tensor:
         """Outputs [start * beam, hidden] at nodes ``tokens`` [start, beam] below nodes whose outputs are ``features``.
@@ -152,13 +152,13 @@ class _Candidates:
     def best(self, nodes: int) -> list[Tree]:
         """The ``nodes`` candidates of highest value at each start. A parent is never worth less, and it is earlier."""
         order = torch.cat(self._values, 1).sort(dim=1, descending=True, stable=True).indices[:, :nodes]
-        kept = order.sort(dim=1).values
-        tokens, parents = (torch.cat(each, 1).gather(1, kept).tolist() for each in (self.tokens, self._parents))
-        return [self._tree(*rows) for rows in zip(kept.tolist(), tokens, parents, strict=True)]
+        candidates = order.sort(dim=1).values
+        tokens, parents = (torch.cat(levels, 1).gather(1, candidates).tolist() for levels in (self.tokens, self._parents))
+        return [self._tree(*rows) for rows in zip(candidates.tolist(), tokens, parents, strict=True)]
 
     @staticmethod
-    def _tree(kept: list[int], tokens: list[int], parents: list[int]) -> Tree:
-        place = {0: 0} | {candidate + 1: node for node, candidate in enumerate(kept, start=1)}
+    def _tree(candidates: list[int], tokens: list[int], parents: list[int]) -> Tree:
+        place = {0: 0} | {candidate + 1: node for node, candidate in enumerate(candidates, start=1)}
         return Tree((-1, *tokens), (-1, *(place[parent] for parent in parents)))
 
 
@@ -184,26 +184,28 @@ def worth(
     Trees that stand behind ``group`` adjacent tokens are scored in one pass.
     """
     session = target.open(len(text))
-    found: list[list[Worth]] = [[] for _ in forests]
+    worths: list[list[Worth]] = [[] for _ in forests]
     place = 0
     try:
         while place < len(roots):
-            here = [number for number in range(place, len(roots)) if roots[number] < roots[place] + group]
+            numbers = [number for number in range(place, len(roots)) if roots[number] < roots[place] + group]
             if session.length < roots[place]:
                 session.prefill(text[session.length : roots[place]])
-            shared = _Shared(text[roots[place] : roots[here[-1]] + 1])
-            asked = [[shared.asked(roots[number] - roots[place], forest[number]) for number in here] for forest in forests]
+            shared = _Shared(text[roots[place] : roots[numbers[-1]] + 1])
+            pairs_by_forest = [
+                [shared.pairs_of(roots[number] - roots[place], forest[number]) for number in numbers] for forest in forests
+            ]
             distribution = shared.distribution(
-                session.score(shared.tree(target)).logits, [pairs for rows in asked for pairs in rows]
+                session.score(shared.tree(target)).logits, [pairs for rows in pairs_by_forest for pairs in rows]
             )
             session.keep(range(shared.text))
             scored = iter(distribution)
-            for forest, into in zip(forests, found, strict=True):
-                into += [Worth.of(forest[number], next(scored)) for number in here]
-            place = here[-1] + 1
+            for forest, into in zip(forests, worths, strict=True):
+                into += [Worth.of(forest[number], next(scored)) for number in numbers]
+            place = numbers[-1] + 1
     finally:
         session.close()
-    return found
+    return worths
 
 
 class _Shared:
@@ -215,15 +217,15 @@ class _Shared:
         self._parents = list(range(-1, len(text) - 1))
         self._below = {(node - 1, token): node for node, token in enumerate(text) if node}
 
-    def asked(self, root: int, tree: Tree) -> list[tuple[int, int]]:
+    def pairs_of(self, root: int, tree: Tree) -> list[tuple[int, int]]:
         """Of each drafted node of ``tree``, which stands behind token ``root``: its parent here, and its token."""
         inner, place = set(tree.parents), {0: root}
-        found = []
+        pairs = []
         for node, (parent, token) in enumerate(zip(tree.parents[1:], tree.tokens[1:], strict=True), start=1):
-            found.append((place[parent], token))
+            pairs.append((place[parent], token))
             if node in inner:
                 place[node] = self._node(place[parent], token)
-        return found
+        return pairs
 
     def _node(self, parent: int, token: int) -> int:
         if (parent, token) not in self._below:
@@ -237,10 +239,10 @@ class _Shared:
         return DraftTree.of(self._tokens, self._parents, target.device)
 
     @staticmethod
-    def distribution(logits: Tensor, asked: Sequence[Sequence[tuple[int, int]]]) -> list[list[float]]:
+    def distribution(logits: Tensor, pair_rows: Sequence[Sequence[tuple[int, int]]]) -> list[list[float]]:
         """The target's probability of each (row, token)."""
-        pairs = torch.tensor([pair for rows in asked for pair in rows], dtype=torch.long, device=logits.device).view(-1, 2)
-        whole = _wide(logits)
-        chosen = (whole[pairs[:, 0], pairs[:, 1]] - whole.logsumexp(-1)[pairs[:, 0]]).exp().tolist()
-        found = iter(chosen)
-        return [[next(found) for _ in rows] for rows in asked]
+        pairs = torch.tensor([pair for rows in pair_rows for pair in rows], dtype=torch.long, device=logits.device).view(-1, 2)
+        wide = _wide(logits)
+        probabilities = (wide[pairs[:, 0], pairs[:, 1]] - wide.logsumexp(-1)[pairs[:, 0]]).exp().tolist()
+        remaining = iter(probabilities)
+        return [[next(remaining) for _ in rows] for rows in pair_rows]

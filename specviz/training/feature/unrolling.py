@@ -34,8 +34,8 @@ def unroll(
     first, residual = net.mix(words[1:], net.stepped(net.fuse(features[:count]), 0))
     keys, values = net.keys_values(first, places)
     chosen = rows[0]
-    seen = attend(net.queries(first[chosen], chosen), keys, values, places[None] > chosen[:, None])
-    outputs = [net.finish(residual[chosen], seen)]
+    attention = attend(net.queries(first[chosen], chosen), keys, values, places[None] > chosen[:, None])
+    outputs = [net.finish(residual[chosen], attention)]
     own: list[tuple[Tensor, Tensor]] = []
     for step in range(1, len(rows)):
         stay = torch.searchsorted(rows[step - 1], rows[step])
@@ -43,8 +43,8 @@ def unroll(
         own = [(key[stay], value[stay]) for key, value in own]
         x, residual = net.mix(words[chosen + 1 + step], net.stepped(outputs[-1][stay], step))
         own.append(net.keys_values(x, chosen + step))
-        seen = attend(net.queries(x, chosen + step), keys, values, places[None] > chosen[:, None], own)
-        outputs.append(net.finish(residual, seen))
+        attention = attend(net.queries(x, chosen + step), keys, values, places[None] > chosen[:, None], own)
+        outputs.append(net.finish(residual, attention))
     return outputs
 
 
@@ -57,12 +57,12 @@ def sampled_starts(
     """
     low = max(0, first - 2)
     order = torch.rand(length, generator=generator)
-    found: list[Tensor] = []
+    starts: list[Tensor] = []
     inside = torch.zeros(length, dtype=torch.bool)
     inside[low : length - 2] = True
     for step, share in enumerate(shares):
         inside[max(0, length - 2 - step) :] = False
         if share < 1:
             inside &= order < share
-        found.append(inside.nonzero()[:, 0].to(device))
-    return [rows for rows in found if len(rows)]
+        starts.append(inside.nonzero()[:, 0].to(device))
+    return [rows for rows in starts if len(rows)]

@@ -93,12 +93,12 @@ class StateSpaceTraining(TrainState):
         scale, part = 1.0 / tokens[:, 1:].numel(), self.settings.part
         named, own = dict(self.model.named_parameters()), self.optimizer.parameters
         starts = range(0, len(batch), part)
-        whole, value = parallel.gradients(
+        leaf_gradients, value = parallel.gradients(
             starts, lambda start: self.loss(tokens[start : start + part]) * scale, list(named.values()), self.settings.workers
         )
-        gradients = {name: one.view_as(own[name]) for name, one in zip(named, whole, strict=True)}
-        norm = torch.stack([one.norm() for one in gradients.values()]).norm().clamp_min(1.0)
-        return Step(value, tokens[:, 1:].numel(), {name: one / norm for name, one in gradients.items()})
+        gradients = {name: gradient.view_as(own[name]) for name, gradient in zip(named, leaf_gradients, strict=True)}
+        norm = torch.stack([gradient.norm() for gradient in gradients.values()]).norm().clamp_min(1.0)
+        return Step(value, tokens[:, 1:].numel(), {name: gradient / norm for name, gradient in gradients.items()})
 
     def measure(self) -> dict[str, float]:
         return {"held_out": self.held_out_loss(SHOWN_ROWS)}
@@ -113,10 +113,10 @@ class StateSpaceTraining(TrainState):
         """How often the teacher's likeliest next token is the drafter's, or among its four likeliest, on held-out rows."""
         best = four = 0.0
         for tokens in self._held_out(many):
-            wanted = _logits(teacher, tokens).argmax(-1, keepdim=True)
-            offered = _logits(self.model, tokens).topk(4, dim=-1).indices
-            best += float((offered[..., :1] == wanted).float().mean())
-            four += float((offered == wanted).any(-1).float().mean())
+            teacher_token = _logits(teacher, tokens).argmax(-1, keepdim=True)
+            drafted_tokens = _logits(self.model, tokens).topk(4, dim=-1).indices
+            best += float((drafted_tokens[..., :1] == teacher_token).float().mean())
+            four += float((drafted_tokens == teacher_token).any(-1).float().mean())
         return {"top1": best / many, "top4": four / many}
 
     def _held_out(self, many: int) -> list[Tensor]:
@@ -159,9 +159,9 @@ def make(job: Job) -> None:
     if device.type == "cpu":
         torch.set_num_threads(1)  # cores are shared out by rows
     file = data.find(job.data)
-    found = _read(file)
-    teacher, tokenizer = (None, small_tokenizer(found.training)) if job.recipe.name != DRAFT else _teacher(device)
-    ids = corpus(found, tokenizer)
+    dialogue_texts = _read(file)
+    teacher, tokenizer = (None, small_tokenizer(dialogue_texts.training)) if job.recipe.name != DRAFT else _teacher(device)
+    ids = corpus(dialogue_texts, tokenizer)
     settings = settings_for(job, device)
     config = (target_config if teacher is None else draft_config)(tokenizer.get_vocab_size())
     model = fresh(config, settings.seed).to(device)
@@ -169,7 +169,7 @@ def make(job: Job) -> None:
     state = StateSpaceTraining(model, ids, loss, settings)
     print(f"{len(ids.training)} dialogues to learn from, {len(ids.held_out)} kept out; {settings}", flush=True)
     progress = train(state, checkpoint_of(job.recipe.name))
-    finish(job, file, state, progress, tokenizer, measured(state, found, ids, teacher))
+    finish(job, file, state, progress, tokenizer, measured(state, dialogue_texts, ids, teacher))
 
 
 def settings_for(job: Job, device: torch.device) -> Settings:
@@ -195,12 +195,12 @@ def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
     return packed.model.to(device).eval().requires_grad_(False), packed.tokenizer
 
 
-def measured(state: StateSpaceTraining, found: Texts, ids: Corpus, teacher: Any) -> dict[str, float]:
+def measured(state: StateSpaceTraining, dialogue_texts: Texts, ids: Corpus, teacher: Any) -> dict[str, float]:
     """Held-out figures: nats a token; of a target also bits a byte, of a drafter how often it agrees with its target."""
     nats = state.held_out_loss(MEASURED_ROWS)
     if teacher is not None:
         return {"held_out_kl": nats, **state.agreement(teacher, MEASURED_ROWS)}
-    tokens, letters = sum(map(len, ids.held_out)), sum(len(one.encode()) for one in found.held_out)
+    tokens, letters = sum(map(len, ids.held_out)), sum(len(text.encode()) for text in dialogue_texts.held_out)
     return {"held_out_nats": nats, "held_out_bits_a_byte": nats / 0.6931 * tokens / letters}
 
 

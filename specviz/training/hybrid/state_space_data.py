@@ -43,7 +43,7 @@ def texts(dialogues: data.Dialogues, tokenizer: object) -> Texts:
     """The usable dialogues, read with the tokenizer they were written in."""
     training, held_out = data.split(dialogues)
     parts = ([_text(dialogues, number, tokenizer) for number in part] for part in (training, held_out))
-    return Texts(*([one for one in part if one] for part in parts))
+    return Texts(*([text for text in part if text] for part in parts))
 
 
 def _text(dialogues: data.Dialogues, number: int, tokenizer: object) -> str:
@@ -53,11 +53,11 @@ def _text(dialogues: data.Dialogues, number: int, tokenizer: object) -> str:
         return ""
     spoken = tokenizer.decode(dialogues.of(number).tolist())  # type: ignore[attr-defined]
     if not spoken.endswith(END):
-        asked, separator, said = spoken.rpartition(f"{START}assistant\n")
-        said = said[: 1 + max(said.rfind(mark) for mark in ".!?")]
-        if len(said) < 40:
+        question, separator, reply = spoken.rpartition(f"{START}assistant\n")
+        reply = reply[: 1 + max(reply.rfind(mark) for mark in ".!?")]
+        if len(reply) < 40:
             return ""
-        spoken = f"{asked}{separator}{said}{END}"
+        spoken = f"{question}{separator}{reply}{END}"
     return f"{OPENING}{spoken}\n"
 
 
@@ -69,24 +69,24 @@ def loops(answer: Sequence[int]) -> bool:
 
 def small_tokenizer(training: Sequence[str], size: int = VOCABULARY) -> Tokenizer:
     """Byte-level pairs on the training text alone, with the chat template's two markers."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    made.train_from_iterator(
+    tokenizer.train_from_iterator(
         training,
         trainers.BpeTrainer(vocab_size=size, special_tokens=[START, END], initial_alphabet=alphabet, show_progress=False),
     )
-    return made
+    return tokenizer
 
 
-def corpus(found: Texts, tokenizer: Tokenizer) -> Corpus:
+def corpus(dialogue_texts: Texts, tokenizer: Tokenizer) -> Corpus:
     """Both parts as ids."""
-    return Corpus(*(_ids(part, tokenizer) for part in (found.training, found.held_out)))
+    return Corpus(*(_ids(part, tokenizer) for part in (dialogue_texts.training, dialogue_texts.held_out)))
 
 
 def _ids(part: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
-    return [np.asarray(one.ids[:LONGEST], dtype=np.int64) for one in tokenizer.encode_batch(list(part))]
+    return [np.asarray(encoding.ids[:LONGEST], dtype=np.int64) for encoding in tokenizer.encode_batch(list(part))]
 
 
 def rows(spoken: Sequence[np.ndarray], length: int, generator: np.random.Generator) -> Iterator[np.ndarray]:

@@ -94,8 +94,8 @@ def _attend(layer: Any, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
     shape = (*x.shape[:-1], -1, layer.head_dim)
     query, key, value = (part(x).view(shape).transpose(1, 2) for part in (layer.q_proj, layer.k_proj, layer.v_proj))
     query, key = (part.to(value.dtype) for part in apply_rotary_pos_emb(query, key, *turns))
-    seen = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-    return layer.o_proj(seen.transpose(1, 2).reshape(*x.shape[:-1], -1))
+    attention = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+    return layer.o_proj(attention.transpose(1, 2).reshape(*x.shape[:-1], -1))
 
 
 def _mix(mixer: Any, inner: Tensor) -> Tensor:
@@ -103,9 +103,9 @@ def _mix(mixer: Any, inner: Tensor) -> Tensor:
     batch, token, _ = inner.shape
     gate, u, raw = mixer.in_proj(inner).split([mixer.intermediate_size, mixer.conv_dim, mixer.num_heads], -1)
     before = mixer.conv1d.kernel_size[0] - 1
-    seen = F.conv1d(F.pad(u.transpose(1, 2), (before, 0)), mixer.conv1d.weight, mixer.conv1d.bias, groups=u.shape[-1])
+    convolved = F.conv1d(F.pad(u.transpose(1, 2), (before, 0)), mixer.conv1d.weight, mixer.conv1d.bias, groups=u.shape[-1])
     side = mixer.n_groups * mixer.ssm_state_size
-    x, b, c = F.silu(seen.transpose(1, 2)).split([mixer.intermediate_size, side, side], -1)
+    x, b, c = F.silu(convolved.transpose(1, 2)).split([mixer.intermediate_size, side, side], -1)
     x = x.reshape(batch, token, mixer.num_heads, mixer.head_dim)
     b, c = (part.reshape(batch, token, mixer.n_groups, mixer.ssm_state_size) for part in (b, c))
     step = F.softplus(raw.float() + mixer.dt_bias).clamp(*mixer.time_step_limit)
@@ -127,23 +127,23 @@ def scan(x: Tensor, step: Tensor, rate: Tensor, b: Tensor, c: Tensor, chunk: int
     ``n`` is a multiple of ``chunk``; states start at zero. Decays are float32, products in the dtype of ``x``.
     """
     batch, n, heads, size = x.shape
-    shape, each = (batch, n // chunk, chunk), heads // b.shape[2]
+    shape, heads_per_group = (batch, n // chunk, chunk), heads // b.shape[2]
     fade = (step * rate).view(*shape, heads).transpose(2, 3).cumsum(-1)
     below = torch.ones(chunk, chunk, dtype=torch.bool, device=x.device).tril()
     decay = (fade[..., :, None] - fade[..., None, :]).masked_fill(~below, -math.inf).exp()
-    b, c = (part.view(*shape, *part.shape[2:]).transpose(2, 3).repeat_interleave(each, 2) for part in (b, c))
-    given = (x * step[..., None].to(x.dtype)).view(*shape, heads, size).transpose(2, 3)
-    inside = (decay.to(x.dtype) * (c @ b.transpose(-1, -2))) @ given
+    b, c = (part.view(*shape, *part.shape[2:]).transpose(2, 3).repeat_interleave(heads_per_group, 2) for part in (b, c))
+    inputs = (x * step[..., None].to(x.dtype)).view(*shape, heads, size).transpose(2, 3)
+    inside = (decay.to(x.dtype) * (c @ b.transpose(-1, -2))) @ inputs
     late = (fade[..., -1:] - fade).exp()[..., None].to(x.dtype)
-    before = _handed_on((given * late).transpose(-1, -2) @ b, fade[..., -1].exp()[..., None, None])
+    before = _handed_on((inputs * late).transpose(-1, -2) @ b, fade[..., -1].exp()[..., None, None])
     across = fade.exp()[..., None].to(x.dtype) * (c @ before.transpose(-1, -2).to(c.dtype))
     return (inside + across).transpose(2, 3).reshape(batch, n, heads, size)
 
 
-def _handed_on(made: Tensor, kept: Tensor) -> Tensor:
+def _handed_on(additions: Tensor, decays: Tensor) -> Tensor:
     """The state before each chunk, [batch, chunk, head, size, state], from what each chunk adds and how much it keeps."""
-    state, before = torch.zeros_like(made[:, 0], dtype=torch.float32), []
-    for place in range(made.shape[1]):
+    state, before = torch.zeros_like(additions[:, 0], dtype=torch.float32), []
+    for place in range(additions.shape[1]):
         before.append(state)
-        state = kept[:, place] * state + made[:, place]
+        state = decays[:, place] * state + additions[:, place]
     return torch.stack(before, 1)

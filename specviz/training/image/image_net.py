@@ -24,16 +24,16 @@ def fresh(vq: VqShape, text: TextShape, grid: int, codebook: Tensor, seed: int =
     torch.manual_seed(seed)
     with exclusive_loading():
         model = JanusForConditionalGeneration(JanusConfig(**janus_config(vq, text, grid)))
-    wanted = ("model.language_model.", "model.generation_")
-    found = {name: value for name, value in model.named_parameters() if name.startswith(wanted)}
+    prefixes = ("model.language_model.", "model.generation_")
+    parameters = {name: value for name, value in model.named_parameters() if name.startswith(prefixes)}
     with torch.no_grad():
-        found["model.generation_embeddings.weight"].copy_(codebook)
-        for name, value in found.items():
+        parameters["model.generation_embeddings.weight"].copy_(codebook)
+        for name, value in parameters.items():
             if value.ndim == 2 and name.startswith(LANGUAGE + "layers"):
                 value.normal_(std=value.shape[1] ** -0.5)
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 value.mul_(0.3)
-    return {name: nn.Parameter(value.detach().clone()) for name, value in found.items()}
+    return {name: nn.Parameter(value.detach().clone()) for name, value in parameters.items()}
 
 
 def learned(parameters: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
@@ -94,12 +94,12 @@ class ImageNet:
     def layer(self, x: Tensor, name: str, turn: tuple[Tensor, Tensor]) -> Tensor:
         """One decoder layer on [batch, place, hidden]."""
         batch, places, width = x.shape
-        matrices = [self[f"{name}self_attn.{one}_proj.weight"] for one in "qkv"]
+        matrices = [self[f"{name}self_attn.{letter}_proj.weight"] for letter in "qkv"]
         mixed = F.linear(F.rms_norm(x, (width,), eps=1e-6), torch.cat(matrices).to(x.dtype))
         query, key, value = mixed.view(batch, places, 3, self.shape.heads, self.size).permute(2, 0, 3, 1, 4)
-        seen = attended(turned(query, *turn), turned(key, *turn), value)
-        seen = seen.transpose(1, 2).reshape(batch, places, width)
-        x = x + F.linear(seen, self[f"{name}self_attn.o_proj.weight"].to(x.dtype))
+        attention = attended(turned(query, *turn), turned(key, *turn), value)
+        attention = attention.transpose(1, 2).reshape(batch, places, width)
+        x = x + F.linear(attention, self[f"{name}self_attn.o_proj.weight"].to(x.dtype))
         both = torch.cat((self[f"{name}mlp.gate_proj.weight"], self[f"{name}mlp.up_proj.weight"])).to(x.dtype)
         gate, up = F.linear(F.rms_norm(x, (width,), eps=1e-6), both).chunk(2, dim=-1)
         return x + F.linear(F.silu(gate) * up, self[f"{name}mlp.down_proj.weight"].to(x.dtype))
@@ -135,8 +135,8 @@ def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     mask = torch.full((places, places), float("-inf"), dtype=query.dtype).triu(1)
     blocks = max(1, places // 128)
     edges = [places * number // blocks for number in range(blocks + 1)]
-    found = []
+    outputs = []
     for start, end in zip(edges, edges[1:], strict=False):
         scores = torch.baddbmm(mask[start:end, :end], query[:, start:end], key[:, :end].transpose(1, 2))
-        found.append(scores.softmax(-1) @ value[:, :end])
-    return torch.cat(found, dim=1).view(batch, heads, places, size)
+        outputs.append(scores.softmax(-1) @ value[:, :end])
+    return torch.cat(outputs, dim=1).view(batch, heads, places, size)

@@ -20,7 +20,7 @@ class Cache:
 
     def __init__(self, net: ImageNet, batch: int, places: int, device: torch.device) -> None:
         shape = (net.shape.layers, 2, batch, net.shape.heads, places, net.size)
-        self.held = torch.zeros(shape, dtype=net.dtype, device=device)
+        self.layers = torch.zeros(shape, dtype=net.dtype, device=device)
         self.length = 0
 
 
@@ -32,12 +32,12 @@ def forward(net: ImageNet, x: Tensor, cache: Cache) -> Tensor:
     for number in range(net.shape.layers):
         name = f"{LANGUAGE}layers.{number}."
         inside = F.rms_norm(x, (width,), eps=1e-6)
-        parts = [F.linear(inside, net[f"{name}self_attn.{one}_proj.weight"]) for one in "qkv"]
+        parts = [F.linear(inside, net[f"{name}self_attn.{letter}_proj.weight"]) for letter in "qkv"]
         query, key, value = (part.view(batch, places, net.shape.heads, net.size).transpose(1, 2) for part in parts)
-        held = cache.held[number]
-        held[0, :, :, start:end], held[1, :, :, start:end] = turned(key, *turn), value
-        seen = attended(turned(query, *turn), held[0, :, :, :end], held[1, :, :, :end])
-        x = x + F.linear(seen.transpose(1, 2).reshape(batch, places, width), net[f"{name}self_attn.o_proj.weight"])
+        states = cache.layers[number]
+        states[0, :, :, start:end], states[1, :, :, start:end] = turned(key, *turn), value
+        attention = attended(turned(query, *turn), states[0, :, :, :end], states[1, :, :, :end])
+        x = x + F.linear(attention.transpose(1, 2).reshape(batch, places, width), net[f"{name}self_attn.o_proj.weight"])
         inside = F.rms_norm(x, (width,), eps=1e-6)
         gate, up = (
             F.linear(inside, net[f"{name}mlp.gate_proj.weight"]),
@@ -73,7 +73,7 @@ def draw(
     prompts = torch.tensor([pair[0] for pair in rows] + [pair[1] for pair in rows], device=device)
     cache = Cache(net, len(prompts), prompts.shape[1] + cells, device)
     hidden = forward(net, net[LANGUAGE + "embed_tokens.weight"][prompts], cache)[:, -1:]
-    found = []
+    columns = []
     for _ in range(cells):
         with_words, without = net.logits(hidden)[:, 0].float().chunk(2)
         logits = without + guidance * (with_words - without)
@@ -83,9 +83,9 @@ def draw(
             codes = torch.multinomial((logits / temperature).softmax(-1), 1, generator=generator)
         else:
             codes = logits.argmax(-1, keepdim=True)
-        found.append(codes)
+        columns.append(codes)
         hidden = forward(net, net.embedded(torch.cat((codes, codes))), cache)
-    return torch.cat(found, dim=1)
+    return torch.cat(columns, dim=1)
 
 
 def sheet(loaded: LoadedImage, codes: Tensor, path: Path, columns: int = 16, scale: int = 1) -> None:
@@ -97,11 +97,11 @@ def sheet(loaded: LoadedImage, codes: Tensor, path: Path, columns: int = 16, sca
 
 def save_sheet(pixels: Tensor, path: Path, columns: int = 16, scale: int = 1) -> None:
     """Pixels [picture, rgb, row, column] from -1 to 1 side by side."""
-    shown = ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-    missing = -len(shown) % columns
-    shown = np.concatenate((shown, np.full((missing, *shown.shape[1:]), 255, np.uint8)))
-    count, height, width, _ = shown.shape
-    grid = shown.reshape(count // columns, columns, height, width, 3).transpose(0, 2, 1, 3, 4)
-    whole = Image.fromarray(grid.reshape(count // columns * height, columns * width, 3))
+    images = ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+    missing = -len(images) % columns
+    images = np.concatenate((images, np.full((missing, *images.shape[1:]), 255, np.uint8)))
+    count, height, width, _ = images.shape
+    grid = images.reshape(count // columns, columns, height, width, 3).transpose(0, 2, 1, 3, 4)
+    picture = Image.fromarray(grid.reshape(count // columns * height, columns * width, 3))
     path.parent.mkdir(parents=True, exist_ok=True)
-    whole.resize((whole.width * scale, whole.height * scale), Image.Resampling.NEAREST).save(path)
+    picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST).save(path)

@@ -28,8 +28,8 @@ def reconstructions(count: int = 45, across: int = 9) -> Path:
     """Held-out emoji above what their codes give back, ``across`` a row, in whole rows."""
     art = emoji.load()
     net, _ = vq_model()
-    concepts = [one for one in art.part(held_out=True) if drawable(one)]
-    rows = [one.rows[emoji.STYLES[place % 3]] for place, one in enumerate(concepts)]
+    concepts = [concept for concept in art.part(held_out=True) if drawable(concept)]
+    rows = [concept.rows[emoji.STYLES[place % 3]] for place, concept in enumerate(concepts)]
     rows = rows[: min(count, len(rows)) // across * across]
     grounds = list(emoji.GROUNDS.values())
     pixels = torch.from_numpy(art.on(rows, np.array([grounds[place % 4 * (place % 2)] for place in range(len(rows))])))
@@ -56,20 +56,20 @@ def network(loaded: LoadedImage) -> ImageNet:
     return ImageNet({name: value.detach() for name, value in loaded.model.named_parameters()}, shape)
 
 
-def asked(loaded: LoadedImage, held_out: bool, count: int = COUNT) -> list[str]:
+def sheet_prompts(loaded: LoadedImage, held_out: bool, count: int = COUNT) -> list[str]:
     """Plain prompts of concepts spread over all groups, the styles in turn."""
     concepts = coded(loaded.grid).part(held_out)
     chosen = [concepts[place] for place in np.linspace(0, len(concepts) - 1, min(count, len(concepts))).astype(int)]
-    turns = [prompt_of(one, emoji.STYLES[(place + turn) % 3]) for turn in range(3) for place, one in enumerate(chosen)]
+    turns = [prompt_of(concept, emoji.STYLES[(place + turn) % 3]) for turn in range(3) for place, concept in enumerate(chosen)]
     return turns[:count]
 
 
 def contact(
     loaded: LoadedImage, held_out: bool, guidance: float | None = None, seed: int = 0, top_k: int = 0
 ) -> tuple[Path, Tensor]:
-    """Pictures of 64 prompts, eight a row, in the order of :func:`asked`; also their codes [picture, cell]."""
-    pairs = [loaded.prompts.rows(prompt) for prompt in asked(loaded, held_out)]
-    rows = [(one.conditional, one.unconditional) for one in pairs]
+    """Pictures of 64 prompts, eight a row, in the order of :func:`sheet_prompts`; also their codes [picture, cell]."""
+    pairs = [loaded.prompts.rows(prompt) for prompt in sheet_prompts(loaded, held_out)]
+    rows = [(prompt_rows.conditional, prompt_rows.unconditional) for prompt_rows in pairs]
     strength = loaded.guidance if guidance is None else guidance
     codes = draw(halved(network(loaded)), rows, loaded.cells, strength, seed, top_k=top_k)
     path = folder() / f"{loaded.name}-{'held-out' if held_out else 'learned'}.png"

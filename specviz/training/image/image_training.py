@@ -26,27 +26,27 @@ class ImageTraining(TrainState):
     """Leaves the gradients of the next update's pictures on the leaves; their loss, and how many codes were read."""
 
     def __init__(
-        self, settings: Schedule, leaves: Mapping[str, nn.Parameter], kept: Mapping[str, Tensor] | None = None,
+        self, settings: Schedule, leaves: Mapping[str, nn.Parameter], buffers: Mapping[str, Tensor] | None = None,
         average: float = 0.99,
     ) -> None:  # fmt: skip
-        """``kept`` are further tensors that belong to the checkpoint and change in place."""
+        """``buffers`` are further tensors that belong to the checkpoint and change in place."""
         self.leaves = dict(leaves)
         flat = {key: _flat(value.data) for key, value in self.leaves.items()}
         rough = torch.bfloat16 if cpu_has_bfloat16() else None
-        super().__init__(settings, Optimizer(flat, average=average, rough=rough), kept=kept)
+        super().__init__(settings, Optimizer(flat, average=average, rough=rough), buffers=buffers)
 
     def step(self, share: float) -> Step:
         """Loss and gradients, which are taken off the leaves."""
         loss, codes = self.backward(share)
-        taken = {key: _flat(value.grad) for key, value in self.leaves.items() if value.grad is not None}
+        leaf_gradients = {key: _flat(value.grad) for key, value in self.leaves.items() if value.grad is not None}
         for value in self.leaves.values():
             value.grad = None
-        return Step(loss, codes, taken)
+        return Step(loss, codes, leaf_gradients)
 
     def shared(self, parts: Sequence[Part], loss: Callable[[Part], Tensor], codes: int) -> Step:
         """Loss and gradients summed over ``parts``, which the workers share."""
-        whole, value = gradients(parts, loss, list(self.leaves.values()), self.settings.workers)
-        return Step(value, codes, {key: _flat(one) for key, one in zip(self.leaves, whole, strict=True)})
+        leaf_gradients, value = gradients(parts, loss, list(self.leaves.values()), self.settings.workers)
+        return Step(value, codes, {key: _flat(gradient) for key, gradient in zip(self.leaves, leaf_gradients, strict=True)})
 
     def average(self) -> dict[str, Tensor]:
         """The weights averaged over the last updates, in their own shapes."""

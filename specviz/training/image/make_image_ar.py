@@ -28,7 +28,7 @@ from specviz.training.common.parallel import sharing
 from specviz.training.image.image_codes import Batches, coded, learned_words, vq_model, word_prompts
 from specviz.training.image.image_curriculum import Curriculum
 from specviz.training.image.image_net import ImageNet, fresh, learned, stacked
-from specviz.training.image.image_sheets import asked, contact
+from specviz.training.image.image_sheets import contact, sheet_prompts
 from specviz.training.image.image_training import ImageTraining, emoji_line, weights_file
 from specviz.training.registry import WEIGHTS, Job
 
@@ -71,7 +71,7 @@ class ImageArTraining(ImageTraining):
         """Mean loss on words, codes and codes as read [picture, place], and its gradients."""
         batch = self.curriculum.next(share)
         pictures, many = len(batch[0]), PARTS if batch[0].device.type == "cpu" else 1
-        parts = list(zip(*(one.chunk(many) for one in batch), strict=True))
+        parts = list(zip(*(tensor.chunk(many) for tensor in batch), strict=True))
         return self.shared(parts, lambda part: self.net.loss(*part) * len(part[0]) / pictures, batch[1].numel())
 
     @torch.no_grad()
@@ -133,9 +133,9 @@ def _show(called: str, device: str) -> None:
         except ModelUnavailable as problem:
             print(f"not scored: {problem}", flush=True)
             continue
-        pictures, prompts = [loaded.picture(one.tolist()) for one in codes], asked(loaded, held_out)
-        told = (f"{score.retrieval_rate(pictures, prompts, many):.0%} among {many}" for many in (1, 5))
-        print(f"own prompt found of {len(prompts)}:", ", ".join(told), flush=True)
+        pictures, prompts = [loaded.picture(picture_codes.tolist()) for picture_codes in codes], sheet_prompts(loaded, held_out)
+        shares = (f"{score.retrieval_rate(pictures, prompts, many):.0%} among {many}" for many in (1, 5))
+        print(f"own prompt found of {len(prompts)}:", ", ".join(shares), flush=True)
 
 
 def place_of(name: str) -> Path:

@@ -64,8 +64,8 @@ def linear_start(net: FeatureNet, examples: Sequence[Example], target: Target) -
     the fresh drafter repeats. The target's own head is far too sure for such a feature: the surer the target, the more
     updates would go into growing modest."""
     words = examples[0].tokens.shape[1] - len(examples[0].distribution)
-    before = torch.cat([one.features[:, words - 2 : -2].flatten(0, 1) for one in examples])
-    logits = torch.cat([target.net.logits(one.features[:, words - 1 : -1]).flatten(0, 1) for one in examples]).float()
+    before = torch.cat([example.features[:, words - 2 : -2].flatten(0, 1) for example in examples])
+    logits = torch.cat([target.net.logits(example.features[:, words - 1 : -1]).flatten(0, 1) for example in examples]).float()
     ridge = len(before) * torch.eye(before.shape[1], device=before.device)
     net.head.copy_(torch.linalg.solve(before.T @ before + ridge, before.T @ logits).T)
 
@@ -74,18 +74,18 @@ def starts(example: Example, generator: torch.Generator) -> list[Tensor]:
     """The starts of each step: all that draft a code, then random shares of them. Start i drafts token i + 2 first."""
     length = example.tokens.shape[1]
     order = torch.rand(length, generator=generator)
-    found = []
+    rows = []
     for step, share in enumerate(SHARES):
         inside = torch.zeros(length, dtype=torch.bool)
         inside[length - len(example.distribution) - 2 : length - 2 - step] = True
-        found.append((inside & (order <= share)).nonzero()[:, 0].to(example.tokens.device))
-    return found
+        rows.append((inside & (order <= share)).nonzero()[:, 0].to(example.tokens.device))
+    return rows
 
 
 def distributions(net: FeatureNet, example: Example, rows: list[Tensor], strength: float) -> list[Tensor]:
     """The guided log-distribution of each step [start, code]."""
     both = [unroll(net, example.tokens[row], example.features[row], rows) for row in (0, 1)]
-    return [guided(net.logits(one), net.logits(other), strength) for one, other in zip(*both, strict=True)]
+    return [guided(net.logits(with_words), net.logits(without), strength) for with_words, without in zip(*both, strict=True)]
 
 
 def loss(net: FeatureNet, example: Example, rows: list[Tensor], strength: float, common: float = 0.0) -> Tensor:
@@ -94,13 +94,13 @@ def loss(net: FeatureNet, example: Example, rows: list[Tensor], strength: float,
     words = example.tokens.shape[1] - len(example.distribution)
     total = torch.zeros(())
     both = [unroll(net, example.tokens[row], example.features[row], rows) for row in (0, 1)]
-    for step, (one, other) in enumerate(zip(*both, strict=True)):
-        wanted = example.distribution[rows[step] + 2 + step - words].exp()
-        found = guided(net.logits(one), net.logits(other), strength)
-        apart = -(wanted * found).sum(-1).mean()
+    for step, (with_words, without) in enumerate(zip(*both, strict=True)):
+        target_distribution = example.distribution[rows[step] + 2 + step - words].exp()
+        log_distribution = guided(net.logits(with_words), net.logits(without), strength)
+        apart = -(target_distribution * log_distribution).sum(-1).mean()
         if common:
-            apart = apart - common * torch.minimum(wanted, found.exp()).sum(-1).log().mean()
-        for row, output in ((0, one), (1, other)):
+            apart = apart - common * torch.minimum(target_distribution, log_distribution.exp()).sum(-1).log().mean()
+        for row, output in ((0, with_words), (1, without)):
             apart = apart + F.smooth_l1_loss(output, example.features[row][rows[step] + 1 + step])
         total = total + 0.8**step * apart
     return total
@@ -114,10 +114,10 @@ def overlap(net: FeatureNet, examples: Sequence[Example], strength: float) -> di
         length = example.tokens.shape[1]
         words = length - len(example.distribution)
         places = torch.arange(words - 2, length - 2 - len(SHARES), device=example.tokens.device)
-        found = distributions(net, example, [places] * len(SHARES), strength)
-        for step, distribution in enumerate(found):
-            wanted = example.distribution[places + 2 + step - words]
-            sums[step] += float(torch.minimum(distribution.exp(), wanted.exp()).sum(-1).mean())
+        steps = distributions(net, example, [places] * len(SHARES), strength)
+        for step, log_distribution in enumerate(steps):
+            target_log_distribution = example.distribution[places + 2 + step - words]
+            sums[step] += float(torch.minimum(log_distribution.exp(), target_log_distribution.exp()).sum(-1).mean())
     return {f"overlap{step + 1}": float(value / len(examples)) for step, value in enumerate(sums)}
 
 
@@ -141,11 +141,11 @@ class ImageDrafterTraining(ImageTraining):
     def step(self, share: float) -> Step:
         common = float(share >= LATE)
 
-        def one(part: tuple[Example, list[Tensor]]) -> Tensor:
+        def part_loss(part: tuple[Example, list[Tensor]]) -> Tensor:
             return loss(self.net, *part, self.strength, common) / PICTURES
 
         parts = [(example, starts(example, self.generator)) for example in (self.examples.next() for _ in range(PICTURES))]
-        return self.shared(parts, one, PICTURES * self.target.loaded.cells)
+        return self.shared(parts, part_loss, PICTURES * self.target.loaded.cells)
 
     def measure(self) -> dict[str, float]:
         return overlap(self.net, self.measured, self.strength)

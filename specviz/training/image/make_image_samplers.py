@@ -27,12 +27,12 @@ COARSE, FINE = 8, 16
 
 def pairs(data: tuple[Coded, Coded], held_out: bool) -> np.ndarray:
     """Rows of pictures to learn from or kept out, of all concepts that can be drawn."""
-    return np.array([row for one in data[0].part(held_out) for row in one.rows.values()])
+    return np.array([row for concept in data[0].part(held_out) for row in concept.rows.values()])
 
 
 def batch(data: tuple[Coded, Coded], rows: np.ndarray, grounds: np.ndarray) -> tuple[Tensor, Tensor]:
     """Coarse [picture, row, column] and fine codes of these pictures."""
-    coarse, fine = (torch.from_numpy(one.codes[rows, grounds].astype(np.int64)) for one in data)
+    coarse, fine = (torch.from_numpy(pictures.codes[rows, grounds].astype(np.int64)) for pictures in data)
     return coarse.view(-1, COARSE, COARSE), fine.view(-1, FINE, FINE)
 
 
@@ -64,7 +64,7 @@ class SamplersTraining(ImageTraining):
         self.net = LatentSamplers(SamplerConfig(width=96, layers=3), vectors).to(device)
         self.learning, kept_out = pairs(self.data, held_out=False), pairs(self.data, held_out=True)
         self.generator = np.random.default_rng(4)
-        self.held_out = tuple(one.to(device) for one in batch(self.data, kept_out, np.zeros(len(kept_out), int)))
+        self.held_out = tuple(codes.to(device) for codes in batch(self.data, kept_out, np.zeros(len(kept_out), int)))
         super().__init__(settings, dict(self.net.named_parameters()))
 
     def drawn(self, vectors: Tensor) -> Tensor:
@@ -74,13 +74,13 @@ class SamplersTraining(ImageTraining):
 
     def backward(self, share: float) -> tuple[float, int]:
         net, rows = self.net, self.generator.choice(self.learning, BATCH)
-        coarse, fine = (one.to(self.device) for one in batch(self.data, rows, self.generator.integers(0, 2, BATCH)))
+        coarse, fine = (codes.to(self.device) for codes in batch(self.data, rows, self.generator.integers(0, 2, BATCH)))
         up, down = net.fine(net.vectors(coarse)), net.coarse(net.vectors(fine))
         total = distance(net, up, fine) + distance(net, down, coarse)
         if self.progress.updates % 2:
             with torch.no_grad():
-                wanted = self.drawn(net.vectors(fine[:DRAWN]))
-            total = total + (self.drawn(up[:DRAWN]) - wanted).abs().mean()
+                target_pixels = self.drawn(net.vectors(fine[:DRAWN]))
+            total = total + (self.drawn(up[:DRAWN]) - target_pixels).abs().mean()
         total.backward()
         return float(total.detach()), fine.numel()
 

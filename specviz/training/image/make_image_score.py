@@ -15,7 +15,7 @@ from specviz.models.image.image_score import SIDE, ScoreNet
 from specviz.models.image.prompts import WordPrompts
 from specviz.training.common.loop import Schedule, checkpoint_of, train
 from specviz.training.image import emoji
-from specviz.training.image.image_codes import drawable, prompt_of, said, word_prompts
+from specviz.training.image.image_codes import drawable, prompt_of, varied_prompt, word_prompts
 from specviz.training.image.image_training import ImageTraining, emoji_line, weights_file
 from specviz.training.registry import WEIGHTS, Job
 
@@ -31,8 +31,8 @@ class PromptedPictures:
     def __init__(self, prompts: WordPrompts, seed: int = 5) -> None:
         self.art, self.prompts = emoji.load(), prompts
         self.generator = np.random.default_rng(seed)
-        self.learning = [one for one in self.art.part(held_out=False) if drawable(one)]
-        self.kept_out = [one for one in self.art.part(held_out=True) if drawable(one)]
+        self.learning = [concept for concept in self.art.part(held_out=False) if drawable(concept)]
+        self.kept_out = [concept for concept in self.art.part(held_out=True) if drawable(concept)]
 
     def pixels(self, rows: list[int], grounds: np.ndarray) -> Tensor:
         """[picture, rgb, row, column] from -1 to 1."""
@@ -48,34 +48,36 @@ class PromptedPictures:
             ground = coloured if self.generator.random() < 0.3 else "white"
             rows.append(concept.rows[style])
             grounds.append(emoji.GROUNDS[ground])
-            words.append(self.prompts.rows(said(concept, style, ground, self.generator)).conditional)
-        found = self.pixels(rows, np.array(grounds))
-        found = found.roll(tuple(int(one) for one in self.generator.integers(-2, 3, 2)), dims=(2, 3))
-        return found + 0.08 * torch.randn_like(found), torch.tensor(words)
+            words.append(self.prompts.rows(varied_prompt(concept, style, ground, self.generator)).conditional)
+        pixels = self.pixels(rows, np.array(grounds))
+        pixels = pixels.roll(tuple(int(shift) for shift in self.generator.integers(-2, 3, 2)), dims=(2, 3))
+        return pixels + 0.08 * torch.randn_like(pixels), torch.tensor(words)
 
     def questions(self, held_out: bool) -> tuple[Tensor, Tensor]:
         """Pictures on white in one style each, and the plain prompts of their concepts."""
         concepts = (self.kept_out if held_out else self.learning)[:: 1 if held_out else 16][:AMONG]
         styles = [emoji.STYLES[place % len(emoji.STYLES)] for place in range(len(concepts))]
-        rows = [one.rows[style] for one, style in zip(concepts, styles, strict=True)]
-        words = [self.prompts.rows(prompt_of(one, style)).conditional for one, style in zip(concepts, styles, strict=True)]
+        rows = [concept.rows[style] for concept, style in zip(concepts, styles, strict=True)]
+        words = [
+            self.prompts.rows(prompt_of(concept, style)).conditional for concept, style in zip(concepts, styles, strict=True)
+        ]
         return self.pixels(rows, np.tile(_WHITE, (len(rows), 1))), torch.tensor(words)
 
 
 @torch.no_grad()
 def accuracy(net: ScoreNet, material: PromptedPictures) -> dict[str, float]:
     """How often a picture's own prompt is the best, and among the best five, of those asked together."""
-    found = {}
+    figures = {}
     for name, held_out in (("learned", False), ("held_out", True)):
         pixels, words = material.questions(held_out)
         ranks = net.logits(pixels, words)
         better = (ranks > ranks.diagonal()[:, None]).sum(1)
-        found |= {
+        figures |= {
             f"{name}_first": float((better == 0).float().mean()),
             f"{name}_five": float((better < 5).float().mean()),
         }
-        found[f"{name}_among"] = float(len(words))
-    return found
+        figures[f"{name}_among"] = float(len(words))
+    return figures
 
 
 class ScoreTraining(ImageTraining):
@@ -90,7 +92,7 @@ class ScoreTraining(ImageTraining):
         super().__init__(settings, dict(self.net.named_parameters()))
 
     def backward(self, share: float) -> tuple[float, int]:
-        pixels, words = (one.to(self.device) for one in self.pictures.batch())
+        pixels, words = (tensor.to(self.device) for tensor in self.pictures.batch())
         logits = self.net.logits(pixels, words)
         own = torch.arange(len(logits), device=self.device)
         loss = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2

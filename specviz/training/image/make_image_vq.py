@@ -47,14 +47,14 @@ class Tokenizer:
                 weight.data.zero_()
         self.codebook = Codebook(F.normalize(self.net.quantize.embedding.weight.data, dim=-1))
         self.device = device
-        self.seen: list[Tensor] = []
+        self.encoded: list[Tensor] = []
         self.coded = torch.zeros(1)
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Pixels [batch, rgb, row, column] to unit vectors [batch, dim, row, column], float32."""
         with parallel.arithmetic(self.device):
-            found = self.net.quant_conv(self.net.encoder(pixels))
-        return F.normalize(found.float(), dim=1)
+            latents = self.net.quant_conv(self.net.encoder(pixels))
+        return F.normalize(latents.float(), dim=1)
 
     def decode(self, vectors: Tensor) -> Tensor:
         """And back."""
@@ -65,24 +65,24 @@ class Tokenizer:
         """Unit vectors to those of their codes, with the rows [place, dim] and their codes."""
         rows = vectors.permute(0, 2, 3, 1).reshape(-1, vectors.shape[1])
         codes = self.codebook.nearest(rows.detach())
-        found = self.codebook.vectors[codes].view(vectors.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2)
-        return found, rows.detach(), codes
+        code_vectors = self.codebook.vectors[codes].view(vectors.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2)
+        return code_vectors, rows.detach(), codes
 
     def loss(self, pixels: Tensor, share: float) -> Tensor:
         """Reconstruction in pixels and edges, and how far from its code a vector is."""
         vectors = self.encode(pixels)
         if share < FREE:
-            self.seen = [*self.seen[-300:], vectors.detach().permute(0, 2, 3, 1).reshape(-1, vectors.shape[1])]
+            self.encoded = [*self.encoded[-300:], vectors.detach().permute(0, 2, 3, 1).reshape(-1, vectors.shape[1])]
             return reconstruction(self.decode(F.normalize(vectors + 0.1 * torch.randn_like(vectors), dim=1)), pixels)
         if not self.coded:
-            self.codebook.start(torch.cat(self.seen)[-120_000:])
-            self.seen, self.coded[0] = [], 1
-        found, rows, codes = self.quantised(vectors)
+            self.codebook.start(torch.cat(self.encoded)[-120_000:])
+            self.encoded, self.coded[0] = [], 1
+        code_vectors, rows, codes = self.quantised(vectors)
         if share < FROZEN:
             self.codebook.follow(rows, codes)
             self.codebook.revive(rows, codes, below=0.02)
-        drawn = self.decode(vectors + (found - vectors).detach())
-        return reconstruction(drawn, pixels) + 0.5 * (1 - (vectors * found.detach()).sum(1)).mean()
+        drawn = self.decode(vectors + (code_vectors - vectors).detach())
+        return reconstruction(drawn, pixels) + 0.5 * (1 - (vectors * code_vectors.detach()).sum(1)).mean()
 
 
 def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
@@ -107,15 +107,15 @@ class Pictures:
         grounds = palette[np.where(self.generator.random(count) < 0.5, 0, self.generator.integers(0, len(palette), count))]
         free = self.generator.random(count) < 0.15
         grounds = np.where(free[:, None], self.generator.integers(0, 256, (count, 3)), grounds)
-        found = torch.from_numpy(self.art.on(rows, grounds)).to(self.device)
-        return found.flip(-1) if self.generator.random() < 0.5 else found
+        pixels = torch.from_numpy(self.art.on(rows, grounds)).to(self.device)
+        return pixels.flip(-1) if self.generator.random() < 0.5 else pixels
 
     def small(self) -> Tensor:
         """Pictures of 32 pixels: a third whole, the rest crops."""
-        found = self.draw(CROPS)
-        whole = F.avg_pool2d(found[: CROPS // 3], 2)
+        pixels = self.draw(CROPS)
+        whole = F.avg_pool2d(pixels[: CROPS // 3], 2)
         corners = self.generator.integers(0, 9, (CROPS, 2)) * 4
-        crops = [found[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= CROPS // 3]
+        crops = [pixels[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= CROPS // 3]
         return torch.cat((whole, torch.stack(crops)))
 
 
@@ -130,7 +130,7 @@ def held_out_pixels(art: emoji.Emoji, count: int) -> Tensor:
 def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[str, float]:
     """On concepts nobody learned from: signal to noise in decibels at 64 and 32 pixels, and how many codes are in use."""
     pixels = held_out_pixels(art, count)
-    found = {}
+    figures = {}
     used = []
     for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):
         errors = []
@@ -138,12 +138,12 @@ def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[st
             vectors, _, codes = tokenizer.quantised(tokenizer.encode(part))
             errors.append((tokenizer.decode(vectors).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4)
             used.append(codes)
-        found[name] = float(-10 * torch.cat(errors).log10().mean())
+        figures[name] = float(-10 * torch.cat(errors).log10().mean())
     distribution = torch.bincount(torch.cat(used), minlength=SHIPPED_VQ.codes).float()
     distribution = distribution / distribution.sum()
-    found["codes_used"] = float((distribution > 0).sum())
-    found["perplexity"] = math.exp(float(-(distribution * distribution.clamp_min(1e-12).log()).sum()))
-    return found
+    figures["codes_used"] = float((distribution > 0).sum())
+    figures["perplexity"] = math.exp(float(-(distribution * distribution.clamp_min(1e-12).log()).sum()))
+    return figures
 
 
 class VqTraining(ImageTraining):
@@ -154,8 +154,8 @@ class VqTraining(ImageTraining):
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         self.art, self.tokenizer = emoji.load(), Tokenizer(device)
         self.pictures, codes = Pictures(self.art, device), self.tokenizer.codebook
-        kept = {"vectors": codes.vectors, "sums": codes.sums, "counts": codes.counts, "coded": self.tokenizer.coded}
-        super().__init__(settings, named(self.tokenizer.net, "encoder", "decoder", "quant_conv", "post_quant_conv"), kept)
+        buffers = {"vectors": codes.vectors, "sums": codes.sums, "counts": codes.counts, "coded": self.tokenizer.coded}
+        super().__init__(settings, named(self.tokenizer.net, "encoder", "decoder", "quant_conv", "post_quant_conv"), buffers)
 
     def backward(self, share: float) -> tuple[float, int]:
         whole = WHOLE if share > 0.3 else 0

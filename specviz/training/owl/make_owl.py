@@ -68,15 +68,15 @@ class OwlTraining(TrainState):
             self.net.probe.copy_(embedding[inputs.draft_ids].mean(0))
         super().__init__(settings, Optimizer({"probe": self.net.probe}), self.net.state_dict())
         self.decay = 0.0  # of the probe
-        self.known: deque[owl.Read] = deque()
+        self.known: deque[owl.WindowFeatures] = deque()
         self.held_out = self._held_out()
 
     def _held_out(self) -> list[tuple[Tensor, int]]:
         store, prefix = self.inputs.store, len(self.inputs.assets.markers.prefix)
-        held = [number for number in self.inputs.held_out if store.dialogues.temperature[number] == 0][:MEASURED]
+        numbers = [number for number in self.inputs.held_out if store.dialogues.temperature[number] == 0][:MEASURED]
         return [
             (torch.from_numpy(store.ids(number)).to(self.inputs.device), prefix + int(store.dialogues.prompt[number]))
-            for number in held
+            for number in numbers
         ]
 
     def begin(self) -> None:
@@ -108,7 +108,9 @@ class OwlTraining(TrainState):
 
     def measure(self) -> dict[str, float]:
         """Acceptance on held-out answers, once the network drafts."""
-        return owl.foresight(self.model, self.net, self.held_out[:SHOWN], DEPTH) if self.progress.stage == DRAFTING else {}
+        return (
+            owl.acceptance_figures(self.model, self.net, self.held_out[:SHOWN], DEPTH) if self.progress.stage == DRAFTING else {}
+        )
 
     def _probe(self) -> Step:
         tokens = self._windows(PROBED)
@@ -132,15 +134,15 @@ class OwlTraining(TrainState):
             self.known.popleft()
         generator = torch.Generator().manual_seed(int(self.generator.integers(1 << 40)))
         parameters = self.optimizer.parameters
-        whole, value = parallel.gradients(
-            batch, lambda one: owl.loss(self.net, one, generator) / len(batch), list(parameters.values()), 1
+        gradients, value = parallel.gradients(
+            batch, lambda part: owl.loss(self.net, part, generator) / len(batch), list(parameters.values()), 1
         )
-        return Step(value, batch[0].tokens.numel(), dict(zip(parameters, whole, strict=True)))
+        return Step(value, batch[0].tokens.numel(), dict(zip(parameters, gradients, strict=True)))
 
     def _windows(self, count: int) -> Tensor:
         return torch.from_numpy(np.stack([next(self.stream) for _ in range(count)])).to(self.inputs.device)
 
-    def _read(self) -> owl.Read:
+    def _read(self) -> owl.WindowFeatures:
         """Fresh windows, as the target sees them; kept in half precision."""
         tokens = self._windows(self.settings.fresh)
         places = owl.some_places(self.settings.places, self.generator).to(tokens.device)
@@ -159,7 +161,7 @@ def make(job: Job) -> None:
 
 def finish(job: Job, state: OwlTraining, progress: Progress) -> None:
     """Measure on held-out answers, write the weights with their card, and print the card's line."""
-    inputs, figures = state.inputs, owl.foresight(state.model, state.net, state.held_out, DEPTH)
+    inputs, figures = state.inputs, owl.acceptance_figures(state.model, state.net, state.held_out, DEPTH)
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
     facts = card(
         job.recipe.name, state.settings, dialogues_line(inputs.file, f"windows of {owl.LENGTH} tokens"),

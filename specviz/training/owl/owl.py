@@ -33,7 +33,7 @@ WITHOUT = 0.2
 
 
 @dataclass(frozen=True)
-class Read:
+class WindowFeatures:
     """What the target thinks of some windows: ``tokens`` [window, token], its last hidden states ``own`` [window, token,
     hidden], and the probe's ``behind`` [window, place, hidden] at ``places`` [place]."""
 
@@ -65,29 +65,29 @@ def some_places(count: int, generator: np.random.Generator, length: int = LENGTH
 
 
 @torch.no_grad()
-def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Read:
+def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> WindowFeatures:
     """One pass over the windows ``tokens`` [window, token] with a probe at each place, seen by nobody but itself."""
     count, length = tokens.shape
     embedded = F.embedding(tokens, model.get_input_embeddings().weight)
     probes = net.probe.to(embedded).expand(count, len(places), -1)
     index = torch.arange(length, device=tokens.device)
-    found = model.base_model(
+    hidden_states = model.base_model(
         inputs_embeds=torch.cat((embedded, probes), dim=1),
-        attention_mask=_seen(length, places)[None, None],
+        attention_mask=_attention_mask(length, places)[None, None],
         position_ids=torch.cat((index, places + 1))[None].expand(count, -1),
         use_cache=False,
     ).last_hidden_state
-    return Read(tokens, found[:, :length], found[:, length:], places)
+    return WindowFeatures(tokens, hidden_states[:, :length], hidden_states[:, length:], places)
 
 
-def _seen(length: int, places: Tensor) -> Tensor:
+def _attention_mask(length: int, places: Tensor) -> Tensor:
     """Bool [token + place, token + place]: text is causal, a probe sees the text up to its place and itself."""
     index = torch.arange(length, device=places.device)
-    whole = torch.zeros(length + len(places), length + len(places), dtype=torch.bool, device=places.device)
-    whole[:length, :length] = index[None] <= index[:, None]
-    whole[length:, :length] = index[None] <= places[:, None]
-    whole[length:, length:].fill_diagonal_(True)
-    return whole
+    mask = torch.zeros(length + len(places), length + len(places), dtype=torch.bool, device=places.device)
+    mask[:length, :length] = index[None] <= index[:, None]
+    mask[length:, :length] = index[None] <= places[:, None]
+    mask[length:, length:].fill_diagonal_(True)
+    return mask
 
 
 def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) ->
     behind = model.base_model(
         inputs_embeds=probes,
         **{CACHE_ARGUMENT: cache},
-        attention_mask=_seen(length, places)[length:][None, None],
+        attention_mask=_attention_mask(length, places)[length:][None, None],
         position_ids=(places + 1)[None].expand(count, -1),
         use_cache=True,
     ).last_hidden_state
@@ -110,18 +110,18 @@ def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) ->
     return F.cross_entropy(logits.flatten(0, 1).float(), distribution.flatten(0, 1))
 
 
-def loss(net: RecurrentNet, seen: Read, generator: torch.Generator) -> Tensor:
+def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator) -> Tensor:
     """Weighted mean over steps of the cross-entropy (nats) to the target's distribution, each step fed the text's true token."""
-    count, length = seen.tokens.shape
-    device = seen.tokens.device
-    window = torch.arange(count, device=device).repeat_interleave(len(seen.places))
-    place = seen.places.repeat(count)
-    kept = (torch.rand(count, generator=generator) >= WITHOUT).to(device)
-    behind = seen.behind * kept[:, None, None]
-    features = torch.cat((seen.own[:, seen.places], behind), dim=-1).flatten(0, 1).float()
+    count, length = windows.tokens.shape
+    device = windows.tokens.device
+    window = torch.arange(count, device=device).repeat_interleave(len(windows.places))
+    place = windows.places.repeat(count)
+    with_probe = (torch.rand(count, generator=generator) >= WITHOUT).to(device)
+    behind = windows.behind * with_probe[:, None, None]
+    features = torch.cat((windows.own[:, windows.places], behind), dim=-1).flatten(0, 1).float()
     order = torch.rand(len(place), generator=generator).to(device)
     with torch.no_grad():
-        distribution = F.linear(seen.own.to(net.head.dtype), net.head)
+        distribution = F.linear(windows.own.to(net.head.dtype), net.head)
     rows = torch.arange(len(place), device=device)
     total, state = torch.zeros((), device=device), None
     for step, share in enumerate(SHARES):
@@ -129,19 +129,19 @@ def loss(net: RecurrentNet, seen: Read, generator: torch.Generator) -> Tensor:
         if not bool(stay.any()):
             break
         rows = rows[stay]
-        tokens = seen.tokens[window[rows], place[rows] + step + 1]
+        tokens = windows.tokens[window[rows], place[rows] + step + 1]
         if state is None:
             state = net.begin(features[rows], tokens)
         else:
             state = net.go_on((state[0][stay], state[1][stay]), tokens)
-        wanted = distribution[window[rows], place[rows] + step + 1].float().softmax(-1)
-        found = F.cross_entropy(net.logits(state[0]).float(), wanted, reduction="sum")
-        total = total + found * (DEPTH_WEIGHT**step / share)
+        target_distribution = distribution[window[rows], place[rows] + step + 1].float().softmax(-1)
+        cross_entropy = F.cross_entropy(net.logits(state[0]).float(), target_distribution, reduction="sum")
+        total = total + cross_entropy * (DEPTH_WEIGHT**step / share)
     return total / len(place)
 
 
 @torch.no_grad()
-def foresight(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]], depth: int) -> dict[str, float]:
+def acceptance_figures(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]], depth: int) -> dict[str, float]:
     """Chain drafting from every place of greedy answers, each ``(text, index of the answer's first token)``, with the probe
     and without: ``tau`` with the bonus token, and how often a draft was right by depth, given the shallower ones."""
     right = torch.zeros(2, depth)
@@ -150,10 +150,10 @@ def foresight(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]]
         places = torch.arange(max(1, first - 2), len(text) - 1 - depth, device=text.device)
         if not len(places):
             continue
-        seen = read(model, net, text[None], places)
+        window = read(model, net, text[None], places)
         starts += len(places)
         for way in (0, 1):
-            features = torch.cat((seen.own[0, places], seen.behind[0] * (1 - way)), dim=-1).to(net.enter.weight.dtype)
+            features = torch.cat((window.own[0, places], window.behind[0] * (1 - way)), dim=-1).to(net.enter.weight.dtype)
             alive, state = torch.ones(len(places), dtype=torch.bool, device=text.device), None
             for step in range(depth):
                 tokens = text[places + step + 1]
@@ -161,6 +161,6 @@ def foresight(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]]
                 alive &= net.draft_ids[net.logits(state[0]).argmax(-1)] == text[places + step + 2]
                 right[way, step] += int(alive.sum())
     reached = torch.cat((torch.full((2, 1), float(starts)), right[:, :-1]), dim=1).clamp_min(1)
-    found = {f"first{step + 1}": float(right[0, step] / reached[0, step]) for step in range(depth)}
+    figures = {f"first{step + 1}": float(right[0, step] / reached[0, step]) for step in range(depth)}
     tau = 1 + right.sum(1) / max(1, starts)
-    return {"tau": float(tau[0]), "tau_without_probe": float(tau[1]), **found}
+    return {"tau": float(tau[0]), "tau_without_probe": float(tau[1]), **figures}

@@ -15,26 +15,26 @@ from torch import Tensor
 
 from specviz.drafters.networks.recurrent_net import RecurrentNet, unit
 from specviz.training.feature.feature_start import fit
-from specviz.training.owl.owl import Read
+from specviz.training.owl.owl import WindowFeatures
 
 _NOISE = 0.02
 """How large the weights are that guess nothing: enough to grow from."""
 
 
 @torch.no_grad()
-def start(net: RecurrentNet, norm: Tensor, seen: Sequence[Read]) -> None:
-    """Set every matrix of ``net`` from windows ``seen``; ``norm`` [hidden] is the weight of the target's final norm."""
+def start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatures]) -> None:
+    """Set every matrix of ``net`` from ``batches`` of windows; ``norm`` [hidden] is the weight of the target's final norm."""
     for linear in (net.enter, net.word, net.first, net.later, net.leave):
         linear.weight.normal_(std=_NOISE)
     net.norm.copy_(0.7 * norm)  # a guess should not be as sure as the target
-    features, tokens, thought, further, beyond = _rows(seen)
+    features, tokens, thought, further, beyond = _rows(batches)
     safe = norm.where(norm.abs() > 1e-3, torch.ones_like(norm))
     both = 2 * net.config.hidden
     rank = min(net.config.width // 2, net.config.entry, net.config.word)
-    found = fit(torch.cat((unit(features, net.config), _words(net, tokens)), dim=-1), thought).to(thought)
-    guess = torch.cat((unit(features, net.config), _words(net, tokens)), dim=-1) @ found
+    guess_map = fit(torch.cat((unit(features, net.config), _words(net, tokens)), dim=-1), thought).to(thought)
+    guess = torch.cat((unit(features, net.config), _words(net, tokens)), dim=-1) @ guess_map
     main = torch.linalg.svd(guess - guess.mean(0), full_matrices=False).Vh[:rank].T
-    inward = found @ main
+    inward = guess_map @ main
     net.enter.weight[:rank] = inward[:both].T
     net.word.weight[:rank] = inward[both:].T
     _carry(net.first.weight, torch.cat((_select(rank, net.config.entry), _select(rank, net.config.word)), dim=1))
@@ -45,15 +45,15 @@ def start(net: RecurrentNet, norm: Tensor, seen: Sequence[Read]) -> None:
     _carry(net.later.weight, step.T.to(thought))
 
 
-def _rows(seen: Sequence[Read]) -> tuple[Tensor, ...]:
+def _rows(batches: Sequence[WindowFeatures]) -> tuple[Tensor, ...]:
     """By start: features, the next token, the thought there, the token after it, and the thought there."""
     parts = []
-    for one in seen:
-        inside = one.places[one.places + 2 < one.tokens.shape[1]]
-        behind = one.behind[:, : len(inside)]
-        features = torch.cat((one.own[:, inside], behind), dim=-1).float()
-        thoughts = [one.own[:, inside + ahead].float().flatten(0, 1) for ahead in (1, 2)]
-        tokens = [one.tokens[:, inside + ahead].flatten() for ahead in (1, 2)]
+    for batch in batches:
+        inside = batch.places[batch.places + 2 < batch.tokens.shape[1]]
+        behind = batch.behind[:, : len(inside)]
+        features = torch.cat((batch.own[:, inside], behind), dim=-1).float()
+        thoughts = [batch.own[:, inside + ahead].float().flatten(0, 1) for ahead in (1, 2)]
+        tokens = [batch.tokens[:, inside + ahead].flatten() for ahead in (1, 2)]
         parts.append((features.flatten(0, 1), tokens[0], thoughts[0], tokens[1], thoughts[1]))
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
 

@@ -36,27 +36,27 @@ IDS = {word: number for number, word in enumerate(WORDS)}
 def program(generator: np.random.Generator) -> tuple[list[str], list[str]]:
     """A question and its answer, as words."""
     name = str(generator.choice(NAMES))
-    first, second = (str(one) for one in generator.choice(ARGUMENTS, 2, replace=False))
-    steps = [str(one) for one in generator.choice(list(STEPS), DONE, replace=False)]
-    said = ["def", name, "(", first, ",", second, ")", ":", LINE]
+    first, second = (str(argument) for argument in generator.choice(ARGUMENTS, 2, replace=False))
+    steps = [str(kind) for kind in generator.choice(list(STEPS), DONE, replace=False)]
+    answer = ["def", name, "(", first, ",", second, ")", ":", LINE]
     variables: list[str] = []
     for step in steps:
         variables.append(str(generator.choice(VARIABLES, p=LOPSIDED)))
-        given = {"A": first, "B": second, "F": name, "V": variables[-1], "|": LINE, "_": INDENT}
+        substitutes = {"A": first, "B": second, "F": name, "V": variables[-1], "|": LINE, "_": INDENT}
         for line in (f"# {step}", *STEPS[step].split(" | ")):
-            said += [INDENT, *(given.get(sign, sign) for sign in line.split()), LINE]
-    said += [INDENT, "return", variables[0], LINE]
-    return [name, first, second, *steps, ASK], [*said, END]
+            answer += [INDENT, *(substitutes.get(sign, sign) for sign in line.split()), LINE]
+    answer += [INDENT, "return", variables[0], LINE]
+    return [name, first, second, *steps, ASK], [*answer, END]
 
 
 def programs(count: int, seed: int) -> Iterator[tuple[list[int], list[int]]]:
     """Questions and answers as token ids; all questions are equally long."""
     generator = np.random.default_rng(seed)
     for _ in range(count):
-        asked, said = program(generator)
-        yield [IDS[word] for word in asked], [IDS[word] for word in said]
+        question, answer = program(generator)
+        yield [IDS[word] for word in question], [IDS[word] for word in answer]
 
 
 def text(ids: Sequence[int]) -> str:
     """Token ids as a person reads them."""
-    return " ".join(WORDS[one] for one in ids).replace(f" {LINE} ", "\n").replace(INDENT, "   ")
+    return " ".join(WORDS[token] for token in ids).replace(f" {LINE} ", "\n").replace(INDENT, "   ")

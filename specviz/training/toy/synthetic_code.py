@@ -107,9 +107,9 @@ def _target(plan: Plan, batch: int = 24, peak: float = 0.01) -> LlamaForCausalLM
     for number in range(plan.target):
         ids, labels = _padded(list(islice(texts, batch)))
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits
-        found = torch.autograd.grad(F.cross_entropy(logits.flatten(0, 1), labels.flatten()), list(named.values()))
+        gradients = torch.autograd.grad(F.cross_entropy(logits.flatten(0, 1), labels.flatten()), list(named.values()))
         rate = rate_at(peak, number / plan.target, number)
-        optimizer.step(dict(zip(named, found, strict=True)), rate, DECAY)
+        optimizer.step(dict(zip(named, gradients, strict=True)), rate, DECAY)
     with torch.no_grad():
         for name, value in optimizer.averaged().items():
             named[name].copy_(value)
@@ -118,95 +118,96 @@ def _target(plan: Plan, batch: int = 24, peak: float = 0.01) -> LlamaForCausalLM
 
 def _padded(texts: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
     """Questions with answers as ids [text, token + 1], and labels [text, token] of the answers alone."""
-    width = len(MARKERS.prefix) + max(len(asked) + len(said) for asked, said in texts)
+    width = len(MARKERS.prefix) + max(len(question) + len(answer) for question, answer in texts)
     ids = torch.zeros(len(texts), width, dtype=torch.long)
     labels = torch.full((len(texts), width), data.IGNORED)
-    for row, (asked, said) in enumerate(texts):
-        whole, first = [*MARKERS.prefix, *asked, *said], len(MARKERS.prefix) + len(asked)
-        ids[row, : len(whole)] = torch.tensor(whole)
-        labels[row, first : len(whole)] = ids[row, first : len(whole)]
+    for row, (question, answer) in enumerate(texts):
+        tokens, first = [*MARKERS.prefix, *question, *answer], len(MARKERS.prefix) + len(question)
+        ids[row, : len(tokens)] = torch.tensor(tokens)
+        labels[row, first : len(tokens)] = ids[row, first : len(tokens)]
     return ids, labels[:, 1:]
 
 
 @torch.inference_mode()
 def _answers(model: LlamaForCausalLM, plan: Plan) -> data.Dialogues:
     """Fresh questions, answered by the target at temperature 0."""
-    asked = torch.tensor([[*MARKERS.prefix, *one] for one, _ in programs.programs(plan.answers, plan.seed + 2)])
+    questions = torch.tensor([[*MARKERS.prefix, *question] for question, _ in programs.programs(plan.answers, plan.seed + 2)])
     turns: list[list[int]] = []
-    for part in asked.split(256):
-        found = model.generate(
+    for part in questions.split(256):
+        sequences = model.generate(
             part, attention_mask=torch.ones_like(part), max_new_tokens=LONGEST, do_sample=False,
             eos_token_id=MARKERS.end, pad_token_id=0,
         )  # fmt: skip
-        for row in found[:, len(MARKERS.prefix) :].tolist():
+        for row in sequences[:, len(MARKERS.prefix) :].tolist():
             turns.append(row[: row.index(MARKERS.end) + 1] if MARKERS.end in row else row)
     starts = np.concatenate(([0], np.cumsum([len(turn) for turn in turns])))
-    prompt = np.full(len(turns), asked.shape[1] - len(MARKERS.prefix))
+    prompt = np.full(len(turns), questions.shape[1] - len(MARKERS.prefix))
     tokens = np.array([token for turn in turns for token in turn])
     return data.Dialogues(tokens, starts, prompt, np.zeros(len(turns), np.float32))
 
 
-def chain(made: World, plan: Plan, updates: int) -> tuple[FeatureNet, float]:
+def chain(world: World, plan: Plan, updates: int) -> tuple[FeatureNet, float]:
     """EAGLE's drafter after so many updates of its own recipe, and the seconds of one core it took."""
     began = time.process_time()
-    model, store = made.model, made.store
+    model, store = world.model, world.store
     embedding, head = model.get_input_embeddings().weight.detach(), model.lm_head.weight.detach()
     net = FeatureNet(feature_start.shape_of(model.config, store.taps[eagle.TAPS], False), embedding, head, None)
-    fitted = made.training[:FITTED]
+    fitted = world.training[:FITTED]
     feature_start.start(net, model, feature_start.sample(store, fitted, embedding, eagle.TAPS))
     settings = Settings(workers=1, seed=plan.seed, peak=0.004, decay=0.02)
-    state = FeatureTraining(net, store, made.training, made.held_out, settings, partial(eagle.loss, net), lambda numbers: {})
+    state = FeatureTraining(net, store, world.training, world.held_out, settings, partial(eagle.loss, net), lambda numbers: {})
     for number in range(updates):
         state.update(number / updates)
     state.use_average()
     return net.requires_grad_(False), time.process_time() - began
 
 
-def block(made: World, plan: Plan) -> tuple[MaskedLM, Learned]:
+def block(world: World, plan: Plan) -> tuple[MaskedLM, Learned]:
     """The masked language model and DEER's stages by their own recipes: the network, and the weights of the arms ``base``,
     ``first``, ``deer`` (after the second stage) and ``control`` (as many more updates of the first)."""
-    model = _masked(made, plan)
+    model = _masked(world, plan)
     base = MaskedSettings(batch=16, part=16, peak=0.015, warm=10, half=False, seed=plan.seed)
-    found = Learned()
-    teach = partial(_taught, model, found)
-    teach("base", make_masked_lm.prepare(model, made.dialogues, MARKERS, base), plan.base)
+    learned = Learned()
+    teach = partial(_taught, model, learned)
+    teach("base", make_masked_lm.prepare(model, world.dialogues, MARKERS, base), plan.base)
     stages = Stages(reach=16, texts=32)
     change = LowRank(model, stages.rank, plan.seed)
-    one = replace(base, peak=0.005)
-    two = replace(one, batch=stages.texts, part=stages.texts, peak=one.peak * stages.calm)
-    begun: dict[str, Tensor] = {}
+    first_settings = replace(base, peak=0.005)
+    second_settings = replace(first_settings, batch=stages.texts, part=stages.texts, peak=first_settings.peak * stages.calm)
+    first_factors: dict[str, Tensor] = {}
     for arm, stage, settings, updates in (
-        ("first", FIRST, one, plan.first), ("deer", SECOND, two, plan.second), ("control", FIRST, one, plan.second)
+        ("first", FIRST, first_settings, plan.first), ("deer", SECOND, second_settings, plan.second),
+        ("control", FIRST, first_settings, plan.second),
     ):  # fmt: skip
-        if begun:
-            change.factors = {name: value.clone() for name, value in begun.items()}
-        state = make_deer.prepare(model, made.dialogues, MARKERS, change, stage, stages, settings)
+        if first_factors:
+            change.factors = {name: value.clone() for name, value in first_factors.items()}
+        state = make_deer.prepare(model, world.dialogues, MARKERS, change, stage, stages, settings)
         teach(arm, state, updates)
-        begun = begun or {name: value.clone() for name, value in state.optimizer.averaged().items()}
-    use(model, found, "deer")
-    return model, found
+        first_factors = first_factors or {name: value.clone() for name, value in state.optimizer.averaged().items()}
+    use(model, learned, "deer")
+    return model, learned
 
 
-def _masked(made: World, plan: Plan) -> MaskedLM:
+def _masked(world: World, plan: Plan) -> MaskedLM:
     """A fresh network with the weights of an untaught small draft model, read and written by the target's embedding."""
-    embedding = made.model.get_input_embeddings().weight.detach()
+    embedding = world.model.get_input_embeddings().weight.detach()
     shape = {"draft_vocab": len(WORDS), "width": 64, "layers": 3, "heads": 2, "inner": 128, "window": WINDOW, "theta": 200}
     settings = small_draft.Settings(seed=plan.seed)
-    start = small_draft.prepare(embedding, MARKERS, made.dialogues, shape, settings, (made.training, made.held_out))
+    start = small_draft.prepare(embedding, MARKERS, world.dialogues, shape, settings, (world.training, world.held_out))
     return make_masked_lm.from_autoregressive(start.model, WINDOW)
 
 
-def _taught(model: MaskedLM, found: Learned, arm: str, state: MaskedTraining, updates: int) -> None:
+def _taught(model: MaskedLM, learned: Learned, arm: str, state: MaskedTraining, updates: int) -> None:
     """So many updates, after which the averaged weights are the arm's."""
     began = time.process_time()
     for number in range(updates):
         state.update(number / updates)
     state.use_average()
-    found.seconds[arm] = time.process_time() - began
-    found.arms[arm] = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    learned.seconds[arm] = time.process_time() - began
+    learned.arms[arm] = {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-def use(model: MaskedLM, found: Learned, arm: str) -> MaskedLM:
+def use(model: MaskedLM, learned: Learned, arm: str) -> MaskedLM:
     """Put an arm's weights into the network."""
-    model.load_state_dict(found.arms[arm])
+    model.load_state_dict(learned.arms[arm])
     return model.eval().requires_grad_(False)

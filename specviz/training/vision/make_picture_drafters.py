@@ -43,9 +43,9 @@ MEASURED = 80
 
 @dataclass(frozen=True)
 class Kind:
-    """What one drafter is shown, which hidden states it reads, and its network and loss."""
+    """Which ``view`` of a prompt one drafter gets, which hidden states it reads, and its network and loss."""
 
-    shown: str
+    view: str
     taps: Callable[[int], tuple[int, ...]]
     network: Callable[[Learner, PictureStore, list[int]], Any]
     loss: Callable[..., Tensor]
@@ -58,17 +58,17 @@ def make(job: Job) -> None:
     settings = settings_for(job, learner)
     kind = KINDS[job.recipe.name]
     layers = int(learner.model.config.text_config.num_hidden_layers)
-    store = PictureStore(learner, Writer(tokenizer), spoken, kind.taps(layers), kind.shown, KEEP)
+    store = PictureStore(learner, Writer(tokenizer), spoken, kind.taps(layers), kind.view, KEEP)
     training, held_out = spoken.split()
     net = kind.network(learner, store, training[:: max(1, len(training) // FITTED)])
     state = FeatureTraining(
         net, store, training, held_out, settings, partial(kind.loss, net),
-        lambda numbers: losses.foreseen(net, store.get(numbers), DEPTH),
+        lambda numbers: losses.acceptance_figures(net, store.get(numbers), DEPTH),
     )  # fmt: skip
     weights = sum(value.numel() for value in learned(net).values())
     print(f"{weights / 1e6:.2f} M weights, {len(training)} answers to learn from; {settings}", flush=True)
     progress = train(state, checkpoint_of(job.recipe.name))
-    figures = losses.foreseen(net, store.get(held_out[:MEASURED]), DEPTH)
+    figures = losses.acceptance_figures(net, store.get(held_out[:MEASURED]), DEPTH)
     read = sum(map(store.has, training))
     facts = card(
         job.recipe.name, settings, f"{len(training)} answers of scenes-vlm about its own scenes, {read} of them read",
@@ -107,7 +107,7 @@ def _shared(learner: Learner) -> tuple[Tensor, Tensor]:
 def _from_last_layer(steps: int) -> Callable[[Learner, PictureStore, list[int]], FeatureNet]:
     """A narrow network that starts from the target's last layer and a linear guess, with this many step vectors."""
 
-    def made(learner: Learner, store: PictureStore, numbers: list[int]) -> FeatureNet:
+    def build(learner: Learner, store: PictureStore, numbers: list[int]) -> FeatureNet:
         layers = int(learner.model.config.text_config.num_hidden_layers)
         config = shape_of(learner.model.config, (layers,), False)
         config = type(config)(**{**vars(config), "steps": steps})
@@ -115,17 +115,17 @@ def _from_last_layer(steps: int) -> Callable[[Learner, PictureStore, list[int]],
         start(net, learner.model.model.text_model, _sample(store, numbers, net.embedding))
         return net
 
-    return made
+    return build
 
 
 def _sample(store: PictureStore, numbers: list[int], embedding: Tensor) -> Sample:
     """Answer places to fit the linear guess on."""
-    found = []
-    for seen in store.get(numbers):
-        places = torch.arange(max(0, seen.first - 2), len(seen.tokens) - 1, device=seen.tokens.device)
-        thought = seen.features[:, -1]
-        found.append((thought[places], embedding[seen.tokens[places + 1]], thought[places + 1]))
-    return Sample(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+    rows = []
+    for dialogue in store.get(numbers):
+        places = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1, device=dialogue.tokens.device)
+        thought = dialogue.features[:, -1]
+        rows.append((thought[places], embedding[dialogue.tokens[places + 1]], thought[places + 1]))
+    return Sample(*(torch.cat(parts) for parts in zip(*rows, strict=True)))
 
 
 def _crossed(learner: Learner, store: PictureStore, numbers: list[int]) -> CrossNet:

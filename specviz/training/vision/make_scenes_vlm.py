@@ -114,15 +114,15 @@ class ScenesTraining(TrainState):
 
         def loss(part: Batch) -> Tensor:
             part = moved(part, device)
-            visual = self.learner.see(part.pixels)
+            visual = self.learner.visual_tokens(part.pixels)
             total = self.learner.patch_loss(visual, part)
             if self.speaks:
                 total = self.settings.teacher * total + self.learner.word_loss(visual, part)
             return total / len(parts)
 
         with training_attention(self.learner.model):
-            whole, value = parallel.gradients(parts, loss, list(leaves.values()), self.settings.workers)
-        gradients = {name: Learner.shaped(name, one) for name, one in zip(leaves, whole, strict=True)}
+            leaf_gradients, value = parallel.gradients(parts, loss, list(leaves.values()), self.settings.workers)
+        gradients = {name: Learner.shaped(name, gradient) for name, gradient in zip(leaves, leaf_gradients, strict=True)}
         return Step(value, sum(len(part.pixels) for part in parts), gradients)
 
     def measure(self) -> dict[str, float]:
@@ -153,7 +153,7 @@ def patches_right(learner: Learner, tokenizer: Any, numbers: range) -> dict[str,
     batch = batch_of([held_out(FRESH, number) for number in numbers], Writer(tokenizer), learner.shape.grid, 1)
     batch = moved(batch, learner.model.device)
     with torch.no_grad():
-        visual = learner.see(batch.pixels)
+        visual = learner.visual_tokens(batch.pixels)
         shows = batch.patches["kind"] > 0
         right = {name: (head(visual).argmax(-1) == batch.patches[name])[shows] for name, head in learner.patch_heads.items()}
     return {f"patch_{name}": float(value.float().mean()) for name, value in right.items()}
@@ -200,11 +200,11 @@ def prepare(device: torch.device, settings: Settings, old: Path | None = None) -
     rough = torch.bfloat16 if device.type == "cuda" or cpu_has_bfloat16() else None
 
     def measure(stage: str) -> dict[str, float]:
-        found = patches_right(learner, tokenizer, range(settings.measured))
+        patch_figures = patches_right(learner, tokenizer, range(settings.measured))
         if stage == SEEING:
-            return found
+            return patch_figures
         with torch.autocast(device.type, torch.bfloat16, enabled=rough is not None):
-            return found | figures(FRESH, ask(learner, tokenizer, FRESH, range(settings.measured), QUESTIONS))
+            return patch_figures | figures(FRESH, ask(learner, tokenizer, FRESH, range(settings.measured), QUESTIONS))
 
     return ScenesTraining(learner, tokenizer, rough, measure, settings)
 
@@ -226,13 +226,18 @@ def finish(state: ScenesTraining, progress: Progress, path: Path) -> None:
     )  # fmt: skip
     shipped.save(learner.model, tokenizer, path, facts)
     learner.model = shipped.load(path)[0].to(device)
-    found = {}
+    figures_by_kind = {}
     for kind in (FRESH, COMBINATIONS, DRAWINGS):
-        said = ask(learner, tokenizer, kind, range(1000, 1000 + MEASURED), QUESTIONS)
-        found[kind] = {name: round(value, 3) for name, value in figures(kind, said).items()}
-        print(kind, found[kind], flush=True)
-        for one in said[:2] + [one for one in said if one.asked.kind != "describe"][:SHOWN] if kind == FRESH else []:
-            print(f"  {one.asked.question} | {one.said} | {'right' if one.right else one.asked.answer}", flush=True)
-    facts["metrics"] = json.dumps(found)
+        answers = ask(learner, tokenizer, kind, range(1000, 1000 + MEASURED), QUESTIONS)
+        figures_by_kind[kind] = {name: round(value, 3) for name, value in figures(kind, answers).items()}
+        print(kind, figures_by_kind[kind], flush=True)
+        for answer in (
+            answers[:2] + [answer for answer in answers if answer.exchange.kind != "describe"][:SHOWN] if kind == FRESH else []
+        ):
+            print(
+                f"  {answer.exchange.question} | {answer.reply} | {'right' if answer.right else answer.exchange.answer}",
+                flush=True,
+            )
+    facts["metrics"] = json.dumps(figures_by_kind)
     shipped.save(learner.model, tokenizer, path, facts)
     print_card(path, facts)

@@ -34,8 +34,8 @@ def make(job: Job) -> None:
     state = small_draft.prepare(embedding, markers(writer), spoken.dialogues, shape, settings, spoken.split())
     print(f"{len(state.training)} answers to learn from; {settings}", flush=True)
     progress = train(state, checkpoint_of(job.recipe.name))
-    found = small_draft.measure(state, MEASURED, DEPTH, STEPS)
-    figures = {"tau": found.tau, "first": found.top1, "five": found.top5}
+    agreement = small_draft.measure(state, MEASURED, DEPTH, STEPS)
+    figures = {"tau": agreement.tau, "first": agreement.top1, "five": agreement.top5}
     facts = card(
         job.recipe.name, settings, f"{len(state.training)} answers of scenes-vlm about its own scenes, without the scenes",
         progress.spent(learner.model.device.type), figures, tokenizer_hash=tokenizer_hash(tokenizer), **{LEARNED_FROM: target},

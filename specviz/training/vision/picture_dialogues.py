@@ -64,9 +64,9 @@ def answered(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     file = cache_folder() / "data" / f"pictures-{digest}.npz"
     if not file.is_file():
-        made = _write(learner, tokenizer, report)
-        data.write(file, made.dialogues)
-        np.save(file.with_suffix(".npy"), made.scene)
+        written = _write(learner, tokenizer, report)
+        data.write(file, written.dialogues)
+        np.save(file.with_suffix(".npy"), written.scene)
     return PictureDialogues(data.read(file), np.load(file.with_suffix(".npy"), allow_pickle=False))
 
 
@@ -76,31 +76,35 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
     spoken: list[tuple[list[int], list[int], float, int]] = []
     for start in range(0, SCENES, _AT_A_TIME):
         numbers = range(start, min(SCENES, start + _AT_A_TIME))
-        visual = see(learner, numbers)
+        visual = visual_tokens_of(learner, numbers)
         warm = 0.0 if start >= SCENES - HELD_OUT_SCENES else _WARM_EVERY[start // _AT_A_TIME % len(_WARM_EVERY)]
-        asked = [(place, one) for place, number in enumerate(numbers) for one in exchanges(scene_of(number), QUESTIONS)]
+        placed_exchanges = [
+            (place, exchange) for place, number in enumerate(numbers) for exchange in exchanges(scene_of(number), QUESTIONS)
+        ]
         for long in (True, False):
-            part = [(place, one) for place, one in asked if (one.kind == "describe") == long]
-            ids = [writer.backend.encode(one.question, add_special_tokens=False).ids for _, one in part]
+            part = [(place, exchange) for place, exchange in placed_exchanges if (exchange.kind == "describe") == long]
+            ids = [writer.backend.encode(exchange.question, add_special_tokens=False).ids for _, exchange in part]
             with parallel.arithmetic(learner.model.device):
-                said = answers(learner, visual[[place for place, _ in part]], ids, writer, _LONGEST, warm, generator)
-            spoken += [(ask, row, warm, numbers[place]) for (place, _), ask, row in zip(part, ids, said, strict=True)]
+                answer_rows = answers(learner, visual[[place for place, _ in part]], ids, writer, _LONGEST, warm, generator)
+            spoken += [
+                (question, row, warm, numbers[place]) for (place, _), question, row in zip(part, ids, answer_rows, strict=True)
+            ]
         report(f"{len(spoken)} answers about {numbers[-1] + 1} of {SCENES} scenes")
     return _packed(spoken, writer)
 
 
-def see(learner: Learner, numbers: range | list[int]) -> Tensor:
+def visual_tokens_of(learner: Learner, numbers: range | list[int]) -> Tensor:
     """Visual tokens [scene, visual, hidden] of these scenes."""
     pictures = np.stack([scenes.draw(scene_of(number)) for number in numbers])
-    return learner.see(torch.from_numpy(pictures).to(learner.model.device))
+    return learner.visual_tokens(torch.from_numpy(pictures).to(learner.model.device))
 
 
 def _packed(spoken: list[tuple[list[int], list[int], float, int]], writer: Writer) -> PictureDialogues:
-    rows = [[*ask, writer.assistant, *said, writer.end] for ask, said, _, _ in spoken]
+    rows = [[*question, writer.assistant, *answer, writer.end] for question, answer, _, _ in spoken]
     dialogues = data.Dialogues(
         np.concatenate([np.asarray(row, dtype=np.int64) for row in rows]),
         np.concatenate(([0], np.cumsum([len(row) for row in rows]))),
-        np.asarray([len(ask) + 1 for ask, _, _, _ in spoken], dtype=np.int64),
+        np.asarray([len(question) + 1 for question, _, _, _ in spoken], dtype=np.int64),
         np.asarray([warm for _, _, warm, _ in spoken], dtype=np.float32),
     )
     return PictureDialogues(dialogues, np.asarray([number for _, _, _, number in spoken], dtype=np.int64))

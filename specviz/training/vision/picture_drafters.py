@@ -18,9 +18,9 @@ from torch import Tensor
 
 from specviz.drafters.networks.cross_net import CrossNet
 from specviz.drafters.networks.feature_net import FeatureNet, attend
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.unrolling import sampled_starts, unroll
-from specviz.training.vision.picture_store import SeenPicture
+from specviz.training.vision.picture_store import PictureDialogueFeatures
 
 TOKEN_WEIGHT = 0.1
 NEAR_WEIGHT = 1.0
@@ -36,62 +36,62 @@ def noisy(features: Tensor, generator: torch.Generator) -> Tensor:
     return features + (torch.rand(features.shape, generator=generator).to(features.device) - 0.5) * (2 * NOISE)
 
 
-def all_rows_loss(net: FeatureNet, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """EAGLE's. Taps are the input embeddings and the last feature."""
-    embedded, features = seen.features[:, 0], seen.features[:, -1]
-    rows = sampled_starts(seen.first, len(seen.tokens), [1.0], generator, seen.tokens.device)
-    found = unroll(net, seen.tokens, noisy(features, generator), rows, embedded)[0]
-    return _regression(net, found, features[rows[0] + 1])[0].sum() * scale
+    embedded, features = dialogue.features[:, 0], dialogue.features[:, -1]
+    rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0], generator, dialogue.tokens.device)
+    outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows, embedded)[0]
+    return _regression(net, outputs, features[rows[0] + 1])[0].sum() * scale
 
 
-def _regression(net: FeatureNet, found: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+def _regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
     """The loss [start] of outputs against true features, and the target's logits there."""
     with torch.no_grad():
-        truth = F.linear(wanted, net.head)
-    regression = F.smooth_l1_loss(found, wanted, reduction="none").mean(-1)
-    return regression + TOKEN_WEIGHT * F.cross_entropy(net.logits(found), truth.softmax(-1), reduction="none"), truth
+        truth = F.linear(features, net.head)
+    regression = F.smooth_l1_loss(outputs, features, reduction="none").mean(-1)
+    return regression + TOKEN_WEIGHT * F.cross_entropy(net.logits(outputs), truth.softmax(-1), reduction="none"), truth
 
 
-def words_loss(net: FeatureNet, seen: Seen, generator: torch.Generator, scale: float) -> Tensor:
+def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """HiViS's: the loss of each step counts where the target's choice was among the five likeliest of every step before."""
-    features = seen.features[:, -1]
-    rows = sampled_starts(seen.first, len(seen.tokens), [1.0] * STEPS, generator, seen.tokens.device)
-    outputs = unroll(net, seen.tokens, noisy(features, generator), rows)
+    features = dialogue.features[:, -1]
+    rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * STEPS, generator, dialogue.tokens.device)
+    outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows)
     total, alive = torch.zeros((), device=features.device), torch.ones(len(rows[0]), device=features.device)
     for step, (chosen, output) in enumerate(zip(rows, outputs, strict=True)):
         alive = alive[torch.searchsorted(rows[step - 1], chosen)] if step else alive
-        lost, truth = _regression(net, output, features[chosen + 1 + step])
+        losses, truth = _regression(net, output, features[chosen + 1 + step])
         ours = net.logits(output)
         near = truth.topk(NEAR, dim=-1).indices
-        lost = lost + NEAR_WEIGHT * F.cross_entropy(ours.gather(1, near), truth.gather(1, near).softmax(-1), reduction="none")
-        total = total + (lost * alive).sum()
+        losses = losses + NEAR_WEIGHT * F.cross_entropy(ours.gather(1, near), truth.gather(1, near).softmax(-1), reduction="none")
+        total = total + (losses * alive).sum()
         alive = alive * (ours.topk(ALIVE, dim=-1).indices == truth.argmax(-1, keepdim=True)).any(-1)
     return total * scale
 
 
 def cross_loss(
-    net: CrossNet, seen: Seen, generator: torch.Generator, scale: float, feature: float = 0.2, middle: float = 1.0
+    net: CrossNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float, feature: float = 0.2, middle: float = 1.0
 ) -> Tensor:
     """DREAM's. Taps are the input embeddings, the middle feature and the last one."""
-    picture = cast(SeenPicture, seen)
-    embedded, between, features = (seen.features[:, tap] for tap in range(3))
+    picture = cast(PictureDialogueFeatures, dialogue)
+    embedded, between, features = (dialogue.features[:, tap] for tap in range(3))
     outputs, inside = net.whole(embedded, noisy(features, generator), picture.positions)
-    rows = slice(seen.first - 1, len(seen.tokens) - 1)
+    rows = slice(dialogue.first - 1, len(dialogue.tokens) - 1)
     with torch.no_grad():
         distribution = F.linear(features[rows], net.head).log_softmax(-1)
-    lost = F.kl_div(net.logits(outputs[rows]).log_softmax(-1), distribution, reduction="sum", log_target=True)
-    lost = lost + feature * F.smooth_l1_loss(outputs[rows], features[rows], reduction="none").mean(-1).sum()
-    lost = lost + middle * F.smooth_l1_loss(inside[rows], between[rows], reduction="none").mean(-1).sum()
-    return lost * scale
+    loss = F.kl_div(net.logits(outputs[rows]).log_softmax(-1), distribution, reduction="sum", log_target=True)
+    loss = loss + feature * F.smooth_l1_loss(outputs[rows], features[rows], reduction="none").mean(-1).sum()
+    loss = loss + middle * F.smooth_l1_loss(inside[rows], between[rows], reduction="none").mean(-1).sum()
+    return loss * scale
 
 
-def unroll_cross(net: CrossNet, seen: SeenPicture, starts: Tensor, depth: int) -> list[Tensor]:
+def unroll_cross(net: CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
     """Outputs [start, hidden] of each step of drafting from rows ``starts``, ascending, along the true text.
 
     Step 0 is the root's row: it reads thoughts up to the row before. Step j's row reads those and the outputs of steps
     0 to j - 1 in place of the target's thoughts; the embeddings of the rows between are true.
     """
-    embedded, features, positions = seen.features[:, 0], seen.features[:, -1], seen.positions
+    embedded, features, positions = picture.features[:, 0], picture.features[:, -1], picture.positions
     net.reach(int(positions[-1]) + 2)
     rows = torch.arange(len(embedded), device=embedded.device)
     later = rows[None] > rows[:, None]
@@ -101,9 +101,9 @@ def unroll_cross(net: CrossNet, seen: SeenPicture, starts: Tensor, depth: int) -
     columns = torch.arange(len(keys), device=embedded.device)
     middle = net.across(first, keys, values, columns[None] > rows[:, None])
     committed = net.keys_values(net.last, middle, positions)
-    asked = net.last.self_attn.q_proj(middle).view(len(rows), net.config.heads, -1)
-    whole = net.last.finish(middle, attend(net._turn(asked, positions), *committed, later))
-    outputs = [net.norm(whole)[starts]]
+    queries = net.last.self_attn.q_proj(middle).view(len(rows), net.config.heads, -1)
+    hidden = net.last.finish(middle, attend(net._turn(queries, positions), *committed, later))
+    outputs = [net.norm(hidden)[starts]]
     thought: list[tuple[Tensor, Tensor]] = []
     drafted: list[tuple[Tensor, Tensor]] = []
     for step in range(1, depth):
@@ -111,39 +111,39 @@ def unroll_cross(net: CrossNet, seen: SeenPicture, starts: Tensor, depth: int) -
         x, where = first[starts + step], positions[starts + step]
         x = net.reading.finish(x, attend(net._queries(x), keys, values, columns[None] > starts[:, None], thought))
         drafted.append(net.keys_values(net.last, x, where))
-        asked = net._turn(net.last.self_attn.q_proj(x).view(len(x), net.config.heads, -1), where)
-        x = net.last.finish(x, attend(asked, *committed, rows[None] > starts[:, None], drafted))
+        queries = net._turn(net.last.self_attn.q_proj(x).view(len(x), net.config.heads, -1), where)
+        x = net.last.finish(x, attend(queries, *committed, rows[None] > starts[:, None], drafted))
         outputs.append(net.norm(x))
     return outputs
 
 
-def drafted(net: FeatureNet | CrossNet, seen: SeenPicture, starts: Tensor, depth: int) -> list[Tensor]:
+def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
     """Logits [start, vocab] of each step of drafting along the truth; ``starts`` as of :func:`unroll`."""
     if isinstance(net, CrossNet):
-        return [net.logits(output) for output in unroll_cross(net, seen, starts + 1, depth)]
-    embedded = seen.features[:, 0] if seen.features.shape[1] > 1 else None
-    outputs = unroll(net, seen.tokens, seen.features[:, -1], [starts] * depth, embedded)
+        return [net.logits(output) for output in unroll_cross(net, picture, starts + 1, depth)]
+    embedded = picture.features[:, 0] if picture.features.shape[1] > 1 else None
+    outputs = unroll(net, picture.tokens, picture.features[:, -1], [starts] * depth, embedded)
     return [net.logits(output) for output in outputs]
 
 
 @torch.inference_mode()
-def foreseen(net: FeatureNet | CrossNet, dialogues: Sequence[Seen], depth: int) -> dict[str, float]:
+def acceptance_figures(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
     """On greedy answers: by depth, among places whose shallower drafts were all right, was the truth drafted first
     (``first1``, …) or among five (``five1``, …); ``tau``: tokens a step of chain drafting emits, the bonus included."""
     reached, right, near, starts = torch.zeros(depth), torch.zeros(depth), torch.zeros(depth), 0
-    for seen in dialogues:
-        whole = torch.arange(max(0, seen.first - 2), len(seen.tokens) - 1 - depth, device=seen.tokens.device)
-        if not len(whole):
+    for dialogue in dialogues:
+        inside = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1 - depth, device=dialogue.tokens.device)
+        if not len(inside):
             continue
-        alive = torch.ones(len(whole), dtype=torch.bool, device=whole.device)
-        starts += len(whole)
-        for step, logits in enumerate(drafted(net, cast(SeenPicture, seen), whole, depth)):
-            hit = logits.topk(5).indices == seen.tokens[whole + 2 + step][:, None]
+        alive = torch.ones(len(inside), dtype=torch.bool, device=inside.device)
+        starts += len(inside)
+        for step, logits in enumerate(draft_logits(net, cast(PictureDialogueFeatures, dialogue), inside, depth)):
+            hit = logits.topk(5).indices == dialogue.tokens[inside + 2 + step][:, None]
             reached[step] += int(alive.sum())
             near[step] += int(hit.any(1)[alive].sum())
             alive &= hit[:, 0]
             right[step] += int(alive.sum())
-    deep = reached.clamp_min(1)
-    found = {f"first{step + 1}": float(right[step] / deep[step]) for step in range(depth)}
-    found |= {f"five{step + 1}": float(near[step] / deep[step]) for step in range(depth)}
-    return {"tau": 1 + float(right.sum()) / max(1, starts), **found}
+    counts = reached.clamp_min(1)
+    figures = {f"first{step + 1}": float(right[step] / counts[step]) for step in range(depth)}
+    figures |= {f"five{step + 1}": float(near[step] / counts[step]) for step in range(depth)}
+    return {"tau": 1 + float(right.sum()) / max(1, starts), **figures}

@@ -20,8 +20,8 @@ from specviz.targets.attention_maps import (
     most_looked_at,
 )
 from specviz.training.common import parallel
-from specviz.training.common.features import Seen
-from specviz.training.vision.picture_dialogues import PictureDialogues, see
+from specviz.training.common.features import DialogueFeatures
+from specviz.training.vision.picture_dialogues import PictureDialogues, visual_tokens_of
 from specviz.training.vision.scene_batches import Writer
 from specviz.training.vision.scenes_model import Learner
 
@@ -32,7 +32,7 @@ MIDDLE = -1
 
 
 @dataclass(frozen=True)
-class SeenPicture(Seen):
+class PictureDialogueFeatures(DialogueFeatures):
     """``tokens`` may hold places of a picture, whose embedding is tap 0; ``positions`` [token] are the target's where the
     drafter keeps them, else counted anew."""
 
@@ -40,7 +40,7 @@ class SeenPicture(Seen):
 
 
 class PictureStore:
-    """Hidden states ``taps`` (transformers' numbering, or ``MIDDLE``) of what is ``shown`` of each dialogue."""
+    """Hidden states ``taps`` (transformers' numbering, or ``MIDDLE``) of a ``view`` of each dialogue."""
 
     keeps = True
 
@@ -50,39 +50,39 @@ class PictureStore:
         writer: Writer,
         spoken: PictureDialogues,
         taps: Sequence[int],
-        shown: str,
+        view: str,
         keep: float = 1.0,
     ) -> None:
-        self.taps, self.shown, self.keep = tuple(taps), shown, keep
+        self.taps, self.view, self.keep = tuple(taps), view, keep
         self.dialogues, self.spoken, self.writer = spoken.dialogues, spoken, writer
         self.device = learner.model.device
         self._learner = learner
-        self._kept: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
+        self._features: dict[int, tuple[Tensor, Tensor, Tensor, int]] = {}
 
     def has(self, number: int) -> bool:
         """Whether this dialogue has been read already."""
-        return number in self._kept
+        return number in self._features
 
     def known(self, number: int) -> bool:
         """The same: all that was read is kept."""
         return self.has(number)
 
-    def get(self, numbers: Sequence[int]) -> list[Seen]:
+    def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
         """The dialogues with their features; what is missing is computed first."""
         for number in numbers:
-            if number not in self._kept:
-                self._kept[number] = self._compute(number)
-        found: list[Seen] = []
+            if number not in self._features:
+                self._features[number] = self._compute(number)
+        dialogues: list[DialogueFeatures] = []
         for number in numbers:
-            tokens, features, positions, first = self._kept[number]
-            found.append(SeenPicture(tokens, features.float(), first, positions))
-        return found
+            tokens, features, positions, first = self._features[number]
+            dialogues.append(PictureDialogueFeatures(tokens, features.float(), first, positions))
+        return dialogues
 
     @torch.no_grad()
     def _compute(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
         text = self._learner.model.model.text_model
         with parallel.arithmetic(self.device):
-            visual = see(self._learner, [int(self.spoken.scene[number])])
+            visual = visual_tokens_of(self._learner, [int(self.spoken.scene[number])])
         pictured = visual.shape[1]
         ids = [self.writer.user, *[self.writer.image] * pictured, *self.dialogues.of(number).tolist()]
         tokens = torch.tensor(ids, device=self.device)
@@ -97,20 +97,20 @@ class PictureStore:
         features = torch.stack([self._tap(tap, hidden, places) for tap in self.taps], dim=1)
         dropped = len(ids) - len(chosen)
         first = 1 + pictured + int(self.dialogues.prompt[number]) - dropped
-        positions = places[chosen] if self.shown == COMPRESSED else places[: len(chosen)]
+        positions = places[chosen] if self.view == COMPRESSED else places[: len(chosen)]
         return tokens[chosen], features[chosen].clamp(-65504, 65504).half(), positions, first
 
     def _chosen(self, hidden: dict[int, Tensor], places: Tensor, pictured: int, prefill: int) -> Tensor:
         """Places the drafter is shown. ``prefill`` tokens, the prompt but its last, are all there is when it is chosen."""
         keep = np.ones(len(places), dtype=bool)
-        if self.shown == WORDS:
+        if self.view == WORDS:
             keep[1 : 1 + pictured] = False
-        elif self.shown == COMPRESSED:
+        elif self.view == COMPRESSED:
             prompt = {layer: states[:prefill] for layer, states in hidden.items()}
             text = self._learner.model.model.text_model
             weights = importance(text, prompt, places[:prefill], range(1, 1 + pictured))
             keep[1 : 1 + pictured] = False
-            keep[[1 + one for one in most_looked_at(weights, self.keep)]] = True
+            keep[[1 + place for place in most_looked_at(weights, self.keep)]] = True
         return places[torch.from_numpy(keep).to(places.device)]
 
     def _tap(self, tap: int, hidden: dict[int, Tensor], places: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ ACROSS = 24
 DRAWINGS = 2
 
 EMOJI: dict[str, str] = dict(
-    one.split(":")
-    for one in """
+    entry.split(":")
+    for entry in """
     dog:1f436 cat:1f408 rabbit:1f430 fox:1f98a bear:1f43b panda:1f43c lion:1f981 tiger:1f405 horse:1f40e cow:1f404 pig:1f437
     sheep:1f411 elephant:1f418 monkey:1f412 penguin:1f427 duck:1f986 owl:1f989 frog:1f438 turtle:1f422 snake:1f40d whale:1f433
     fish:1f420 octopus:1f419 crab:1f980 butterfly:1f98b bee:1f41d apple:1f34e banana:1f34c grapes:1f347 strawberry:1f353

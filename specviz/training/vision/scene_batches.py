@@ -66,20 +66,20 @@ def exchanges(scene: scenes.Scene, count: int, weights: Mapping[str, float] = MI
 
 def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
     """Byte-level pieces learned from what is said about scenes; any other text can still be spelled."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab, special_tokens=list(SPECIAL), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )  # fmt: skip
-    said = (part for seed in range(examples) for one in exchanges(scenes.compose(seed), 6) for part in _spoken(one))
-    made.train_from_iterator([*said, *DESCRIBE, *_words()], trainer)
-    return tokenizer_from(made.to_str())
+    texts = (part for seed in range(examples) for exchange in exchanges(scenes.compose(seed), 6) for part in _spoken(exchange))
+    tokenizer.train_from_iterator([*texts, *DESCRIBE, *_words()], trainer)
+    return tokenizer_from(tokenizer.to_str())
 
 
-def _spoken(one: Exchange) -> tuple[str, str]:
-    return one.question, one.spoken
+def _spoken(exchange: Exchange) -> tuple[str, str]:
+    return exchange.question, exchange.spoken
 
 
 def _words() -> Iterator[str]:
@@ -98,37 +98,37 @@ class Writer:
             int(self.backend.token_to_id(token)) for token in (END, USER, ASSISTANT, IMAGE)
         )
 
-    def conversation(self, one: Exchange, looking: bool = True) -> tuple[list[int], list[int]]:
+    def conversation(self, exchange: Exchange, looking: bool = True) -> tuple[list[int], list[int]]:
         """Tokens behind the picture, and labels: for each the token that comes next where it belongs to the answer.
 
         Without ``looking`` nothing is learned of what is looked at before the answer but how it begins.
         """
-        question, answer = (self.backend.encode(text, add_special_tokens=False).ids for text in _spoken(one))
+        question, answer = (self.backend.encode(text, add_special_tokens=False).ids for text in _spoken(exchange))
         tokens = [*question, self.assistant, *answer]
         labels = [IGNORED] * len(question) + [*answer, self.end]
-        if one.looked and not looking:
-            looked = len(self.backend.encode(one.looked, add_special_tokens=False).ids)
-            unlearned = slice(len(question) + _BEGINNING, len(question) + looked)
-            labels[unlearned] = [IGNORED] * (looked - _BEGINNING)
+        if exchange.look and not looking:
+            look_length = len(self.backend.encode(exchange.look, add_special_tokens=False).ids)
+            unlearned = slice(len(question) + _BEGINNING, len(question) + look_length)
+            labels[unlearned] = [IGNORED] * (look_length - _BEGINNING)
         return tokens, labels
 
     def conversations(self, every: Sequence[Exchange]) -> list[tuple[list[int], list[int]]]:
         """All about one scene. What is looked at is the same in each: it is learned once, so that answers count."""
-        first = next((place for place, one in enumerate(every) if one.looked), 0)
-        return [self.conversation(one, place == first) for place, one in enumerate(every)]
+        first = next((place for place, exchange in enumerate(every) if exchange.look), 0)
+        return [self.conversation(exchange, place == first) for place, exchange in enumerate(every)]
 
     def page(self, every: Sequence[Exchange]) -> tuple[list[int], list[int]]:
         """One conversation about a picture that nobody sees: the first answer says what is looked at, the later ones lean
         on it. Labels are on answers' last sentences alone, which can be known from what stands there."""
         tokens: list[int] = []
         labels: list[int] = []
-        for place, one in enumerate(every):
-            asked, known = self.conversation(replace(one, looked="") if place else one, False)
-            if not place and one.looked:
-                begun = known.index(next(label for label in known if label != IGNORED))
-                known[begun : begun + _BEGINNING] = [IGNORED] * _BEGINNING
-            tokens += [self.user, *asked, self.end]
-            labels += [IGNORED, *known, IGNORED]
+        for place, exchange in enumerate(every):
+            turn, turn_labels = self.conversation(replace(exchange, look="") if place else exchange, False)
+            if not place and exchange.look:
+                begun = turn_labels.index(next(label for label in turn_labels if label != IGNORED))
+                turn_labels[begun : begun + _BEGINNING] = [IGNORED] * _BEGINNING
+            tokens += [self.user, *turn, self.end]
+            labels += [IGNORED, *turn_labels, IGNORED]
         return tokens, labels
 
     def drill(self, look: str, every: Sequence[tuple[str, str]]) -> tuple[list[int], list[int]]:
@@ -136,9 +136,9 @@ class Writer:
         tokens = [self.user, self.assistant, *self._ids(look)]
         labels = [IGNORED] * len(tokens)
         for question, answer in every:
-            asked, known = self._ids(question), self._ids(answer)
-            tokens += [*asked, *known]
-            labels += [*[IGNORED] * (len(asked) - 1), *known, IGNORED]
+            question_ids, answer_ids = self._ids(question), self._ids(answer)
+            tokens += [*question_ids, *answer_ids]
+            labels += [*[IGNORED] * (len(question_ids) - 1), *answer_ids, IGNORED]
         return tokens, labels
 
     def _ids(self, text: str) -> list[int]:
@@ -147,17 +147,17 @@ class Writer:
 
 def patches_of(scene: scenes.Scene, grid: int) -> dict[str, np.ndarray]:
     """What the middle of every patch shows, by head, int64 [visual]."""
-    found = {name: np.zeros((grid, grid), dtype=np.int64) for name in HEADS}
+    patches = {name: np.zeros((grid, grid), dtype=np.int64) for name in HEADS}
     middle = (np.arange(grid) + 0.5) * scenes.SIDE / grid
     for place in scene.depth:
         thing = scene.things[place]
         reach = max(thing.pixels * 0.46, scenes.SIDE / grid / 2 + 0.5)
-        here = np.ix_(np.abs(middle - thing.y) < reach, np.abs(middle - thing.x) < reach)
-        found["kind"][here] = 1 + KINDS.index(thing.name)
-        found["colour"][here] = 1 + list(scene_art.COLOURS).index(thing.colour) if thing.colour else 0
-        found["size"][here] = 1 + list(scenes.SIZES).index(thing.size)
-        found["region"][here] = 1 + thing.region
-    return {name: value.reshape(-1) for name, value in found.items()}
+        area = np.ix_(np.abs(middle - thing.y) < reach, np.abs(middle - thing.x) < reach)
+        patches["kind"][area] = 1 + KINDS.index(thing.name)
+        patches["colour"][area] = 1 + list(scene_art.COLOURS).index(thing.colour) if thing.colour else 0
+        patches["size"][area] = 1 + list(scenes.SIZES).index(thing.size)
+        patches["region"][area] = 1 + thing.region
+    return {name: value.reshape(-1) for name, value in patches.items()}
 
 
 def _padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
@@ -167,15 +167,15 @@ def _padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
 
 def batch_of(chosen: Sequence[scenes.Scene], writer: Writer, grid: int, questions: int) -> Batch:
     """Scenes to one batch."""
-    said = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene in chosen]
+    conversations = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene in chosen]
     empty: tuple[list[int], list[int]] = ([writer.end], [IGNORED])
-    short = [part for row in said for part in (row[1:] + [empty] * questions)[:questions]]
+    short = [part for row in conversations for part in (row[1:] + [empty] * questions)[:questions]]
     patches = [patches_of(scene, grid) for scene in chosen]
     return Batch(
         pixels=torch.from_numpy(np.stack([scenes.draw(scene) for scene in chosen])),
-        patches={name: torch.from_numpy(np.stack([one[name] for one in patches])) for name in HEADS},
-        long=_padded([row[0][0] for row in said], writer.end),
-        long_labels=_padded([row[0][1] for row in said], IGNORED),
+        patches={name: torch.from_numpy(np.stack([scene_patches[name] for scene_patches in patches])) for name in HEADS},
+        long=_padded([row[0][0] for row in conversations], writer.end),
+        long_labels=_padded([row[0][1] for row in conversations], IGNORED),
         short=_padded([tokens for tokens, _ in short], writer.end).view(len(chosen), questions, -1),
         short_labels=_padded([labels for _, labels in short], IGNORED).view(len(chosen), questions, -1),
     )
@@ -183,15 +183,15 @@ def batch_of(chosen: Sequence[scenes.Scene], writer: Writer, grid: int, question
 
 def pages(chosen: Sequence[scenes.Scene], writer: Writer, questions: int) -> tuple[Tensor, Tensor]:
     """Drills and conversations about scenes that nobody draws, tokens and labels, int64 [page, token]."""
-    said = []
+    token_rows = []
     for scene in chosen:
         speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
         if speaker.generator.random() < _DRILLS:
-            said.append(writer.drill(speaker.looked(), drill(speaker, 4 * questions)))
+            token_rows.append(writer.drill(speaker.look(), drill(speaker, 4 * questions)))
             continue
-        asked = sorted(speaker.questions(questions, READING), key=lambda one: not one.looked)
-        said.append(writer.page(asked))
-    return _padded([tokens for tokens, _ in said], writer.end), _padded([labels for _, labels in said], IGNORED)
+        page_exchanges = sorted(speaker.questions(questions, READING), key=lambda exchange: not exchange.look)
+        token_rows.append(writer.page(page_exchanges))
+    return _padded([tokens for tokens, _ in token_rows], writer.end), _padded([labels for _, labels in token_rows], IGNORED)
 
 
 def batches(
@@ -206,12 +206,12 @@ def batches(
         chosen = [scenes.compose(seed + place) for place in range(size)]
         seed += size
         chosen.sort(key=lambda scene: len(scene.things))
-        made = [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]
+        parts = [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]
         if reading:
             unseen = [scenes.compose(_UNSEEN_FROM + reading * (seed - size) + place) for place in range(reading * size)]
             unseen.sort(key=lambda scene: len(scene.things))
-            cut = -(-len(unseen) // len(made))
-            for place, batch in enumerate(made):
+            cut = -(-len(unseen) // len(parts))
+            for place, batch in enumerate(parts):
                 read, labels = pages(unseen[place * cut : (place + 1) * cut], writer, questions)
-                made[place] = replace(batch, read=read, read_labels=labels)
-        yield made
+                parts[place] = replace(batch, read=read, read_labels=labels)
+        yield parts

@@ -17,7 +17,7 @@ DESCRIBE = (
 class Exchange:
     """A question with its answer. ``kind`` is what it asks for: describe, what, where, count, colour, side, next.
 
-    ``looked`` is what is said before the answer: where everything is. Names are easier found, counted and compared in
+    ``look`` is what is said before the answer: where everything is. Names are easier found, counted and compared in
     words that stand there than in the picture itself. ``again`` is what was asked for, in a word: behind it stands the
     answer, which otherwise would have to be known before the word is there to be looked for. It has no capital: a word
     that begins with one is another token.
@@ -26,13 +26,13 @@ class Exchange:
     kind: str
     question: str
     answer: str
-    looked: str = ""
+    look: str = ""
     again: str = ""
 
     @property
     def spoken(self) -> str:
         """All that is said: what was looked at, what was asked for, then the answer."""
-        return " ".join(part for part in (self.looked, self.again, self.answer) if part)
+        return " ".join(part for part in (self.look, self.again, self.answer) if part)
 
 
 def at(region: int) -> str:
@@ -71,12 +71,12 @@ def cap(sentence: str) -> str:
 
 def own_names(scene: Scene) -> list[str | None]:
     """For each thing the shortest name that is its alone: "star", "red star", "small red star"; None where there is none."""
-    found: list[str | None] = []
+    names: list[str | None] = []
     for thing in scene.things:
         tried = dict.fromkeys((thing.name, thing.kind, named(thing)))
         fits = (name for name in tried if sum(name in _called(other) for other in scene.things) == 1)
-        found.append(next(fits, None))
-    return found
+        names.append(next(fits, None))
+    return names
 
 
 def _called(thing: Thing) -> set[str]:

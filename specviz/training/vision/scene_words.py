@@ -73,19 +73,19 @@ class Speaker:
     def _relations(self) -> list[str]:
         """Neighbours in reading order, and every overlap."""
         things, names = self.scene.things, self.names
-        said = []
+        sentences = []
         for place in range(len(things) - 1):
             word = self._side(things[place], things[place + 1])
             if names[place] and names[place + 1] and word:
-                said.append(f"The {names[place]} {is_are(things[place].name)} {word} the {names[place + 1]}.")
+                sentences.append(f"The {names[place]} {is_are(things[place].name)} {word} the {names[place + 1]}.")
         hits = [pair for pair in overlapping(self.scene) if names[pair[0]] and names[pair[1]]]
-        said += [f"The {names[front]} partly covers the {names[back]}." for front, back in hits]
-        return said
+        sentences += [f"The {names[front]} partly covers the {names[back]}." for front, back in hits]
+        return sentences
 
     @staticmethod
-    def _side(one: Thing, other: Thing) -> str:
+    def _side(first: Thing, second: Thing) -> str:
         """How the first stands to the second, by the larger of the two distances; nothing where it is not plain."""
-        across, down = other.x - one.x, other.y - one.y
+        across, down = second.x - first.x, second.y - first.y
         if max(abs(across), abs(down)) < _SIDE_BY_SIDE or abs(abs(across) - abs(down)) < 4:
             return ""
         if abs(across) > abs(down):
@@ -97,15 +97,15 @@ class Speaker:
         if len(things) < 2:
             return []
         shapes = sum(thing.is_shape for thing in things)
-        said = [] if overlapping(self.scene) else [self.pick("Nothing overlaps.", "No two things overlap.")]
+        sentences = [] if overlapping(self.scene) else [self.pick("Nothing overlaps.", "No two things overlap.")]
         if 0 < shapes < len(things):
             rest = len(things) - shapes
-            said.append(f"{cap(NUMBERS[shapes])} of the things {'is a shape' if shapes == 1 else 'are shapes'} "
+            sentences.append(f"{cap(NUMBERS[shapes])} of the things {'is a shape' if shapes == 1 else 'are shapes'} "
                         f"and {NUMBERS[rest]} {'is' if rest == 1 else 'are'} not.")  # fmt: skip
         largest = self._largest()
         if largest is not None:
-            said.append(f"The largest thing is the {self.names[largest]}.")
-        return said
+            sentences.append(f"The largest thing is the {self.names[largest]}.")
+        return sentences
 
     def _largest(self) -> int | None:
         """The one that is larger by a kind of size than all others, if it has a name of its own."""
@@ -122,23 +122,23 @@ class Speaker:
         kinds = list(makers)
         share = np.array([weights.get(kind, 0.0) for kind in kinds])
         share /= share.sum()
-        found: dict[str, Exchange] = {}
+        exchange_by_question: dict[str, Exchange] = {}
         for _ in range(4 * count):
-            if len(found) == count:
+            if len(exchange_by_question) == count:
                 break
-            made = makers[kinds[int(self.generator.choice(len(kinds), p=share))]]()
-            if made is not None:
-                looked = self.looked() if made.kind in _LOOKED else ""
-                found.setdefault(made.question, replace(made, looked=looked))
-        return [self._casual(one) for one in found.values()]
+            candidate = makers[kinds[int(self.generator.choice(len(kinds), p=share))]]()
+            if candidate is not None:
+                look = self.look() if candidate.kind in _LOOKED else ""
+                exchange_by_question.setdefault(candidate.question, replace(candidate, look=look))
+        return [self._casual(exchange) for exchange in exchange_by_question.values()]
 
-    def _casual(self, one: Exchange) -> Exchange:
+    def _casual(self, exchange: Exchange) -> Exchange:
         """Some people write without capitals or question marks."""
         if self.generator.random() < 0.12:
-            return replace(one, question=one.question.lower().rstrip("?."))
-        return one
+            return replace(exchange, question=exchange.question.lower().rstrip("?."))
+        return exchange
 
-    def looked(self) -> str:
+    def look(self) -> str:
         """Every thing with its place, in reading order: what most answers begin with.
 
         The place stands before the name, so that what stands at the name can know it.
@@ -151,19 +151,19 @@ class Speaker:
         region = int(self.generator.integers(9))
         if self.generator.random() < 0.85:
             region = self.scene.things[int(self.generator.integers(len(self.scene.things)))].region
-        here = [thing for thing in self.scene.things if thing.region == region]
+        things = [thing for thing in self.scene.things if thing.region == region]
         question = self.pick(f"What is {at(region)}?", f"What can you see {at(region)}?", f"Which thing is {at(region)}?")
-        if not here:
+        if not things:
             return Exchange("what", question, f"There is nothing {at(region)}.")
-        return Exchange("what", question, f"There {is_are(here[0].name)} {a(named(here[0]))} {at(region)}.")
+        return Exchange("what", question, f"There {is_are(things[0].name)} {a(named(things[0]))} {at(region)}.")
 
-    def one(self) -> int | None:
+    def some_place(self) -> int | None:
         """One of the things that have a name of their own."""
         return int(self.generator.choice(self.known)) if self.known else None
 
     def where(self) -> Exchange | None:
         """Where a thing is."""
-        place = self.one()
+        place = self.some_place()
         if place is None:
             return None
         name, verb = self.names[place], is_are(self.scene.things[place].name)
@@ -215,21 +215,21 @@ class Speaker:
         """Left or right of, above or below."""
         if len(self.known) < 2:
             return None
-        first, second = (int(one) for one in self.generator.permutation(self.known)[:2])
-        one, other = self.scene.things[first], self.scene.things[second]
-        across, down = other.x - one.x, other.y - one.y
-        name, than, verb = self.names[first], self.names[second], is_are(one.name)
+        first, second = (int(place) for place in self.generator.permutation(self.known)[:2])
+        thing, other = self.scene.things[first], self.scene.things[second]
+        across, down = other.x - thing.x, other.y - thing.y
+        name, than, verb = self.names[first], self.names[second], is_are(thing.name)
         level = self.generator.random() < 0.6
         distance, words = (across, ("left of", "right of")) if level else (down, ("above", "below"))
         if abs(distance) < _SIDE_BY_SIDE:
             return None
         either = "left or right of" if level else "above or below"
-        asked = f"{cap(verb)} the {name} {either} the {than}?"
-        return Exchange("side", asked, f"The {name} {verb} {words[0] if distance > 0 else words[1]} the {than}.")
+        question = f"{cap(verb)} the {name} {either} the {than}?"
+        return Exchange("side", question, f"The {name} {verb} {words[0] if distance > 0 else words[1]} the {than}.")
 
     def next_to(self) -> Exchange | None:
         """The nearest other thing, where one is plainly the nearest."""
-        place = self.one()
+        place = self.some_place()
         nearest = None if place is None else self.nearest(place)
         if place is None or nearest is None:
             return None
@@ -239,10 +239,10 @@ class Speaker:
 
     def nearest(self, place: int) -> Thing | None:
         """The other thing that is plainly the nearest, if any is."""
-        mine = self.scene.things[place]
-        others = [one for at_place, one in enumerate(self.scene.things) if at_place != place]
-        others.sort(key=lambda one: (one.x - mine.x) ** 2 + (one.y - mine.y) ** 2)
-        far = [((one.x - mine.x) ** 2 + (one.y - mine.y) ** 2) ** 0.5 for one in others]
+        thing = self.scene.things[place]
+        others = [other for at_place, other in enumerate(self.scene.things) if at_place != place]
+        others.sort(key=lambda other: (other.x - thing.x) ** 2 + (other.y - thing.y) ** 2)
+        far = [((other.x - thing.x) ** 2 + (other.y - thing.y) ** 2) ** 0.5 for other in others]
         return None if not others or (len(far) > 1 and far[1] - far[0] < 10) else others[0]
 
     def largest_thing(self) -> Exchange | None:
@@ -256,7 +256,7 @@ class Speaker:
     def is_there(self) -> Exchange:
         """Whether there is one of a kind."""
         name = self.some_name(0.5)
-        there = any(thing.name == name for thing in self.scene.things)
+        present = any(thing.name == name for thing in self.scene.things)
         question = f"{cap(is_are(name))} there {a(name).replace('some', 'any')} in the picture?"
-        answer = f"{'Yes' if there else 'No'}, there {is_are(name)} {a(name) if there else 'no ' + name}."
+        answer = f"{'Yes' if present else 'No'}, there {is_are(name)} {a(name) if present else 'no ' + name}."
         return Exchange("count", question, answer, again=f"{cap(a(name))}?")

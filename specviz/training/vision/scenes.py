@@ -67,9 +67,9 @@ def _digest(*parts: object) -> int:
 
 
 @lru_cache(maxsize=8192)
-def held_out_pair(one: str, other: str) -> bool:
+def held_out_pair(kind: str, other_kind: str) -> bool:
     """Two kinds that never meet while training: one pair in twelve. A shape's own colour counts as a pair with it."""
-    return _digest("pair", *sorted((one, other))) % 12 == 0
+    return _digest("pair", *sorted((kind, other_kind))) % 12 == 0
 
 
 @lru_cache(maxsize=1024)
@@ -81,7 +81,7 @@ def held_out_drawing(name: str, drawing: int) -> bool:
 def new_combination(scene: Scene) -> bool:
     """Whether something in it never comes together in training."""
     kinds = [thing.kind for thing in scene.things]
-    pairs = any(held_out_pair(one, other) for place, one in enumerate(kinds) for other in kinds[:place] if one != other)
+    pairs = any(held_out_pair(kind, other) for place, kind in enumerate(kinds) for other in kinds[:place] if kind != other)
     return pairs or any(held_out_pair(thing.colour, thing.name) for thing in scene.things if thing.is_shape)
 
 
@@ -105,25 +105,25 @@ def _attempt(generator: np.random.Generator, seed: int) -> Scene | None:
     kinds = _kinds(generator, count)
     things = [_thing(generator, kind, int(region)) for kind, region in zip(kinds, regions, strict=True)]
     things.sort(key=lambda thing: thing.region)
-    if not all(_plain(one, other) for place, one in enumerate(things) for other in things[:place]):
+    if not all(_plain(thing, other) for place, thing in enumerate(things) for other in things[:place]):
         return None
     ground = str(generator.choice(list(scene_art.GROUNDS)))
-    shade = tuple(float(one) for one in generator.normal(0, 4, 3))
-    depth = tuple(int(one) for one in generator.permutation(count))
+    shade = tuple(float(channel) for channel in generator.normal(0, 4, 3))
+    depth = tuple(int(place) for place in generator.permutation(count))
     return Scene(ground, tuple(things), depth, seed, shade)
 
 
 def _kinds(generator: np.random.Generator, count: int) -> list[tuple[str, str]]:
     """Names and colours; now and then one kind comes several times."""
-    found: list[tuple[str, str]] = []
-    while len(found) < count:
-        if found and generator.random() < 0.22:
-            found.append(found[int(generator.integers(len(found)))])
+    kinds: list[tuple[str, str]] = []
+    while len(kinds) < count:
+        if kinds and generator.random() < 0.22:
+            kinds.append(kinds[int(generator.integers(len(kinds)))])
         elif generator.random() < 0.36:
-            found.append((str(generator.choice(scene_art.SHAPES)), str(generator.choice(list(scene_art.COLOURS)))))
+            kinds.append((str(generator.choice(scene_art.SHAPES)), str(generator.choice(list(scene_art.COLOURS)))))
         else:
-            found.append((scene_art.NAMES[int(generator.integers(len(scene_art.NAMES)))], ""))
-    return found
+            kinds.append((scene_art.NAMES[int(generator.integers(len(scene_art.NAMES)))], ""))
+    return kinds
 
 
 def _thing(generator: np.random.Generator, kind: tuple[str, str], region: int) -> Thing:
@@ -146,16 +146,16 @@ def snapped(scene: Scene) -> Scene:
     return replace(scene, things=things)
 
 
-def gap(one: Thing, other: Thing) -> float:
+def gap(thing: Thing, other: Thing) -> float:
     """Pixels between two things' squares; negative where they overlap by that much in the narrower direction."""
-    across = abs(one.x - other.x) - (one.pixels + other.pixels) / 2
-    down = abs(one.y - other.y) - (one.pixels + other.pixels) / 2
+    across = abs(thing.x - other.x) - (thing.pixels + other.pixels) / 2
+    down = abs(thing.y - other.y) - (thing.pixels + other.pixels) / 2
     return max(across, down)
 
 
-def _plain(one: Thing, other: Thing) -> bool:
+def _plain(thing: Thing, other: Thing) -> bool:
     """Apart, or overlapping so much that nobody doubts it and not so much that one cannot be recognised."""
-    between = gap(one, other)
+    between = gap(thing, other)
     return between > 1 or -14 < between < -6
 
 
@@ -163,12 +163,14 @@ def overlapping(scene: Scene) -> list[tuple[int, int]]:
     """Pairs of things that overlap: the one in front first."""
     order = {thing: place for place, thing in enumerate(scene.depth)}
     pairs = [
-        (one, other)
-        for one in range(len(scene.things))
-        for other in range(one)
-        if gap(scene.things[one], scene.things[other]) < 0
+        (index, other_index)
+        for index in range(len(scene.things))
+        for other_index in range(index)
+        if gap(scene.things[index], scene.things[other_index]) < 0
     ]
-    return sorted((one, other) if order[one] > order[other] else (other, one) for one, other in pairs)
+    return sorted(
+        (index, other_index) if order[index] > order[other_index] else (other_index, index) for index, other_index in pairs
+    )
 
 
 def draw(scene: Scene) -> np.ndarray:

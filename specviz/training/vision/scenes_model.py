@@ -108,9 +108,9 @@ class Learner(nn.Module):
     @classmethod
     def around(cls, model: Any, shape: Shape) -> Learner:
         """A model that has learned already, for what reads it."""
-        made = cls(shape, int(model.config.text_config.vocab_size), 0)
-        made.model = model
-        return made
+        learner = cls(shape, int(model.config.text_config.vocab_size), 0)
+        learner.model = model
+        return learner
 
     def leaves(self, language: bool) -> dict[str, nn.Parameter]:
         """Parameters by name; without ``language`` only what the dense teacher reaches."""
@@ -123,11 +123,11 @@ class Learner(nn.Module):
             return value[None] if value.ndim == 2 else value.flatten(1)
         return value
 
-    def see(self, pixels: Tensor) -> Tensor:
+    def visual_tokens(self, pixels: Tensor) -> Tensor:
         """uint8 [scene, row, column, 3] to visual tokens [scene, visual, hidden]."""
-        shown = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
-        found = self.model.model.get_image_features(shown[:, None], return_dict=True).pooler_output
-        return torch.stack(list(found)) if isinstance(found, (list, tuple)) else found
+        images = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
+        features = self.model.model.get_image_features(images[:, None], return_dict=True).pooler_output
+        return torch.stack(list(features)) if isinstance(features, (list, tuple)) else features
 
     def patch_loss(self, visual: Tensor, batch: Batch) -> Tensor:
         """The dense teacher's cross-entropies, a mean over patches that show something and, at less weight, the others."""
@@ -180,7 +180,7 @@ class Learner(nn.Module):
         rows = torch.cat((user, visual.to(user.dtype), embed(batch.long), embed(batch.short.flatten(1))), dim=1)
         start = 1 + visual.shape[1]
         own = [torch.arange(batch.long.shape[1]), torch.arange(longest).repeat(questions)]
-        places = torch.cat((torch.arange(start), *(start + one for one in own))).to(visual.device)
+        places = torch.cat((torch.arange(start), *(start + offset for offset in own))).to(visual.device)
         with layout(Layout(start, batch.long.shape[1], questions)):
             passed = self.model.model.text_model(
                 inputs_embeds=rows, position_ids=places[None].expand(scenes, -1), use_cache=False,
@@ -203,10 +203,10 @@ PACKED, SQUARE = "specviz_packed", "specviz_square"
 
 
 @contextmanager
-def layout(one: Layout) -> Iterator[None]:
-    """Packed attention in this thread follows ``one`` inside."""
+def layout(packing: Layout) -> Iterator[None]:
+    """Packed attention in this thread follows ``packing`` inside."""
     key = threading.get_ident()
-    _LAYOUTS[key] = one
+    _LAYOUTS[key] = packing
     try:
         yield
     finally:
@@ -217,9 +217,9 @@ def packed_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float = 1.0, **more: Any
 ) -> tuple[Tensor, None]:
     """[scene, head, token, size] to [scene, token, head, size]: every conversation sees the prefix and itself."""
-    how = _LAYOUTS[threading.get_ident()]
+    packing = _LAYOUTS[threading.get_ident()]
     scenes, heads, _, size = query.shape
-    cut = (how.prefix, how.long)
+    cut = (packing.prefix, packing.long)
     rest = query.shape[2] - sum(cut)
     query = query * scaling
     (q0, q1, q2), (k0, k1, k2), (v0, v1, v2) = (part.split([*cut, rest], dim=2) for part in (query, key, value))
@@ -227,14 +227,14 @@ def packed_attention(
     if cut == (query.shape[2], 0):
         return prefix.transpose(1, 2).contiguous(), None
     far = torch.cat((q1, q2), dim=2) @ k0.transpose(2, 3)
-    weights = torch.cat((far[:, :, : how.long], _masked(q1 @ k1.transpose(2, 3))), dim=-1).softmax(-1)
-    long = weights[..., : how.prefix] @ v0 + weights[..., how.prefix :] @ v1
-    q2, k2, v2 = (part.reshape(scenes, heads, how.questions, -1, size) for part in (q2, k2, v2))
+    weights = torch.cat((far[:, :, : packing.long], _masked(q1 @ k1.transpose(2, 3))), dim=-1).softmax(-1)
+    long = weights[..., : packing.prefix] @ v0 + weights[..., packing.prefix :] @ v1
+    q2, k2, v2 = (part.reshape(scenes, heads, packing.questions, -1, size) for part in (q2, k2, v2))
     near = _masked(q2 @ k2.transpose(3, 4))
-    seen = far[:, :, how.long :].reshape(*near.shape[:4], how.prefix)
-    weights = torch.cat((seen, near), dim=-1).softmax(-1)
-    before = weights[..., : how.prefix].reshape(scenes, heads, rest, how.prefix) @ v0
-    short = before + (weights[..., how.prefix :] @ v2).reshape(scenes, heads, rest, size)
+    prefix_scores = far[:, :, packing.long :].reshape(*near.shape[:4], packing.prefix)
+    weights = torch.cat((prefix_scores, near), dim=-1).softmax(-1)
+    before = weights[..., : packing.prefix].reshape(scenes, heads, rest, packing.prefix) @ v0
+    short = before + (weights[..., packing.prefix :] @ v2).reshape(scenes, heads, rest, size)
     return torch.cat((prefix, long, short), dim=2).transpose(1, 2).contiguous(), None
 
 

@@ -12,7 +12,7 @@ from specviz.drafters.networks import feature_file
 from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
 from specviz.errors import ModelUnavailable
 from specviz.training.vision.picture_drafters import unroll_cross
-from specviz.training.vision.picture_store import SeenPicture
+from specviz.training.vision.picture_store import PictureDialogueFeatures
 
 HIDDEN, VOCAB, ROWS = 24, 40, 12
 
@@ -71,7 +71,7 @@ def test_a_row_reads_only_words_up_to_its_own() -> None:
 def test_drafting_is_reading_ones_own_outputs_in_place_of_the_targets_thoughts() -> None:
     opened = net(0.7)
     embedded, features, positions = inputs()
-    seen = SeenPicture(torch.zeros(ROWS), torch.stack((embedded, features), 1), 3, positions)
+    seen = PictureDialogueFeatures(torch.zeros(ROWS), torch.stack((embedded, features), 1), 3, positions)
     starts = torch.tensor([2, 5, 7])
     steps = unroll_cross(opened, seen, starts, 4)
     for place, start in enumerate(starts.tolist()):

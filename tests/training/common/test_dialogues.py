@@ -79,18 +79,18 @@ def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(assets: Ta
         kept_out[request.tag.kind] += request.tag.held_out
     assert set(kinds) == set(KINDS) == set(kept_out)
     assert 0.03 < kept_out.total() / kinds.total() < 0.07 and min(kept_out.values()) > 0
-    assert {one.held_out for one in one.made} == {False, True}
-    assert {one.temperature for one in one.made} == set(dialogues.TEMPERATURES)
+    assert {one.held_out for one in one.dialogues} == {False, True}
+    assert {one.temperature for one in one.dialogues} == set(dialogues.TEMPERATURES)
 
 
 def test_the_targets_own_turn_is_answered_next_unless_it_never_ended(assets: TargetAssets) -> None:
     one = author(assets)
     requests = one.requests(float("inf"))
     own = next(request for request in requests if request.tag.kind == "unprompted")
-    assert not one.take(said(own, 30, 31, 32)) and not one.made
+    assert not one.take(said(own, 30, 31, 32)) and not one.dialogues
     follows = next(requests)
     assert follows.ids == (*own.ids, 30, 31, 32, *ANSWER) and not follows.tag.asks
-    assert one.take(said(follows, 40, 41)) and one.made[-1].question == follows.ids
+    assert one.take(said(follows, 40, 41)) and one.dialogues[-1].question == follows.ids
     assert not one.take(Finished(own, (33, 34, 35), torch.zeros(0), False))
     assert next(requests).ids[: len(own.ids) + 1] != (*own.ids, 33)
 
@@ -130,7 +130,7 @@ def test_an_answer_that_was_given_before_is_dropped(assets: TargetAssets) -> Non
     first, second = [request for request in asked(one, 3) if not request.tag.asks][:2]
     answer = range(3000, 3050)
     assert one.take(said(first, *answer)) and not one.take(said(second, *answer))
-    assert len(one.made) == 1 and one.dropped["said before"] == 1
+    assert len(one.dialogues) == 1 and one.dropped["said before"] == 1
 
 
 def test_the_file_grows_when_resumed_and_can_be_trained_on(

@@ -92,7 +92,7 @@ class Toy(TrainState):
 
     def __init__(self, settings: Schedule = SETTINGS, taus: Iterator[float] | None = None, stop: int = 10**9) -> None:
         self.weight, self.kept, self.taus, self.stop = torch.ones(3, 2), torch.zeros(1), taus, stop
-        super().__init__(settings, Optimizer({"w": self.weight}), kept={"count": self.kept})
+        super().__init__(settings, Optimizer({"w": self.weight}), buffers={"count": self.kept})
         self.settled, self.measured, self.exported = 0, list[torch.Tensor](), list[torch.Tensor]()
 
     def begin(self) -> None:

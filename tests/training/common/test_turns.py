@@ -9,7 +9,7 @@ import pytest
 
 from specviz.bench.kit import prompts
 from specviz.bench.suites import arms, length
-from specviz.training.common.known import Reserved, Said
+from specviz.training.common.known import KnownTexts, Reserved
 from specviz.training.common.turn_texts import TEXTS
 from specviz.training.common.turn_words import WORDS
 from specviz.training.common.turns import ASKED, FOLLOWING, HELD_OUT_EVERY, KINDS, REPORTED, SHORT_LIST, TURNS, Writer, words
@@ -77,11 +77,13 @@ def test_most_turns_are_not_near_what_is_reserved_and_those_that_are_never_get_o
 
 
 def test_a_turn_is_asked_once_and_a_copied_answer_is_noticed() -> None:
-    said = Said()
-    assert not said.asked("Why is the sky blue?") and said.asked("why is the sky BLUE") and not said.asked("Why is it?")
+    known = KnownTexts()
+    assert (
+        not known.has_turn("Why is the sky blue?") and known.has_turn("why is the sky BLUE") and not known.has_turn("Why is it?")
+    )
     answer = list(range(100, 220))
-    assert not said.answered([1, 2], answer)
-    assert said.answered([3], [*answer[:90], *range(900, 930)]), "mostly the same"
-    assert not said.answered([3], [*answer[:30], *range(500, 590)])
-    assert not said.answered(answer, answer), "what was to be copied may be"
-    assert not said.answered([4], [5, 6, 7]) and not said.answered([4], [5, 6, 7]), "short answers are often alike"
+    assert not known.has_answer([1, 2], answer)
+    assert known.has_answer([3], [*answer[:90], *range(900, 930)]), "mostly the same"
+    assert not known.has_answer([3], [*answer[:30], *range(500, 590)])
+    assert not known.has_answer(answer, answer), "what was to be copied may be"
+    assert not known.has_answer([4], [5, 6, 7]) and not known.has_answer([4], [5, 6, 7]), "short answers are often alike"

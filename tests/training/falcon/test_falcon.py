@@ -19,14 +19,14 @@ from specviz.engine.interfaces import Context
 from specviz.errors import ModelUnavailable
 from specviz.training.common import data
 from specviz.training.common.data import places_in
-from specviz.training.common.features import FeatureStore, Seen
+from specviz.training.common.features import DialogueFeatures, FeatureStore
 from specviz.training.common.loop import train
-from specviz.training.falcon import acceptance_eval as block_foresight
+from specviz.training.falcon import acceptance_eval as block_acceptance
 from specviz.training.falcon import make_falcon
 from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
 from specviz.training.falcon.falcon import Supervision, noisy, summed, truth_of
-from specviz.training.falcon.glancing import Inputs, glances, shown
+from specviz.training.falcon.glancing import Inputs, glances, reveal
 from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from tests.support.tiny.text import tiny_llama
 from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
@@ -107,7 +107,7 @@ def test_no_more_is_shown_than_there_are_blocks_and_never_a_whole_one() -> None:
 
 def test_what_is_shown_is_feature_and_token_together_k_steps_ahead() -> None:
     text = Inputs(torch.arange(10), torch.arange(10.0)[:, None].expand(-1, 3))
-    found = shown(text, torch.tensor([2, 6]), 2)
+    found = reveal(text, torch.tensor([2, 6]), 2)
     assert found.tokens.tolist() == [0, 1, 4, 3, 4, 5, 8, 7, 8, 9]
     assert found.features[:, 0].tolist() == [0, 1, 4, 3, 4, 5, 8, 7, 8, 9]
     assert text.tokens.tolist() == list(range(10)), "the text itself stays"
@@ -125,7 +125,7 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     generator = torch.Generator().manual_seed(3)
     text = noisy(seen, generator)
     phase = int(torch.randint(2, (), generator=generator))
-    inputs, counts = shown(text, replaced, 2), ~torch.isin(truth.places, replaced)
+    inputs, counts = reveal(text, replaced, 2), ~torch.isin(truth.places, replaced)
     outputs = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places].detach()
     assert int(counts.sum()) == len(truth.places) - 3
     assert found == pytest.approx(float(summed(net, outputs[counts], truth, counts)), rel=1e-5)
@@ -202,12 +202,12 @@ class Certain:
     def __init__(self, net: BlockNet, texts: list[list[int]], first: int) -> None:
         self._texts, self._net, self._first = texts, net, first
 
-    def get(self, numbers: list[int]) -> list[Seen]:
+    def get(self, numbers: list[int]) -> list[DialogueFeatures]:
         place, found = places_in(self._net.draft_ids, VOCAB), []
         for number in numbers:
             tokens = torch.tensor(self._texts[number])
             features = 5 * self._net.head[place[tokens].roll(-1).clamp_min(0)]
-            found.append(Seen(tokens, features[:, None], self._first))
+            found.append(DialogueFeatures(tokens, features[:, None], self._first))
         return found
 
 
@@ -218,7 +218,7 @@ def oracle() -> Oracle:
     return Oracle(shape, torch.randn(VOCAB, 32), head, IDS)
 
 
-def test_foresight_by_level_counts_what_it_says() -> None:
+def test_acceptance_by_level_counts_what_it_says() -> None:
     net = oracle()
     text = [1, 4, 3, *range(6, 30)]
     sure = levels(net, Certain(net, [text], 6), [0])
@@ -247,7 +247,7 @@ def test_chains_along_an_answer_draft_what_training_computed_there(monkeypatch: 
                 torch.testing.assert_close(found[0], net.logits(whole), rtol=1e-4, atol=1e-4)
             return found
 
-    monkeypatch.setattr(block_foresight, "BlockDrafter", Watched)
+    monkeypatch.setattr(block_acceptance, "BlockDrafter", Watched)
     found = chains(net, given.store, [given.held_out[0]], forwards=2, most=100)
     assert found["steps"] == len(asked) > 1
     assert asked[0] == seen.first - 1 and all(1 <= after - root <= 5 for root, after in itertools.pairwise(asked))
@@ -283,7 +283,7 @@ def test_a_drafter_that_knows_the_answer_is_right_at_every_level_and_among_five(
                 found[0, level, truth[place] + 1] = 0.75
             return found
 
-    monkeypatch.setattr(block_foresight, "BlockDrafter", Knowing)
+    monkeypatch.setattr(block_acceptance, "BlockDrafter", Knowing)
     for rank, right in ((0, 1.0), (1, 0.0)):
         found = chains(net, given.store, [given.held_out[0]], forwards=2, most=100)
         assert (found["first1"], found["five1"], found["tau"]) == (right, 1.0, 1 + 4 * right)

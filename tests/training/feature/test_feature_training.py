@@ -21,11 +21,11 @@ from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.models.packing import PackedLinear, pack
 from specviz.training.common import data
 from specviz.training.common.data import places_in
-from specviz.training.common.features import FeatureStore, Seen, fused_taps
+from specviz.training.common.features import DialogueFeatures, FeatureStore, fused_taps
 from specviz.training.common.loop import Progress, train
 from specviz.training.common.turns import KINDS, REPORTED
 from specviz.training.feature import eagle, eagle3, feature_start, recipes
-from specviz.training.feature.acceptance_eval import by_kind, foresight, greedy_only
+from specviz.training.feature.acceptance_eval import acceptance_figures, by_kind, greedy_only
 from specviz.training.feature.recipes import (
     FeatureTraining,
     Settings,
@@ -57,7 +57,7 @@ def state_of(kind: str, folder: Path | None, settings: Settings = SETTINGS) -> F
     loss = partial(eagle3.loss, net, places_in(IDS, VOCAB)) if kind == "eagle3" else partial(eagle.loss, net)
     held_out = greedy_only(store, held_out)
     return FeatureTraining(
-        net, store, training, held_out, settings, loss, lambda numbers: foresight(net, store, columns, numbers, 3)
+        net, store, training, held_out, settings, loss, lambda numbers: acceptance_figures(net, store, columns, numbers, 3)
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_nobody_learns_from_a_dialogue_that_is_kept_out(tmp_path: Path) -> None:
     texts = {tuple(one.store.ids(number).tolist()): number for number in range(60)}
     inner = one.loss
 
-    def watched(seen: Seen, generator: torch.Generator, scale: float) -> torch.Tensor:
+    def watched(seen: DialogueFeatures, generator: torch.Generator, scale: float) -> torch.Tensor:
         learnt.append(texts[tuple(seen.tokens.tolist())])
         return inner(seen, generator, scale)
 
@@ -199,14 +199,14 @@ def test_only_answers_count_and_of_them_what_the_draft_vocabulary_has() -> None:
     one = state_of("eagle3", None)
     seen = next(one for one in one.store.get(one.training[:20]) if bool((one.tokens[one.first :] >= 35).any()))
 
-    def value(changed: Seen) -> float:
+    def value(changed: DialogueFeatures) -> float:
         return float(one.loss(changed, torch.Generator().manual_seed(1), 1.0).detach())
 
-    def changed(places: torch.Tensor) -> Seen:
+    def changed(places: torch.Tensor) -> DialogueFeatures:
         """With another thought of the target's at these places, where nothing but the wanted distributions is read."""
         features = seen.features.clone()
         features[places, -1] = features[places, -1].roll(1, -1)
-        return Seen(seen.tokens, features, seen.first)
+        return DialogueFeatures(seen.tokens, features, seen.first)
 
     before = value(seen)
     counted = [place for place in range(seen.first - 1, len(seen.tokens) - 1) if int(seen.tokens[place + 1]) < 35]
@@ -234,10 +234,10 @@ def test_starts_stay_inside_the_answer_and_thin_out() -> None:
     assert sampled_starts(0, 3, (1.0, 1.0), torch.Generator(), torch.device("cpu"))[0].tolist() == [0]
 
 
-def test_foresight_is_what_drafting_from_each_place_alone_would_find(tmp_path: Path) -> None:
+def test_acceptance_is_what_drafting_from_each_place_alone_would_find(tmp_path: Path) -> None:
     one = state_of("eagle3", tmp_path)
     numbers = one.held_out[:2]
-    found = foresight(one.net, one.store, eagle3.TAPS, numbers, 3)
+    found = acceptance_figures(one.net, one.store, eagle3.TAPS, numbers, 3)
     lengths, reached, right, near = [], [0] * 3, [0] * 3, [0] * 3
     tree, in_tree = set(paths_of(shape_from_counts(PUBLISHED))), []
     for seen in one.store.get(numbers):

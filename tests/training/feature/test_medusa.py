@@ -71,9 +71,9 @@ def trained(net: ParallelNet, updates: int = 60) -> FeatureStore:
 @pytest.mark.usefixtures("counting")
 def test_trained_heads_know_the_tokens_ahead() -> None:
     net = network()
-    before = medusa.foresight(medusa.ranks(net, store(), range(50, 60)), [(0,), (0, 0), (0, 0, 0)])
+    before = medusa.acceptance_figures(medusa.ranks(net, store(), range(50, 60)), [(0,), (0, 0), (0, 0, 0)])
     kept = trained(net)
-    after = medusa.foresight(medusa.ranks(net, kept, range(50, 60)), [(0,), (0, 0), (0, 0, 0)])
+    after = medusa.acceptance_figures(medusa.ranks(net, kept, range(50, 60)), [(0,), (0, 0), (0, 0, 0)])
     for head in range(1, HEADS + 1):
         assert after[f"first{head}"] > before[f"first{head}"] + 0.2
         assert after[f"five{head}"] >= after[f"first{head}"]

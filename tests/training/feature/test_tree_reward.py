@@ -11,7 +11,7 @@ from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
-from specviz.training.common.features import Seen
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.tree_reward import Size, Tree, grown, worth
 from specviz.training.feature.unrolling import unroll
 from specviz.trees.dynamic import Dynamic
@@ -21,11 +21,11 @@ SIZE = Size(depth=4, width=3, nodes=12)
 SOME_IDS = tuple(range(0, 40, 2))
 
 
-def features(seen: Seen) -> torch.Tensor:
+def features(seen: DialogueFeatures) -> torch.Tensor:
     return seen.features[:, :3].flatten(1)
 
 
-def shares(net: FeatureNet, seen: Seen, start: int, path: tuple[int, ...]) -> torch.Tensor:
+def shares(net: FeatureNet, seen: DialogueFeatures, start: int, path: tuple[int, ...]) -> torch.Tensor:
     """The drafter's log distribution of the next token after ``path``, drafted from ``start``: by going along that one path."""
     text = torch.cat((seen.tokens[: start + 2], torch.tensor(path, dtype=torch.long)))
     padded = torch.cat((text, torch.zeros(2, dtype=torch.long)))
@@ -37,7 +37,7 @@ def shares(net: FeatureNet, seen: Seen, start: int, path: tuple[int, ...]) -> to
     return distribution
 
 
-def one_by_one(net: FeatureNet, seen: Seen, start: int, size: Size) -> dict[tuple[int, ...], float]:
+def one_by_one(net: FeatureNet, seen: DialogueFeatures, start: int, size: Size) -> dict[tuple[int, ...], float]:
     """Expand and rerank as the paper tells it, with a forward for every single node: kept paths and their values."""
     beam, considered = {(): 0.0}, {}
     for _ in range(size.depth):

@@ -14,14 +14,14 @@ class Shelf:
     def __init__(self) -> None:
         self.next = 0
 
-    def asked(self, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def guided_batch(self, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         names = torch.arange(self.next, self.next + count)
         self.next += count
         words = torch.stack((torch.ones(count, dtype=torch.long), names), dim=1)
         return words, torch.zeros_like(words), names[:, None].expand(-1, 16).contiguous()
 
     def draw(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        words, _, codes = self.asked(count)
+        words, _, codes = self.guided_batch(count)
         return words, codes
 
 

@@ -28,7 +28,7 @@ def ask(count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def test_they_are_what_the_model_draws_for_their_prompts(net: ImageNet) -> None:
-    drawings = OwnDrawings(ask, places=8, count=4, guidance=2.0, workers=None, kept=1, seed=5)
+    drawings = OwnDrawings(ask, places=8, count=4, guidance=2.0, workers=None, times=1, seed=5)
     words, right, own = drawings.next(lambda: net)
     rows = [(tuple(one), (0, 0)) for one in ask(4)[0].tolist()]
     expected = draw(net, rows, 8, 2.0, seed=5)
@@ -44,7 +44,7 @@ def test_each_is_given_so_often_and_then_others_are_drawn(net: ImageNet) -> None
         made.append(1)
         return net
 
-    drawings = OwnDrawings(ask, places=4, count=3, guidance=2.0, workers=2, kept=3)
+    drawings = OwnDrawings(ask, places=4, count=3, guidance=2.0, workers=2, times=3)
     seen = [tuple(drawings.next(now)[0][:, 1].tolist()) for _ in range(9)]
     assert len(made) == 1
     assert sorted(name for part in seen for name in part) == sorted([*range(2, 11)] * 3)

@@ -23,7 +23,7 @@ from specviz.training.registry import Job, recipes
 from specviz.training.vision import make_picture_drafters as making
 from specviz.training.vision import make_vlm_text_only, picture_dialogues
 from specviz.training.vision.picture_dialogues import PictureDialogues
-from specviz.training.vision.picture_drafters import drafted, foreseen
+from specviz.training.vision.picture_drafters import acceptance_figures, draft_logits
 from specviz.training.vision.picture_store import ALL, COMPRESSED, MIDDLE, WORDS, PictureStore
 from specviz.training.vision.scene_batches import Writer, train_tokenizer
 from specviz.training.vision.scenes_model import Learner, Shape
@@ -107,7 +107,7 @@ def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(home: Pat
 def test_the_picture_is_an_embedding_where_its_tokens_stand(home: Path) -> None:
     learner, every, spoken = stored(home, (0, LAYERS), ALL)
     seen = every.get([2])[0]
-    visual = picture_dialogues.see(learner, [int(spoken.scene[2])])[0]
+    visual = picture_dialogues.visual_tokens_of(learner, [int(spoken.scene[2])])[0]
     assert torch.allclose(seen.features[1 : 1 + VISUAL, 0], visual, atol=0.02 * float(visual.abs().max()))
     table = learner.model.get_input_embeddings().weight
     assert torch.allclose(seen.features[1 + VISUAL :, 0], table[seen.tokens[1 + VISUAL :]], atol=1e-2)
@@ -141,18 +141,18 @@ def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: 
 @pytest.mark.parametrize("name", WHOLE[:4])
 def test_each_learns_to_foresee_what_it_is_taught(home: Path, name: str) -> None:
     kind = making.KINDS[name]
-    learner, store, spoken = stored(home, kind.taps(LAYERS), kind.shown, 0.75)
+    learner, store, spoken = stored(home, kind.taps(LAYERS), kind.view, 0.75)
     net = kind.network(learner, store, [0, 1, 2, 3])
     taught = store.get([n for n in range(len(spoken.scene)) if spoken.dialogues.temperature[n] == 0][:3])
     parameters = learned(net)
     optimizer = Optimizer(parameters)
-    before = foreseen(net, taught, 3)["tau"]
+    before = acceptance_figures(net, taught, 3)["tau"]
     for update in range(90 if name == "vlm_dream" else 40):  # twice the layers, and shut gates at first
         generator = torch.Generator().manual_seed(update)
         lost = torch.stack([kind.loss(net, seen, generator, 0.05) for seen in taught]).sum()
         found = torch.autograd.grad(lost, list(parameters.values()))
         optimizer.step(dict(zip(parameters, found, strict=True)), 0.01)
-    assert foreseen(net, taught, 3)["tau"] > before + 0.3
+    assert acceptance_figures(net, taught, 3)["tau"] > before + 0.3
 
 
 def test_the_control_learns_nothing_from_the_middle(home: Path) -> None:
@@ -193,15 +193,15 @@ def test_step_vectors_go_in_where_the_network_feeds_on_itself(home: Path) -> Non
 
 
 @torch.no_grad()
-def test_foresight_is_chain_drafting_by_hand(home: Path) -> None:
+def test_acceptance_is_chain_drafting_by_hand(home: Path) -> None:
     learner, store, spoken = stored(home, (0, LAYERS), ALL)
     net = making.KINDS["vlm_eagle"].network(learner, store, [0, 1, 2, 3])
     numbers = spoken.split()[1][:3]
-    found = foreseen(net, store.get(numbers), 2)
+    found = acceptance_figures(net, store.get(numbers), 2)
     emitted, starts = 0, 0
     for seen in store.get(numbers):
         for start in range(max(0, seen.first - 2), len(seen.tokens) - 3):
-            one, two = (int(row.argmax()) for row in drafted(net, seen, torch.tensor([start]), 2))
+            one, two = (int(row.argmax()) for row in draft_logits(net, seen, torch.tensor([start]), 2))
             right = one == int(seen.tokens[start + 2])
             emitted += 1 + right + (right and two == int(seen.tokens[start + 3]))
             starts += 1

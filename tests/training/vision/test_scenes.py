@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from specviz.training.vision import scenes
-from specviz.training.vision.picture_answers import Answered, figures, said_things
+from specviz.training.vision.picture_answers import Answered, figures, placed_things
 from specviz.training.vision.scene_batches import COMBINATIONS, DRAWINGS, FRESH, exchanges, held_out
 from specviz.training.vision.scene_drills import drill
 from specviz.training.vision.scene_names import NUMBERS, Exchange, a, at, named, plural
@@ -63,7 +63,7 @@ def test_descriptions_say_every_thing_with_its_place() -> None:
     for seed in SEEDS:
         scene = scenes.compose(seed)
         text = Speaker(scene, np.random.default_rng(seed)).describe().answer
-        assert said_things(text) == [(a(named(thing)), at(thing.region)) for thing in scene.things]
+        assert placed_things(text) == [(a(named(thing)), at(thing.region)) for thing in scene.things]
         assert f"{NUMBERS[len(scene.things)]} {plural('thing', len(scene.things))}" in text.lower()
 
 
@@ -117,12 +117,12 @@ def test_answers_that_compare_or_find_begin_with_a_look_at_everything() -> None:
     for seed in range(60):
         scene = scenes.compose(seed)
         for one in exchanges(scene, 6):
-            assert bool(one.looked) == (one.kind in {"where", "count", "side", "next"})
+            assert bool(one.look) == (one.kind in {"where", "count", "side", "next"})
             assert one.spoken.endswith(f"{one.again} {one.answer}" if one.again else one.answer)
             assert one.again.endswith("?") == (one.kind == "count")
-            if one.looked:
+            if one.look:
                 looked += 1
-                words = one.looked.lower()
+                words = one.look.lower()
                 places = [words.find(f"{at(thing.region)} {a(named(thing))}") for thing in scene.things]
                 assert -1 not in places and places == sorted(places) and words.count(".") == 1
     assert looked > 60
@@ -134,7 +134,7 @@ def test_a_drill_asks_once_for_what_can_be_read_off_a_look() -> None:
         scene = scenes.snapped(scenes.compose(seed))
         speaker = Speaker(scene, np.random.default_rng(seed))
         found = drill(speaker, 16)
-        look = speaker.looked().lower()
+        look = speaker.look().lower()
         assert len({question for question, _ in found}) == len(found) and found
         for question, answer in found:
             if question.endswith("?"):
