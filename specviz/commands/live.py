@@ -6,7 +6,7 @@ import sys
 
 from specviz.commands.console import colours, table, tell
 from specviz.figures.explain import explain
-from specviz.figures.theme import calm, number, percent
+from specviz.figures.theme import escape_controls, number, percent
 from specviz.trace.schema import RELAXED, End, Run, Step, Trace
 
 _PLAIN = "\x1b[0m"
@@ -27,7 +27,7 @@ class Live:
             self._begin(event)
         elif isinstance(event, Step) and not self._quiet:
             for place, piece in enumerate(event.pieces):
-                sys.stdout.write(self._dressed(event, place, calm(piece)))
+                sys.stdout.write(self._dressed(event, place, escape_controls(piece)))
             sys.stdout.flush()
         elif isinstance(event, End) and not self._quiet and not self._ended:
             self._ended = True
@@ -36,7 +36,7 @@ class Live:
 
     def _begin(self, run: Run) -> None:
         for warning in run.warnings:
-            tell(f"warning: {calm(warning)}")
+            tell(f"warning: {escape_controls(warning)}")
         if self._quiet:
             return
         tell(f"{run.title} on {run.target}: {run.dtype}, {run.device}, {run.tier} tier")

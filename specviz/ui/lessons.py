@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from specviz.errors import BadInput
-from specviz.figures.theme import markup, visible
+from specviz.figures.theme import markup, show_whitespace
 from specviz.trace import metrics
 from specviz.trace.schema import PRUNED, ROOT, SKIPPED, Nanoseconds, Step, Trace
 
@@ -152,12 +152,12 @@ def _step_facts(step: Step) -> dict[str, str]:
     bonus = step.bonus.text if step.bonus else ""
     return {
         "step": str(step.index + 1),
-        "root": visible(step.nodes[0].text),
+        "root": show_whitespace(step.nodes[0].text),
         "drafted": str(step.verified),
         "kept": str(step.accepted),
         "emitted": str(len(step.emitted)),
-        "bonus": visible(bonus),
-        "text": visible("".join(step.pieces)),
+        "bonus": show_whitespace(bonus),
+        "text": show_whitespace("".join(step.pieces)),
         "depth": str(max(step.depths)),
     }
 
@@ -202,7 +202,7 @@ def _bonus(step: Step) -> Question | None:
     others = [text for text in dict.fromkeys((*drafted, *ranked)) if text != step.bonus.text]
     choices = sorted([step.bonus.text, *others[: MOST_CHOICES - 1]])
     asked = "Where the walk ends, the target adds a token of its own. Which one?"
-    return Question(asked, tuple(visible(text) for text in choices), choices.index(step.bonus.text))
+    return Question(asked, tuple(show_whitespace(text) for text in choices), choices.index(step.bonus.text))
 
 
 def veiled(trace: Trace, at: int) -> Trace:

@@ -69,7 +69,7 @@ def test_the_answer_is_what_the_run_did(step: int) -> None:
     bonus = lessons.page(lesson(at={"step": step}, ask={"about": "bonus"}), 0, trace).ask
     assert right(kept) == str(trace.steps[step].accepted)
     said = trace.steps[step].bonus
-    assert said is not None and right(bonus) == lessons.visible(said.text)
+    assert said is not None and right(bonus) == lessons.show_whitespace(said.text)
 
 
 def test_a_veiled_step_gives_nothing_away_but_the_draft() -> None:

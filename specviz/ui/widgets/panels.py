@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from specviz.figures.explain import Term, explain, priced
+from specviz.figures.explain import Term, explain, step_cost_label
 from specviz.figures.speed_table import amount
 from specviz.figures.theme import duration, markup
 from specviz.methods.registry import Method, all_methods, families
@@ -71,7 +71,7 @@ def why(trace: Trace | None, timing: bool = False, more: str = MORE) -> str:
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
         return '<p class="sp-why-none">Why it was faster, or not, stands here when the run is over.</p>'
-    return f'<div class="sp-why">{_headline(terms, timing, more)}<dl>{"".join(_rows(terms, priced(trace)))}</dl></div>'
+    return f'<div class="sp-why">{_headline(terms, timing, more)}<dl>{"".join(_rows(terms, step_cost_label(trace)))}</dl></div>'
 
 
 def _headline(terms: dict[str, Term], timing: bool, more: str) -> str:
@@ -84,12 +84,14 @@ def _headline(terms: dict[str, Term], timing: bool, more: str) -> str:
     return f'<p title="{said}">Why {word} {more}</p><p><b>{measured:.2f}×</b> measured</p>'
 
 
-def _rows(terms: dict[str, Term], priced: str) -> list[str]:
+def _rows(terms: dict[str, Term], cost_label: str) -> list[str]:
     rows = [_row(terms[name]) for name in ("predicted", "tau", "plain") if name in terms]
     costs = [terms[phase].value or 0.0 for phase in PHASES if phase in terms]
     if costs:
         parts = " + ".join(duration(terms[phase].value or 0.0) for phase in PHASES)
-        rows.append(f'<dt title="draft + verify + judge + commit + host = {parts}">{priced}</dt><dd>{duration(sum(costs))}</dd>')
+        rows.append(
+            f'<dt title="draft + verify + judge + commit + host = {parts}">{cost_label}</dt><dd>{duration(sum(costs))}</dd>'
+        )
     return rows
 
 
