@@ -38,6 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Decode, write the traces, and say what each row accepted."""
     parameters = dict(assignment.split("=", 1) if "=" in assignment else (assignment, "") for assignment in options.param)
+    # runner.prepare checks this too; said now, before a folder is made and torch imported.
     build(get(options.method).parameters, parameters, options.method)
     prompts = read(options.prompts)
     try:

@@ -60,7 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Decode. What was decoded is kept in ``--out`` however the run ends."""
     request = _request(options)
-    # Said now, before torch is imported and a model loaded.
+    # runner.prepare checks this too; said now, before its import brings in torch, which takes seconds.
     build(get(request.method).parameters, request.parameters, request.method)
     _check_out(options.out)
     _check_out(options.picture)

@@ -86,6 +86,7 @@ def request(form_state: ImageFormState, settings: Settings) -> Request:
     basics = build(Basics, controls.values(form_state.basics, "image-basics"), "this run")
     advanced = build(Advanced, controls.values(form_state.advanced, "image-advanced"), "this run")
     own = controls.values(form_state.own, method.name)
+    # runner.prepare checks this too, but only after the wait in the queue: a form with a bad value must not wait.
     build(method.parameters, own, method.title)
     return Request(
         method=method.name,
