@@ -23,7 +23,7 @@ if os.environ.get("SPACES_ZERO_GPU"):
 
 from specviz.ui import stubs
 
-with stubs.unwritten():
+with stubs.without_gradio_stubs():
     from specviz.ui import page, settings, shared
 
 running = shared.make(settings.read())

@@ -37,7 +37,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Decode, write the traces, and say what each row accepted."""
-    parameters = dict(one.split("=", 1) if "=" in one else (one, "") for one in options.param)
+    parameters = dict(assignment.split("=", 1) if "=" in assignment else (assignment, "") for assignment in options.param)
+    # runner.prepare checks this too; said now, before a folder is made and torch imported.
     build(get(options.method).parameters, parameters, options.method)
     prompts = read(options.prompts)
     try:
@@ -48,33 +49,35 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.runner import prepare
 
     progress, memory = ProgressLine(), Memory()
-    asked = {"target": options.target, "max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
+    common_fields = {"target": options.target, "max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
     ready = [
-        prepare(Request(options.method, prompt, seed=options.seed + row, parameters=parameters, **asked), memory, progress)
+        prepare(
+            Request(options.method, prompt, seed=options.seed + row, parameters=parameters, **common_fields), memory, progress
+        )
         for row, prompt in enumerate(prompts)
     ]
     progress.close()
     with Stopping() as stopping:
         stopping.started = True
-        found = traces(ready, options.every, stopping.event)
-    for row, trace in enumerate(found, start=1):
+        row_traces = traces(ready, options.every, stopping.event)
+    for row, trace in enumerate(row_traces, start=1):
         path = options.out / f"row-{row}{store.SUFFIX}"
         store.write(trace, path)
         assert trace.end is not None
         tokens, tau = count(len(trace.end.output_ids), "token"), trace.end.metrics["tau"]
         accepted = "" if tau is None else f", τ {number(tau)}"
         print(f"{path}: {tokens} in {len(trace.steps)} passes{accepted}, {trace.end.reason}")
-    if stopping.asked:
+    if stopping.requested:
         tell("Stopped; what there is so far is kept.")
         return STOPPED
-    return _broken([trace.end for trace in found if trace.end is not None])
+    return _broken([trace.end for trace in row_traces if trace.end is not None])
 
 
 def _broken(ends: Sequence[End]) -> int:
     """Say once what went wrong, and with which status the command ends."""
     broken = [end for end in ends if end.reason in ("error", "out_of_memory")]
-    for said in dict.fromkeys(end.message or f"A row ended early: {end.reason.replace('_', ' ')}." for end in broken):
-        tell(said)
+    for message in dict.fromkeys(end.message or f"A row ended early: {end.reason.replace('_', ' ')}." for end in broken):
+        tell(message)
     if any(end.reason == "out_of_memory" for end in broken):
         return OUT_OF_MEMORY
     return BROKEN if broken else 0
@@ -83,9 +86,9 @@ def _broken(ends: Sequence[End]) -> int:
 def read(path: Path) -> list[str]:
     """The prompts of a file. Raises BadInput when there are none or too many."""
     try:
-        found = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        prompts = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as problem:
         raise BadInput(f"{path} cannot be read as a text file: {problem}.") from None
-    if not 1 <= len(found) <= MOST:
-        raise BadInput(f"{path} holds {count(len(found), 'prompt')}; give 1 to {MOST}, one a line.")
-    return found
+    if not 1 <= len(prompts) <= MOST:
+        raise BadInput(f"{path} holds {count(len(prompts), 'prompt')}; give 1 to {MOST}, one a line.")
+    return prompts

@@ -25,6 +25,6 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.bench.runner import run_suite
 
     methods = tuple(name.strip() for name in options.methods.split(",") if name.strip())
-    found = run_suite(options.suite, methods, options.target, tell, options.quick, options.save)
-    print(found.as_json() if options.json else found.as_table())
+    report = run_suite(options.suite, methods, options.target, tell, options.quick, options.save)
+    print(report.as_json() if options.json else report.as_table())
     return 0

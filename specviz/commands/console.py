@@ -51,9 +51,9 @@ def tell(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def emit(found: Mapping[str, Any] | Sequence[Any]) -> None:
+def emit(json_value: Mapping[str, Any] | Sequence[Any]) -> None:
     """One JSON value, in ASCII so that it survives any terminal and pipe."""
-    print(json.dumps(found, allow_nan=False), flush=True)
+    print(json.dumps(json_value, allow_nan=False), flush=True)
 
 
 def colours() -> bool:

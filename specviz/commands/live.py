@@ -6,7 +6,7 @@ import sys
 
 from specviz.commands.console import colours, table, tell
 from specviz.figures.explain import explain
-from specviz.figures.theme import calm, number, percent
+from specviz.figures.theme import escape_controls, number, percent
 from specviz.trace.schema import RELAXED, End, Run, Step, Trace
 
 _PLAIN = "\x1b[0m"
@@ -27,7 +27,7 @@ class Live:
             self._begin(event)
         elif isinstance(event, Step) and not self._quiet:
             for place, piece in enumerate(event.pieces):
-                sys.stdout.write(self._dressed(event, place, calm(piece)))
+                sys.stdout.write(self._dressed(event, place, escape_controls(piece)))
             sys.stdout.flush()
         elif isinstance(event, End) and not self._quiet and not self._ended:
             self._ended = True
@@ -36,7 +36,7 @@ class Live:
 
     def _begin(self, run: Run) -> None:
         for warning in run.warnings:
-            tell(f"warning: {calm(warning)}")
+            tell(f"warning: {escape_controls(warning)}")
         if self._quiet:
             return
         tell(f"{run.title} on {run.target}: {run.dtype}, {run.device}, {run.tier} tier")
@@ -59,20 +59,20 @@ class Live:
 
 
 def _rows(trace: Trace) -> list[tuple[str, str]]:
-    end, found = trace.end, (trace.end.metrics if trace.end else {})
+    end, metrics = trace.end, (trace.end.metrics if trace.end else {})
     assert end is not None
-    seconds, shares = found["seconds"], found["shares"]
-    passes = found.get("passes", found["steps"])
+    seconds, shares = metrics["seconds"], metrics["shares"]
+    passes = metrics.get("passes", metrics["steps"])
     rows = [
-        ("tokens", f"{found['emitted']} in {passes} target passes, ended by {end.reason.replace('_', ' ')}"),
-        ("τ", f"{number(found['tau'])} tokens a pass"),
-        ("accepted", f"{found['accepted']} of {found['verified']} drafted tokens that were verified"),
-        ("by depth", " ".join(percent(share) for share in found["accepted_by_depth"]) or "nothing was drafted"),
+        ("tokens", f"{metrics['emitted']} in {passes} target passes, ended by {end.reason.replace('_', ' ')}"),
+        ("τ", f"{number(metrics['tau'])} tokens a pass"),
+        ("accepted", f"{metrics['accepted']} of {metrics['verified']} drafted tokens that were verified"),
+        ("by depth", " ".join(percent(share) for share in metrics["accepted_by_depth"]) or "nothing was drafted"),
         (
             "time",
             f"{seconds['total']:.2f} s: " + " · ".join(f"{name} {percent(share)}" for name, share in shares.items()),
         ),
-        ("speed", f"{number(found['tokens_per_second'], 1)} tokens a second"),
+        ("speed", f"{number(metrics['tokens_per_second'], 1)} tokens a second"),
     ]
     if end.baseline is not None:
         rows += _compared(trace)
@@ -82,11 +82,11 @@ def _rows(trace: Trace) -> list[tuple[str, str]]:
 
 def _compared(trace: Trace) -> list[tuple[str, str]]:
     assert trace.end is not None and trace.end.baseline is not None
-    found, apart = trace.end.metrics, trace.end.baseline.first_divergence
-    plain = f"{number(found['baseline_tokens_per_second'], 1)} tokens a second"
-    same = "the same text, token for token" if apart is None else f"other text from token {apart.position + 1} on"
-    gap = "" if apart is None or apart.gap is None else f", its two best logits {apart.gap:.2g} apart there"
+    metrics, divergence = trace.end.metrics, trace.end.baseline.first_divergence
+    baseline_rate = f"{number(metrics['baseline_tokens_per_second'], 1)} tokens a second"
+    same = "the same text, token for token" if divergence is None else f"other text from token {divergence.position + 1} on"
+    gap = "" if divergence is None or divergence.gap is None else f", its two best logits {divergence.gap:.2g} apart there"
     return [
-        ("baseline", f"{plain}, {same}{gap}"),
-        ("speed-up", f"{number(found['speedup'])}× measured, {number(found['predicted_speedup'])}× predicted"),
+        ("baseline", f"{baseline_rate}, {same}{gap}"),
+        ("speed-up", f"{number(metrics['speedup'])}× measured, {number(metrics['predicted_speedup'])}× predicted"),
     ]

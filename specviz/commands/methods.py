@@ -26,9 +26,9 @@ def execute(options: argparse.Namespace) -> int:
     """List them."""
     known = [all_methods()[name] for name in sorted(all_methods())]
     if options.json:
-        emit([card(one) for one in known])
+        emit([card(method) for method in known])
     else:
-        print("\n\n".join(_shown(one) for one in known))
+        print("\n\n".join(_method_text(method) for method in known))
     return 0
 
 
@@ -48,16 +48,22 @@ def card(method: Method) -> dict[str, Any]:
         "claim": method.claim,
         "differs": method.differs,
         "needs_draft": method.needs_draft,
-        "parameters": [_parameter(one) for one in describe(method.parameters)],
+        "parameters": [_parameter(parameter) for parameter in describe(method.parameters)],
         "weights": [{"name": name, "present": present(name)} for name in method.weights],
         "paper": None if method.paper is None else asdict(method.paper),
         "look_at": method.look_at,
     }
 
 
-def _parameter(one: Parameter) -> dict[str, Any]:
-    bounds = asdict(one.bounds)
-    return {"name": one.name, "kind": one.kind, "default": one.default, **bounds, "choices": list(one.bounds.choices)}
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    bounds = asdict(parameter.bounds)
+    return {
+        "name": parameter.name,
+        "kind": parameter.kind,
+        "default": parameter.default,
+        **bounds,
+        "choices": list(parameter.bounds.choices),
+    }
 
 
 def present(name: str) -> bool:
@@ -70,13 +76,13 @@ def present(name: str) -> bool:
     return any((cache_folder() / "models" / name).glob("*.safetensors"))
 
 
-def _shown(method: Method) -> str:
+def _method_text(method: Method) -> str:
     equal = ", token for token" if method.token_exact else ""
     equal += f" ({method.exception})" if method.exception else ""
     bound = f": {method.bound}" if method.bound else ""
     rows = [("output", f"{method.exactness}{equal}{bound}")]
-    for one in describe(method.parameters):
-        rows.append((one.name, f"{_range(one)}, normally {one.default}. {one.bounds.help}"))
+    for parameter in describe(method.parameters):
+        rows.append((parameter.name, f"{_range(parameter)}, normally {parameter.default}. {parameter.bounds.help}"))
     for name in method.weights:
         rows.append(("weights", name + ("" if present(name) else " (not on this machine)")))
     if method.paper is not None:
@@ -85,10 +91,10 @@ def _shown(method: Method) -> str:
     return f"{method.name}: {method.title}. {method.summary}\n" + "\n".join(f"  {line}" for line in table(rows).split("\n"))
 
 
-def _range(one: Parameter) -> str:
-    if one.kind == "bool":
+def _range(parameter: Parameter) -> str:
+    if parameter.kind == "bool":
         return "true or false"
-    if one.bounds.choices:
-        return " or ".join(one.bounds.choices)
-    unit = f" {one.bounds.unit}" if one.bounds.unit else ""
-    return f"{one.bounds.low:g} to {one.bounds.high:g}{unit}"
+    if parameter.bounds.choices:
+        return " or ".join(parameter.bounds.choices)
+    unit = f" {parameter.bounds.unit}" if parameter.bounds.unit else ""
+    return f"{parameter.bounds.low:g} to {parameter.bounds.high:g}{unit}"

@@ -28,7 +28,7 @@ from specviz.trace.schema import Trace
 
 HELP = "make the app's recorded runs anew"
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "traces"
-KNOWN = {one.name for one in fields(Request)}
+KNOWN = {field.name for field in fields(Request)}
 Decode = Callable[..., Trace]
 
 
@@ -43,17 +43,17 @@ def execute(options: argparse.Namespace) -> int:
     """Record one after the other; what is recorded is kept even when a later one fails."""
     if options.times < 1:
         raise BadInput("--times is how often each run is decoded; give a whole number from 1.")
-    wanted = _wanted(options.folder, options.names)
+    entries = _requested_entries(options.folder, options.names)
     from specviz.runner import run as decode
 
-    for entry in wanted:
+    for entry in entries:
         trace = _median(_row if "beside" in entry else partial(_once, decode), entry, options.times)
         store.write(trace, options.folder / entry["file"])
-        print(f"{entry['name']}: {_told(trace)}", flush=True)
+        print(f"{entry['name']}: {_summary(trace)}", flush=True)
     return 0
 
 
-def _wanted(folder: Path, names: list[str]) -> list[dict[str, Any]]:
+def _requested_entries(folder: Path, names: list[str]) -> list[dict[str, Any]]:
     """The entries that say what to run. Raises BadInput for a name that is none of them."""
     try:
         listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["traces"]
@@ -73,17 +73,17 @@ def _wanted(folder: Path, names: list[str]) -> list[dict[str, Any]]:
 
 
 def _prompts(beside: Any) -> bool:
-    return isinstance(beside, list) and bool(beside) and all(isinstance(one, str) for one in beside)
+    return isinstance(beside, list) and bool(beside) and all(isinstance(prompt, str) for prompt in beside)
 
 
-def _median(made: Callable[[Mapping[str, Any]], Trace], entry: Mapping[str, Any], times: int) -> Trace:
+def _median(decode: Callable[[Mapping[str, Any]], Trace], entry: Mapping[str, Any], times: int) -> Trace:
     """The run with the median speed-up, or of those without one the median time, each with a memory of its own."""
-    found = []
+    traces = []
     for turn in range(times):
         tell(f"{entry['name']}: {turn + 1} of {times}")
-        found.append(_whole(made(entry), entry["name"]))
-    found.sort(key=_speed)
-    return found[(len(found) - 1) // 2]
+        traces.append(_completed(decode(entry), entry["name"]))
+    traces.sort(key=_speed)
+    return traces[(len(traces) - 1) // 2]
 
 
 def _speed(trace: Trace) -> float:
@@ -91,7 +91,7 @@ def _speed(trace: Trace) -> float:
     return gain or -float(sum(step.time.total for step in trace.steps))
 
 
-def _whole(trace: Trace, name: str) -> Trace:
+def _completed(trace: Trace, name: str) -> Trace:
     """The same trace. Raises BadInput where the run broke off."""
     if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
         why = trace.end.message or trace.end.reason if trace.end else "it has no end"
@@ -113,18 +113,20 @@ def _row(entry: Mapping[str, Any]) -> Trace:
     from specviz.bench.suites.batch import traces
     from specviz.runner import prepare
 
-    memory, progress, asked = Memory(), ProgressLine(), entry["request"]
+    memory, progress, request = Memory(), ProgressLine(), entry["request"]
     ready = []
-    for row, prompt in enumerate((asked["prompt"], *entry["beside"])):
-        ready.append(prepare(Request(**{**asked, "prompt": prompt, "seed": asked.get("seed", 0) + row}), memory, progress))
+    for row, prompt in enumerate((request["prompt"], *entry["beside"])):
+        ready.append(prepare(Request(**{**request, "prompt": prompt, "seed": request.get("seed", 0) + row}), memory, progress))
     progress.close()
     return traces(ready, entry["every"])[0]
 
 
-def _told(trace: Trace) -> str:
+def _summary(trace: Trace) -> str:
     assert trace.end is not None
-    found = trace.end.metrics
+    metrics = trace.end.metrics
     same = trace.end.baseline is not None and trace.end.baseline.equal
-    gain = found.get("speedup")
-    speed = f"{number(gain)}× measured, {number(found.get('predicted_speedup'))}× predicted" if gain else "in step with others"
-    return f"τ {number(found['tau'])} over {found['steps']} passes, {speed}{', the same text as the baseline' if same else ''}"
+    gain = metrics.get("speedup")
+    speed = f"{number(gain)}× measured, {number(metrics.get('predicted_speedup'))}× predicted" if gain else "in step with others"
+    return (
+        f"τ {number(metrics['tau'])} over {metrics['steps']} passes, {speed}{', the same text as the baseline' if same else ''}"
+    )

@@ -38,10 +38,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument("--prompt-file", metavar="F", help="a file with the prompt in it, - for the input")
     parser.add_argument("--image", metavar="F", help="the picture that the prompt asks about, for a target that reads pictures")
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
-    said = "how many tokens at most; a picture has as many codes as its grid"
-    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=said)
-    said = "0 takes the likeliest token; text does unless told, images are drawn at 1"
-    parser.add_argument("--temperature", type=float, metavar="T", help=said)
+    help_text = "how many tokens at most; a picture has as many codes as its grid"
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=help_text)
+    help_text = "0 takes the likeliest token; text does unless told, images are drawn at 1"
+    parser.add_argument("--temperature", type=float, metavar="T", help=help_text)
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="keep so many tokens, 0 for all")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text")
@@ -60,33 +60,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Decode. What was decoded is kept in ``--out`` however the run ends."""
     request = _request(options)
-    # Said now, before torch is imported and a model loaded.
+    # runner.prepare checks this too; said now, before its import brings in torch, which takes seconds.
     build(get(request.method).parameters, request.parameters, request.method)
     _check_out(options.out)
     _check_out(options.picture)
     from specviz.commands.live import Live
     from specviz.runner import stream
 
-    progress, taken, live = ProgressLine(), _Taken(), Live(quiet=options.json)
+    progress, recording, live = ProgressLine(), _Recording(), Live(quiet=options.json)
     try:
         with Stopping() as stopping:
             for event in stream(request, cancel=stopping.event, progress=progress):
                 progress.close()
                 if options.picture and isinstance(event, Run) and event.modality != "image":
                     raise BadInput(f"{event.target} draws no picture that --picture could keep; leave it out.")
-                taken.take(event)
+                recording.take(event)
                 stopping.started = True
                 live.take(event)
     except BaseException as problem:
-        taken.broke_off(problem)
+        recording.broke_off(problem)
         raise
     finally:
         progress.close()
-        if options.out and taken.run is not None:
-            store.write(taken.trace, options.out)
-        if options.picture and taken.end is not None and taken.end.picture:
-            Path(options.picture).write_bytes(base64.b64decode(taken.end.picture))
-    return _finish(options, taken.trace, live, stopping.asked)
+        if options.out and recording.run is not None:
+            store.write(recording.trace, options.out)
+        if options.picture and recording.end is not None and recording.end.picture:
+            Path(options.picture).write_bytes(base64.b64decode(recording.end.picture))
+    return _finish(options, recording.trace, live, stopping.requested)
 
 
 def _finish(options: argparse.Namespace, trace: Trace, live: Live, stopped: bool) -> int:
@@ -128,7 +128,7 @@ def outcome(trace: Trace) -> dict[str, Any]:
     }
 
 
-class _Taken:
+class _Recording:
     """What a run gave so far; the last end wins."""
 
     def __init__(self) -> None:
@@ -181,16 +181,16 @@ def _prompt(options: argparse.Namespace) -> str:
         raise BadInput(f"The prompt file {name} is not UTF-8 text; save it as UTF-8.") from problem
 
 
-def _parameters(given: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for one in given:
-        name, equals, value = one.partition("=")
+def _parameters(assignments: list[str]) -> dict[str, str]:
+    parameters: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
         if not equals or not name:
-            raise BadInput(f"--param {one} is not of the form name=value.")
-        if name in found:
+            raise BadInput(f"--param {assignment} is not of the form name=value.")
+        if name in parameters:
             raise BadInput(f"--param {name} is given twice; give it once.")
-        found[name] = value
-    return found
+        parameters[name] = value
+    return parameters
 
 
 def _check_out(out: str | None) -> None:
@@ -199,10 +199,10 @@ def _check_out(out: str | None) -> None:
         return
     folder = Path(out).parent
     try:
-        taken, good = Path(out).is_dir(), folder.is_dir() and os.access(folder, os.W_OK)
+        is_folder, is_writable = Path(out).is_dir(), folder.is_dir() and os.access(folder, os.W_OK)
     except OSError as problem:
         raise BadInput(f"The name {shown(out)} cannot be written to: {problem.strerror}.") from None
-    if taken:
+    if is_folder:
         raise BadInput(f"{out} is a folder; name a file in it to keep the trace in.")
-    if not good:
+    if not is_writable:
         raise BadInput(f"The trace cannot be kept in {out}: {folder} is not a folder that can be written to.")

@@ -14,23 +14,23 @@ class Stopping:
         self.event = threading.Event()
         self.started = False
         self._before: object = None
-        self._here = threading.current_thread() is threading.main_thread()
+        self._in_main_thread = threading.current_thread() is threading.main_thread()
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         """Whether somebody asked to stop."""
         return self.event.is_set()
 
     def __enter__(self) -> Stopping:
-        if self._here:
+        if self._in_main_thread:
             self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, at: TracebackType | None) -> None:
-        if self._here:
+        if self._in_main_thread:
             signal.signal(signal.SIGINT, self._before)  # type: ignore[arg-type]
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        if not self.started or self.asked:
+        if not self.started or self.requested:
             raise KeyboardInterrupt
         self.event.set()

@@ -19,23 +19,23 @@ def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
     look = theme_of(theme)
     shares, judged = metrics.accepted_by_depth(trace.steps), judged_at_depth(trace.steps)
     subtitle = "of the steps whose walk came that far and had a drafted token to judge" if shares else "nothing was drafted"
-    made = figure(look, "Acceptance by depth", subtitle, width=720, height=380)
+    fig = figure(look, "Acceptance by depth", subtitle, width=720, height=380)
     depths = list(range(1, len(shares) + 1))
-    told = zip(depths, shares, judged, strict=True)
+    hover_rows = zip(depths, shares, judged, strict=True)
     fill = [look.accepted if count >= FEW else look.paper for count in judged]
-    made.add_scatter(
+    fig.add_scatter(
         x=depths, y=[None if share is None else round(share, 4) for share in shares], mode="lines+markers+text",
         text=[percent(share) for share in shares], textposition="top center", textfont={"size": 12, "color": look.ink},
         line={"color": look.accepted, "width": 2}, cliponaxis=False, hoverinfo="text",
         marker={"size": 11, "color": fill, "line": {"width": 2, "color": look.accepted}},
-        hovertext=[f"depth {depth}: {percent(share)} of {count} steps" for depth, share, count in told],
+        hovertext=[f"depth {depth}: {percent(share)} of {count} steps" for depth, share, count in hover_rows],
     )  # fmt: skip
-    every = max(1, len(depths) // 14)
+    label_stride = max(1, len(depths) // 14)
     labels = [f"{depth}<br>n = {count}" for depth, count in zip(depths, judged, strict=True)]
-    ticks = {"tickvals": depths[::every], "ticktext": labels[::every], "range": [0.5, max(len(depths), 1) + 0.5]}
-    made.update_xaxes(axis(look, "depth in the draft, and how many steps were judged there", grid=False, **ticks))
-    made.update_yaxes(axis(look, "", range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"))
-    return made
+    ticks = {"tickvals": depths[::label_stride], "ticktext": labels[::label_stride], "range": [0.5, max(len(depths), 1) + 0.5]}
+    fig.update_xaxes(axis(look, "depth in the draft, and how many steps were judged there", grid=False, **ticks))
+    fig.update_yaxes(axis(look, "", range=[0, 1.12], tickvals=[0, 0.25, 0.5, 0.75, 1], tickformat=".0%"))
+    return fig
 
 
 def judged_at_depth(steps: Sequence[Step]) -> list[int]:

@@ -18,9 +18,9 @@ def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
     subtitle = f"τ = {number(length)} tokens a pass, the target's own token included" if trace.steps else "no finished steps yet"
     if cut:
         subtitle += f", {cut} step{'s' if cut > 1 else ''} cut short left out"
-    made = figure(look, "Accepted drafted tokens per step", subtitle, width=720, height=380, bargap=0.28)
+    fig = figure(look, "Accepted drafted tokens per step", subtitle, width=720, height=380, bargap=0.28)
     total = len(trace.steps)
-    made.add_bar(
+    fig.add_bar(
         x=list(range(len(counts))),
         y=counts,
         text=[str(count) if count else "" for count in counts],
@@ -34,6 +34,6 @@ def accepted_length(trace: Trace, theme: str = "light") -> go.Figure:
         hovertext=[f"{count} of {total} steps accepted {i}, so they emitted {i + 1}" for i, count in enumerate(counts)],
         hoverinfo="text",
     )
-    made.update_xaxes(axis(look, "drafted tokens accepted", grid=False, dtick=max(1, len(counts) // 16)))
-    made.update_yaxes(axis(look, "steps", rangemode="tozero", tickformat="d"))
-    return made
+    fig.update_xaxes(axis(look, "drafted tokens accepted", grid=False, dtick=max(1, len(counts) // 16)))
+    fig.update_yaxes(axis(look, "steps", rangemode="tozero", tickformat="d"))
+    return fig

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from specviz.figures.theme import SMALL, TEXT, cells, figure, safe, visible, wrapped
+from specviz.figures.theme import SMALL, TEXT, cells, escape, figure, show_whitespace, wrapped
 from specviz.figures.verdicts import ORDER, Look, look
 from specviz.palette import MONO, SANS, Theme
 
@@ -62,7 +62,7 @@ class Canvas:
 
     def pill(self, x: float, y: float, text: str, status: str, hover: str = "", most: int = 18) -> float:
         """A token in the look of its verdict, its left edge at ``x``, centred on ``y``. Gives back its right edge."""
-        shown = _label(text, most)
+        label = _label(text, most)
         wide = self.width_of(text, most)
         high = PILL if self.size >= TEXT else PILL - 3
         layer = self.layers[status]
@@ -70,7 +70,7 @@ class Canvas:
         if look(status, self.theme).double:
             layer.pills.append(rounded(x - 3, y - high / 2 - 3, wide + 6, high + 6))
         layer.symbols.append((x + 9, y))
-        layer.labels.append((x + _SYMBOL + text_width(shown, self.size) / 2, y, safe(shown), hover))
+        layer.labels.append((x + _SYMBOL + text_width(label, self.size) / 2, y, escape(label), hover))
         return x + wide
 
     def width_of(self, text: str, most: int = 18) -> float:
@@ -89,12 +89,12 @@ class Canvas:
 
     def write(self, x: float, y: float, text: str, *, mono: bool = False, weight: int = 400) -> None:
         """Small words that start at a point."""
-        self.words[Face(MONO if mono else SANS, weight)].append((x, y, safe(text)))
+        self.words[Face(MONO if mono else SANS, weight)].append((x, y, escape(text)))
 
 
-def text_width(shown: str, size: float = TEXT) -> float:
+def text_width(text: str, size: float = TEXT) -> float:
     """Width in pixels of text in a monospace font, whose cells are 0.6 em wide."""
-    return cells(shown) * size * 0.602
+    return cells(text) * size * 0.602
 
 
 def rounded(x: float, y: float, width: float, height: float) -> str:
@@ -111,7 +111,7 @@ def one_decimal(value: float) -> float:
 
 
 def _label(text: str, most: int) -> str:
-    return visible(text, most) or "∅"
+    return show_whitespace(text, most) or "∅"
 
 
 def _path(*parts: str | float) -> str:
@@ -132,12 +132,12 @@ def drawn(canvas: Canvas, title: str, subtitle: str, width: float, height: float
     top = _TOP + 16 * subtitle.count("<br>")
     size = {"width": wide + 2 * _SIDE, "height": high + _TOP + bottom}
     margin = {"l": _SIDE, "r": _SIDE, "t": top, "b": bottom}
-    made = figure(canvas.theme, title, subtitle, **size, margin=margin, hoverdistance=60, shapes=_shapes(canvas))
+    fig = figure(canvas.theme, title, subtitle, **size, margin=margin, hoverdistance=60, shapes=_shapes(canvas))
     quiet = {"itemclick": False, "itemdoubleclick": False, "itemwidth": 34}
-    made.update_layout(legend={"x": 0, "xanchor": "left", "y": 0, "yanchor": "top", **quiet}, showlegend=True)
-    made.update_xaxes(visible=False, range=[0, wide])
-    made.update_yaxes(visible=False, range=[high, 0])
-    return made.add_traces([*key, *_marks(canvas), *_words(canvas)])
+    fig.update_layout(legend={"x": 0, "xanchor": "left", "y": 0, "yanchor": "top", **quiet}, showlegend=True)
+    fig.update_xaxes(visible=False, range=[0, wide])
+    fig.update_yaxes(visible=False, range=[high, 0])
+    return fig.add_traces([*key, *_marks(canvas), *_words(canvas)])
 
 
 def _present(canvas: Canvas) -> list[tuple[Look, str]]:
@@ -146,13 +146,13 @@ def _present(canvas: Canvas) -> list[tuple[Look, str]]:
 
 def _shapes(canvas: Canvas) -> list[dict[str, Any]]:
     """Edges, the quietest first, then pills."""
-    made = []
-    for seen, status in sorted(_present(canvas), key=lambda pair: pair[0].width):
-        made.append(_shape(canvas.layers[status].edges, {"color": seen.line, "width": seen.width, "dash": seen.dash}))
-    for seen, status in _present(canvas):
-        dash = seen.dash if seen.width < 2 else "solid"
-        made.append(_shape(canvas.layers[status].pills, {"color": seen.line, "width": 1.4, "dash": dash}, seen.fill))
-    return [shape for shape in made if shape["path"]]
+    shapes = []
+    for style, status in sorted(_present(canvas), key=lambda pair: pair[0].width):
+        shapes.append(_shape(canvas.layers[status].edges, {"color": style.line, "width": style.width, "dash": style.dash}))
+    for style, status in _present(canvas):
+        dash = style.dash if style.width < 2 else "solid"
+        shapes.append(_shape(canvas.layers[status].pills, {"color": style.line, "width": 1.4, "dash": dash}, style.fill))
+    return [shape for shape in shapes if shape["path"]]
 
 
 def _shape(paths: list[str], line: dict[str, Any], fill: str | None = None) -> dict[str, Any]:
@@ -162,55 +162,59 @@ def _shape(paths: list[str], line: dict[str, Any], fill: str | None = None) -> d
 
 def _key(canvas: Canvas) -> list[go.Scatter]:
     """A key of dash, symbol and colour together."""
-    made = []
-    for seen, _ in _present(canvas):
-        line = {"color": seen.line, "width": min(seen.width, 3), "dash": seen.dash}
-        marker = {"symbol": seen.symbol, "size": 9, "color": seen.line, "line": {"width": 1.6, "color": seen.line}}
+    entries = []
+    for style, _ in _present(canvas):
+        line = {"color": style.line, "width": min(style.width, 3), "dash": style.dash}
+        marker = {"symbol": style.symbol, "size": 9, "color": style.line, "line": {"width": 1.6, "color": style.line}}
         drawn_as = {"mode": "lines+markers", "line": line, "marker": marker}
-        made.append(go.Scatter(x=[None], y=[None], name=seen.label, hoverinfo="skip", **drawn_as))
-    return made
+        entries.append(go.Scatter(x=[None], y=[None], name=style.label, hoverinfo="skip", **drawn_as))
+    return entries
 
 
 def _marks(canvas: Canvas) -> list[go.Scatter]:
     """Symbols and labels of every verdict; the hover hangs on the label."""
-    made = []
-    for seen, status in _present(canvas):
+    traces = []
+    for style, status in _present(canvas):
         layer = canvas.layers[status]
         if not layer.labels:
             continue
-        marker = {"symbol": seen.symbol, "size": 8, "color": seen.text, "line": {"width": 1.4, "color": seen.text}}
-        made.append(_points(layer.symbols, mode="markers", hoverinfo="skip", marker={**marker, "opacity": 1}))
+        marker = {"symbol": style.symbol, "size": 8, "color": style.text, "line": {"width": 1.4, "color": style.text}}
+        traces.append(_points(layer.symbols, mode="markers", hoverinfo="skip", marker={**marker, "opacity": 1}))
         hovers = [hover for _, _, _, hover in layer.labels]
         hover = {"hovertext": hovers, "hoverinfo": "text"} if any(hovers) else {"hoverinfo": "skip"}
-        font = {"family": MONO, "size": canvas.size, "color": seen.text}
+        font = {"family": MONO, "size": canvas.size, "color": style.text}
         labels = [label for _, _, label, _ in layer.labels]
         places = [(x, y) for x, y, _, _ in layer.labels]
-        made.append(_points(places, mode="text", text=labels, textfont=font, **hover))
-    return made
+        traces.append(_points(places, mode="text", text=labels, textfont=font, **hover))
+    return traces
 
 
 def _points(places: list[tuple[float, float]], **more: Any) -> go.Scatter:
     x, y = zip(*places, strict=True)
     return go.Scatter(
-        x=[one_decimal(one) for one in x], y=[one_decimal(one) for one in y], showlegend=False, cliponaxis=False, **more
+        x=[one_decimal(left) for left in x],
+        y=[one_decimal(top) for top in y],
+        showlegend=False,
+        cliponaxis=False,
+        **more,
     )
 
 
 def _bars(canvas: Canvas) -> list[go.Scatter]:
-    made = []
+    traces = []
     for line, bars in canvas.bars.items():
         x = [end for left, right, _ in bars for end in (one_decimal(left), one_decimal(right), None)]
         y = [end for _, _, high in bars for end in (one_decimal(high), one_decimal(high), None)]
         drawn_as = {"color": line.color, "width": 3, "dash": line.dash}
-        made.append(go.Scatter(x=x, y=y, mode="lines", name=line.name, hoverinfo="skip", line=drawn_as))
-    return made
+        traces.append(go.Scatter(x=x, y=y, mode="lines", name=line.name, hoverinfo="skip", line=drawn_as))
+    return traces
 
 
 def _words(canvas: Canvas) -> list[go.Scatter]:
-    made = []
-    for face, found in canvas.words.items():
+    traces = []
+    for face, words in canvas.words.items():
         font = {"family": face.family, "size": SMALL, "color": canvas.theme.mute, "weight": face.weight}
-        text = [one for _, _, one in found]
-        places = [(x, y) for x, y, _ in found]
-        made.append(_points(places, mode="text", text=text, textposition="middle right", hoverinfo="skip", textfont=font))
-    return made
+        text = [word for _, _, word in words]
+        places = [(x, y) for x, y, _ in words]
+        traces.append(_points(places, mode="text", text=text, textposition="middle right", hoverinfo="skip", textfont=font))
+    return traces

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from specviz.figures.canvas import PILL, Canvas, Line, drawn, text_width
-from specviz.figures.theme import SMALL, TEXT, count, number, safe, theme_of, visible
+from specviz.figures.theme import SMALL, TEXT, count, escape, number, show_whitespace, theme_of
 from specviz.figures.tidy import centres, columns
 from specviz.figures.verdicts import BONUS, JUDGED
 from specviz.palette import LABELS
@@ -52,8 +52,9 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
     title = f"Step {step.index + 1} · {count(drafted, 'drafted token')}, {len(step.path)} accepted{within}"
     if not drafted:
         title = f"Step {step.index + 1} · the drafter proposed nothing"
-    said = visible("".join(step.pieces), 60)
-    subtitle = f"rule: {step.rule.replace('_', ' ')} · adds “{safe(said)}”" if drafted else f"plain decoding: adds “{safe(said)}”"
+    emitted_text = show_whitespace("".join(step.pieces), 60)
+    rule = f"rule: {step.rule.replace('_', ' ')} ·" if drafted else "plain decoding:"
+    subtitle = f"{rule} adds “{escape(emitted_text)}”"
     if step.cut:
         subtitle += f" · cut short by {step.cut}"
     if folded:
@@ -63,25 +64,25 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
 
 def _leaves(step: Step, most: int) -> list[_Leaf]:
     """What is drawn, parents first."""
-    kept = _kept(step, most)
-    drawn_at = {node: place for place, node in enumerate(kept)}
-    hidden = [0] * len(kept)
-    for node, one in enumerate(step.nodes):
-        if node not in drawn_at:
-            above = one.parent
+    shown_nodes = _shown_nodes(step, most)
+    drawn_at = {index: place for place, index in enumerate(shown_nodes)}
+    hidden = [0] * len(shown_nodes)
+    for index, node in enumerate(step.nodes):
+        if index not in drawn_at:
+            above = node.parent
             while above not in drawn_at:
                 above = step.nodes[above].parent
             hidden[drawn_at[above]] += 1
     depths = step.depths
     leaves = []
-    for place, node in enumerate(kept):
-        one, depth = step.nodes[node], depths[node]
-        hover = _hover(node, one, depth)
-        leaves.append(_Leaf(drawn_at.get(one.parent, -1), depth, one.text, one.status, hover, one.q, one.p, hidden[place]))
+    for place, index in enumerate(shown_nodes):
+        node, depth = step.nodes[index], depths[index]
+        hover = _hover(index, node, depth)
+        leaves.append(_Leaf(drawn_at.get(node.parent, -1), depth, node.text, node.status, hover, node.q, node.p, hidden[place]))
     if step.bonus is not None:
         bonus = step.bonus
         lines = (
-            f"<b>{safe(visible(bonus.text))}</b>",
+            f"<b>{escape(show_whitespace(bonus.text))}</b>",
             f"{LABELS[BONUS]}, from the {'residual' if bonus.source == 'residual' else 'target'}",
             f"target p {number(bonus.p, 4)} · token {bonus.token}",
         )
@@ -89,36 +90,36 @@ def _leaves(step: Step, most: int) -> list[_Leaf]:
     return leaves
 
 
-def _kept(step: Step, most: int) -> list[int]:
+def _shown_nodes(step: Step, most: int) -> list[int]:
     """Every judged node, then others in drafting order as long as there is room and their parent is kept."""
-    judged = {0, *step.path, *(node for node, one in enumerate(step.nodes) if one.status in JUDGED)}
-    for node in sorted(judged, reverse=True):
-        above = step.nodes[node].parent
+    judged = {0, *step.path, *(index for index, node in enumerate(step.nodes) if node.status in JUDGED)}
+    for index in sorted(judged, reverse=True):
+        above = step.nodes[index].parent
         while above >= 0 and above not in judged:
             judged.add(above)
             above = step.nodes[above].parent
-    kept = set(judged)
-    folded = sum(one.status == PRUNED for one in step.nodes) > MANY
-    for node, one in enumerate(step.nodes):
-        if len(kept) >= most:
+    shown_nodes = set(judged)
+    folded = sum(node.status == PRUNED for node in step.nodes) > MANY
+    for index, node in enumerate(step.nodes):
+        if len(shown_nodes) >= most:
             break
-        if one.parent in kept and not (folded and one.status == PRUNED):
-            kept.add(node)
-    return sorted(kept)
+        if node.parent in shown_nodes and not (folded and node.status == PRUNED):
+            shown_nodes.add(index)
+    return sorted(shown_nodes)
 
 
-def _hover(node: int, one: Node, depth: int) -> str:
+def _hover(index: int, node: Node, depth: int) -> str:
     """The verdict on a node and the numbers behind it; why it fell so is a sentence of the stage."""
-    lines = [f"<b>{safe(visible(one.text))}</b>", LABELS[one.status]]
-    if node:
-        q = "none (chosen, not drawn)" if one.q is None else number(one.q, 4)
-        lines.append(f"drafter q {q} · target p {number(one.p, 4)}")
-    tested = [(name, value) for name, value in (("threshold", one.threshold), ("draw", one.draw)) if value is not None]
+    lines = [f"<b>{escape(show_whitespace(node.text))}</b>", LABELS[node.status]]
+    if index:
+        q = "none (chosen, not drawn)" if node.q is None else number(node.q, 4)
+        lines.append(f"drafter q {q} · target p {number(node.p, 4)}")
+    tested = [(name, value) for name, value in (("threshold", node.threshold), ("draw", node.draw)) if value is not None]
     if tested:
         lines.append(" · ".join(f"{name} {number(value, 4)}" for name, value in tested))
-    if one.grid is not None:
-        lines.append(f"row {one.grid[0]}, column {one.grid[1]}")
-    lines.append(f"node {node} · depth {depth} · token {one.token}")
+    if node.grid is not None:
+        lines.append(f"row {node.grid[0]}, column {node.grid[1]}")
+    lines.append(f"node {index} · depth {depth} · token {node.token}")
     return "<br>".join(lines)
 
 

@@ -64,7 +64,7 @@ class _Costs:
         return self.tau * self.plain / left if self.plain and left > 0 else None
 
 
-def priced(trace: Trace) -> str:
+def step_cost_label(trace: Trace) -> str:
     """What the costs are those of: one step, or a pass's share of it where a step takes several."""
     return "a step ÷ its passes" if any(step.passes > 1 for step in trace.steps) else "one step"
 
@@ -73,31 +73,31 @@ def explain(trace: Trace) -> list[Term]:
     """The terms in reading order: verdict, what went in, what came out. Empty while there are no steps."""
     if not trace.steps:
         return []
-    plain = trace.end.baseline if trace.end is not None else None
-    costs = _costs(trace.steps, plain)
-    found = _measured(trace, plain)
-    terms = [_verdict(trace, costs, found), *_silence(trace)]
+    baseline = trace.end.baseline if trace.end is not None else None
+    costs = _costs(trace.steps, baseline)
+    measured = _measured(trace, baseline)
+    terms = [_verdict(trace, costs, measured), *_silence(trace)]
     if costs is not None:
         terms += [_tau(costs), *_plain_pass(costs), *(_cost(costs, phase) for phase in PHASES)]
-    return terms + _outcome(trace, costs, found, plain)
+    return terms + _outcome(trace, costs, measured, baseline)
 
 
-def _costs(steps: tuple[Step, ...], plain: Baseline | None) -> _Costs | None:
+def _costs(steps: tuple[Step, ...], baseline: Baseline | None) -> _Costs | None:
     """None when every step was cut short: then there is no typical step to speak of."""
-    whole = [step for step in steps if step.cut is None]
+    uncut = [step for step in steps if step.cut is None]
     length = metrics.tau(steps)
     if length is None:
         return None
-    passes = sum(step.passes for step in whole)
-    means = {phase: sum(getattr(step.time, phase) for step in whole) / passes for phase in PHASES}
-    per_token = metrics.ratio(plain.total_ns, len(plain.token_ns)) if plain else None
+    passes = sum(step.passes for step in uncut)
+    means = {phase: sum(getattr(step.time, phase) for step in uncut) / passes for phase in PHASES}
+    per_token = metrics.ratio(baseline.total_ns, len(baseline.token_ns)) if baseline else None
     return _Costs(length, means, per_token or None)
 
 
-def _measured(trace: Trace, plain: Baseline | None) -> float | None:
-    if plain is None or trace.end is None:
+def _measured(trace: Trace, baseline: Baseline | None) -> float | None:
+    if baseline is None or trace.end is None:
         return None
-    return metrics.summarise(trace.steps, trace.end.reason, trace.end.prefill_ns, plain)["speedup"]
+    return metrics.summarise(trace.steps, trace.end.reason, trace.end.prefill_ns, baseline)["speedup"]
 
 
 def _drafted(step: Step) -> bool:
@@ -109,51 +109,51 @@ def _verdict(trace: Trace, costs: _Costs | None, measured: float | None) -> Term
     if not any(_drafted(step) for step in trace.steps):
         return _nothing_drafted(trace, measured)
     if measured is None:
-        said = "How much faster this was is unknown: no autoregressive run was recorded beside it."
+        sentence = "How much faster this was is unknown: no autoregressive run was recorded beside it."
     elif abs(measured - 1) < AGREE:
-        said = f"As fast as one token at a time ({measured:.2f}×)."
+        sentence = f"As fast as one token at a time ({measured:.2f}×)."
     else:
-        said = f"{measured:.2f}× {'faster than' if measured > 1 else 'the speed of'} one token at a time."
+        sentence = f"{measured:.2f}× {'faster than' if measured > 1 else 'the speed of'} one token at a time."
     if costs is not None:
-        said += " " + _eater(costs)
-    return Term("verdict", "in one sentence", measured, "x", said, loud=measured is not None and measured < 1)
+        sentence += " " + _bottleneck_sentence(costs)
+    return Term("verdict", "in one sentence", measured, "x", sentence, loud=measured is not None and measured < 1)
 
 
 def _nothing_drafted(trace: Trace, measured: float | None) -> Term:
     by_design = trace.run.method == "autoregressive"
-    said = "One token a pass: this is the autoregressive run itself, nothing is drafted."
+    sentence = "One token a pass: this is the autoregressive run itself, nothing is drafted."
     if not by_design:
         steps = count(len(trace.steps), "step")
-        said = f"The drafter proposed nothing in all of {steps}, so every pass gave one token and nothing could be saved."
-    return Term("verdict", "in one sentence", measured, "x", said, loud=not by_design)
+        sentence = f"The drafter proposed nothing in all of {steps}, so every pass gave one token and nothing could be saved."
+    return Term("verdict", "in one sentence", measured, "x", sentence, loud=not by_design)
 
 
-def eater(costs_of: Trace) -> str | None:
+def bottleneck(trace: Trace) -> str | None:
     """The name of the term that eats most of the gain: a phase, "tau", or None when nothing stands out."""
-    plain = costs_of.end.baseline if costs_of.end is not None else None
-    costs = _costs(costs_of.steps, plain) if costs_of.steps else None
-    return _worst(costs) if costs is not None else None
+    baseline = trace.end.baseline if trace.end is not None else None
+    costs = _costs(trace.steps, baseline) if trace.steps else None
+    return _bottleneck(costs) if costs is not None else None
 
 
-def _worst(costs: _Costs) -> str | None:
+def _bottleneck(costs: _Costs) -> str | None:
     if costs.tau < FEW_TOKENS:
         return "tau"
     worst = max(PHASES, key=costs.loss)
     return worst if costs.total and costs.loss(worst) / costs.total >= STANDS_OUT else None
 
 
-def _eater(costs: _Costs) -> str:
-    worst = _worst(costs)
-    if worst == "tau":
+def _bottleneck_sentence(costs: _Costs) -> str:
+    term_name = _bottleneck(costs)
+    if term_name == "tau":
         return f"Acceptance is the limit: a pass gives only {costs.tau:.2f} tokens, so there is little to gain."
-    if worst is None:
+    if term_name is None:
         return f"No cost stands out: a step costs about one target pass and gives {costs.tau:.2f} tokens."
-    if worst == "verify" and costs.plain is not None:
-        passes = costs.phases[worst] / costs.plain
-        said = f"Verifying eats most: a pass over the draft takes {passes:.1f} one-token passes."
+    if term_name == "verify" and costs.plain is not None:
+        passes = costs.phases[term_name] / costs.plain
+        sentence = f"Verifying eats most: a pass over the draft takes {passes:.1f} one-token passes."
     else:
-        said = f"{DOING[worst]} eats most: it takes {percent(costs.phases[worst] / costs.total)} of each step."
-    return said + _if_free(costs, worst)
+        sentence = f"{DOING[term_name]} eats most: it takes {percent(costs.phases[term_name] / costs.total)} of each step."
+    return sentence + _if_free(costs, term_name)
 
 
 def _if_free(costs: _Costs, phase: str) -> str:
@@ -170,50 +170,50 @@ def _silence(trace: Trace) -> list[Term]:
     if silent in (0, len(trace.steps)):
         return []
     share = silent / len(trace.steps)
-    said = f"The drafter proposed nothing in {silent} of {len(trace.steps)} steps; each gave one token at full price."
-    return [Term("silence", "steps without a draft", share, "share", said, loud=share >= SILENT)]
+    sentence = f"The drafter proposed nothing in {silent} of {len(trace.steps)} steps; each gave one token at full price."
+    return [Term("silence", "steps without a draft", share, "share", sentence, loud=share >= SILENT)]
 
 
 def _tau(costs: _Costs) -> Term:
-    said = f"A target pass gives {costs.tau:.2f} tokens: the speed-up, if a step cost no more than a one-token pass."
-    return Term("tau", "tokens per pass, τ", costs.tau, "tokens", said)
+    sentence = f"A target pass gives {costs.tau:.2f} tokens: the speed-up, if a step cost no more than a one-token pass."
+    return Term("tau", "tokens per pass, τ", costs.tau, "tokens", sentence)
 
 
 def _plain_pass(costs: _Costs) -> list[Term]:
     if costs.plain is None:
         return []
     several = duration(costs.tau * costs.plain)
-    said = f"One token of the autoregressive run takes {duration(costs.plain)}; {costs.tau:.2f} of them take {several}."
-    return [Term("plain", "one AR pass, t_AR", costs.plain, "ns", said)]
+    sentence = f"One token of the autoregressive run takes {duration(costs.plain)}; {costs.tau:.2f} of them take {several}."
+    return [Term("plain", "one AR pass, t_AR", costs.plain, "ns", sentence)]
 
 
 def _cost(costs: _Costs, phase: str) -> Term:
     spent = costs.phases[phase]
     share = metrics.ratio(spent, costs.total)
-    said = f"{DOING[phase]} takes {percent(share)} of each step."
+    sentence = f"{DOING[phase]} takes {percent(share)} of each step."
     if phase == "verify" and costs.plain:
-        said += f" A pass over the draft costs {spent / costs.plain:.2f} one-token passes."
+        sentence += f" A pass over the draft costs {spent / costs.plain:.2f} one-token passes."
     loss = costs.loss(phase)
     without = costs.speedup(loss) if loss else None
-    return Term(phase, phase, spent, "ns", said, share=share, without=without)
+    return Term(phase, phase, spent, "ns", sentence, share=share, without=without)
 
 
-def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, plain: Baseline | None) -> list[Term]:
-    if plain is None:
-        said = "No autoregressive run was recorded, so there is no speed-up to explain; run again with the baseline."
-        return [Term("measured", "measured speed-up", None, "x", said)]
+def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, baseline: Baseline | None) -> list[Term]:
+    if baseline is None:
+        sentence = "No autoregressive run was recorded, so there is no speed-up to explain; run again with the baseline."
+        return [Term("measured", "measured speed-up", None, "x", sentence)]
     predicted = costs.speedup() if costs else None
     terms = []
     if predicted is not None:
         assert costs is not None and costs.plain is not None
-        said = f"{costs.tau:.2f} × {duration(costs.plain)} ÷ {duration(costs.total)} = {predicted:.2f}×."
-        terms.append(Term("predicted", "predicted speed-up", predicted, "x", said))
+        sentence = f"{costs.tau:.2f} × {duration(costs.plain)} ÷ {duration(costs.total)} = {predicted:.2f}×."
+        terms.append(Term("predicted", "predicted speed-up", predicted, "x", sentence))
     terms.append(Term("measured", "measured speed-up", measured, "x", _gap(trace, predicted, measured)))
-    apart = plain.first_divergence
-    if apart is not None:
-        near = "" if apart.gap is None else f" (its two best logits were {apart.gap:.2g} apart there)"
-        said = f"The autoregressive run writes other text from token {apart.position + 1} on{near}."
-        terms.append(Term("divergence", "texts differ from token", apart.position + 1, "", said))
+    divergence = baseline.first_divergence
+    if divergence is not None:
+        near = "" if divergence.gap is None else f" (its two best logits were {divergence.gap:.2g} apart there)"
+        sentence = f"The autoregressive run writes other text from token {divergence.position + 1} on{near}."
+        terms.append(Term("divergence", "texts differ from token", divergence.position + 1, "", sentence))
     return terms
 
 

@@ -37,21 +37,21 @@ def reliability(trace: Trace, theme: str = "light") -> go.Figure:
     """A point a bin with its 95 % interval over the diagonal of a perfectly calibrated drafter; below, the counts."""
     look = theme_of(theme)
     bins = calibration(trace.steps)
-    made = figure(look, "Confidence against acceptance", _subtitle(bins), width=_WIDTH, height=_HEIGHT)
-    made.add_scatter(
+    fig = figure(look, "Confidence against acceptance", _subtitle(bins), width=_WIDTH, height=_HEIGHT)
+    fig.add_scatter(
         x=[0, 1], y=[0, 1], mode="lines", hoverinfo="skip", line={"color": look.quiet, "width": 1.6, "dash": "6px,4px"}
     )
     if bins:
-        _points(made, look, bins)
-        _counts(made, look, bins)
+        _points(fig, look, bins)
+        _counts(fig, look, bins)
     tenths = [0, 0.25, 0.5, 0.75, 1]
     shares = {"tickvals": tenths, "tickformat": ".0%"}
-    made.update_layout(
+    fig.update_layout(
         xaxis=axis(look, "the drafter's probability of its token, q", range=[-0.02, 1.02], anchor="y2", **shares),
         yaxis=axis(look, "accepted, its parent being accepted", range=[-0.03, 1.1], domain=[0.34, 1], **shares),
         yaxis2=axis(look, "drafted tokens", rangemode="tozero", domain=[0, 0.2], nticks=3, tickformat="d"),
     )
-    return made
+    return fig
 
 
 def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
@@ -59,30 +59,30 @@ def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
 
     A token that was never verified, since a sibling was taken before its turn, says nothing and is not counted.
     """
-    found: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    guesses_by_bin: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
     for step in steps:
         reached = {0, *step.path}
         for node in step.nodes[1:]:
             if node.q is not None and node.status in JUDGED and node.parent in reached:
                 place = min(bins - 1, int(node.q * bins))
-                found[place].append((node.q, node.status in (ACCEPTED, RELAXED)))
+                guesses_by_bin[place].append((node.q, node.status in (ACCEPTED, RELAXED)))
     return [
         Bin(
             place / bins,
             (place + 1) / bins,
-            sum(q for q, _ in one) / len(one),
-            sum(accepted for _, accepted in one),
-            len(one),
+            sum(q for q, _ in guesses) / len(guesses),
+            sum(accepted for _, accepted in guesses),
+            len(guesses),
         )
-        for place, one in enumerate(found)
-        if one
+        for place, guesses in enumerate(guesses_by_bin)
+        if guesses
     ]
 
 
 def calibration_error(bins: Sequence[Bin]) -> float | None:
     """Mean distance of acceptance from confidence, each bin weighing as many tokens as it has."""
-    judged = sum(one.judged for one in bins)
-    return sum(one.judged * abs(one.share - one.confidence) for one in bins) / judged if judged else None
+    judged = sum(bucket.judged for bucket in bins)
+    return sum(bucket.judged * abs(bucket.share - bucket.confidence) for bucket in bins) / judged if judged else None
 
 
 def interval(accepted: int, judged: int, z: float = 1.96) -> tuple[float, float]:
@@ -97,43 +97,44 @@ def _subtitle(bins: Sequence[Bin]) -> str:
     error = calibration_error(bins)
     if error is None:
         return "no verified token of this run has a confidence: its drafter proposes without probabilities"
-    confidence = sum(one.confidence * one.judged for one in bins) / sum(one.judged for one in bins)
-    share = sum(one.accepted for one in bins) / sum(one.judged for one in bins)
+    confidence = sum(bucket.confidence * bucket.judged for bucket in bins) / sum(bucket.judged for bucket in bins)
+    share = sum(bucket.accepted for bucket in bins) / sum(bucket.judged for bucket in bins)
     side = "too sure" if confidence > share + 0.02 else "too modest" if confidence < share - 0.02 else "about right"
-    judged = count(sum(one.judged for one in bins), "verified token")
+    judged = count(sum(bucket.judged for bucket in bins), "verified token")
     return f"{judged}; on the diagonal it would be right as often as it thinks; {side} by {percent(error)} on average"
 
 
-def _points(made: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
-    spans = [interval(one.accepted, one.judged) for one in bins]
-    sound = [one for one in bins if one.judged >= FEW]
-    made.add_scatter(
-        x=[round(one.confidence, 4) for one in sound], y=[round(one.share, 4) for one in sound], mode="lines",
+def _points(fig: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
+    spans = [interval(bucket.accepted, bucket.judged) for bucket in bins]
+    sound = [bucket for bucket in bins if bucket.judged >= FEW]
+    fig.add_scatter(
+        x=[round(bucket.confidence, 4) for bucket in sound], y=[round(bucket.share, 4) for bucket in sound], mode="lines",
         line={"color": look.accepted, "width": 2}, hoverinfo="skip",
     )  # fmt: skip
-    made.add_scatter(
-        x=[round(one.confidence, 4) for one in bins], y=[round(one.share, 4) for one in bins], mode="markers",
+    fig.add_scatter(
+        x=[round(bucket.confidence, 4) for bucket in bins], y=[round(bucket.share, 4) for bucket in bins], mode="markers",
         cliponaxis=False, hoverinfo="text",
         error_y={
             "type": "data", "symmetric": False, "color": look.accepted, "thickness": 1.4, "width": 5,
-            "array": [round(high - one.share, 4) for one, (_, high) in zip(bins, spans, strict=True)],
-            "arrayminus": [round(one.share - low, 4) for one, (low, _) in zip(bins, spans, strict=True)],
+            "array": [round(high - bucket.share, 4) for bucket, (_, high) in zip(bins, spans, strict=True)],
+            "arrayminus": [round(bucket.share - low, 4) for bucket, (low, _) in zip(bins, spans, strict=True)],
         },
         marker={
-            "size": 11, "color": [look.accepted if one.judged >= FEW else look.paper for one in bins],
+            "size": 11, "color": [look.accepted if bucket.judged >= FEW else look.paper for bucket in bins],
             "line": {"width": 2, "color": look.accepted},
         },
         hovertext=[
-            f"q from {one.low:.1f} to {one.high:.1f}: {one.accepted} of {one.judged} accepted, {percent(one.share)}"
-            for one in bins
+            f"q from {bucket.low:.1f} to {bucket.high:.1f}: "
+            f"{bucket.accepted} of {bucket.judged} accepted, {percent(bucket.share)}"
+            for bucket in bins
         ],
     )  # fmt: skip
 
 
-def _counts(made: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
-    made.add_bar(
-        x=[round((one.low + one.high) / 2, 3) for one in bins], y=[one.judged for one in bins], yaxis="y2",
-        width=[round((one.high - one.low) * 0.86, 3) for one in bins], marker={"color": look.draft},
-        text=[str(one.judged) for one in bins], textposition="outside", cliponaxis=False,
+def _counts(fig: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:
+    fig.add_bar(
+        x=[round((bucket.low + bucket.high) / 2, 3) for bucket in bins], y=[bucket.judged for bucket in bins], yaxis="y2",
+        width=[round((bucket.high - bucket.low) * 0.86, 3) for bucket in bins], marker={"color": look.draft},
+        text=[str(bucket.judged) for bucket in bins], textposition="outside", cliponaxis=False,
         textfont={"size": 12, "color": look.ink}, hoverinfo="skip",
     )  # fmt: skip

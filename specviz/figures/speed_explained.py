@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from specviz.figures.explain import Term, explain, priced
+from specviz.figures.explain import Term, explain, step_cost_label
 from specviz.figures.theme import axis, duration, figure, percent, theme_of, wrapped
 from specviz.palette import Theme
 from specviz.trace.schema import PHASES, Trace
@@ -16,7 +16,7 @@ def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
     """Above a mean step, phase by phase; below its tokens at the baseline's price. Their ratio is the speed-up."""
     look = theme_of(theme)
     terms = {term.name: term for term in explain(trace)}
-    made = figure(
+    fig = figure(
         look,
         _headline(terms),
         _subtitle(terms),
@@ -27,26 +27,26 @@ def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
         bargap=0.42,
     )
     if "tau" not in terms:
-        return made
-    _step(made, look, terms, f"{priced(trace)} of this run")
+        return fig
+    _step(fig, look, terms, f"{step_cost_label(trace)} of this run")
     longest = sum(terms[phase].value or 0 for phase in PHASES)
     if "plain" in terms:
         length, pass_ns = terms["tau"].value or 0.0, terms["plain"].value or 0.0
-        _passes(made, look, length, pass_ns)
+        _passes(fig, look, length, pass_ns)
         longest = max(longest, length * pass_ns)
-    made.update_xaxes(axis(look, "milliseconds", range=[0, max(longest, 1) / 1e6 * 1.12]))
-    made.update_yaxes(axis(look, "", grid=False, autorange="reversed"))
-    made.update_layout(margin={"l": 160})
-    return made
+    fig.update_xaxes(axis(look, "milliseconds", range=[0, max(longest, 1) / 1e6 * 1.12]))
+    fig.update_yaxes(axis(look, "", grid=False, autorange="reversed"))
+    fig.update_layout(margin={"l": 160})
+    return fig
 
 
 def _headline(terms: dict[str, Term]) -> str:
     if not terms:
         return "Why (not) faster: no finished steps yet"
-    said = [
+    ratios = [
         f"{value:.2f}× {word}" for word in ("measured", "predicted") if word in terms and (value := terms[word].value) is not None
     ]
-    return "Why (not) faster · " + (" · ".join(said) or "no autoregressive run to compare with")
+    return "Why (not) faster · " + (" · ".join(ratios) or "no autoregressive run to compare with")
 
 
 def _subtitle(terms: dict[str, Term]) -> str:
@@ -56,14 +56,14 @@ def _subtitle(terms: dict[str, Term]) -> str:
     return "<br>".join(wrapped(sentence, _WIDTH) for sentence in ([*first, terms["verdict"].sentence] if terms else []))
 
 
-def _step(made: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> None:
+def _step(fig: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> None:
     total = 0.0
     for phase in PHASES:
         term = terms[phase]
         spent = term.value or 0.0
         total += spent
         wide = (term.share or 0) > 0.07
-        made.add_bar(
+        fig.add_bar(
             orientation="h",
             x=[round(spent / 1e6, 4)],
             y=[ours],
@@ -77,16 +77,16 @@ def _step(made: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> No
             hovertext=f"{duration(spent)}. {term.sentence}",
             hoverinfo="text",
         )
-    _end(made, look, total, ours)
+    _end(fig, look, total, ours)
 
 
-def _passes(made: go.Figure, look: Theme, length: float, pass_ns: float) -> None:
+def _passes(fig: go.Figure, look: Theme, length: float, pass_ns: float) -> None:
     """One block for each pass that the step saves or replaces, the last one a part of a pass."""
     row = f"its {length:.2f} tokens in the baseline"
     whole = min(int(length), 200)
     blocks = [1.0] * whole + ([length - whole] if length - whole > 1e-6 else [])
     for place, block in enumerate(blocks):
-        made.add_bar(
+        fig.add_bar(
             orientation="h",
             x=[round(block * pass_ns / 1e6, 4)],
             y=[row],
@@ -97,11 +97,11 @@ def _passes(made: go.Figure, look: Theme, length: float, pass_ns: float) -> None
             hovertext=f"one AR pass: {duration(pass_ns)}",
             hoverinfo="text",
         )
-    _end(made, look, length * pass_ns, row)
+    _end(fig, look, length * pass_ns, row)
 
 
-def _end(made: go.Figure, look: Theme, total: float, row: str) -> None:
-    made.add_annotation(
+def _end(fig: go.Figure, look: Theme, total: float, row: str) -> None:
+    fig.add_annotation(
         x=round(total / 1e6, 4),
         y=row,
         text=duration(total),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specviz.figures.explain import Term, eater, explain
+from specviz.figures.explain import Term, bottleneck, explain
 from specviz.figures.theme import duration, markup, percent, theme_of
 from specviz.palette import SANS
 from specviz.trace.schema import Trace
@@ -14,7 +14,7 @@ def speed_table(trace: Trace, theme: str = "light") -> str:
     terms = explain(trace)
     if not terms:
         return f'<p style="color:{look.mute};font:13px {markup(SANS)}">No finished steps yet.</p>'
-    worst = eater(trace)
+    worst = bottleneck(trace)
     first, rest = terms[0], terms[1:]
     role, color = ("alert", look.rejected) if first.loud else ("note", look.ink)
     head = f'<p role="{role}" style="color:{color};font-weight:600;margin:0 0 8px">{markup(first.sentence)}</p>'

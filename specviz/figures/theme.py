@@ -17,10 +17,10 @@ TEXT = 12.5
 TITLE = 16
 
 
-_SEEN = {" ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"}
+_WHITESPACE_MARKS = {" ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"}
 # Invisible or direction-changing characters could make a figure lie about a token; they are spelled out instead.
-_SPELLED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-_UNRULY = frozenset(
+_INVISIBLE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_CONTROLS = frozenset(
     map(chr, (*range(9), 11, 12, *range(14, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)))
 )
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}
@@ -33,31 +33,31 @@ def theme_of(name: str) -> Theme:
     return THEMES[name]
 
 
-def visible(text: str, most: int | None = None) -> str:
+def show_whitespace(text: str, most: int | None = None) -> str:
     """Token text with its whitespace and invisible characters shown, cut with an ellipsis after ``most`` characters."""
-    shown = "".join(_visible(character) for character in text)
-    return shown if most is None or len(shown) <= most else shown[: most - 1] + "…"
+    printable = "".join(_show_character(character) for character in text)
+    return printable if most is None or len(printable) <= most else printable[: most - 1] + "…"
 
 
-def _visible(character: str) -> str:
-    if character in _SEEN:
-        return _SEEN[character]
-    return f"\\u{ord(character):04x}" if unicodedata.category(character) in _SPELLED else character
+def _show_character(character: str) -> str:
+    if character in _WHITESPACE_MARKS:
+        return _WHITESPACE_MARKS[character]
+    return f"\\u{ord(character):04x}" if unicodedata.category(character) in _INVISIBLE else character
 
 
-def safe(text: str) -> str:
+def escape(text: str) -> str:
     """Text that Plotly draws as it stands: it reads a subset of HTML, and LaTeX between dollar signs where it can."""
     return "".join(_ENTITIES.get(character, character) for character in text)
 
 
-def calm(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Text with the control characters spelled out that could hide, recolour or turn round what stands beside it."""
-    return "".join(_visible(character) if character in _UNRULY else character for character in text)
+    return "".join(_show_character(character) if character in _CONTROLS else character for character in text)
 
 
 def markup(text: str) -> str:
     """Text for HTML, quotes included; a half character, which no page can hold, becomes a question mark."""
-    return html.escape(calm(text).encode("utf-8", "replace").decode("utf-8"), quote=True)
+    return html.escape(escape_controls(text).encode("utf-8", "replace").decode("utf-8"), quote=True)
 
 
 def cells(text: str) -> int:
@@ -108,23 +108,23 @@ def figure(
     theme: Theme, title: str, subtitle: str = "", *, width: int = 960, height: int = 420, key: bool = False,
     **layout: Any,
 ) -> go.Figure:  # fmt: skip
-    """An empty figure in the shared look. ``title`` and ``subtitle`` are our own words or already made safe.
+    """An empty figure in the shared look. ``title`` and ``subtitle`` are our own words or already escaped.
 
     ``key`` leaves room for a legend between subtitle and drawing; the figure grows with the lines of its subtitle.
     """
     more_lines = 16 * subtitle.count("<br>")
     top = 46 + (24 + more_lines if subtitle else 0) + (36 if key else 10)
-    made = go.Figure()
-    made.update_layout(
+    fig = go.Figure()
+    fig.update_layout(
         template="none", width=width, height=height + more_lines, margin={"l": 64, "r": 24, "t": top, "b": 56},
         paper_bgcolor=theme.paper, plot_bgcolor=theme.paper, font={"family": SANS, "size": 13, "color": theme.ink},
         title=_title(theme, title, subtitle), showlegend=key, hovermode="closest", dragmode="pan",
         legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
     )  # fmt: skip
-    made.update_layout(legend_font={"size": 12, "color": theme.mute})
+    fig.update_layout(legend_font={"size": 12, "color": theme.mute})
     hover = {"family": SANS, "size": 12, "color": theme.ink}
-    made.update_layout(hoverlabel={"bgcolor": theme.paper, "bordercolor": theme.line, "align": "left", "font": hover})
-    return made.update_layout(**layout)
+    fig.update_layout(hoverlabel={"bgcolor": theme.paper, "bordercolor": theme.line, "align": "left", "font": hover})
+    return fig.update_layout(**layout)
 
 
 def _title(theme: Theme, title: str, subtitle: str) -> dict[str, Any]:

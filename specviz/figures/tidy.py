@@ -29,11 +29,11 @@ def centres(parents: Sequence[int], heights: Sequence[float]) -> list[float]:
         half = heights[node] / 2
         below = _side_by_side(children[node], outlines, offset)
         outlines[node] = _Outline([-half, *below.top], [half, *below.bottom])
-    whole = outlines[0]
-    found = [-min(whole.top) if whole else 0.0]
+    root_outline = outlines[0]
+    middles = [-min(root_outline.top) if root_outline else 0.0]
     for node, parent in enumerate(parents[1:], start=1):
-        found.append(found[parent] + offset[node])
-    return found
+        middles.append(middles[parent] + offset[node])
+    return middles
 
 
 def _side_by_side(children: Sequence[int], outlines: list[_Outline | None], offset: list[float]) -> _Outline:
@@ -41,13 +41,13 @@ def _side_by_side(children: Sequence[int], outlines: list[_Outline | None], offs
     joined = _Outline([], [])
     places: list[float] = []
     for child in children:
-        one, outlines[child] = outlines[child], None
-        assert one is not None, "children come after their parent"
-        shared = zip(joined.bottom, one.top, strict=False)
+        outline, outlines[child] = outlines[child], None
+        assert outline is not None, "children come after their parent"
+        shared = zip(joined.bottom, outline.top, strict=False)
         place = max((low - high for low, high in shared), default=0.0)
         places.append(place)
-        joined.top += [place + edge for edge in one.top[len(joined.top) :]]
-        joined.bottom[: len(one.bottom)] = [place + edge for edge in one.bottom]
+        joined.top += [place + edge for edge in outline.top[len(joined.top) :]]
+        joined.bottom[: len(outline.bottom)] = [place + edge for edge in outline.bottom]
     middle = (places[0] + places[-1]) / 2 if places else 0.0
     for child, place in zip(children, places, strict=True):
         offset[child] = place - middle
@@ -59,9 +59,9 @@ def columns(depths: Sequence[int], widths: Sequence[float], gap: float) -> list[
     widest = [0.0] * (max(depths) + 1)
     for depth, width in zip(depths, widths, strict=True):
         widest[depth] = max(widest[depth], width)
-    found: list[tuple[float, float]] = []
+    edges: list[tuple[float, float]] = []
     left = 0.0
     for width in widest:
-        found.append((left, left + width))
+        edges.append((left, left + width))
         left += width + gap
-    return found
+    return edges

@@ -32,8 +32,8 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
     aside = sum(step.time.aside for step in trace.steps) / steps if steps else 0.0
     if aside:
         subtitle += f"; what is only shown took {duration(aside)} more, which is not counted"
-    made = figure(look, "Where the time of a step goes", subtitle, width=720, height=330, bargap=0.38)
-    made.add_bar(
+    fig = figure(look, "Where the time of a step goes", subtitle, width=720, height=330, bargap=0.38)
+    fig.add_bar(
         orientation="h",
         y=list(PHASES),
         x=[round(mean / 1e6, 4) for mean in means],
@@ -45,8 +45,8 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
         hovertext=[f"{phase}: {MEANING[phase]}" for phase in PHASES],
         hoverinfo="text",
     )
-    made.update_xaxes(axis(look, "mean milliseconds a step", range=[0, max([*means, 1.0]) / 1e6 * 1.25]))
+    fig.update_xaxes(axis(look, "mean milliseconds a step", range=[0, max([*means, 1.0]) / 1e6 * 1.25]))
     ticks = [f"{phase}<br><span style='font-size:11px;color:{look.mute}'>{MEANING[phase]}</span>" for phase in PHASES]
-    made.update_yaxes(axis(look, "", grid=False, autorange="reversed", tickvals=list(PHASES), ticktext=ticks))
-    made.update_layout(margin={"l": 160})
-    return made
+    fig.update_yaxes(axis(look, "", grid=False, autorange="reversed", tickvals=list(PHASES), ticktext=ticks))
+    fig.update_layout(margin={"l": 160})
+    return fig

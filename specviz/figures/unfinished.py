@@ -45,9 +45,9 @@ def unfinished(trace: Trace) -> str:
         picture.paste(paint, (column * side, row * side, (column + 1) * side, (row + 1) * side))
     for row, band in bands:
         picture.paste(band, (0, row * side))
-    kept = io.BytesIO()
-    picture.save(kept, "PNG", optimize=True)
-    return base64.b64encode(kept.getvalue()).decode()
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def _colours(book: Codebook | None) -> list[Colour]:

@@ -78,15 +78,15 @@ def _dense(steps: list[Step], most: int) -> list[int]:
 def summary(trace: Trace) -> dict[str, Any]:
     """vLLM's fields first, then this app's metrics (tree fields, times, speed-ups) beside them, then the run."""
     end = trace.end
-    given = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline)
+    outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline)
     trees = {
         "per_step_nodes": [len(step.nodes) - 1 for step in trace.steps],
         "per_step_depth": [_deepest(step) for step in trace.steps],
         "per_step_emitted": [len(step.emitted) for step in trace.steps],
     }
-    ours = summarise(trace.steps, *given)
-    found: dict[str, Any] = rounded({**vllm(trace.steps), **ours, **trees, "run": _about(trace.run)})
-    return {**found, "definitions": DEFINITIONS}
+    metrics = summarise(trace.steps, *outcome)
+    fields: dict[str, Any] = rounded({**vllm(trace.steps), **metrics, **trees, "run": _about(trace.run)})
+    return {**fields, "definitions": DEFINITIONS}
 
 
 def _about(run: Run) -> dict[str, Any]:

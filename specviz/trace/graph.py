@@ -17,46 +17,46 @@ _NOT_XML = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def graph(step: Step) -> nx.DiGraph:
     """Nodes are "0" (the root) to "n", and "bonus"; their attributes are scalars, left out where they are unknown."""
-    found = nx.DiGraph(
+    tree = nx.DiGraph(
         step=step.index, position=step.position, rule=step.rule, emitted="".join(step.pieces), accepted=step.accepted,
         verified=step.verified,
     )  # fmt: skip
     if step.cut is not None:
-        found.graph["cut"] = step.cut
+        tree.graph["cut"] = step.cut
     path = set(step.path)
     for place, (node, depth) in enumerate(zip(step.nodes, step.depths, strict=True)):
-        found.add_node(str(place), **_told(node), depth=depth, status=node.status, on_path=place == 0 or place in path)
+        tree.add_node(str(place), **_attributes(node), depth=depth, status=node.status, on_path=place == 0 or place in path)
         if node.parent >= 0:
-            found.add_edge(str(node.parent), str(place), on_path=place in path)
+            tree.add_edge(str(node.parent), str(place), on_path=place in path)
     if step.bonus is not None:
         depth = step.depths[step.bonus.parent] + 1
-        found.add_node(BONUS, **_told(step.bonus), depth=depth, status=BONUS, on_path=True, source=step.bonus.source)
-        found.add_edge(str(step.bonus.parent), BONUS, on_path=True)
-    return found
+        tree.add_node(BONUS, **_attributes(step.bonus), depth=depth, status=BONUS, on_path=True, source=step.bonus.source)
+        tree.add_edge(str(step.bonus.parent), BONUS, on_path=True)
+    return tree
 
 
-def _told(node: Node | Bonus) -> dict[str, Any]:
+def _attributes(node: Node | Bonus) -> dict[str, Any]:
     row, column = node.grid or (None, None)
-    every = {
+    attributes = {
         "token": node.token, "text": node.text, "p": node.p, "q": getattr(node, "q", None), "row": row,
         "column": column, "threshold": getattr(node, "threshold", None), "draw": getattr(node, "draw", None),
     }  # fmt: skip
-    return {name: value for name, value in every.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def node_link(step: Step) -> dict[str, Any]:
     """networkx's node-link data, with its edges under "edges"."""
-    found: dict[str, Any] = nx.node_link_data(graph(step), edges="edges")
-    return found
+    document: dict[str, Any] = nx.node_link_data(graph(step), edges="edges")
+    return document
 
 
 def graphml(step: Step) -> str:
     """A GraphML document. Characters that XML has no way to write become \\xNN."""
-    made = graph(step)
-    for attributes in (made.graph, *(data for _, data in made.nodes(data=True))):
+    tree = graph(step)
+    for attributes in (tree.graph, *(data for _, data in tree.nodes(data=True))):
         for name, value in attributes.items():
             if isinstance(value, str):
-                attributes[name] = _NOT_XML.sub(lambda found: f"\\x{ord(found[0]):02X}", value)
-    held = io.BytesIO()
-    nx.write_graphml_xml(made, held, encoding="utf-8", infer_numeric_types=True)
-    return held.getvalue().decode("utf-8")
+                attributes[name] = _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02X}", value)
+    buffer = io.BytesIO()
+    nx.write_graphml_xml(tree, buffer, encoding="utf-8", infer_numeric_types=True)
+    return buffer.getvalue().decode("utf-8")

@@ -101,18 +101,18 @@ def _line(kind: str, record: Any) -> dict[str, Any]:
         "seq": {"type": "integer", "minimum": 0, "maximum": MAX_STEPS + 100, "description": "Lines before this one."},
         "kind": {"const": kind},
     }
-    made = _record(record)
-    made["properties"].pop("version", None)
-    made["properties"] = head | made["properties"]
-    made["required"] = [*head, *made["required"]]
-    return made
+    line_schema = _record(record)
+    line_schema["properties"].pop("version", None)
+    line_schema["properties"] = head | line_schema["properties"]
+    line_schema["required"] = [*head, *line_schema["required"]]
+    return line_schema
 
 
 def _note(name: str, kind: Any) -> dict[str, Any]:
-    made = _record(kind, closed=False)
-    made["properties"] = {"type": {"const": name}, **made["properties"]}
-    made["required"] = ["type", *made["required"]]
-    return made
+    note_schema = _record(kind, closed=False)
+    note_schema["properties"] = {"type": {"const": name}, **note_schema["properties"]}
+    note_schema["required"] = ["type", *note_schema["required"]]
+    return note_schema
 
 
 def _any_note() -> dict[str, Any]:
@@ -128,24 +128,24 @@ def _record(record: Any, closed: bool = True) -> dict[str, Any]:
     """A dataclass as an object. ``closed`` says that it has no other fields."""
     about, known = _described(record), hints(record)
     needed = [
-        wire_name(one.name)
-        for one in fields(record)
-        if (record, one.name) not in MAY_LACK
-        and ((one.default is MISSING and one.default_factory is MISSING) or (record, one.name) in MUST_HAVE)
+        wire_name(field.name)
+        for field in fields(record)
+        if (record, field.name) not in MAY_LACK
+        and ((field.default is MISSING and field.default_factory is MISSING) or (record, field.name) in MUST_HAVE)
     ]
-    made: dict[str, Any] = {
+    record_schema: dict[str, Any] = {
         "type": "object",
         "description": _first(record),
-        "properties": {wire_name(one.name): _field(known[one.name], about.get(one.name)) for one in fields(record)},
+        "properties": {wire_name(field.name): _field(known[field.name], about.get(field.name)) for field in fields(record)},
         "required": needed,
     }
-    return made | ({"additionalProperties": False} if closed else {})
+    return record_schema | ({"additionalProperties": False} if closed else {})
 
 
 def _array(record: Any) -> dict[str, Any]:
     """A dataclass as an array of its fields' values."""
     about, known = _described(record), hints(record)
-    names = [one.name for one in fields(record)]
+    names = [field.name for field in fields(record)]
     return {
         "type": "array",
         "description": f"[{', '.join(names)}]. {_first(record)}",
@@ -170,7 +170,7 @@ def _value(kind: Any) -> dict[str, Any]:
     if origin is Annotated:
         return _bounded(inner[0], inner[1:])
     if origin in (Union, types.UnionType):
-        return _either([_value(one) for one in inner])
+        return _either([_value(part) for part in inner])
     if is_typeddict(kind):
         return {"type": "object", "description": _first(kind), "properties": {n: _value(k) for n, k in hints(kind).items()}}
     if is_dataclass(kind):
@@ -179,7 +179,7 @@ def _value(kind: Any) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": _value(inner[1])}
     if origin is tuple and inner[-1] is not Ellipsis:
         size = len(inner)
-        items = [_value(one) for one in inner]
+        items = [_value(part) for part in inner]
         return {"type": "array", "items": items, "additionalItems": False, "minItems": size, "maxItems": size}
     return {"type": "array", "items": _value(inner[0])}
 
@@ -191,28 +191,28 @@ def _instance(record: Any) -> dict[str, Any]:
 
 
 def _bounded(kind: Any, bounds: tuple[Any, ...]) -> dict[str, Any]:
-    found = _value(kind)
-    for one in bounds:
-        if not isinstance(one, Limit):
-            found = _value(one)
+    value_schema = _value(kind)
+    for annotation in bounds:
+        if not isinstance(annotation, Limit):
+            value_schema = _value(annotation)
             continue
-        if one.words:
-            found = {"enum": list(one.words)}
-        for key, bound in zip(BOUNDS.get(found.get("type", ""), ()), (one.least, one.most), strict=False):
+        if annotation.words:
+            value_schema = {"enum": list(annotation.words)}
+        for key, bound in zip(BOUNDS.get(value_schema.get("type", ""), ()), (annotation.least, annotation.most), strict=False):
             if bound is not None:
-                found[key] = bound
-        if one.about:
-            found["description"] = one.about
-    return found
+                value_schema[key] = bound
+        if annotation.about:
+            value_schema["description"] = annotation.about
+    return value_schema
 
 
 def _either(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """One schema for several types: no two of them bound the same kind of value."""
-    made = {key: value for part in parts for key, value in part.items() if key not in ("type", "enum")}
+    joint_schema = {key: value for part in parts for key, value in part.items() if key not in ("type", "enum")}
     words = [word for part in parts for word in part.get("enum", ())]
     if words:
-        return {**made, "enum": [None, *words]}
-    return {"type": [part["type"] for part in parts], **made}
+        return {**joint_schema, "enum": [None, *words]}
+    return {"type": [part["type"] for part in parts], **joint_schema}
 
 
 def _first(record: Any) -> str:
@@ -229,12 +229,12 @@ def _described(record: Any) -> dict[str, str]:
     """Field -> the text that stands below it in the source."""
     body = ast.parse(textwrap.dedent(inspect.getsource(record))).body[0]
     assert isinstance(body, ast.ClassDef)
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for field, below in zip(body.body, body.body[1:], strict=False):
         match field, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(about))):
-                found[name] = _prose(about)
-    return found
+                descriptions[name] = _prose(about)
+    return descriptions
 
 
 def _written(value: Any, depth: int) -> str:
@@ -244,6 +244,6 @@ def _written(value: Any, depth: int) -> str:
         return short
     pad, end = "  " * (depth + 1), "  " * depth
     if isinstance(value, list):
-        return "[\n" + ",\n".join(pad + _written(one, depth + 1) for one in value) + f"\n{end}]"
-    parts = [f"{pad}{json.dumps(key)}: {_written(one, depth + 1)}" for key, one in value.items()]
+        return "[\n" + ",\n".join(pad + _written(entry, depth + 1) for entry in value) + f"\n{end}]"
+    parts = [f"{pad}{json.dumps(key)}: {_written(entry, depth + 1)}" for key, entry in value.items()]
     return "{\n" + ",\n".join(parts) + f"\n{end}}}"

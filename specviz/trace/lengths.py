@@ -57,14 +57,14 @@ class LengthCurves:
     def load(path: Path) -> LengthCurves:
         """Read a file. Raises BadInput, with the way out, where it is damaged."""
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            lengths = tuple(found["lengths"])
-            curves = tuple(Curve(one["method"], one["kind"], tuple(one["tau"])) for one in found["curves"])
-            made = LengthCurves(found["target"], found["source"], found["date"], lengths, curves)
-            _check(made)
+            record = json.loads(path.read_text(encoding="utf-8"))
+            lengths = tuple(record["lengths"])
+            curves = tuple(Curve(curve["method"], curve["kind"], tuple(curve["tau"])) for curve in record["curves"])
+            length_curves = LengthCurves(record["target"], record["source"], record["date"], lengths, curves)
+            _check(length_curves)
         except (OSError, ValueError, KeyError, TypeError) as problem:
             raise BadInput(f"The lengths in {path.name} cannot be read ({problem}): {REMAKE}.") from problem
-        return made
+        return length_curves
 
     def save(self, folder: Path | None = None) -> Path:
         """Write it as its target's file; the path of that. Raises BadInput when there is nothing to draw."""
@@ -79,17 +79,17 @@ class LengthCurves:
         return path
 
 
-def _check(made: LengthCurves) -> None:
-    if not all(isinstance(text, str) and text for text in (made.target, made.source, made.date)):
+def _check(length_curves: LengthCurves) -> None:
+    if not all(isinstance(text, str) and text for text in (length_curves.target, length_curves.source, length_curves.date)):
         raise ValueError("target, source and date are texts")
-    if len(made.lengths) < 2 or not all(type(one) is int and one > 0 for one in made.lengths):
+    if len(length_curves.lengths) < 2 or not all(type(length) is int and length > 0 for length in length_curves.lengths):
         raise ValueError("lengths are two or more whole numbers above 0")
-    if list(made.lengths) != sorted(set(made.lengths)):
+    if list(length_curves.lengths) != sorted(set(length_curves.lengths)):
         raise ValueError("lengths ascend")
-    if not made.curves:
+    if not length_curves.curves:
         raise ValueError("there is no curve")
-    for curve in made.curves:
-        if curve.kind not in KINDS or len(curve.tau) != len(made.lengths) or not all(map(_tau, curve.tau)):
+    for curve in length_curves.curves:
+        if curve.kind not in KINDS or len(curve.tau) != len(length_curves.lengths) or not all(map(_tau, curve.tau)):
             raise ValueError(f"the curve of {curve.method} for {curve.kind} has no τ for each length")
 
 
@@ -104,4 +104,4 @@ def measured(folder: Path | None = None) -> list[LengthCurves]:
 
 def measured_on(target: str, folder: Path | None = None) -> LengthCurves | None:
     """This target's curves, None where nobody has measured them."""
-    return next((one for one in measured(folder) if one.target == target), None)
+    return next((curves for curves in measured(folder) if curves.target == target), None)

@@ -36,12 +36,12 @@ def check_follows(step: Step, before: Step | None) -> None:
 
 def check_end(end: End) -> None:
     """Raise BadTrace when the baseline that an end line carries contradicts itself."""
-    plain = end.baseline
-    if plain is None:
+    baseline = end.baseline
+    if baseline is None:
         return
-    if plain.equal and plain.first_divergence is not None:
+    if baseline.equal and baseline.first_divergence is not None:
         _wrong("baseline.equal", "is true, and yet there is a first_divergence.")
-    if plain.first_divergence is not None and plain.first_divergence.position > len(end.output_ids):
+    if baseline.first_divergence is not None and baseline.first_divergence.position > len(end.output_ids):
         _wrong("baseline.first_divergence.position", "lies behind the end of the output.")
 
 
@@ -88,12 +88,12 @@ def _check_path(step: Step) -> None:
 
 
 def _check_tokens(step: Step) -> None:
-    said = [step.nodes[number].token for number in step.path]
+    tokens = [step.nodes[number].token for number in step.path]
     if step.bonus is not None:
-        said.append(step.bonus.token)
-    if list(step.emitted) != said[: len(step.emitted)]:
+        tokens.append(step.bonus.token)
+    if list(step.emitted) != tokens[: len(step.emitted)]:
         _wrong("emitted", "is not the path's tokens followed by the bonus token.")
-    if step.cut is None and len(step.emitted) < len(said):
+    if step.cut is None and len(step.emitted) < len(tokens):
         _wrong("emitted", "is shorter than path and bonus, and nothing says why (cut is null).")
     if len(step.pieces) != len(step.emitted):
         _wrong("pieces", f"has {len(step.pieces)} texts for {len(step.emitted)} emitted tokens.")
@@ -105,8 +105,8 @@ def _check_counts(step: Step) -> None:
         _wrong("verified", f"is {step.verified}, and {scored} nodes below the root were not pruned.")
     if step.padded < step.verified + 1:
         _wrong("padded", f"is {step.padded}; root and verified nodes alone are {step.verified + 1} rows.")
-    seen: set[int] = set()
+    nodes_with_row: set[int] = set()
     for place, row in enumerate(step.rows):
-        if row.node >= len(step.nodes) or row.node in seen:
+        if row.node >= len(step.nodes) or row.node in nodes_with_row:
             _wrong(f"rows[{place}][0]", f"node {row.node} has a row already, or does not exist.")
-        seen.add(row.node)
+        nodes_with_row.add(row.node)

@@ -53,8 +53,8 @@ def ratio(above: float, below: float) -> float | None:
 
 def tau(steps: Sequence[Step]) -> float | None:
     """Tokens emitted per target pass over the steps that were not cut. None when every step was cut."""
-    whole = [step for step in steps if step.cut is None]
-    return ratio(sum(len(step.emitted) for step in whole), sum(step.passes for step in whole))
+    uncut = [step for step in steps if step.cut is None]
+    return ratio(sum(len(step.emitted) for step in uncut), sum(step.passes for step in uncut))
 
 
 def histogram(steps: Sequence[Step]) -> list[int]:
@@ -70,20 +70,20 @@ def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
 
     Verdicts count in full here, also those on tokens that a budget or an end-of-sequence cut off afterwards.
     """
-    offered: list[int] = []
-    taken: list[int] = []
+    judging: list[int] = []
+    accepting: list[int] = []
     for step in steps:
         parents = {node.parent for node in step.nodes if node.status != PRUNED}
         for depth, reached in enumerate((0, *step.path)):
             if reached not in parents:
                 continue
-            if depth >= len(offered):
-                grown = depth + 1 - len(offered)
-                offered.extend([0] * grown)
-                taken.extend([0] * grown)
-            offered[depth] += 1
-            taken[depth] += depth < len(step.path) and step.nodes[step.path[depth]].status != RESAMPLED
-    return [ratio(took, of) for took, of in zip(taken, offered, strict=True)]
+            if depth >= len(judging):
+                grown = depth + 1 - len(judging)
+                judging.extend([0] * grown)
+                accepting.extend([0] * grown)
+            judging[depth] += 1
+            accepting[depth] += depth < len(step.path) and step.nodes[step.path[depth]].status != RESAMPLED
+    return [ratio(hits, trials) for hits, trials in zip(accepting, judging, strict=True)]
 
 
 def node_efficiency(steps: Sequence[Step]) -> float | None:
@@ -99,10 +99,10 @@ def seconds(steps: Sequence[Step], prefill_ns: int = 0) -> dict[str, float]:
 
 def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None:
     """tau times the baseline's time per token, divided by the mean time of a step that was not cut."""
-    whole = [step for step in steps if step.cut is None]
-    length = ratio(sum(len(step.emitted) for step in whole), len(whole))
+    uncut = [step for step in steps if step.cut is None]
+    length = ratio(sum(len(step.emitted) for step in uncut), len(uncut))
     per_token = ratio(baseline.total_ns, len(baseline.token_ns))
-    per_step = ratio(sum(step.time.total for step in whole), len(whole))
+    per_step = ratio(sum(step.time.total for step in uncut), len(uncut))
     if length is None or per_token is None or not per_step:
         return None
     return length * per_token / per_step
@@ -112,7 +112,7 @@ def summarise(steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline:
     """All numbers of a run as plain JSON; the keys are those of ``FORMULAS``, the last four only with a baseline."""
     emitted = sum(len(step.emitted) for step in steps)
     spent = seconds(steps, prefill_ns)
-    found: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "tau": tau(steps),
         "steps": len(steps),
         "passes": sum(step.passes for step in steps),
@@ -130,18 +130,18 @@ def summarise(steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline:
         "tokens_per_second": ratio(emitted, spent["total"]),
     }
     if baseline is not None:
-        found.update(_against(baseline, steps, found["tokens_per_second"]))
-    return found
+        summary.update(_against(baseline, steps, summary["tokens_per_second"]))
+    return summary
 
 
 def _against(baseline: Baseline, steps: Sequence[Step], tokens_per_second: float | None) -> dict[str, Any]:
-    plain = ratio(len(baseline.token_ns), baseline.total_ns / 1e9)
-    apart = baseline.first_divergence
+    baseline_rate = ratio(len(baseline.token_ns), baseline.total_ns / 1e9)
+    divergence = baseline.first_divergence
     return {
-        "baseline_tokens_per_second": plain,
-        "speedup": None if tokens_per_second is None or not plain else tokens_per_second / plain,
+        "baseline_tokens_per_second": baseline_rate,
+        "speedup": None if tokens_per_second is None or not baseline_rate else tokens_per_second / baseline_rate,
         "predicted_speedup": predicted_speedup(steps, baseline),
-        "first_divergence": None if apart is None else {"position": apart.position, "gap": apart.gap},
+        "first_divergence": None if divergence is None else {"position": divergence.position, "gap": divergence.gap},
     }
 
 
@@ -192,6 +192,6 @@ def _weighted(counts: Sequence[int]) -> int:
     return sum(place * count for place, count in enumerate(counts))
 
 
-def _equal(name: str, stated: int, found: int, what: str, field: str | None = None) -> None:
-    if stated != found:
-        raise BadTrace(f"{name} is {stated}, against {found} {what}; the record is damaged.", field=field)
+def _equal(name: str, stated: int, actual: int, what: str, field: str | None = None) -> None:
+    if stated != actual:
+        raise BadTrace(f"{name} is {stated}, against {actual} {what}; the record is damaged.", field=field)

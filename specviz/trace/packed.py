@@ -17,12 +17,12 @@ class PackedNote(Mapping[str, Any]):
 
     __slots__ = ("_json",)
 
-    def __init__(self, made: str) -> None:
-        self._json = made.encode("utf-8")
+    def __init__(self, text: str) -> None:
+        self._json = text.encode("utf-8")
 
     def _read(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._json)
-        return found
+        fields: dict[str, Any] = json.loads(self._json)
+        return fields
 
     def __getitem__(self, name: str) -> Any:
         return self._read()[name]
@@ -48,8 +48,8 @@ class PackedNote(Mapping[str, Any]):
         return repr(self._read())
 
 
-def note(found: Mapping[str, Any]) -> Note:
+def note(fields: Mapping[str, Any]) -> Note:
     """The note in a line that has passed the checks, its data as it is where it is small."""
-    data = {name: value for name, value in found.items() if name != "type"}
-    made = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return Note(found["type"], data if len(made) < PACKED else PackedNote(made))
+    data = {name: value for name, value in fields.items() if name != "type"}
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return Note(fields["type"], data if len(text) < PACKED else PackedNote(text))

@@ -24,23 +24,23 @@ def events(trace: Trace) -> list[Event]:
 
     Inside a step the recorder keeps the sum of each phase, so the phases are drawn one after the other, host last.
     """
-    found = [*_names(RUN, f"{trace.run.title} on {trace.run.target}", TRACKS)]
-    found += _run(trace)
-    plain = None if trace.end is None else trace.end.baseline
-    if plain is not None:
-        found += _names(PLAIN, f"One by one on {trace.run.target}", {"tokens": TOKENS})
-        found += _plain(plain)
-    return found
+    trace_events = [*_names(RUN, f"{trace.run.title} on {trace.run.target}", TRACKS)]
+    trace_events += _run(trace)
+    baseline = None if trace.end is None else trace.end.baseline
+    if baseline is not None:
+        trace_events += _names(PLAIN, f"One by one on {trace.run.target}", {"tokens": TOKENS})
+        trace_events += _plain(baseline)
+    return trace_events
 
 
 def document(trace: Trace) -> dict[str, Any]:
     """The JSON object that Perfetto opens."""
     run = trace.run
-    told = {
+    metadata = {
         "method": run.method, "target": run.target, "draft": run.draft, "device": run.device, "dtype": run.dtype,
         "tier": run.tier, "machine": run.machine, "recorded_at": run.recorded_at,
     }  # fmt: skip
-    return {"traceEvents": events(trace), "displayTimeUnit": "ms", "otherData": told}
+    return {"traceEvents": events(trace), "displayTimeUnit": "ms", "otherData": metadata}
 
 
 def _names(process: int, name: str, tracks: dict[str, int]) -> Iterator[Event]:
@@ -77,23 +77,23 @@ def _run(trace: Trace) -> Iterator[Event]:
 
 
 def _step(step: Step, clock: int) -> Iterator[Event]:
-    told = {
+    arguments = {
         "accepted": step.accepted, "emitted": len(step.emitted), "text": "".join(step.pieces),
         "verified": step.verified, "padded": step.padded, "draft_calls": step.draft_calls, "rule": step.rule,
         "cut": step.cut,
     }  # fmt: skip
-    yield from _span(RUN, STEPS, f"step {step.index}", clock, step.time.total, told)
+    yield from _span(RUN, STEPS, f"step {step.index}", clock, step.time.total, arguments)
     for phase in PHASES:
         spent = getattr(step.time, phase)
         yield from _span(RUN, TRACKS[phase], phase, clock, spent, {"step": step.index})
         clock += spent
 
 
-def _plain(plain: Baseline) -> Iterator[Event]:
-    clock = plain.prefill_ns
+def _plain(baseline: Baseline) -> Iterator[Event]:
+    clock = baseline.prefill_ns
     yield from _span(PLAIN, TOKENS, "prefill", 0, clock)
     yield _count(PLAIN, clock, 0)
-    for place, spent in enumerate(plain.token_ns):
+    for place, spent in enumerate(baseline.token_ns):
         yield from _span(PLAIN, TOKENS, f"token {place}", clock, spent)
         clock += spent
         yield _count(PLAIN, clock, place + 1)

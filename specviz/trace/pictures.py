@@ -11,18 +11,18 @@ from specviz.trace.schema import Codebook, Run
 def line(run: Run) -> dict[str, Any]:
     """The fields as the line has them; those that are None are left out."""
     book = run.codebook
-    found: dict[str, Any] = {"grid": run.grid, "codebook": None}
-    found["guidance"] = None if run.guidance is None else float(f"{run.guidance:.5g}")
+    fields: dict[str, Any] = {"grid": run.grid, "codebook": None}
+    fields["guidance"] = None if run.guidance is None else float(f"{run.guidance:.5g}")
     if book is not None:
-        found["codebook"] = {"size": book.size, "places": book.places, "colours": book.colours}
-    return {name: value for name, value in found.items() if value is not None}
+        fields["codebook"] = {"size": book.size, "places": book.places, "colours": book.colours}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def read(found: Mapping[str, Any]) -> dict[str, Any]:
+def read(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of :class:`Run` out of a line that has passed the schema."""
-    grid, book = found.get("grid"), found.get("codebook")
+    grid, book = fields.get("grid"), fields.get("codebook")
     return {
         "grid": None if grid is None else (int(grid[0]), int(grid[1])),
-        "guidance": found.get("guidance"),
+        "guidance": fields.get("guidance"),
         "codebook": None if book is None else Codebook(int(book["size"]), book["places"], book["colours"]),
     }

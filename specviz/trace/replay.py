@@ -54,27 +54,27 @@ def page(trace: Trace, viewer_js: str, viewer_css: str, template: str | None = N
     """
     frame = _Frame.of(trace, viewer_js, viewer_css, template or TEMPLATE)
     for shorten, notice in _CUTS:
-        made = frame.filled([embedded(one) for one in lines(shorten(trace))], notice)
-        if _size(made) < MAX_PAGE:
-            return made
+        document = frame.filled([embedded(line) for line in lines(shorten(trace))], notice)
+        if _size(document) < MAX_PAGE:
+            return document
     return _first_steps(frame, _bare(trace))
 
 
 def _first_steps(frame: _Frame, trace: Trace) -> str:
     """As many steps from the start as fit. The end line goes, because its totals are those of the whole run."""
-    made = [embedded(one) for one in lines(replace(trace, end=None))]
-    every = len(trace.steps)
-    told = _LEFT_OUT.format(f"the steps after the first {{}} of {every}, the run's totals, notes and target's tables")
-    room = MAX_PAGE - 1 - _size(frame.filled(made[:1], told.format(every)))
-    kept = 0
-    for one in made[1:]:
-        room -= _size(one) + 1
+    embedded_lines = [embedded(line) for line in lines(replace(trace, end=None))]
+    total = len(trace.steps)
+    notice = _LEFT_OUT.format(f"the steps after the first {{}} of {total}, the run's totals, notes and target's tables")
+    room = MAX_PAGE - 1 - _size(frame.filled(embedded_lines[:1], notice.format(total)))
+    step_count = 0
+    for line in embedded_lines[1:]:
+        room -= _size(line) + 1
         if room < 0:
             break
-        kept += 1
-    if kept == 0:
+        step_count += 1
+    if step_count == 0:
         raise BadInput("This run is too large for a replay page; save its trace file and open that in the app.")
-    return frame.filled(made[: kept + 1], told.format(kept))
+    return frame.filled(embedded_lines[: step_count + 1], notice.format(step_count))
 
 
 _LEFT_OUT = "To keep this page below 1 MB it leaves out {}. The saved trace file has everything."
@@ -120,7 +120,7 @@ class _Frame:
         title = html.escape(f"{trace.run.title} on {trace.run.target}")
         return _Frame(template, title, style, script)
 
-    def filled(self, found: Sequence[str], notice: str) -> str:
+    def filled(self, embedded_lines: Sequence[str], notice: str) -> str:
         """One pass over the template, so that nothing put in is ever read as a mark."""
         banner = f'<p class="specviz-notice" role="note">{html.escape(notice)}</p>' if notice else ""
         digest = base64.b64encode(hashlib.sha256(self.script.encode("utf-8")).digest()).decode("ascii")
@@ -130,7 +130,7 @@ class _Frame:
         )
         parts = {
             "policy": policy, "title": self.title, "style": self.style, "notice": banner,
-            "trace": "\n".join(found), "script": self.script,
+            "trace": "\n".join(embedded_lines), "script": self.script,
         }  # fmt: skip
         return _MARK.sub(lambda mark: parts[mark[1]], self.template)
 

@@ -200,23 +200,23 @@ class Step:
     @property
     def depths(self) -> tuple[int, ...]:
         """Depth of every node; the root is 0."""
-        found: list[int] = []
+        depths: list[int] = []
         for node in self.nodes:
-            found.append(0 if node.parent < 0 else found[node.parent] + 1)
-        return tuple(found)
+            depths.append(0 if node.parent < 0 else depths[node.parent] + 1)
+        return tuple(depths)
 
     @property
     def accepted(self) -> int:
         """Drafted tokens that entered the output; bonus, tokens drawn again and tokens cut off are not counted."""
-        kept = self.path[: len(self.emitted)]
-        return sum(self.nodes[number].status != RESAMPLED for number in kept)
+        emitted_path = self.path[: len(self.emitted)]
+        return sum(self.nodes[number].status != RESAMPLED for number in emitted_path)
 
     @property
     def overruled(self) -> bool:
         """Whether the bonus replaces rejected guesses: where the walk ended, drafted children were judged and failed."""
         failed = (REJECTED, RESAMPLED)
-        at = None if self.bonus is None else self.bonus.parent
-        return at is not None and any(node.parent == at and node.status in failed for node in self.nodes)
+        end_node = None if self.bonus is None else self.bonus.parent
+        return end_node is not None and any(node.parent == end_node and node.status in failed for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,5 +391,5 @@ class Trace:
 
     def _repr_html_(self) -> str:
         """What a notebook shows of a trace."""
-        shown: str = self.show()._repr_html_()
-        return shown
+        html: str = self.show()._repr_html_()
+        return html

@@ -23,16 +23,16 @@ SUFFIX = ".spectrace.jsonl"
 def lines(trace: Trace) -> list[str]:
     """The lines of a trace's file, without line ends."""
     writer = TraceWriter()
-    whole: list[Record] = [trace.run, *trace.steps, *([] if trace.end is None else [trace.end])]
-    return [writer.add(record) for record in whole]
+    records: list[Record] = [trace.run, *trace.steps, *([] if trace.end is None else [trace.end])]
+    return [writer.add(record) for record in records]
 
 
 def text(trace: Trace) -> str:
     """The whole file's text. Raises BadTrace when it would be longer than a file may be."""
-    made = "\n".join(lines(trace)) + "\n"
-    if len(made.encode("utf-8")) > MAX_FILE:
+    content = "\n".join(lines(trace)) + "\n"
+    if len(content.encode("utf-8")) > MAX_FILE:
         raise BadTrace(f"This run's file would pass {MAX_FILE >> 20} MiB; ask for fewer tokens or smaller trees.")
-    return made
+    return content
 
 
 def write(trace: Trace, path: str | Path) -> None:
@@ -40,12 +40,12 @@ def write(trace: Trace, path: str | Path) -> None:
     save(text(trace), path)
 
 
-def save(made: str, path: str | Path) -> Path:
+def save(content: str, path: str | Path) -> Path:
     """Write a text file whole or not at all, and return its path. Raises BadInput when the file cannot be written."""
     target = Path(path)
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        partial.write_text(made, encoding="utf-8", newline="\n")
+        partial.write_text(content, encoding="utf-8", newline="\n")
         partial.replace(target)
     except OSError as fault:
         partial.unlink(missing_ok=True)
@@ -132,21 +132,21 @@ def outlined(trace: Trace) -> Outline:
     return Outline(trace.run, trace.end, len(trace.steps), sum(len(step.emitted) for step in trace.steps))
 
 
-def outline(found: Sequence[str]) -> Outline:
+def outline(trace_lines: Sequence[str]) -> Outline:
     """The outline of a trace whose lines were checked before: its steps are read only where no end line counts them."""
-    run = decoded(json.loads(found[0]))
+    run = decoded(json.loads(trace_lines[0]))
     assert isinstance(run, Run)
-    ends = [one for one in map(json.loads, found[1:][-MAX_ENDS:]) if one["kind"] == "end"]
-    steps = found[1 : len(found) - len(ends)]
+    ends = [fields for fields in map(json.loads, trace_lines[1:][-MAX_ENDS:]) if fields["kind"] == "end"]
+    steps = trace_lines[1 : len(trace_lines) - len(ends)]
     if not ends:
-        return Outline(run, None, len(steps), sum(len(json.loads(one)["emitted"]) for one in steps))
+        return Outline(run, None, len(steps), sum(len(json.loads(line)["emitted"]) for line in steps))
     end = decoded(ends[-1])
     assert isinstance(end, End)
     return Outline(run, end, len(steps), len(end.output_ids))
 
 
 @dataclass
-class _Kept:
+class _Entry:
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
     checked: bool = False
@@ -160,21 +160,21 @@ class TraceStore:
     """
 
     def __init__(self, max_traces: int = 96, max_bytes: int = 256 << 20) -> None:
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._lock = threading.Lock()
         self._max_traces = max_traces
         self._max_bytes = max_bytes
         self._size = 0
 
-    def new(self, given: Iterable[str] = (), checked: bool = False) -> str:
-        """Room for a trace; returns its key. ``given`` are its first lines, all of it and found good when ``checked``."""
+    def new(self, first_lines: Iterable[str] = (), checked: bool = False) -> str:
+        """Room for a trace; returns its key. ``first_lines`` are its first lines, all of it and found good when ``checked``."""
         key = secrets.token_urlsafe(18)
         with self._lock:
-            self._kept[key] = _Kept(checked=checked)
+            self._entries[key] = _Entry(checked=checked)
             self._evict(key)
         try:
-            for one in given:
-                self.append(key, one)
+            for line in first_lines:
+                self.append(key, line)
         except SpecvizError:
             self.drop(key)
             raise
@@ -184,52 +184,52 @@ class TraceStore:
         """Keep a whole trace; returns its key."""
         return self.new(lines(trace))
 
-    def append(self, key: str, one: str) -> int:
+    def append(self, key: str, line: str) -> int:
         """Add a line; returns how many there are now. Raises BadTrace when the trace outgrows what a file may hold."""
-        data = one.encode("utf-8", "surrogatepass")  # as bytes: a single emoji makes a text take four bytes a character
+        data = line.encode("utf-8", "surrogatepass")  # as bytes: a single emoji makes a text take four bytes a character
         size = len(data) + 1
         with self._lock:
-            kept = self._find(key)
-            if size > MAX_LINE + 1 or kept.size + size > min(MAX_FILE, self._max_bytes):
+            entry = self._find(key)
+            if size > MAX_LINE + 1 or entry.size + size > min(MAX_FILE, self._max_bytes):
                 raise BadTrace("This run has grown past what the server keeps; ask for fewer tokens or smaller trees.")
-            kept.lines.append(data)
-            kept.size += size
+            entry.lines.append(data)
+            entry.size += size
             self._size += size
             self._evict(key)
-            return len(kept.lines)
+            return len(entry.lines)
 
     def lines(self, key: str, start: int = 0, stop: int | None = None) -> list[str]:
         """Lines ``start`` to ``stop`` (not included). Counts below 0 are read as 0, counts past the end as the end."""
         with self._lock:
-            found = self._find(key).lines[max(0, start) : None if stop is None else max(0, stop)]
-        return [one.decode("utf-8", "surrogatepass") for one in found]
+            encoded_lines = self._find(key).lines[max(0, start) : None if stop is None else max(0, stop)]
+        return [line.decode("utf-8", "surrogatepass") for line in encoded_lines]
 
     def text(self, key: str) -> str:
         """The file of this trace as it stands."""
-        return "".join(one + "\n" for one in self.lines(key))
+        return "".join(line + "\n" for line in self.lines(key))
 
     def trace(self, key: str) -> Trace:
         """This trace as data. Raises BadTrace when a run of ours has written what the format does not allow."""
         with self._lock:
-            kept = self._find(key)
-            found, checked = list(kept.lines), kept.checked
+            entry = self._find(key)
+            encoded_lines, checked = list(entry.lines), entry.checked
         if checked:
-            return gathered(decoded(json.loads(one)) for one in found)
-        return read_lines(one.decode("utf-8", "surrogatepass") for one in found)
+            return gathered(decoded(json.loads(line)) for line in encoded_lines)
+        return read_lines(line.decode("utf-8", "surrogatepass") for line in encoded_lines)
 
     def drop(self, key: str) -> None:
         """Forget a trace; an unknown key is no error."""
         with self._lock:
-            kept = self._kept.pop(key, None)
-            self._size -= 0 if kept is None else kept.size
+            entry = self._entries.pop(key, None)
+            self._size -= 0 if entry is None else entry.size
 
     def __contains__(self, key: object) -> bool:
         with self._lock:
-            return key in self._kept
+            return key in self._entries
 
     def __len__(self) -> int:
         with self._lock:
-            return len(self._kept)
+            return len(self._entries)
 
     @property
     def size(self) -> int:
@@ -237,13 +237,13 @@ class TraceStore:
         with self._lock:
             return self._size
 
-    def _find(self, key: str) -> _Kept:
-        if not isinstance(key, str) or key not in self._kept:
+    def _find(self, key: str) -> _Entry:
+        if not isinstance(key, str) or key not in self._entries:
             raise BadInput("This run is no longer kept on the server; run it again or open its saved file.")
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        self._entries.move_to_end(key)
+        return self._entries[key]
 
     def _evict(self, newest: str) -> None:
-        while len(self._kept) > 1 and (len(self._kept) > self._max_traces or self._size > self._max_bytes):
-            oldest = next(key for key in self._kept if key != newest)
-            self._size -= self._kept.pop(oldest).size
+        while len(self._entries) > 1 and (len(self._entries) > self._max_traces or self._size > self._max_bytes):
+            oldest = next(key for key in self._entries if key != newest)
+            self._size -= self._entries.pop(oldest).size

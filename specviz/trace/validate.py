@@ -34,8 +34,8 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 @cache
 def schema() -> Mapping[str, Any]:
     """The shipped JSON Schema of one line."""
-    found: Mapping[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
-    return found
+    line_schema: Mapping[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    return line_schema
 
 
 @cache
@@ -45,15 +45,15 @@ def _checker(kind: str) -> Callable[[Any], Any]:
     That of a step leaves open what a note of some type holds: asking each type in turn would cost more than all the rest, so
     :func:`_check_notes` goes to the one that it is.
     """
-    whole = {name: part for name, part in schema().items() if name != "oneOf"}
-    parts = whole["definitions"]
+    line_schema = {name: part for name, part in schema().items() if name != "oneOf"}
+    parts = line_schema["definitions"]
     note = {name: part for name, part in parts["note"].items() if name != "allOf"}
-    only = {**whole, "definitions": {**parts, "note": note}, "allOf": [{"$ref": f"#/definitions/{kind}"}]}
-    made: Callable[[Any], Any] = fastjsonschema.compile(only, use_default=False)
-    return made
+    part_schema = {**line_schema, "definitions": {**parts, "note": note}, "allOf": [{"$ref": f"#/definitions/{kind}"}]}
+    checker: Callable[[Any], Any] = fastjsonschema.compile(part_schema, use_default=False)
+    return checker
 
 
-def _whole(text: str) -> int:
+def _integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
         raise BadTrace(f"a whole number has {len(text)} digits; {MAX_DIGITS} are the most there may be.")
     return int(text)
@@ -71,60 +71,60 @@ def _constant(text: str) -> float:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise BadTrace("this key occurs twice in one object.", field=twice[:80])
-    return found
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        earlier: set[str] = set()
+        repeated = next(name for name, _ in pairs if name in earlier or earlier.add(name))  # type: ignore[func-returns-value]
+        raise BadTrace("this key occurs twice in one object.", field=repeated[:80])
+    return fields
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole, parse_float=_fraction, parse_constant=_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
 
 
 def parsed(text: str) -> dict[str, Any]:
     """One line's JSON object. Raises BadTrace on anything that is not strict, finite, shallow JSON."""
     try:
-        found = _DECODER.decode(text)
+        fields = _DECODER.decode(text)
         if "\\ud" in text or "\\uD" in text:
-            json.dumps(found, ensure_ascii=False).encode("utf-8")
+            json.dumps(fields, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as fault:
         raise BadTrace(f"not JSON ({fault.msg}, at character {fault.pos + 1}).") from None
     except RecursionError:
         raise BadTrace("the JSON is nested too deeply.") from None
     except UnicodeEncodeError:
         raise BadTrace("a text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character.") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise BadTrace('a line is one JSON object, like {"v":1,"seq":0,"kind":"run",...}.')
-    return found
+    return fields
 
 
-def migrated(found: dict[str, Any]) -> dict[str, Any]:
+def migrated(fields: dict[str, Any]) -> dict[str, Any]:
     """The same line in today's version. Raises BadTrace on a version that is newer, or that never existed."""
-    version = found.get("v")
+    version = fields.get("v")
     if isinstance(version, bool) or not isinstance(version, int):
         raise BadTrace('there is no version; every line starts with {"v":1,', field="v")
     if version > SCHEMA_VERSION:
-        told = f"this file is of version {version}, and this specviz reads up to {SCHEMA_VERSION}; update specviz."
-        raise BadTrace(told, field="v")
+        message = f"this file is of version {version}, and this specviz reads up to {SCHEMA_VERSION}; update specviz."
+        raise BadTrace(message, field="v")
     while version < SCHEMA_VERSION:
         if version not in MIGRATIONS:
             raise BadTrace(f"version {version} of the format never existed.", field="v")
-        found = {**MIGRATIONS[version](found), "v": version + 1}
+        fields = {**MIGRATIONS[version](fields), "v": version + 1}
         version += 1
-    return found
+    return fields
 
 
-def check_shape(found: Mapping[str, Any]) -> None:
+def check_shape(fields: Mapping[str, Any]) -> None:
     """Raise BadTrace with the field where a line's object breaks the shipped schema."""
-    kind = found.get("kind")
+    kind = fields.get("kind")
     if kind not in ("run", "step", "end"):
         raise BadTrace("must be run, step or end.", field="kind")
     try:
-        _checker(kind)(found)
+        _checker(kind)(fields)
     except fastjsonschema.JsonSchemaValueException as fault:
-        raise _told(fault) from None
-    _check_notes(found.get("notes", ()))
+        raise _complaint(fault) from None
+    _check_notes(fields.get("notes", ()))
 
 
 def _check_notes(notes: Iterable[Mapping[str, Any]]) -> None:
@@ -140,22 +140,22 @@ def _check_notes(notes: Iterable[Mapping[str, Any]]) -> None:
         try:
             _checker(name)(note)
         except fastjsonschema.JsonSchemaValueException as fault:
-            raise _told(fault, f"notes[{place}]", f" in a note of type {note['type']}") from None
+            raise _complaint(fault, f"notes[{place}]", f" in a note of type {note['type']}") from None
 
 
-def shaped(found: dict[str, Any], seq: int) -> Record:
+def shaped(fields: dict[str, Any], seq: int) -> Record:
     """A line's object as its record, once schema, sequence number and the free JSON in it are found good."""
-    check_shape(found)
-    if found["seq"] != seq:
-        told = f"is {found['seq']}, and {seq} lines come before this one; a line is missing or doubled."
-        raise BadTrace(told, field="seq")
-    for place, note in enumerate(found.get("notes", ())):
+    check_shape(fields)
+    if fields["seq"] != seq:
+        message = f"is {fields['seq']}, and {seq} lines come before this one; a line is missing or doubled."
+        raise BadTrace(message, field="seq")
+    for place, note in enumerate(fields.get("notes", ())):
         _check_free(note, f"notes[{place}]")
-    _check_free(found.get("metrics"), "metrics")
-    return decoded(found)
+    _check_free(fields.get("metrics"), "metrics")
+    return decoded(fields)
 
 
-def _told(fault: fastjsonschema.JsonSchemaValueException, inside: str = "", of: str = "") -> BadTrace:
+def _complaint(fault: fastjsonschema.JsonSchemaValueException, inside: str = "", of: str = "") -> BadTrace:
     """The schema's complaint, with the field as a path inside the line: ``nodes[3][4]``, ``sampling.top_p``.
 
     ``inside`` is the path to what was checked where that is no whole line, and ``of`` says what it was.
@@ -179,16 +179,16 @@ def _check_free(value: Any, field: str) -> None:
     count = 0
     for _ in range(MAX_NESTING + 1):
         below: list[Any] = []
-        for one in level:
-            kind = type(one)  # what JSON was read as is of no subclass
+        for entry in level:
+            kind = type(entry)  # what JSON was read as is of no subclass
             if kind is str:
-                if len(one) > MAX_TEXT:
+                if len(entry) > MAX_TEXT:
                     raise BadTrace(f"holds a text of more than {MAX_TEXT} characters.", field=field)
             elif kind is dict:
-                below.extend(one)
-                below.extend(one.values())
+                below.extend(entry)
+                below.extend(entry.values())
             elif kind is list:
-                below.extend(one)
+                below.extend(entry)
         if not below:
             return
         count += len(below)
@@ -217,9 +217,9 @@ class Intake:
         try:
             if len(text) > MAX_LINE // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_LINE:
                 raise BadTrace(f"is longer than {MAX_LINE} bytes.")
-            found = parsed(text)
-            self._check_version(found.get("v"))
-            record = shaped(migrated(found), self.count)
+            fields = parsed(text)
+            self._check_version(fields.get("v"))
+            record = shaped(migrated(fields), self.count)
             self._place(record)
         except BadTrace as fault:
             raise BadTrace(str(fault), self.count + 1, fault.field) from None
@@ -260,8 +260,8 @@ class Intake:
 
 def alone(text: str) -> Record:
     """One line's record without the lines around it. Raises BadTrace with the field that is wrong."""
-    found = migrated(parsed(text))
-    return shaped(found, found.get("seq", 0))
+    fields = migrated(parsed(text))
+    return shaped(fields, fields.get("seq", 0))
 
 
 def records(lines: Iterable[str]) -> Iterator[Record]:
@@ -278,11 +278,11 @@ def read_lines(lines: Iterable[str]) -> Trace:
     return gathered(records(lines))
 
 
-def gathered(found: Iterable[Record]) -> Trace:
+def gathered(trace_records: Iterable[Record]) -> Trace:
     """The trace of records that begin with a run's; of several ends the last one counts."""
-    given = iter(found)
-    run, steps, end = next(given), [], None
-    for record in given:
+    remaining = iter(trace_records)
+    run, steps, end = next(remaining), [], None
+    for record in remaining:
         if isinstance(record, Step):
             steps.append(record)
         elif isinstance(record, End):

@@ -44,9 +44,9 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, Mapping):
-        return {str(key): one if type(one) in _ATOMS else rounded(one) for key, one in value.items()}
+        return {str(key): entry if type(entry) in _ATOMS else rounded(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [one if type(one) in _ATOMS else rounded(one) for one in value]
+        return [entry if type(entry) in _ATOMS else rounded(entry) for entry in value]
     return value
 
 
@@ -54,12 +54,12 @@ def line(record: Record, seq: int) -> str:
     """``record`` as line ``seq`` (from 0) of its file, without line end. Raises BadTrace on what JSON cannot hold."""
     kind, body = _KINDS[type(record)]
     try:
-        made = _encode({"v": SCHEMA_VERSION, "seq": seq, "kind": kind, **body(record)})
+        text = _encode({"v": SCHEMA_VERSION, "seq": seq, "kind": kind, **body(record)})
     except (ValueError, TypeError, RecursionError, OverflowError) as fault:
         raise BadTrace(f"A {kind} record cannot be written: {_cause(record, fault)}.") from fault
-    if len(made) * 4 > MAX_LINE or not made.isascii():
-        made = _bounded(made, kind)
-    return made
+    if len(text) * 4 > MAX_LINE or not text.isascii():
+        text = _bounded(text, kind)
+    return text
 
 
 def _cause(record: Record, fault: Exception) -> str:
@@ -69,9 +69,9 @@ def _cause(record: Record, fault: Exception) -> str:
     return str(fault) or type(fault).__name__
 
 
-def _bounded(made: str, kind: str) -> str:
+def _bounded(text: str, kind: str) -> str:
     """Refuse a line that no reader would take; half characters, which UTF-8 cannot hold, become U+FFFD."""
-    data = made.encode("utf-8", "surrogatepass")
+    data = text.encode("utf-8", "surrogatepass")
     if len(data) > MAX_LINE:
         raise BadTrace(f"A {kind} record of {len(data)} bytes is longer than the {MAX_LINE} that a line may have.")
     return data.decode("utf-8", "replace")
@@ -121,7 +121,7 @@ def _bonus(bonus: Bonus | None) -> list[Any] | None:
 
 
 def _step(step: Step) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "index": step.index,
         "position": step.position,
         "nodes": [_node(node) for node in step.nodes],
@@ -136,16 +136,18 @@ def _step(step: Step) -> dict[str, Any]:
         "padded": step.padded,
     }
     if step.cut is not None:
-        found["cut"] = step.cut
+        fields["cut"] = step.cut
     if step.passes != 1:
-        found["passes"] = step.passes
+        fields["passes"] = step.passes
     if step.certain:
-        found["certain"] = True
+        fields["certain"] = True
     if step.rows:
-        found["rows"] = [[row.node, [[one.token, one.text, _short(one.p)] for one in row.top]] for row in step.rows]
+        fields["rows"] = [
+            [row.node, [[candidate.token, candidate.text, _short(candidate.p)] for candidate in row.top]] for row in step.rows
+        ]
     if step.notes:
-        found["notes"] = [{"type": note.type, **rounded(note.data)} for note in step.notes]
-    return found
+        fields["notes"] = [{"type": note.type, **rounded(note.data)} for note in step.notes]
+    return fields
 
 
 def _end(end: End) -> dict[str, Any]:
@@ -162,12 +164,12 @@ def _end(end: End) -> dict[str, Any]:
 
 
 def _baseline(baseline: Baseline) -> dict[str, Any]:
-    apart = baseline.first_divergence
+    divergence = baseline.first_divergence
     return {
         "token_ns": baseline.token_ns,
         "prefill_ns": baseline.prefill_ns,
         "equal": baseline.equal,
-        "first_divergence": None if apart is None else {"position": apart.position, "gap": _short(apart.gap)},
+        "first_divergence": None if divergence is None else {"position": divergence.position, "gap": _short(divergence.gap)},
     }
 
 
@@ -196,20 +198,20 @@ class TraceWriter:
         fits = kind is Run if self._before is None else kind is End or (kind is Step and self._before is not End)
         if not fits or (kind is End and self._ends == MAX_ENDS):
             raise BadTrace("A trace is one run record, then steps, then an end or two; this record is out of that order.")
-        made = line(record, self.count)
+        text = line(record, self.count)
         if self._out is not None:
-            self._out.write(made + "\n")
+            self._out.write(text + "\n")
             self._out.flush()
         self._before = kind
         self._ends += kind is End
         self.count += 1
-        return made
+        return text
 
 
-def decoded(found: Mapping[str, Any]) -> Record:
+def decoded(fields: Mapping[str, Any]) -> Record:
     """A line's JSON object as its record. The object has passed the schema, so every field has its type."""
     readers: dict[str, Callable[[Mapping[str, Any]], Record]] = {"run": _as_run, "step": _as_step, "end": _as_end}
-    return readers[found["kind"]](found)
+    return readers[fields["kind"]](fields)
 
 
 def _integers(values: list[Any]) -> tuple[int, ...]:
@@ -220,19 +222,23 @@ def _grid(values: list[Any] | None) -> tuple[int, int] | None:
     return None if values is None else (int(values[0]), int(values[1]))
 
 
-def _as_run(found: Mapping[str, Any]) -> Run:
-    given = found["sampling"]
-    plain = {name: found[name] for name in _RUN_PLAIN if name in found}
+def _as_run(fields: Mapping[str, Any]) -> Run:
+    sampling = fields["sampling"]
+    plain = {name: fields[name] for name in _RUN_PLAIN if name in fields}
     return Run(
-        **{**plain, "max_new_tokens": int(found["max_new_tokens"])},
-        parameters=found["parameters"],
+        **{**plain, "max_new_tokens": int(fields["max_new_tokens"])},
+        parameters=fields["parameters"],
         sampling=Sampling(
-            given["temperature"], int(given["top_k"]), given["top_p"], int(given["seed"]), int(given.get("generation", 0))
+            sampling["temperature"],
+            int(sampling["top_k"]),
+            sampling["top_p"],
+            int(sampling["seed"]),
+            int(sampling.get("generation", 0)),
         ),
-        prompt_pieces=tuple(found["prompt_pieces"]),
-        libraries=found.get("libraries", {}),
-        warnings=tuple(found.get("warnings", ())),
-        **pictures.read(found),
+        prompt_pieces=tuple(fields["prompt_pieces"]),
+        libraries=fields.get("libraries", {}),
+        warnings=tuple(fields.get("warnings", ())),
+        **pictures.read(fields),
     )
 
 
@@ -248,50 +254,50 @@ def _as_bonus(values: list[Any] | None) -> Bonus | None:
     return Bonus(int(parent), int(token), text, p, source, _grid(grid))
 
 
-def _as_step(found: Mapping[str, Any]) -> Step:
+def _as_step(fields: Mapping[str, Any]) -> Step:
     return Step(
-        index=int(found["index"]),
-        position=int(found["position"]),
-        nodes=tuple(map(_as_node, found["nodes"])),
-        path=_integers(found["path"]),
-        bonus=_as_bonus(found.get("bonus")),
-        emitted=_integers(found["emitted"]),
-        pieces=tuple(found["pieces"]),
-        rule=found["rule"],
-        time=Nanoseconds(*_integers(found["time"])),
-        cut=found.get("cut"),
-        draft_calls=int(found.get("draft_calls", 0)),
-        verified=int(found.get("verified", 0)),
-        padded=int(found.get("padded", 1)),
+        index=int(fields["index"]),
+        position=int(fields["position"]),
+        nodes=tuple(map(_as_node, fields["nodes"])),
+        path=_integers(fields["path"]),
+        bonus=_as_bonus(fields.get("bonus")),
+        emitted=_integers(fields["emitted"]),
+        pieces=tuple(fields["pieces"]),
+        rule=fields["rule"],
+        time=Nanoseconds(*_integers(fields["time"])),
+        cut=fields.get("cut"),
+        draft_calls=int(fields.get("draft_calls", 0)),
+        verified=int(fields.get("verified", 0)),
+        padded=int(fields.get("padded", 1)),
         rows=tuple(
             TargetRow(int(node), tuple(Candidate(int(token), text, p) for token, text, p in top))
-            for node, top in found.get("rows", ())
+            for node, top in fields.get("rows", ())
         ),
-        notes=tuple(packed.note(one) for one in found.get("notes", ())),
-        passes=int(found.get("passes", 1)),
-        certain=bool(found.get("certain", False)),
+        notes=tuple(packed.note(note) for note in fields.get("notes", ())),
+        passes=int(fields.get("passes", 1)),
+        certain=bool(fields.get("certain", False)),
     )
 
 
-def _as_end(found: Mapping[str, Any]) -> End:
-    plain = found.get("baseline")
+def _as_end(fields: Mapping[str, Any]) -> End:
+    baseline = fields.get("baseline")
     return End(
-        reason=found["reason"],
-        output_ids=_integers(found["output_ids"]),
-        text=found["text"],
-        prefill_ns=int(found["prefill_ns"]),
-        metrics=found.get("metrics", {}),
-        message=found.get("message", ""),
-        baseline=None if plain is None else _as_baseline(plain),
-        picture=found.get("picture", ""),
+        reason=fields["reason"],
+        output_ids=_integers(fields["output_ids"]),
+        text=fields["text"],
+        prefill_ns=int(fields["prefill_ns"]),
+        metrics=fields.get("metrics", {}),
+        message=fields.get("message", ""),
+        baseline=None if baseline is None else _as_baseline(baseline),
+        picture=fields.get("picture", ""),
     )
 
 
-def _as_baseline(found: Mapping[str, Any]) -> Baseline:
-    apart = found.get("first_divergence")
+def _as_baseline(fields: Mapping[str, Any]) -> Baseline:
+    divergence = fields.get("first_divergence")
     return Baseline(
-        token_ns=_integers(found["token_ns"]),
-        prefill_ns=int(found["prefill_ns"]),
-        equal=found["equal"],
-        first_divergence=None if apart is None else Divergence(int(apart["position"]), apart.get("gap")),
+        token_ns=_integers(fields["token_ns"]),
+        prefill_ns=int(fields["prefill_ns"]),
+        equal=fields["equal"],
+        first_divergence=None if divergence is None else Divergence(int(divergence["position"]), divergence.get("gap")),
     )

@@ -12,7 +12,7 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods, get
 from specviz.ui.shared import AppState
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 
@@ -47,16 +47,16 @@ def register(shared: AppState) -> None:
         common = {"seed": seed, "top_p": top_p, "top_k": top_k, "baseline": baseline, "raw": raw}
         basics = {"temperature": temperature, "max_new_tokens": max_new_tokens}
         try:
-            asked = _asked(shared, (method, target, draft, prompt), basics, common, parameters)
+            form_state = _form_state(shared, (method, target, draft, prompt), basics, common, parameters)
         except SpecvizError as error:
             raise gr.Error(str(error), print_exception=False) from None
-        yield from streamed(shared, shared.presence.caller(request), asked)
+        yield from streamed(shared, shared.presence.caller(request), form_state)
 
     gr.api(run, api_name="run", concurrency_limit=None)
     gr.api(methods, api_name="methods", concurrency_limit=None)
 
 
-def _asked(
+def _form_state(
     shared: AppState, names: tuple[str, str, str, str], basics: dict[str, Any], common: dict[str, Any], own: str
 ) -> FormState:
     """What the page's controls would say."""
@@ -69,17 +69,17 @@ def _asked(
     return FormState(method, target or shared.settings.target, draft, prompt, *forms)
 
 
-def streamed(shared: AppState, caller: Caller, asked: FormState) -> Iterator[str]:
+def streamed(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[str]:
     """The trace file as it grows. Raises gr.Error with the sentence a user can act on."""
-    seen = 0
+    sent_lines = 0
     try:
-        wanted = asking.request(asked, shared.settings)
-        visit = shared.visits.enter(caller.session, caller.address)
-        for frame in shared.live.run(visit, wanted, caller.reader()):
+        request = request_form.request(form_state, shared.settings)
+        page = shared.pages.enter(caller.session, caller.address)
+        for frame in shared.live.run(page, request, caller.reader()):
             if frame.failure:
                 raise gr.Error(frame.failure, print_exception=False)
-            if frame.lines > seen:
-                seen = frame.lines
+            if frame.lines > sent_lines:
+                sent_lines = frame.lines
                 yield shared.archive.store.text(frame.key)
     except SpecvizError as error:
         raise gr.Error(str(error), print_exception=False) from None
@@ -89,17 +89,17 @@ def methods() -> list[dict[str, Any]]:
     """Every method: its name, title, what it does, how exact it is, and its parameters with their bounds."""
     return [
         {
-            "name": one.name,
-            "title": one.title,
-            "summary": one.summary,
-            "modality": list(one.modality),
-            "exactness": one.exactness,
-            "token_exact": one.token_exact,
-            "in_distribution": list(one.in_distribution or ()),
-            "token_exact_with": list(one.token_exact_with or ()),
-            "parameters": controls.fields(one.parameters),
+            "name": method.name,
+            "title": method.title,
+            "summary": method.summary,
+            "modality": list(method.modality),
+            "exactness": method.exactness,
+            "token_exact": method.token_exact,
+            "in_distribution": list(method.in_distribution or ()),
+            "token_exact_with": list(method.token_exact_with or ()),
+            "parameters": controls.fields(method.parameters),
         }
-        for one in all_methods().values()
+        for method in all_methods().values()
     ]
 
 
@@ -110,9 +110,9 @@ def _form(of: str, values: dict[str, Any]) -> str:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        parameters = json.loads(text or "{}")
     except (TypeError, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        parameters = None
+    if not isinstance(parameters, dict):
         raise gr.Error('parameters must be a JSON object such as {"copied": 8}.', print_exception=False)
-    return found
+    return parameters

@@ -15,7 +15,7 @@ from specviz.trace.schema import Run, Trace
 from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 from specviz.ui.widgets.gallery import Gallery
@@ -23,12 +23,13 @@ from specviz.ui.widgets.gallery import Gallery
 
 @dataclass(frozen=True)
 class Change:
-    """What is to change; None leaves it. ``left`` and ``right`` are the stages' feeds, ``names`` what they show."""
+    """What is to change; None leaves it. ``left`` and ``right`` are the stages' feeds, ``names`` what they show,
+    ``session_run`` one that joins this session's list."""
 
     left: str | None = None
     right: str | None = None
     names: tuple[str, str] | None = None
-    kept: tuple[str, Trace] | None = None
+    session_run: tuple[str, Trace] | None = None
     banner: str | None = None
     running: bool | None = None
 
@@ -43,12 +44,12 @@ def both(shared: AppState, left: str, right: str) -> Change:
 
 
 def live(
-    shared: AppState, caller: Caller, asked: FormState, other: str, before: tuple[str, str]
+    shared: AppState, caller: Caller, form_state: FormState, other: str, before: tuple[str, str]
 ) -> Generator[Change, None, None]:
     """Run one method and then the other on the same prompt and seed. The other runs with its defaults."""
     try:
-        second = replace(asked, method=other, own=controls.method_answer(other))
-        requests = [asking.request(one, shared.settings) for one in (asked, second)]
+        other_state = replace(form_state, method=other, own=controls.method_answer(other))
+        requests = [request_form.request(state, shared.settings) for state in (form_state, other_state)]
         yield Change(running=True, banner="", left="", right="")
         yield from _one_after_the_other(shared, caller, requests, before)
     except SpecvizError as error:
@@ -59,19 +60,19 @@ def live(
 def _one_after_the_other(
     shared: AppState, caller: Caller, requests: list[Request], before: tuple[str, str]
 ) -> Generator[Change, None, None]:
-    visit, names = shared.visits.enter(caller.session, caller.address), list(before)
+    page, names = shared.pages.enter(caller.session, caller.address), list(before)
     for side, request in enumerate(requests):
-        with closing(shared.live.run(visit, request, caller.reader())) as frames:
+        with closing(shared.live.run(page, request, caller.reader())) as frames:
             for frame in frames:
-                if not visit.current(frame.cancel):
+                if not page.current(frame.cancel):
                     return
                 if frame.failure and not frame.lines:
                     yield replace(both(shared, *before), banner=frame.failure)
                     return
                 if frame.lines:
                     names[side] = MINE + frame.key
-                kept = (names[side], frame.trace) if frame.trace else None
-                yield Change(**{("left", "right")[side]: frame.feed}, kept=kept, banner=frame.failure or None)
+                session_run = (names[side], frame.trace) if frame.trace else None
+                yield Change(**{("left", "right")[side]: frame.feed}, session_run=session_run, banner=frame.failure or None)
         if frame.trace and frame.trace.end and frame.trace.end.reason == "cancelled":
             break
     yield Change(names=(names[0], names[1]))
@@ -79,11 +80,11 @@ def _one_after_the_other(
 
 def first_pair(gallery: Gallery) -> tuple[str, str]:
     """Two recordings to begin with: of one prompt on one target where there are such, else the first two."""
-    found = list(gallery.recordings.values())
-    for one, two in combinations(found, 2):
-        if _alike(one.run, two.run):
-            return one.name, two.name
-    names = [one.name for one in found[:2]]
+    recordings = list(gallery.recordings.values())
+    for first, second in combinations(recordings, 2):
+        if _alike(first.run, second.run):
+            return first.name, second.name
+    names = [recording.name for recording in recordings[:2]]
     return (names[0] if names else ""), (names[1] if len(names) > 1 else "")
 
 
@@ -91,10 +92,10 @@ def _alike(left: Run, right: Run) -> bool:
     return (left.prompt, left.target) == (right.prompt, right.target)
 
 
-def parting(left: Trace, right: Trace) -> int | None:
+def first_divergence(left: Trace, right: Trace) -> int | None:
     """The first output position where two runs write different tokens; None when one goes on as the other."""
-    one, two = (tuple(token for step in trace.steps for token in step.emitted) for trace in (left, right))
-    return next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), None)
+    left_tokens, right_tokens = (tuple(token for step in trace.steps for token in step.emitted) for trace in (left, right))
+    return next((position for position, (a, b) in enumerate(zip(left_tokens, right_tokens, strict=False)) if a != b), None)
 
 
 def table(left: Trace, right: Trace) -> str:
@@ -115,8 +116,8 @@ def sentence(left: Trace, right: Trace) -> str:
     """Whether the two wrote the same, and what that means."""
     if not _alike(left.run, right.run):
         return "Their prompts or targets differ, so their texts and times do not compare."
-    at = parting(left, right)
-    if at is None:
+    position = first_divergence(left, right)
+    if position is None:
         return "Same prompt, same target, and token for token the same text as far as both go."
     drawn = left.run.sampling.temperature > 0
     why = (
@@ -124,7 +125,7 @@ def sentence(left: Trace, right: Trace) -> str:
         if drawn
         else "at temperature 0 rounding may decide between two tokens that are nearly as likely"
     )
-    return f"Same prompt and target; the texts part at output token {at + 1}: {why}."
+    return f"Same prompt and target; the texts part at output token {position + 1}: {why}."
 
 
 def _metric(trace: Trace, name: str, digits: int, unit: str = "") -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from specviz.errors import BadInput
-from specviz.figures.theme import markup, visible
+from specviz.figures.theme import markup, show_whitespace
 from specviz.trace import metrics
 from specviz.trace.schema import PRUNED, ROOT, SKIPPED, Nanoseconds, Step, Trace
 
@@ -70,14 +70,14 @@ def load(folder: Path) -> dict[str, Lesson]:
 
 def _lesson(path: Path) -> Lesson:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        pages = tuple(found["pages"])
-        made = Lesson(path.stem, found["title"], found["about"], found.get("trace", ""), found["method"], pages)
-        for number, one in enumerate(pages, 1):
-            _check(one, number)
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        pages = tuple(fields["pages"])
+        lesson = Lesson(path.stem, fields["title"], fields["about"], fields.get("trace", ""), fields["method"], pages)
+        for number, raw_page in enumerate(pages, 1):
+            _check(raw_page, number)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(f"The lesson {path.name} cannot be read: {error}.") from None
-    return made
+    return lesson
 
 
 def _check(page: Mapping[str, Any], number: int) -> None:
@@ -99,7 +99,7 @@ def page(lesson: Lesson, number: int, trace: Trace) -> Page:
     raw = lesson.pages[number]
     at = find(trace, raw["at"]) if "at" in raw else None
     known = facts(trace, at)
-    text = tuple(filled(one, known) for one in raw["text"])
+    text = tuple(filled(paragraph, known) for paragraph in raw["text"])
     return Page(
         text,
         at,
@@ -118,13 +118,13 @@ def find(trace: Trace, at: Any) -> int:
     if isinstance(at, dict):
         return min(max(int(at["step"]), 0), len(steps) - 1)
     drafted = [step for step in steps if step.verified]
-    whole = [step for step in drafted if step.cut is None] or drafted or list(steps)
+    candidates = [step for step in drafted if step.cut is None] or drafted or list(steps)
     if at == "last":
         return len(steps) - 1
     if at == "longest":
-        return max(whole, key=lambda step: (step.accepted, -step.index)).index
-    wanted = {"none_kept": lambda step: not step.accepted, "first_rejection": _stopped}.get(at, lambda step: True)
-    return next((step.index for step in whole if wanted(step)), whole[0].index)
+        return max(candidates, key=lambda step: (step.accepted, -step.index)).index
+    matches = {"none_kept": lambda step: not step.accepted, "first_rejection": _stopped}.get(at, lambda step: True)
+    return next((step.index for step in candidates if matches(step)), candidates[0].index)
 
 
 def _stopped(step: Step) -> bool:
@@ -152,12 +152,12 @@ def _step_facts(step: Step) -> dict[str, str]:
     bonus = step.bonus.text if step.bonus else ""
     return {
         "step": str(step.index + 1),
-        "root": visible(step.nodes[0].text),
+        "root": show_whitespace(step.nodes[0].text),
         "drafted": str(step.verified),
         "kept": str(step.accepted),
         "emitted": str(len(step.emitted)),
-        "bonus": visible(bonus),
-        "text": visible("".join(step.pieces)),
+        "bonus": show_whitespace(bonus),
+        "text": show_whitespace("".join(step.pieces)),
         "depth": str(max(step.depths)),
     }
 
@@ -168,7 +168,7 @@ def _number(value: float | None) -> str:
 
 def filled(text: str, known: Mapping[str, str]) -> str:
     """``text`` as safe HTML, its names replaced by what is known."""
-    named = re.sub(r"\{(\w+)\}", lambda found: known.get(found[1], found[0]), text)
+    named = re.sub(r"\{(\w+)\}", lambda match: known.get(match[1], match[0]), text)
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", markup(named))
     return re.sub(r"`(.+?)`", r"<code>\1</code>", bold)
 
@@ -180,29 +180,29 @@ def _question(ask: Mapping[str, Any] | None, trace: Trace, at: int | None, known
         return Question(ask["question"], tuple(ask["choices"]), ask["answer"])
     assert at is not None
     step = trace.steps[at]
-    return _kept(step, known) if ask["about"] == "kept" else _bonus(step)
+    return _kept_question(step, known) if ask["about"] == "kept" else _bonus_question(step)
 
 
-def _kept(step: Step, known: Mapping[str, str]) -> Question:
+def _kept_question(step: Step, known: Mapping[str, str]) -> Question:
     """How many drafted tokens go into the output: from none to as deep as the draft is."""
     deepest = max(max(step.depths), step.accepted)
     lowest = max(0, min(step.accepted - 2, deepest - MOST_CHOICES + 1))
     counts = range(lowest, min(deepest, lowest + MOST_CHOICES - 1) + 1)
-    asked = f"The drafter proposes {known['drafted']} tokens, at most {deepest} in a row. How many will the target keep?"
-    return Question(asked, tuple(str(count) for count in counts), step.accepted - lowest)
+    question = f"The drafter proposes {known['drafted']} tokens, at most {deepest} in a row. How many will the target keep?"
+    return Question(question, tuple(str(count) for count in counts), step.accepted - lowest)
 
 
-def _bonus(step: Step) -> Question | None:
+def _bonus_question(step: Step) -> Question | None:
     """Which token the target says where the walk ends, among those it ranked high there and those that were drafted."""
     if step.bonus is None:
         return None
     place = step.bonus.parent
     drafted = [node.text for node in step.nodes if node.parent == place]
-    ranked = [one.text for row in step.rows if row.node == place for one in row.top]
+    ranked = [candidate.text for row in step.rows if row.node == place for candidate in row.top]
     others = [text for text in dict.fromkeys((*drafted, *ranked)) if text != step.bonus.text]
     choices = sorted([step.bonus.text, *others[: MOST_CHOICES - 1]])
-    asked = "Where the walk ends, the target adds a token of its own. Which one?"
-    return Question(asked, tuple(visible(text) for text in choices), choices.index(step.bonus.text))
+    question = "Where the walk ends, the target adds a token of its own. Which one?"
+    return Question(question, tuple(show_whitespace(text) for text in choices), choices.index(step.bonus.text))
 
 
 def veiled(trace: Trace, at: int) -> Trace:

@@ -38,23 +38,23 @@ def build(shared: AppState) -> gr.Blocks:
     with gr.Blocks(
         title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False, delete_cache=CACHE
     ) as page:
-        shown = gr.State(default.name if default else "")
+        run_name = gr.State(default.name if default else "")
         runs = gr.State([])
         theme.html(MASTHEAD, elem_classes="sp-masthead")
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
             with gr.Tab("Text", id="text"):
-                text = text_tab.build(shared, shown, runs)
+                text = text_tab.build(shared, run_name, runs)
             with gr.Tab("Vision-language", id="vision"):
                 vision_tab.build(shared)
             with gr.Tab("Image", id="image"):
                 image_tab.build(shared)
             with gr.Tab("Compare", id="compare") as compare:
-                compare_tab.wire(compare_tab.build(shared, runs), compare, text.asked)
-            if lessons_here := learn_tab.taught(shared, lessons.load(shared.settings.lessons)):
+                compare_tab.wire(compare_tab.build(shared, runs), compare, text.request_controls)
+            if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
                 with gr.Tab("Learn", id="learn"):
-                    learn_tab.build(shared, lessons_here)
+                    learn_tab.build(shared, playable)
             with gr.Tab("Traces", id="traces") as traces:
-                traces_tab.wire(shared, traces_tab.build(shared), shown, runs, tabs, traces, text)
+                traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, tabs, traces, text)
             with gr.Tab("About", id="about"):
                 about_tab.build(shared)
         api.register(shared)
@@ -64,7 +64,7 @@ def build(shared: AppState) -> gr.Blocks:
         departures = Departures(shared.presence)
 
         def leave(request: gr.Request) -> None:
-            shared.visits.leave(request.session_hash)
+            shared.pages.leave(request.session_hash)
             departures.leave(page.state_holder, request.session_hash)
 
         page.unload(leave)

@@ -10,7 +10,7 @@ from specviz.engine.stop import Limit, Stop, unlimited
 from specviz.errors import BadInput, SpecvizError
 from specviz.request import Memory
 
-MOST_VISITS = 256
+MOST_PAGES = 256
 """Pages whose earlier runs the server remembers; beyond it the one idle for longest is forgotten."""
 
 MOST_EACH = 40
@@ -59,19 +59,19 @@ class PageSession:
         return running
 
 
-class Visits:
+class PageSessions:
     """The pages that have run something, by their session's name, which only the server and that page know."""
 
-    def __init__(self, most: int = MOST_VISITS, each: int = MOST_EACH) -> None:
+    def __init__(self, most: int = MOST_PAGES, each: int = MOST_EACH) -> None:
         self.most = most
         self.each = each
         self._open: OrderedDict[str, PageSession] = OrderedDict()
         self._lock = threading.Lock()
 
     def enter(self, session: str | None, address: str = "") -> PageSession:
-        """The visit of a page that is about to run something, begun now if it is new.
+        """The session of a page that is about to run something, begun now if it is new.
 
-        Only idle visits make room for it, those of the same address first. Raises BadInput without a session, and a
+        Only idle pages make room for it, those of the same address first. Raises BadInput without a session, and a
         SpecvizError where nothing is idle.
         """
         if not session:
@@ -84,9 +84,9 @@ class Visits:
             return self._open[session]
 
     def _make_room(self, address: str) -> None:
-        mine = [name for name, visit in self._open.items() if visit.address == address]
-        if len(mine) >= self.each:
-            self._forget_one_of(mine)
+        same_address = [name for name, page in self._open.items() if page.address == address]
+        if len(same_address) >= self.each:
+            self._forget_one_of(same_address)
         elif len(self._open) >= self.most:
             self._forget_one_of(list(self._open))
 
@@ -100,16 +100,16 @@ class Visits:
         del self._open[idle]
 
     def find(self, session: str | None) -> PageSession | None:
-        """The visit of a page that has run something; None for any other."""
+        """The session of a page that has run something; None for any other."""
         with self._lock:
             return self._open.get(session or "")
 
     def leave(self, session: str | None) -> None:
         """The page was closed: end its run and forget it."""
         with self._lock:
-            visit = self._open.pop(session or "", None)
-        if visit is not None:
-            visit.stop()
+            page = self._open.pop(session or "", None)
+        if page is not None:
+            page.stop()
 
     def __len__(self) -> int:
         return len(self._open)

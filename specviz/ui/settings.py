@@ -59,10 +59,10 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
     return Settings(
         target=environment.get("SPECVIZ_TARGET") or base.target,
         device=environment.get("SPECVIZ_DEVICE") or base.device,
-        max_new_tokens=_whole(environment, "SPECVIZ_MAX_NEW_TOKENS", base.max_new_tokens),
-        max_waiting=_whole(environment, "SPECVIZ_MAX_WAITING", base.max_waiting),
-        max_seconds=_whole(environment, "SPECVIZ_MAX_SECONDS", 0 if _private(environment) else PUBLIC_SECONDS) or None,
-        max_upload_mb=_whole(environment, "SPECVIZ_MAX_UPLOAD_MB", base.max_upload_mb),
+        max_new_tokens=_whole_number(environment, "SPECVIZ_MAX_NEW_TOKENS", base.max_new_tokens),
+        max_waiting=_whole_number(environment, "SPECVIZ_MAX_WAITING", base.max_waiting),
+        max_seconds=_whole_number(environment, "SPECVIZ_MAX_SECONDS", 0 if _private(environment) else PUBLIC_SECONDS) or None,
+        max_upload_mb=_whole_number(environment, "SPECVIZ_MAX_UPLOAD_MB", base.max_upload_mb),
         any_model=environment.get("SPECVIZ_ANY_MODEL", "1" if _private(environment) else "0") == "1",
         traces=Path(environment.get("SPECVIZ_TRACES") or base.traces),
         lessons=Path(environment.get("SPECVIZ_LESSONS") or base.lessons),
@@ -76,18 +76,18 @@ def _private(environment: Mapping[str, str]) -> bool:
     """Whether only this machine can reach the app."""
     name = environment.get("GRADIO_SERVER_NAME") or "127.0.0.1"
     try:
-        here = ipaddress.ip_address(name.strip("[]")).is_loopback
+        loopback = ipaddress.ip_address(name.strip("[]")).is_loopback
     except ValueError:
-        here = name == "localhost"
-    return here and not environment.get("SPACE_ID")
+        loopback = name == "localhost"
+    return loopback and not environment.get("SPACE_ID")
 
 
-def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
-    given = environment.get(name)
-    return default if not given else _number(name, given)
+def _whole_number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name)
+    return default if not text else _number(name, text)
 
 
-def _number(name: str, given: str) -> int:
-    if not given.isdecimal() or int(given) < 1:
-        raise BadInput(f"The environment variable {name} is {given!r}; give a whole number from 1.")
-    return int(given)
+def _number(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise BadInput(f"The environment variable {name} is {text!r}; give a whole number from 1.")
+    return int(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.trace.store import TraceStore
-from specviz.ui.session import Visits
+from specviz.ui.session import PageSessions
 from specviz.ui.settings import Settings
 from specviz.ui.shown import Archive
 from specviz.ui.stream.engine import Stream, choose
@@ -19,12 +19,12 @@ from specviz.ui.widgets.gallery import Gallery
 
 @dataclass(frozen=True)
 class AppState:
-    """Made once per app. What belongs to one visitor is inside ``visits`` and under keys of ``archive.store``."""
+    """Made once per app. What belongs to one visitor is inside ``pages`` and under keys of ``archive.store``."""
 
     settings: Settings
     archive: Archive
     live: Live
-    visits: Visits
+    pages: PageSessions
     presence: Presence
     opening: Opening
 
@@ -34,4 +34,4 @@ def make(settings: Settings, stream: Stream | None = None) -> AppState:
     store = TraceStore()
     live = Live(stream or choose(settings.zero_gpu), RunQueue(settings.max_waiting), Tails(store), settings.max_seconds)
     archive, presence = Archive(Gallery(settings.traces), store), Presence(settings.proxied)
-    return AppState(settings, archive, live, Visits(), presence, Opening(store))
+    return AppState(settings, archive, live, PageSessions(), presence, Opening(store))

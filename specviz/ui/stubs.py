@@ -9,17 +9,17 @@ from typing import Any
 
 
 @contextmanager
-def unwritten() -> Iterator[None]:
+def without_gradio_stubs() -> Iterator[None]:
     """Inside, component classes are made as if they had no source file, which Gradio takes for a reason to write none."""
-    known = inspect.getfile
+    original_getfile = inspect.getfile
 
     def getfile(of: Any) -> str:
         if type(of).__name__ == "ComponentMeta":
             raise OSError("no stub is wanted")
-        return known(of)
+        return original_getfile(of)
 
     inspect.getfile = getfile
     try:
         yield
     finally:
-        inspect.getfile = known
+        inspect.getfile = original_getfile

@@ -85,7 +85,7 @@ def written(lengths: Sequence[LengthCurves]) -> str:
 def _generated(lengths: Sequence[LengthCurves]) -> str:
     """The one module that is no file, ``generated.js``: what the script is told by Python."""
     known = {
-        "MEASURED": embedded(_compact([asdict(one) for one in lengths])),
+        "MEASURED": embedded(_compact([asdict(curves) for curves in lengths])),
         "LABELS": _compact(palette.LABELS),
         "LEGEND": _compact(palette.LEGEND),
         "CSS": json.dumps(style(), ensure_ascii=False),

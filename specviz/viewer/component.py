@@ -46,9 +46,9 @@ class Stage(gr.HTML):
     def __init__(self, value: str = "", *, lines: Lines = _no_lines, tail: str = "", **more: Any) -> None:
         self._lines = lines
 
-        def get_range(asked: Sequence[Any]) -> str:
+        def get_range(line_range: Sequence[Any]) -> str:
             """Trace lines for a page that missed them: [run, first, last]."""
-            return self.missed(asked)
+            return self.missed(line_range)
 
         super().__init__(
             value,
@@ -62,21 +62,21 @@ class Stage(gr.HTML):
             **more,
         )
 
-    def missed(self, asked: Sequence[Any]) -> str:
+    def missed(self, line_range: Sequence[Any]) -> str:
         """The lines asked for, as far as one answer goes; none for a question without sense or an unknown run."""
         try:
-            run, first, last = str(asked[0])[:200], int(asked[1]), int(asked[2])
-            found = self._lines(run, max(0, first), max(0, last))
+            run, first, last = str(line_range[0])[:200], int(line_range[1]), int(line_range[2])
+            lines = self._lines(run, max(0, first), max(0, last))
         except (SpecvizError, IndexError, TypeError, ValueError, KeyError):
             return ""
-        kept: list[str] = []
+        answer: list[str] = []
         size = 0
-        for line in found:
+        for line in lines:
             size += len(line) + 1
-            if kept and size > MOST_LETTERS:
+            if answer and size > MOST_LETTERS:
                 break
-            kept.append(line.rstrip("\n"))
-        return "".join(line + "\n" for line in kept)
+            answer.append(line.rstrip("\n"))
+        return "".join(line + "\n" for line in answer)
 
     def postprocess(self, value: str | None) -> str:
         """The text as it is: token text may well read like markup, and none of it ever becomes any."""

@@ -45,22 +45,22 @@ class Module:
 
 def parse(name: str, source: str) -> Module:
     """The module in ``source``. Raises BadModule for an import or export in a form that is not among those above."""
-    imports = tuple(_import(name, found) for found in _IMPORT.finditer(source))
+    imports = tuple(_import(name, match) for match in _IMPORT.finditer(source))
     body = _IMPORT.sub("", source)
-    exports = tuple(found["name"] for found in _EXPORT.finditer(body))
+    exports = tuple(match["name"] for match in _EXPORT.finditer(body))
     body = _EXPORT.sub("", body)
     if other := _OTHER.search(body):
         raise BadModule(f"{name}.js: this form of import or export is not understood: {other[0]}")
     return Module(name, imports, exports, body)
 
 
-def _import(name: str, found: re.Match[str]) -> Import:
-    path = found["path"]
+def _import(name: str, match: re.Match[str]) -> Import:
+    path = match["path"]
     if not path.startswith(("./", "../")) or not path.endswith(".js"):
         raise BadModule(f"{name}.js imports {path}, which is not a relative path to a .js file")
     module = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)).removesuffix(".js")
-    pairs = [re.split(r"\s+as\s+", part.strip()) for part in (found["some"] or "").split(",") if part.strip()]
-    return Import(module, found["whole"], tuple((pair[0], pair[-1]) for pair in pairs))
+    pairs = [re.split(r"\s+as\s+", part.strip()) for part in (match["some"] or "").split(",") if part.strip()]
+    return Import(module, match["whole"], tuple((pair[0], pair[-1]) for pair in pairs))
 
 
 def ordered(sources: Mapping[str, str]) -> list[Module]:
@@ -78,12 +78,12 @@ def ordered(sources: Mapping[str, str]) -> list[Module]:
 
 
 def _check(module: Module, modules: Mapping[str, Module]) -> None:
-    for one in module.imports:
-        if one.module not in modules:
-            raise BadModule(f"{module.name}.js imports {one.module}.js, which does not exist")
-        for name, _ in one.names:
-            if name not in modules[one.module].exports:
-                raise BadModule(f"{module.name}.js imports {name}, which {one.module}.js does not export")
+    for dependency in module.imports:
+        if dependency.module not in modules:
+            raise BadModule(f"{module.name}.js imports {dependency.module}.js, which does not exist")
+        for name, _ in dependency.names:
+            if name not in modules[dependency.module].exports:
+                raise BadModule(f"{module.name}.js imports {name}, which {dependency.module}.js does not export")
 
 
 def _place(name: str, modules: Mapping[str, Module], placed: dict[str, Module], path: tuple[str, ...]) -> None:
@@ -91,8 +91,8 @@ def _place(name: str, modules: Mapping[str, Module], placed: dict[str, Module], 
         return
     if name in path:
         raise BadModule("modules import each other in a circle: " + " → ".join((*path[path.index(name) :], name)))
-    for one in modules[name].imports:
-        _place(one.module, modules, placed, (*path, name))
+    for dependency in modules[name].imports:
+        _place(dependency.module, modules, placed, (*path, name))
     placed[name] = modules[name]
 
 
@@ -105,11 +105,11 @@ def classic(modules: Sequence[Module]) -> str:
 
 
 def _wrapped(module: Module, short: Mapping[str, str]) -> str:
-    taken = ",".join(f"{_pattern(one)}={short[one.module]}" for one in module.imports)
-    head = f"const {taken};\n" if taken else ""
+    bindings = ",".join(f"{_pattern(dependency)}={short[dependency.module]}" for dependency in module.imports)
+    head = f"const {bindings};\n" if bindings else ""
     return f"const {short[module.name]} = (() => {{\n{head}{module.body}return {{{','.join(module.exports)}}};\n}})();\n"
 
 
-def _pattern(one: Import) -> str:
-    names = ",".join(there if there == here else f"{there}:{here}" for there, here in one.names)
-    return one.namespace or f"{{{names}}}"
+def _pattern(dependency: Import) -> str:
+    names = ",".join(exported if exported == local else f"{exported}:{local}" for exported, local in dependency.names)
+    return dependency.namespace or f"{{{names}}}"

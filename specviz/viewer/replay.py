@@ -111,13 +111,13 @@ def page(
         options += f' data-step="{step + 1:d}"'
     script = bundle.script() + START
     if len(text) <= COMPRESS_ABOVE:
-        made = _filled(TEMPLATE.replace("OPTIONS", options), title, replay.embedded(text), script)
+        document = _filled(TEMPLATE.replace("OPTIONS", options), title, replay.embedded(text), script)
     else:
         packed = gzip.compress(text.encode("utf-8", "surrogatepass"), mtime=0)
         data = base64.b64encode(packed).decode("ascii")
-        made = _filled(TEMPLATE.replace("OPTIONS", f'{options} data-gzip="true"'), title, data, script)
-    if len(made) < replay.MAX_PAGE and len(made.encode("utf-8", "surrogatepass")) < replay.MAX_PAGE:
-        return made
+        document = _filled(TEMPLATE.replace("OPTIONS", f'{options} data-gzip="true"'), title, data, script)
+    if len(document) < replay.MAX_PAGE and len(document.encode("utf-8", "surrogatepass")) < replay.MAX_PAGE:
+        return document
     return replay.page(store.read(text.encode("utf-8", "surrogatepass")), script, STYLE, TEMPLATE.replace("OPTIONS", options))
 
 
@@ -129,8 +129,8 @@ def _filled(template: str, title: str, data: str, script: str) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     parts = {"policy": policy, "title": html.escape(title), "style": STYLE, "notice": "", "trace": data, "script": script}
-    made, rest = "", template
+    document, rest = "", template
     for mark, part in parts.items():
         before, _, rest = rest.partition("{{" + mark + "}}")
-        made += before + part
-    return made + rest
+        document += before + part
+    return document + rest

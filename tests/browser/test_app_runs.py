@@ -51,7 +51,7 @@ def running(serving: Running) -> Iterator[Running]:
     """The same app for every test, its engine as new before and idle after it."""
     vars(serving.engine).update(vars(FakeEngine(steps=40, pace=0.05)))
     yield serving
-    ticket = serving.shared.live.line.join()
+    ticket = serving.shared.live.queue.join()
     assert ticket.wait(60), "a run of this test never ended"
     ticket.leave()
 

@@ -16,7 +16,7 @@ import pytest
 
 from specviz import figures
 from specviz.errors import BadInput
-from specviz.figures.theme import calm, cells, duration, markup, number, percent, safe, visible
+from specviz.figures.theme import cells, duration, escape, escape_controls, markup, number, percent, show_whitespace
 from specviz.palette import THEMES
 from specviz.trace.schema import Trace
 from tests.support.traces.made import hostile
@@ -145,11 +145,11 @@ def test_an_unknown_theme_is_refused_by_name() -> None:
 
 
 def test_text_helpers_say_what_people_can_read() -> None:
-    assert visible(" a\n\t\u200b") == "·a⏎⇥\\u200b"
-    assert visible("abcdefgh", 4) == "abc…"
-    assert safe("<b>&$") == "&lt;b&gt;&amp;&#36;"
+    assert show_whitespace(" a\n\t\u200b") == "·a⏎⇥\\u200b"
+    assert show_whitespace("abcdefgh", 4) == "abc…"
+    assert escape("<b>&$") == "&lt;b&gt;&amp;&#36;"
     assert markup("<\u202e>\n") == "&lt;\\u202e&gt;\n"
-    assert calm("a\x1b[0m\n") == "a\\u001b[0m\n"
+    assert escape_controls("a\x1b[0m\n") == "a\\u001b[0m\n"
     assert (cells("ab"), cells("日本"), cells("e\u0301")) == (2, 4, 1)
     assert [number(value) for value in (None, 0.0, 0.5, 0.004, 1.0)] == ["–", "0.00", "0.50", "4e-3", "1.00"]
     assert [percent(value) for value in (None, 0.0, 0.004, 0.41)] == ["–", "0 %", "< 1 %", "41 %"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from specviz import figures
-from specviz.figures.explain import Term, eater, explain
+from specviz.figures.explain import Term, bottleneck, explain
 from specviz.trace import metrics, store
 from specviz.trace.schema import Divergence, Nanoseconds, Step, Trace
 from specviz.ui.widgets.panels import why
@@ -34,7 +34,7 @@ def test_slow_drafting_is_named_with_its_share_and_what_it_costs() -> None:
         "If it were free, the speed-up would be 2.03×."
     )
     assert not verdict.loud
-    assert eater(found) == "draft"
+    assert bottleneck(found) == "draft"
     assert terms(found)["draft"].without == pytest.approx(3 * 40 / 59)
 
 
@@ -46,14 +46,14 @@ def test_slow_verifying_is_told_in_one_token_passes() -> None:
 
 def test_a_target_pass_that_costs_what_it_always_costs_is_not_a_loss() -> None:
     found = trace(timed(draft=0, verify=40), plain_ms=40)
-    assert eater(found) is None
+    assert bottleneck(found) is None
     assert terms(found)["verdict"].sentence.startswith("3.00× faster than one token at a time. No cost stands out")
 
 
 def test_low_acceptance_is_the_limit_however_cheap_the_rest() -> None:
     lost = timed(replace(TREE, path=(), emitted=(8,), pieces=(" blue",)), draft=1, verify=50)
     found = trace(lost, lost)
-    assert eater(found) == "tau"
+    assert bottleneck(found) == "tau"
     verdict = terms(found)["verdict"]
     assert "Acceptance is the limit: a pass gives only 1.00 tokens" in verdict.sentence
     assert verdict.loud, "slower than one by one must be seen"

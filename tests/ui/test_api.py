@@ -11,7 +11,7 @@ import pytest
 from specviz.errors import BadInput, SpecvizError
 from specviz.ui import api
 from specviz.ui.shared import AppState
-from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import request_form
 from tests.support.fakes.ui import app
 
 
@@ -20,8 +20,8 @@ def asked(shared: AppState, method: Any = "prompt_lookup", draft: Any = "", targ
     basics = {"temperature": more.pop("temperature", 0.0), "max_new_tokens": more.pop("max_new_tokens", 8)}
     common = {"seed": 0, "top_p": 1.0, "top_k": 0, "baseline": False, "raw": False}
     own, prompt = more.pop("parameters", "{}"), more.pop("prompt", "hello")
-    found = api._asked(shared, (method, target, draft, prompt), basics, {**common, **more}, own)
-    return asking.request(found, shared.settings)
+    found = api._form_state(shared, (method, target, draft, prompt), basics, {**common, **more}, own)
+    return request_form.request(found, shared.settings)
 
 
 def test_a_draft_is_used_or_refused(tmp_path: Path) -> None:

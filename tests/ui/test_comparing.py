@@ -19,8 +19,8 @@ def test_texts_part_at_the_first_different_token() -> None:
     step = left.steps[4]
     other = replace(left, steps=(*left.steps[:4], replace(step, emitted=(1, *step.emitted[1:])), *left.steps[5:]))
     before = sum(len(one.emitted) for one in left.steps[:4])
-    assert comparing.parting(left, left) is None
-    assert comparing.parting(left, other) == before
+    assert comparing.first_divergence(left, left) is None
+    assert comparing.first_divergence(left, other) == before
     assert f"output token {before + 1}" in comparing.sentence(left, other)
     assert "the same text" in comparing.sentence(left, replace(left, steps=left.steps[:3]))
 

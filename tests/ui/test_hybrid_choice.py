@@ -11,8 +11,7 @@ from specviz.ui.settings import Settings
 from specviz.ui.shared import AppState, make
 from specviz.ui.stream.engine import local
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import request_form as asking
-from specviz.ui.tabs import text_run
+from specviz.ui.tabs import request_form, text_run
 from specviz.ui.tabs.text_run import Change
 from specviz.ui.widgets.panels import banner
 from tests.support.fakes.ui import asked, changed, gallery
@@ -32,9 +31,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppState]:
 
 
 def run(shared: AppState, method: str) -> list[Change]:
-    basics = changed(asking.basics(shared.settings), temperature="0", max_new_tokens="8")
+    basics = changed(request_form.basics(shared.settings), temperature="0", max_new_tokens="8")
     given = asked(shared, method, "Why is the sky?", target=TARGET, basics=basics)
-    return list(text_run.running(shared, Caller("a"), "token_recycling", lambda: asking.request(given, shared.settings)))
+    return list(text_run.running(shared, Caller("a"), "token_recycling", lambda: request_form.request(given, shared.settings)))
 
 
 def test_it_can_be_chosen() -> None:
@@ -56,5 +55,5 @@ def test_a_method_that_cannot_run_on_it_says_why_and_the_earlier_run_stays(share
     (told,) = [change for change in changes if change.banner]
     assert told.banner is not None and TARGET in told.banner and "choose" in told.banner.lower(), told.banner
     assert 'role="alert"' in banner(told.banner)
-    assert told.feed == shared.archive.feed("token_recycling") and all(change.shown is None for change in changes)
+    assert told.feed == shared.archive.feed("token_recycling") and all(change.run_name is None for change in changes)
     assert changes[-1].running is False

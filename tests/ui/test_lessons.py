@@ -69,7 +69,7 @@ def test_the_answer_is_what_the_run_did(step: int) -> None:
     bonus = lessons.page(lesson(at={"step": step}, ask={"about": "bonus"}), 0, trace).ask
     assert right(kept) == str(trace.steps[step].accepted)
     said = trace.steps[step].bonus
-    assert said is not None and right(bonus) == lessons.visible(said.text)
+    assert said is not None and right(bonus) == lessons.show_whitespace(said.text)
 
 
 def test_a_veiled_step_gives_nothing_away_but_the_draft() -> None:
@@ -116,7 +116,7 @@ def test_a_teacher_s_mistake_is_named(tmp_path: Path, page: dict[str, object], s
 
 def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path: Path) -> None:
     shared = app(tmp_path)
-    found = learn_tab.taught(shared, SHIPPED)
+    found = learn_tab.playable(shared, SHIPPED)
     one = found["01-one-step"]
     number = next(number for number, page in enumerate(one.pages) if page.get("veiled"))
     before = learn_tab.view(shared, one, number)
@@ -153,6 +153,6 @@ def test_the_lesson_about_a_batch_shows_holes_and_a_sweep() -> None:
 def test_lessons_without_a_recording_are_not_offered(tmp_path: Path) -> None:
     wanted = tuple({one.method for one in SHIPPED.values()})
     everything = make(Settings(traces=gallery(tmp_path / "all", wanted)), FakeEngine())
-    assert set(learn_tab.taught(everything, SHIPPED)) == set(SHIPPED)
+    assert set(learn_tab.playable(everything, SHIPPED)) == set(SHIPPED)
     some = make(Settings(traces=gallery(tmp_path / "some", ("prompt_lookup",))), FakeEngine())
-    assert set(learn_tab.taught(some, SHIPPED)) == {"02-copying"}
+    assert set(learn_tab.playable(some, SHIPPED)) == {"02-copying"}

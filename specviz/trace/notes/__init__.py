@@ -9,5 +9,5 @@ from __future__ import annotations
 from specviz.trace.notes import drafts, images, models, verdicts
 from specviz.trace.notes.base import TypedNote
 
-NOTE_TYPES: dict[str, type[TypedNote]] = {one.type: one for room in (drafts, models, verdicts, images) for one in room.NOTES}
+NOTE_TYPES: dict[str, type[TypedNote]] = {note.type: note for room in (drafts, models, verdicts, images) for note in room.NOTES}
 """Name in a trace -> the dataclass of that note."""

@@ -27,8 +27,8 @@ class TypedNote:
     @classmethod
     def of(cls, note: Note) -> Self:
         """The dataclass of a note whose fields are as its type says; fields that this type does not have are left out."""
-        made: Self = _typed(cls, dict(note.data.items()))  # a packed note is read anew by every other way in
-        return made
+        typed_note: Self = _typed(cls, dict(note.data.items()))  # a packed note is read anew by every other way in
+        return typed_note
 
 
 def wire_name(name: str) -> str:
@@ -38,13 +38,13 @@ def wire_name(name: str) -> str:
 
 def plain(record: Any) -> dict[str, Any]:
     """A note, or a record inside one, as the mapping that stands in a trace."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     kind: Any = type(record)
     for key, name, default in _keys(kind):
         value = getattr(record, name)
         if default is MISSING or value != default:
-            found[key] = _plain(value)
-    return found
+            entries[key] = _plain(value)
+    return entries
 
 
 def _plain(value: Any) -> Any:
@@ -52,13 +52,13 @@ def _plain(value: Any) -> Any:
         return plain(value)
     if isinstance(value, list | tuple):
         nested = bool(value) and (is_dataclass(value[0]) or isinstance(value[0], list | tuple))
-        return [_plain(one) for one in value] if nested else list(value)
+        return [_plain(entry) for entry in value] if nested else list(value)
     return value
 
 
 @cache
 def _keys(record: Any) -> tuple[tuple[str, str, Any], ...]:
-    return tuple((wire_name(one.name), one.name, one.default) for one in fields(record))
+    return tuple((wire_name(field.name), field.name, field.default) for field in fields(record))
 
 
 @cache
@@ -70,21 +70,21 @@ def hints(record: Any) -> Mapping[str, Any]:
 def _typed(kind: Any, value: Any) -> Any:
     """``value`` out of a trace as what a field of type ``kind`` holds."""
     if isinstance(kind, type) and is_dataclass(kind):
-        given = {one.name: (wire_name(one.name), hints(kind)[one.name]) for one in fields(kind)}
-        return kind(**{name: _typed(hint, value[key]) for name, (key, hint) in given.items() if key in value})
+        keys = {field.name: (wire_name(field.name), hints(kind)[field.name]) for field in fields(kind)}
+        return kind(**{name: _typed(hint, value[key]) for name, (key, hint) in keys.items() if key in value})
     if isinstance(value, Mapping):
-        inner = [one for one in get_args(kind) if is_dataclass(one)]
+        inner = [argument for argument in get_args(kind) if is_dataclass(argument)]
         return _typed(inner[0], value) if inner else value
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(_typed(_entry(kind), one) for one in value)
+        return tuple(_typed(_entry(kind), entry) for entry in value)
     return value
 
 
 def _entry(kind: Any) -> Any:
     """The type of a sequence's entries where that is a record, else nothing to go by."""
-    for one in get_args(kind):
-        if isinstance(one, type) and is_dataclass(one):
-            return one
-        if get_args(one):
-            return _entry(one)
+    for argument in get_args(kind):
+        if isinstance(argument, type) and is_dataclass(argument):
+            return argument
+        if get_args(argument):
+            return _entry(argument)
     return None

@@ -13,6 +13,6 @@ def gathered(updates: Iterator[dict[Any, Any]]) -> Iterator[dict[Any, Any]]:
     it finds the time. So an update that the next answer leaves out may never be drawn at all.
     """
     sent: dict[Any, Any] = {}
-    for one in updates:
-        sent = {**sent, **one}
+    for update in updates:
+        sent = {**sent, **update}
         yield sent

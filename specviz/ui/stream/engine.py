@@ -101,9 +101,9 @@ def _stopped(run: Run, steps: list[Step], limit: str) -> End:
     output = tuple(token for step in steps for token in step.emitted)
     text = "".join(piece for step in steps for piece in step.pieces)
     picture = unfinished(Trace(run, tuple(steps)))
-    said = " ".join(part for part in (limit, PUT_TOGETHER if picture else "") if part)
+    message = " ".join(part for part in (limit, PUT_TOGETHER if picture else "") if part)
     reason = "time_limit" if limit else "cancelled"
-    return End(reason, output, text, 0, summarise(steps, reason, 0), message=said, picture=picture)
+    return End(reason, output, text, 0, summarise(steps, reason, 0), message=message, picture=picture)
 
 
 def choose(zero_gpu: bool) -> Stream:

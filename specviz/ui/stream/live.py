@@ -39,7 +39,7 @@ CROWD_SECONDS = 5.0
 
 UNREAD = "Nobody listened to this run any more, so its place went to the next one."
 
-BEAT_SECONDS = 2.0
+TAIL_FRAME_SECONDS = 2.0
 """Between two frames of a run whose lines reach its page by the tail already."""
 
 
@@ -63,33 +63,33 @@ class Frame:
 class Live:
     """The engine as all visitors share it: one run at a time."""
 
-    def __init__(self, stream: Stream, line: RunQueue, tails: Tails, seconds: int | None = None) -> None:
+    def __init__(self, stream: Stream, queue: RunQueue, tails: Tails, seconds: int | None = None) -> None:
         self.stream = stream
         self.seconds = seconds
-        self.line = line
+        self.queue = queue
         self.tails = tails
         self.store = tails.store
 
-    def run(self, visit: PageSession, request: Request, reader: Reader | None = None) -> Generator[Frame, None, None]:
+    def run(self, page: PageSession, request: Request, reader: Reader | None = None) -> Generator[Frame, None, None]:
         """Frames of one run: many a second, or few while a page reads its tail. Raises LineFull before the page changes.
 
         Without a ``reader`` who is connected it never starts, and with one who has gone it ends.
         """
-        ticket, reader = self.line.join(), reader or Reader(lambda: True)
-        cancel, feed = visit.begin(self.limit), Feed(self.store.new())
-        over, mine = visit.over, False
+        ticket, reader = self.queue.join(), reader or Reader(lambda: True)
+        cancel, feed = page.begin(self.limit), Feed(self.store.new())
+        over, has_turn = page.over, False
         try:
-            refused = yield from self._turn(ticket, cancel, feed, reader)
-            if refused:
-                yield Frame(cancel, failure=refused)
+            refusal = yield from self._turn(ticket, cancel, feed, reader)
+            if refusal:
+                yield Frame(cancel, failure=refusal)
                 return
-            mine = True
+            has_turn = True
             ticket.start()
-            yield from self._engine(visit.memory, cancel, request, feed, ticket, reader)
+            yield from self._engine(page.memory, cancel, request, feed, ticket, reader)
         finally:
             self.tails.end(feed.run)
             over.set()
-            if not mine:
+            if not has_turn:
                 ticket.leave()
             if not feed.count:
                 self.store.drop(feed.run)
@@ -100,32 +100,32 @@ class Live:
         if self.seconds:
             limits.append((float(self.seconds), f"A run has {self.seconds} s here."))
         if self.crowded:
-            limits.append((CROWD_SECONDS, f"While {self.line.behind} more were waiting, it had {CROWD_SECONDS:g} s."))
+            limits.append((CROWD_SECONDS, f"While {self.queue.behind} more were waiting, it had {CROWD_SECONDS:g} s."))
         return min(limits)
 
     @property
     def crowded(self) -> bool:
         """Whether so many wait that runs are kept short."""
-        return self.line.behind >= CROWD
+        return self.queue.behind >= CROWD
 
     def _turn(self, ticket: Ticket, cancel: Event, feed: Feed, reader: Reader) -> Generator[Frame, None, str]:
         """What the page is told until it is this run's turn; returns why that never comes, nothing when it has come."""
-        said, last = "", 0.0
+        last_message, last_time = "", 0.0
         while True:
             turn = ticket.wait(WAIT_SECONDS)
             if cancel.is_set():
                 return "Stopped while waiting in line; nothing was run."
-            if turn and reader.here:
+            if turn and reader.connected:
                 return ""
             if reader.gone:
                 return UNREAD
             if turn:  # the reader is about to connect; nobody moves meanwhile
                 cancel.wait(CONNECT_SECONDS)
                 continue
-            if (word := self._ahead(ticket)) != said and time.monotonic() - last >= TELL_SECONDS:
-                feed.say(word)
+            if (message := self._ahead(ticket)) != last_message and time.monotonic() - last_time >= TELL_SECONDS:
+                feed.say(message)
                 yield Frame(cancel, feed.text, feed.run)
-                said, last = word, time.monotonic()
+                last_message, last_time = message, time.monotonic()
 
     def _ahead(self, ticket: Ticket) -> str:
         count, seconds = ticket.ahead, ticket.seconds
@@ -139,39 +139,39 @@ class Live:
         self, memory: Memory, cancel: Event, request: Request, feed: Feed, ticket: Ticket, reader: Reader
     ) -> Generator[Frame, None, None]:
         """``ticket`` is given back by the engine's own thread, so the next run starts when this one is really over."""
-        asked = request.max_new_tokens
+        requested_tokens = request.max_new_tokens
         if self.crowded:
-            request = replace(request, max_new_tokens=min(asked, CROWD_TOKENS))
+            request = replace(request, max_new_tokens=min(requested_tokens, CROWD_TOKENS))
 
         def work(outlet: StreamSink) -> None:
             writer = TraceWriter()
             for event in self.stream(request, memory, cancel, outlet.status):
-                if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < asked:
-                    event = replace(event, warnings=(*event.warnings, _shortened(asked, request.max_new_tokens)))
+                if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < requested_tokens:
+                    event = replace(event, warnings=(*event.warnings, _shortened(requested_tokens, request.max_new_tokens)))
                 line = writer.add(event)
                 self.store.append(feed.run, line)
                 outlet.line(line, ended=isinstance(event, End))
 
         self.tails.begin(feed.run)
         timing = False
-        with closing(pump(work, cancel, ticket.leave, wanted=lambda: not reader.gone)) as batches:
-            for frame in self._told(self._frame(cancel, feed, batch, request.baseline) for batch in batches):
+        with closing(pump(work, cancel, ticket.leave, is_wanted=lambda: not reader.gone)) as batches:
+            for frame in self._needed_frames(self._frame(cancel, feed, batch, request.baseline) for batch in batches):
                 timing = frame.timing or (timing and frame.trace is None)
                 yield frame
         if timing:  # stopped before the autoregressive run was over
             feed.timing(False)
             yield Frame(cancel, feed.text, feed.run, lines=feed.count)
 
-    def _told(self, frames: Iterator[Frame]) -> Iterator[Frame]:
+    def _needed_frames(self, frames: Iterator[Frame]) -> Iterator[Frame]:
         """The frames that a page has to get, which are all of them unless it reads the run's lines by the tail."""
-        last, held = 0.0, None
-        for held in frames:
-            news = held.trace is not None or held.failure or not held.lines
-            if news or time.monotonic() - last >= BEAT_SECONDS or not self.tails.watched(held.key):
-                yield held
-                last, held = time.monotonic(), None
-        if held is not None:
-            yield held
+        last_time, pending = 0.0, None
+        for pending in frames:
+            is_news = pending.trace is not None or pending.failure or not pending.lines
+            if is_news or time.monotonic() - last_time >= TAIL_FRAME_SECONDS or not self.tails.watched(pending.key):
+                yield pending
+                last_time, pending = time.monotonic(), None
+        if pending is not None:
+            yield pending
 
     def _frame(self, cancel: Event, feed: Feed, batch: Batch, baseline: bool) -> Frame:
         first = not feed.count and bool(batch.lines)
@@ -203,8 +203,10 @@ def _still_to_time(trace: Trace) -> bool:
     return trace.end is not None and trace.end.baseline is None and trace.end.reason in ("eos", "budget", "context")
 
 
-def _shortened(asked: int, given: int) -> str:
-    return f"So many wait for the engine that this run writes {given} tokens at most instead of {asked}. Run it again later."
+def _shortened(requested: int, allowed: int) -> str:
+    return (
+        f"So many wait for the engine that this run writes {allowed} tokens at most instead of {requested}. Run it again later."
+    )
 
 
 def _about(seconds: float) -> str:

@@ -80,9 +80,9 @@ class Opening:
     def _read(self, digest: str, path: Path) -> Opened:
         try:
             lines = list(self._within_budget(traces.rewritten(_content(path))))
-            found = traces.outline(lines)
+            outline = traces.outline(lines)
             key = self.store.new(lines, checked=True)
-            opened = Opened(MINE + key, title(Trace(found.run, ())), found)
+            opened = Opened(MINE + key, title(Trace(outline.run, ())), outline)
             with self._lock:
                 self._known[digest] = opened
                 while len(self._known) > REMEMBERED:

@@ -43,7 +43,7 @@ class Reader:
         self._came = False
 
     @property
-    def here(self) -> bool:
+    def connected(self) -> bool:
         """Whether they are connected now."""
         if self._hears():
             self._came, self._last = True, self._clock()
@@ -53,7 +53,7 @@ class Reader:
     @property
     def gone(self) -> bool:
         """Whether they left, or did not come in time."""
-        return not self.here and self._clock() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
+        return not self.connected and self._clock() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -110,17 +110,17 @@ class Presence:
         with self._lock:
             return any(opened == name for _, opened in self._open)
 
-    def kept(self) -> list[str]:
+    def sessions_to_keep(self) -> list[str]:
         """Names of open sessions, for each address the first ones only."""
-        seen: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         with self._lock:
             opened = list(self._open)
-        found = []
+        names = []
         for address, name in opened:
-            seen[address] += 1
-            if seen[address] <= MOST_KEPT:
-                found.append(name)
-        return found
+            counts[address] += 1
+            if counts[address] <= MOST_KEPT:
+                names.append(name)
+        return names
 
     def caller(self, request: gr.Request) -> Caller:
         """Who sent this event. A program may listen under the event's own name instead of its session's."""
@@ -130,8 +130,8 @@ class Presence:
 
     def address(self, headers: dict[str, str], peer: str) -> str:
         """Where a request comes from. What a proxy saw itself stands last; anything before it the visitor may have written."""
-        said = headers.get("x-forwarded-for", "").rsplit(",", 1)[-1].strip()
-        return said if self.proxied and said else peer
+        forwarded = headers.get("x-forwarded-for", "").rsplit(",", 1)[-1].strip()
+        return forwarded if self.proxied and forwarded else peer
 
 
 class Watch:
@@ -146,7 +146,7 @@ class Watch:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         if scope["method"] == "POST":
-            refresh(scope["app"], self.presence.kept())
+            refresh(scope["app"], self.presence.sessions_to_keep())
         name, reading = stream(scope)
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         where = self.presence.address(headers, (scope.get("client") or ("",))[0])

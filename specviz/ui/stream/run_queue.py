@@ -85,7 +85,7 @@ class RunQueue:
             if not ahead or not self._recent:
                 return None if ahead else 0.0
             usual, now = statistics.median(self._recent), self.clock()
-            return sum(usual if one.started is None else max(0.0, usual - (now - one.started)) for one in ahead)
+            return sum(usual if earlier.started is None else max(0.0, usual - (now - earlier.started)) for earlier in ahead)
 
     def wait(self, ticket: Ticket, seconds: float) -> bool:
         with self._moved:

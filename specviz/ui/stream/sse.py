@@ -62,10 +62,10 @@ class Tails:
         try:
             while True:
                 going = self.going(key)  # asked before reading, so that no last line is missed
-                found = self.store.lines(key, start)
-                if found:
-                    start += len(found)
-                    yield "".join(f"data: {one}\n" for one in found) + "\n"
+                lines = self.store.lines(key, start)
+                if lines:
+                    start += len(lines)
+                    yield "".join(f"data: {line}\n" for line in lines) + "\n"
                 if not going:
                     break
                 await asyncio.sleep(self.every)

@@ -60,8 +60,8 @@ class StreamSink:
         """How loading goes. Raises Stopped when nobody wants the run any more, which ends a long download too."""
         if self.cancel.is_set():
             raise Stopped("Stopped before the first step; nothing was run.")
-        shown = message if share is None else f"{message} {share:.0%}"
-        self.put(lambda batch: setattr(batch, "status", shown))
+        text = message if share is None else f"{message} {share:.0%}"
+        self.put(lambda batch: setattr(batch, "status", text))
 
     def failure(self, message: str) -> None:
         """Why there is no more to come."""
@@ -81,7 +81,7 @@ def pump(
     cancel: threading.Event,
     done: Callable[[], None] = lambda: None,
     *,
-    wanted: Callable[[], bool] = lambda: True,
+    is_wanted: Callable[[], bool] = lambda: True,
     every: float = BATCH_SECONDS,
     bound: int = BOUND,
 ) -> Generator[Batch, None, None]:
@@ -89,15 +89,15 @@ def pump(
 
     ``done`` is called from that thread when the work is over, whatever happened, so that nobody else starts before.
     Closing this generator sets ``cancel`` and returns at once; the work ends at its next look at it. The same happens once
-    ``wanted`` says no, which is asked between two batches and every ``LOOK_SECONDS`` while none comes.
+    ``is_wanted`` says no, which is asked between two batches and every ``LOOK_SECONDS`` while none comes.
     """
     outlet = StreamSink(cancel, bound)
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(_work, work, outlet, done), daemon=True, name="specviz-engine").start()
     last, over = -every, False
     try:
-        while not over and wanted():
-            batch, over = _collect(outlet.items, last + every, wanted)
+        while not over and is_wanted():
+            batch, over = _collect(outlet.items, last + every, is_wanted)
             last = time.monotonic()
             if batch != Batch():  # the engine's thread may say that it is over long after its last line
                 yield batch
@@ -122,7 +122,9 @@ def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable
             outlet.put(None)
 
 
-def _collect(items: queue.Queue[Callable[[Batch], None] | None], until: float, wanted: Callable[[], bool]) -> tuple[Batch, bool]:
+def _collect(
+    items: queue.Queue[Callable[[Batch], None] | None], until: float, is_wanted: Callable[[], bool]
+) -> tuple[Batch, bool]:
     """The next item, whenever it comes, and all that arrive with it or before ``until``. True with the last batch."""
     batch, item = Batch(), None
     while True:
@@ -130,7 +132,7 @@ def _collect(items: queue.Queue[Callable[[Batch], None] | None], until: float, w
             item = items.get(timeout=LOOK_SECONDS)
             break
         except queue.Empty:
-            if not wanted():
+            if not is_wanted():
                 return batch, True
     while item is not None:
         item(batch)

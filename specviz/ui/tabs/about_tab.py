@@ -37,11 +37,11 @@ def build(shared: AppState) -> None:
 
 def _measured(shared: AppState) -> dict[str, str]:
     """What the recorded runs show, by method; the first run of each."""
-    found = {one.run.method: one for one in reversed(shared.archive.gallery.recordings.values())}
-    return {method: panels.measured(one.run, one.end, one.name) for method, one in found.items()}
+    recordings = {recording.run.method: recording for recording in reversed(shared.archive.gallery.recordings.values())}
+    return {method: panels.measured(recording.run, recording.end, recording.name) for method, recording in recordings.items()}
 
 
 def _numbers() -> str:
     """Formulas of every metric, as tools disagree about their names."""
-    rows = "".join(f"<dt>{markup(name.replace('_', ' '))}</dt><dd>{markup(said)}</dd>" for name, said in FORMULAS.items())
+    rows = "".join(f"<dt>{markup(name.replace('_', ' '))}</dt><dd>{markup(formula)}</dd>" for name, formula in FORMULAS.items())
     return f'<dl class="sp-facts">{rows}</dl>'

@@ -33,9 +33,9 @@ class CompareTab:
     shared: AppState
     left: gr.HTML
     right: gr.HTML
-    one: gr.Dropdown
-    two: gr.Dropdown
-    said: gr.HTML
+    left_choice: gr.Dropdown
+    right_choice: gr.Dropdown
+    sentence: gr.HTML
     table: gr.HTML
     banner: gr.HTML
     run: gr.Button
@@ -50,9 +50,9 @@ class CompareTab:
         return [
             self.left,
             self.right,
-            self.one,
-            self.two,
-            self.said,
+            self.left_choice,
+            self.right_choice,
+            self.sentence,
             self.table,
             self.banner,
             self.run,
@@ -62,33 +62,35 @@ class CompareTab:
 
     def updates(self, change: Change, runs: Runs) -> dict[Any, Any]:
         """The change as Gradio wants it: only the components that differ."""
-        made: dict[Any, Any] = {}
+        updates: dict[Any, Any] = {}
         if change.left is not None:
-            made[self.left] = change.left
+            updates[self.left] = change.left
         if change.right is not None:
-            made[self.right] = change.right
-        if change.kept is not None and all(name != change.kept[0] for _, name in runs):
-            runs.append((title(change.kept[1]), change.kept[0]))
-            made[self.runs] = runs
+            updates[self.right] = change.right
+        if change.session_run is not None and all(name != change.session_run[0] for _, name in runs):
+            runs.append((title(change.session_run[1]), change.session_run[0]))
+            updates[self.runs] = runs
         if change.names is not None:
             listed = choices(self.shared.archive, runs)
-            made[self.one], made[self.two] = (gr.Dropdown(listed, value=name or None) for name in change.names)
-            made |= self.versus(*change.names)
+            updates[self.left_choice], updates[self.right_choice] = (
+                gr.Dropdown(listed, value=name or None) for name in change.names
+            )
+            updates |= self.versus(*change.names)
         if change.banner is not None:
-            made[self.banner] = gr.HTML(panels.banner(change.banner), visible=bool(change.banner))
+            updates[self.banner] = gr.HTML(panels.banner(change.banner), visible=bool(change.banner))
         if change.running is not None:
-            made[self.run] = gr.Button("Running" if change.running else "Run both")
-            made[self.stop] = gr.Button(visible=change.running)
-        return made
+            updates[self.run] = gr.Button("Running" if change.running else "Run both")
+            updates[self.stop] = gr.Button(visible=change.running)
+        return updates
 
     def versus(self, left: str, right: str) -> dict[Any, Any]:
         """The sentence above the two and the table below, or nothing while one of them is missing."""
         try:
             pair = self.shared.archive.trace(left), self.shared.archive.trace(right)
         except SpecvizError:
-            return {self.said: "", self.table: ""}
-        said = f'<p class="sp-parting">{panels.markup(comparing.sentence(*pair))}</p>'
-        return {self.said: said, self.table: comparing.table(*pair)}
+            return {self.sentence: "", self.table: ""}
+        sentence = f'<p class="sp-parting">{panels.markup(comparing.sentence(*pair))}</p>'
+        return {self.sentence: sentence, self.table: comparing.table(*pair)}
 
 
 def build(shared: AppState, runs: gr.State) -> CompareTab:
@@ -96,14 +98,14 @@ def build(shared: AppState, runs: gr.State) -> CompareTab:
     names = comparing.first_pair(shared.archive.gallery)
     with gr.Column(elem_classes="sp-compare"):
         with gr.Row(elem_classes="sp-bar"):
-            one = gr.Dropdown(
+            left_choice = gr.Dropdown(
                 choices(shared.archive, []),
                 value=names[0] or None,
                 label="Left",
                 elem_id="sp-one",
                 min_width=200,
             )
-            two = gr.Dropdown(
+            right_choice = gr.Dropdown(
                 choices(shared.archive, []),
                 value=names[1] or None,
                 label="Right",
@@ -118,11 +120,11 @@ def build(shared: AppState, runs: gr.State) -> CompareTab:
                 run = gr.Button("Run both", variant="primary", min_width=0)
                 stop = gr.Button("Stop", visible=False, min_width=0, elem_classes="sp-stop")
         banner = theme.html("", visible=False)
-        said = theme.html("")
+        sentence = theme.html("")
         with gr.Row(elem_classes="sp-pair"):
             left, right = (_stage(shared, elem_id) for elem_id in ("sp-left", "sp-right"))
         table = theme.html("")
-    return CompareTab(shared, left, right, one, two, said, table, banner, run, stop, method, how, runs)
+    return CompareTab(shared, left, right, left_choice, right_choice, sentence, table, banner, run, stop, method, how, runs)
 
 
 def _stage(shared: AppState, elem_id: str) -> Stage:
@@ -131,26 +133,26 @@ def _stage(shared: AppState, elem_id: str) -> Stage:
     return Stage("", elem_id=elem_id, elem_classes="sp-stage", lines=lines, tail=tail.PATH, autoplay=False)
 
 
-def wire(tab: CompareTab, here: gr.Tab, asked: list[Any]) -> None:
-    """Connect the tab. ``asked`` are the Text tab's controls, whose prompt and seed both runs use."""
+def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
+    """Connect the tab. ``text_controls`` are the Text tab's controls, whose prompt and seed both runs use."""
     shared = tab.shared
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
-    def pair(one: str | None, two: str | None, runs: Runs) -> dict[Any, Any]:
-        return tab.updates(comparing.both(shared, one or "", two or ""), list(runs))
+    def pair(left: str | None, right: str | None, runs: Runs) -> dict[Any, Any]:
+        return tab.updates(comparing.both(shared, left or "", right or ""), list(runs))
 
     def go(
-        one: str | None, two: str | None, runs: Runs, other: str, request: gr.Request, *controls: Any
+        left: str | None, right: str | None, runs: Runs, other: str, request: gr.Request, *controls: Any
     ) -> Iterator[dict[Any, Any]]:
-        before, mine = (one or "", two or ""), list(runs)
+        before, session_runs = (left or "", right or ""), list(runs)
         with closing(comparing.live(shared, shared.presence.caller(request), FormState(*controls), other, before)) as changes:
-            yield from gathered(tab.updates(change, mine) for change in changes)
+            yield from gathered(tab.updates(change, session_runs) for change in changes)
 
     def halt(request: gr.Request) -> None:
         text_run.stop(shared, request.session_hash)
 
-    for event in (here.select, tab.one.input, tab.two.input):
-        event(pair, [tab.one, tab.two, tab.runs], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)
+    for event in (tab_page.select, tab.left_choice.input, tab.right_choice.input):
+        event(pair, [tab.left_choice, tab.right_choice, tab.runs], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)
     tab.how.input(None, tab.how, None, js=ALIGN)
-    tab.run.click(go, [tab.one, tab.two, tab.runs, tab.method, *asked], tab.outputs, **quiet)
+    tab.run.click(go, [tab.left_choice, tab.right_choice, tab.runs, tab.method, *text_controls], tab.outputs, **quiet)
     tab.stop.click(halt, None, None, queue=False, show_progress="hidden", api_visibility="private")

@@ -80,17 +80,18 @@ class ImageFormState:
     own: str
 
 
-def request(asked: ImageFormState, settings: Settings) -> Request:
+def request(form_state: ImageFormState, settings: Settings) -> Request:
     """The request, or a BadInput that names the control and what it takes."""
-    method = registry.get(asked.method or "")
-    basics = build(Basics, controls.values(asked.basics, "image-basics"), "this run")
-    advanced = build(Advanced, controls.values(asked.advanced, "image-advanced"), "this run")
-    own = controls.values(asked.own, method.name)
+    method = registry.get(form_state.method or "")
+    basics = build(Basics, controls.values(form_state.basics, "image-basics"), "this run")
+    advanced = build(Advanced, controls.values(form_state.advanced, "image-advanced"), "this run")
+    own = controls.values(form_state.own, method.name)
+    # runner.prepare checks this too, but only after the wait in the queue: a form with a bad value must not wait.
     build(method.parameters, own, method.title)
     return Request(
         method=method.name,
-        prompt=_prompt(asked.prompt),
-        target=_target(asked.target, settings),
+        prompt=_prompt(form_state.prompt),
+        target=_target(form_state.target, settings),
         temperature=basics.temperature,
         top_k=advanced.top_k,
         seed=basics.seed,
@@ -102,20 +103,20 @@ def request(asked: ImageFormState, settings: Settings) -> Request:
 
 
 def _prompt(text: str | None) -> str:
-    given = text if isinstance(text, str) else ""
-    if not given.strip():
+    prompt = text if isinstance(text, str) else ""
+    if not prompt.strip():
         raise BadInput('Say what to draw, for example "red heart, noto style", or click an example.')
-    if len(given) > PROMPT_LETTERS:
-        raise BadInput(f"The prompt has {len(given):,} characters; a picture's prompt may have {PROMPT_LETTERS:,}. Shorten it.")
-    return given
+    if len(prompt) > PROMPT_LETTERS:
+        raise BadInput(f"The prompt has {len(prompt):,} characters; a picture's prompt may have {PROMPT_LETTERS:,}. Shorten it.")
+    return prompt
 
 
 def _target(name: str | None, settings: Settings) -> str:
-    given = name.strip() if isinstance(name, str) else ""
+    target = name.strip() if isinstance(name, str) else ""
     known = [entry.name for entry in catalog.entries("image", catalog.TARGET)]
-    if given not in known and not settings.any_model:
+    if target not in known and not settings.any_model:
         raise BadInput(f"This app draws only with the models on its list: {', '.join(known)}.")
-    return given or catalog.DEFAULT_IMAGE_TARGET
+    return target or catalog.DEFAULT_IMAGE_TARGET
 
 
 def targets() -> list[tuple[str, str]]:
@@ -125,13 +126,13 @@ def targets() -> list[tuple[str, str]]:
 
 def basics(run: Run | None = None) -> str:
     """The basic form, as a recorded run was asked, or with the defaults."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if run is not None:
-        given = {"temperature": run.sampling.temperature, "seed": run.sampling.seed, "guidance": run.guidance or 0.0}
-    return controls.answer("image-basics", controls.fields(Basics), Basics, given)
+        values = {"temperature": run.sampling.temperature, "seed": run.sampling.seed, "guidance": run.guidance or 0.0}
+    return controls.answer("image-basics", controls.fields(Basics), Basics, values)
 
 
 def advanced(run: Run | None = None) -> str:
     """The advanced form likewise."""
-    given = {} if run is None else {"top_k": run.sampling.top_k}
-    return controls.answer("image-advanced", controls.fields(Advanced), Advanced, given)
+    values = {} if run is None else {"top_k": run.sampling.top_k}
+    return controls.answer("image-advanced", controls.fields(Advanced), Advanced, values)

@@ -11,8 +11,7 @@ from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.shared import AppState
-from specviz.ui.tabs import image_form as image_asking
-from specviz.ui.tabs import run_tab
+from specviz.ui.tabs import image_form, run_tab
 from specviz.ui.tabs.image_form import ImageFormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
 from specviz.ui.widgets import choice, controls, panels
@@ -25,7 +24,7 @@ element.addEventListener("click", (event) => {
   trigger("choose", { at: Number(button.dataset.at) });
 });
 """
-PROMPTS = tuple(prompt for _, prompts in image_asking.EXAMPLES for prompt in prompts)
+PROMPTS = tuple(prompt for _, prompts in image_form.EXAMPLES for prompt in prompts)
 
 
 @dataclass
@@ -39,54 +38,54 @@ class ImageTab(RunTab):
     examples: gr.HTML
 
     @property
-    def asked(self) -> list[Any]:
+    def request_controls(self) -> list[Any]:
         """The controls in the order of :class:`ImageFormState`."""
         return [self.method, self.target, self.prompt, self.basics, self.advanced, self.own]
 
-    def request(self, *asked: Any) -> Request:
+    def request(self, *control_values: Any) -> Request:
         """What the controls ask for."""
-        return image_asking.request(ImageFormState(*asked), self.shared.settings)
+        return image_form.request(ImageFormState(*control_values), self.shared.settings)
 
-    def take_over(self, run: Run, shown: str) -> Updates:
+    def take_over(self, run: Run, run_name: str) -> Updates:
         """Set every control to what a recorded run was asked."""
-        return super().take_over(run, shown) | {
-            self.basics: image_asking.basics(run),
-            self.advanced: image_asking.advanced(run),
+        return super().take_over(run, run_name) | {
+            self.basics: image_form.basics(run),
+            self.advanced: image_form.advanced(run),
         }
 
 
 def build(shared: AppState) -> ImageTab:
     """Lay the tab out and connect it."""
     first = shared.archive.gallery.first(ImageTab.modality)
-    shown, runs = gr.State(first.name if first else ""), gr.State([])
+    run_name, runs = gr.State(first.name if first else ""), gr.State([])
     run, note = (first.run, first.note) if first else (None, "")
-    tab = ImageTab(shared, shown, runs, **run_tab.room(ImageTab, shared, first, lambda: _controls(run, note)))
+    tab = ImageTab(shared, run_name, runs, **run_tab.room(ImageTab, shared, first, lambda: _controls(run, note)))
     tab.wire()
     tab.examples.choose(chosen, None, tab.prompt, queue=False, **QUIET)
     return tab
 
 
 def _controls(first: Run | None, note: str) -> dict[str, Any]:
-    method = first.method if first else image_asking.METHOD
-    made = {
+    method = first.method if first else image_form.METHOD
+    components = {
         "method": choice.choice(choice.methods("image"), method, "Method", elem_id="sp-image-method"),
         "summary": theme.html(panels.summary(method, note)),
         "target": gr.Dropdown(
-            image_asking.targets(), value=image_asking.catalog.DEFAULT_IMAGE_TARGET, label="Target",
+            image_form.targets(), value=image_form.catalog.DEFAULT_IMAGE_TARGET, label="Target",
             allow_custom_value=True, elem_id="sp-image-target",
         ),
         "prompt": gr.Textbox(
             first.prompt if first else PROMPTS[0], label="What to draw", lines=2, max_lines=4, elem_id="sp-image-prompt"
         ),
         "examples": gr.HTML(_examples(), js_on_load=_PICK, apply_default_css=False, elem_id="sp-image-examples"),
-        "basics": controls.form(image_asking.basics(first), elem_id="sp-image-basics"),
+        "basics": controls.form(image_form.basics(first), elem_id="sp-image-basics"),
         "own": controls.form(
             controls.method_answer(method, dict(first.parameters) if first else None), elem_id="sp-image-own"
         ),
     }  # fmt: skip
     with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
-        made["advanced"] = controls.form(image_asking.advanced(first), elem_id="sp-image-advanced")
-    return made
+        components["advanced"] = controls.form(image_form.advanced(first), elem_id="sp-image-advanced")
+    return components
 
 
 def _examples() -> str:
@@ -95,7 +94,7 @@ def _examples() -> str:
         f"<section><h4>{kind}</h4><div>"
         + "".join(f'<button type="button" data-at="{next(at)}">{prompt}</button>' for prompt in prompts)
         + "</div></section>"
-        for kind, prompts in image_asking.EXAMPLES
+        for kind, prompts in image_form.EXAMPLES
     )
     return f'<details class="sp-examples"><summary>Examples</summary><div class="sp-pop">{groups}</div></details>'
 

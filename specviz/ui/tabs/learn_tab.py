@@ -33,9 +33,9 @@ class View:
     asks: bool
 
 
-def taught(shared: AppState, found: dict[str, Lesson]) -> dict[str, Lesson]:
+def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, Lesson]:
     """The lessons whose recorded run is here."""
-    return {name: one for name, one in found.items() if _recording(shared, one) is not None}
+    return {name: lesson for name, lesson in lesson_by_name.items() if _recording(shared, lesson) is not None}
 
 
 def _recording(shared: AppState, lesson: Lesson) -> str | None:
@@ -66,10 +66,10 @@ def view(shared: AppState, lesson: Lesson, number: int, guess: str | None = None
 
 
 def _text(lesson: Lesson, page: Page, number: int) -> str:
-    said = "".join(f"<p>{one}</p>" for one in page.text)
-    asked = f'<p class="sp-ask">{panels.markup(page.ask.question)}</p>' if page.ask else ""
+    paragraphs = "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
+    question = f'<p class="sp-ask">{panels.markup(page.ask.question)}</p>' if page.ask else ""
     place = f"<small>{number + 1} of {len(lesson.pages)}</small>"
-    return f'<div class="sp-lesson"><h2>{panels.markup(lesson.title)} {place}</h2>{said}{asked}</div>'
+    return f'<div class="sp-lesson"><h2>{panels.markup(lesson.title)} {place}</h2>{paragraphs}{question}</div>'
 
 
 def _verdict(page: Page, guess: str | None) -> str:
@@ -77,15 +77,15 @@ def _verdict(page: Page, guess: str | None) -> str:
         return ""
     right = page.ask.choices[page.ask.answer]
     head = "Nobody guessed." if guess is None else "Right." if guess == right else f"You said: {guess}."
-    said = f"<p><b>{panels.markup(head)}</b> Answer: {panels.markup(right)}</p><p>{page.reveal}</p>"
-    return f'<div class="sp-reveal" role="status">{said}</div>'
+    answer = f"<p><b>{panels.markup(head)}</b> Answer: {panels.markup(right)}</p><p>{page.reveal}</p>"
+    return f'<div class="sp-reveal" role="status">{answer}</div>'
 
 
-def build(shared: AppState, found: dict[str, Lesson]) -> None:
+def build(shared: AppState, lesson_by_name: dict[str, Lesson]) -> None:
     """Lay the tab out and connect it."""
-    names = [(one.title, name) for name, one in found.items()]
+    names = [(entry.title, name) for name, entry in lesson_by_name.items()]
     first = names[0][1]
-    opened = view(shared, found[first], 0)
+    opened = view(shared, lesson_by_name[first], 0)
     with gr.Row(elem_classes="sp-room sp-learn"):
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
@@ -110,37 +110,39 @@ def build(shared: AppState, found: dict[str, Lesson]) -> None:
         "reveal": reveal,
         "onward": onward,
     }
-    _wire(shared, found, lesson, number, parts)
+    _wire(shared, lesson_by_name, lesson, number, parts)
 
 
-def updates(shown: View, number: int, parts: dict[str, Any]) -> list[Any]:
+def updates(view: View, number: int, parts: dict[str, Any]) -> list[Any]:
     """The view as Gradio wants it, in the order of ``parts``, the page's number last."""
-    made = {
-        "text": shown.text,
-        "stage": shown.feed,
-        "at": shown.at,
-        "guess": gr.Radio(list(shown.choices), value=None, visible=shown.asks),
-        "verdict": gr.HTML(shown.verdict, visible=bool(shown.verdict)),
-        "back": gr.Button(interactive=not shown.first),
-        "reveal": gr.Button(visible=shown.asks),
-        "onward": gr.Button(interactive=not shown.last, variant="secondary" if shown.asks else "primary"),
+    components = {
+        "text": view.text,
+        "stage": view.feed,
+        "at": view.at,
+        "guess": gr.Radio(list(view.choices), value=None, visible=view.asks),
+        "verdict": gr.HTML(view.verdict, visible=bool(view.verdict)),
+        "back": gr.Button(interactive=not view.first),
+        "reveal": gr.Button(visible=view.asks),
+        "onward": gr.Button(interactive=not view.last, variant="secondary" if view.asks else "primary"),
     }
-    return [*(made[name] for name in parts), number]
+    return [*(components[name] for name in parts), number]
 
 
-def _wire(shared: AppState, found: dict[str, Lesson], lesson: gr.Dropdown, number: gr.State, parts: dict[str, Any]) -> None:
+def _wire(
+    shared: AppState, lesson_by_name: dict[str, Lesson], lesson: gr.Dropdown, number: gr.State, parts: dict[str, Any]
+) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
     outputs = [*parts.values(), number]
 
     def turn(by: int | None) -> Any:
         def turned(name: str, now: int) -> list[Any]:
-            to = 0 if by is None else min(max(now + by, 0), len(found[name].pages) - 1)
-            return updates(view(shared, found[name], to), to, parts)
+            to = 0 if by is None else min(max(now + by, 0), len(lesson_by_name[name].pages) - 1)
+            return updates(view(shared, lesson_by_name[name], to), to, parts)
 
         return turned
 
     def shown(name: str, now: int, guess: str | None) -> list[Any]:
-        return updates(view(shared, found[name], now, guess, revealed=True), now, parts)
+        return updates(view(shared, lesson_by_name[name], now, guess, revealed=True), now, parts)
 
     for event, handler, inputs in (
         (lesson.input, turn(None), [lesson, number]),

@@ -36,20 +36,21 @@ class FormState:
     image: bytes | None = None
 
 
-def request(asked: FormState, settings: Settings) -> Request:
+def request(form_state: FormState, settings: Settings) -> Request:
     """The request, or a BadInput that names the control and what it takes."""
-    method = registry.get(asked.method or "")
-    basics = _checked(controls.Basics, asked.basics, "basics")
-    advanced = _checked(controls.Advanced, asked.advanced, "advanced")
+    method = registry.get(form_state.method or "")
+    basics = _checked(controls.Basics, form_state.basics, "basics")
+    advanced = _checked(controls.Advanced, form_state.advanced, "advanced")
     if basics.max_new_tokens > settings.max_new_tokens:
         raise BadInput(f"New tokens is {basics.max_new_tokens}; here the most is {settings.max_new_tokens}.")
-    own = controls.values(asked.own, method.name)
+    own = controls.values(form_state.own, method.name)
+    # runner.prepare checks this too, but only after the wait in the queue: a form with a bad value must not wait.
     build(method.parameters, own, method.title)
     return Request(
         method=method.name,
-        prompt=_prompt(asked.prompt),
-        target=model(asked.target, settings, asked.modality),
-        draft=model(asked.draft, settings) if method.needs_draft and asked.draft else None,
+        prompt=_prompt(form_state.prompt),
+        target=model(form_state.target, settings, form_state.modality),
+        draft=model(form_state.draft, settings) if method.needs_draft and form_state.draft else None,
         raw=advanced.prompt_as == "raw",
         max_new_tokens=basics.max_new_tokens,
         temperature=basics.temperature,
@@ -61,7 +62,7 @@ def request(asked: FormState, settings: Settings) -> Request:
         tier=advanced.tier,
         parameters=own,
         baseline=advanced.baseline,
-        image=asked.image,
+        image=form_state.image,
     )
 
 
@@ -76,23 +77,23 @@ def _checked(parameters: type, payload: str, of: str) -> Any:
 
 
 def _prompt(text: str | None) -> str:
-    given = text if isinstance(text, str) else ""
-    if not given.strip():
+    prompt = text if isinstance(text, str) else ""
+    if not prompt.strip():
         raise BadInput("The prompt is empty; write something, or click an example.")
-    if len(given) > PROMPT_LETTERS:
-        raise BadInput(f"The prompt has {len(given):,} characters; at most {PROMPT_LETTERS:,} make sense here. Shorten it.")
-    return given
+    if len(prompt) > PROMPT_LETTERS:
+        raise BadInput(f"The prompt has {len(prompt):,} characters; at most {PROMPT_LETTERS:,} make sense here. Shorten it.")
+    return prompt
 
 
 def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     """A model's name, refused when this copy of the app keeps visitors to the list."""
-    given = name.strip() if isinstance(name, str) else ""
+    model_name = name.strip() if isinstance(name, str) else ""
     known = [entry.name for entry in catalog.entries(modality)]
-    if not given or len(given) > 300:
+    if not model_name or len(model_name) > 300:
         raise BadInput("Choose a target model.")
-    if given not in known and given != settings.target and not settings.any_model:
+    if model_name not in known and model_name != settings.target and not settings.any_model:
         raise BadInput(f"This app runs only the models on its list: {', '.join(known)}.")
-    return given
+    return model_name
 
 
 def models(role: str, own: str = "", modality: str = "text") -> list[tuple[str, str]]:
@@ -103,17 +104,17 @@ def models(role: str, own: str = "", modality: str = "text") -> list[tuple[str, 
 
 def basics(settings: Settings, run: Run | None = None) -> str:
     """The basic form, as a recorded run was asked, or with the defaults."""
-    given = {} if run is None else {"temperature": run.sampling.temperature, "max_new_tokens": run.max_new_tokens}
+    values = {} if run is None else {"temperature": run.sampling.temperature, "max_new_tokens": run.max_new_tokens}
     listed = controls.fields(controls.Basics, {"max_new_tokens": settings.max_new_tokens})
-    given = given | {"max_new_tokens": min(given["max_new_tokens"], settings.max_new_tokens)} if given else given
-    return controls.answer("basics", listed, controls.Basics, given)
+    values = values | {"max_new_tokens": min(values["max_new_tokens"], settings.max_new_tokens)} if values else values
+    return controls.answer("basics", listed, controls.Basics, values)
 
 
 def advanced(settings: Settings, run: Run | None = None) -> str:
     """The advanced form likewise. Device, number format and tier stay what this machine is set up for."""
-    given: dict[str, Any] = {"device": settings.device}
+    values: dict[str, Any] = {"device": settings.device}
     if run is not None:
         sampling = run.sampling
-        given |= {"top_p": sampling.top_p, "top_k": sampling.top_k, "seed": sampling.seed}
-        given |= {"prompt_as": "chat" if run.chat_template else "raw"}
-    return controls.answer("advanced", controls.fields(controls.Advanced), controls.Advanced, given)
+        values |= {"top_p": sampling.top_p, "top_k": sampling.top_k, "seed": sampling.seed}
+        values |= {"prompt_as": "chat" if run.chat_template else "raw"}
+    return controls.answer("advanced", controls.fields(controls.Advanced), controls.Advanced, values)

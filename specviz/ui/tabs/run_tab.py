@@ -41,7 +41,7 @@ class RunTab(ABC):
     """The way from the speed-up to its whole account, where the tab has one."""
 
     shared: AppState
-    shown: gr.State
+    run_name: gr.State
     runs: gr.State
     recording: gr.Dropdown
     stage: gr.HTML
@@ -61,22 +61,22 @@ class RunTab(ABC):
     def outputs(self) -> list[Any]:
         """Everything a change may touch."""
         return [
-            self.stage, self.shown, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
+            self.stage, self.run_name, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
             self.summary, self.own, self.prompt, self.basics, self.advanced,
         ]  # fmt: skip
 
     @property
     @abstractmethod
-    def asked(self) -> list[Any]:
+    def request_controls(self) -> list[Any]:
         """The controls in the order of :meth:`request`."""
 
     @abstractmethod
-    def request(self, *asked: Any) -> Request:
+    def request(self, *control_values: Any) -> Request:
         """What the controls ask for. Raises BadInput."""
 
-    def take_over(self, run: Run, shown: str) -> Updates:
+    def take_over(self, run: Run, run_name: str) -> Updates:
         """Set the controls to what a recorded run was asked, so that running live does the same again."""
-        return self.of_method(run.method, dict(run.parameters), self.shared.archive.note(shown)) | {
+        return self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name)) | {
             self.method: run.method,
             self.prompt: run.prompt,
         }
@@ -91,39 +91,41 @@ class RunTab(ABC):
 
     def updates(self, change: Change, runs: Runs) -> Updates:
         """The change as Gradio wants it: only the components that differ. A run that is kept joins ``runs`` itself."""
-        made: Updates = {}
+        updates: Updates = {}
         if change.feed is not None:
-            made[self.stage] = change.feed
-        if change.shown is not None:
-            made[self.shown] = change.shown
-            if change.kept and change.trace is not None and all(name != change.shown for _, name in runs):
-                runs.append((title(change.trace), change.shown))
-                made[self.runs] = runs
+            updates[self.stage] = change.feed
+        if change.run_name is not None:
+            updates[self.run_name] = change.run_name
+            if change.joins_session and change.trace is not None and all(name != change.run_name for _, name in runs):
+                runs.append((title(change.trace), change.run_name))
+                updates[self.runs] = runs
             listed = choices(self.shared.archive, runs, self.modality)
-            made[self.recording] = gr.Dropdown(listed, value=change.shown or None)
+            updates[self.recording] = gr.Dropdown(listed, value=change.run_name or None)
         if change.banner is not None:
-            made[self.banner] = said(change.banner, change.note)
+            updates[self.banner] = banner_html(change.banner, change.note)
         if change.running is not None:
-            made[self.run] = gr.Button(self.verb[change.running])
-            made[self.stop] = gr.Button(visible=change.running)
+            updates[self.run] = gr.Button(self.verb[change.running])
+            updates[self.stop] = gr.Button(visible=change.running)
             if change.running:
-                made[self.why] = panels.why(None)
+                updates[self.why] = panels.why(None)
         if change.trace is not None:
-            made[self.why] = panels.why(change.trace, change.timing, self.more)
-        if change.asked is not None and self.knows(change.asked):
-            made |= self.take_over(change.asked, change.shown or "")
-        return made
+            updates[self.why] = panels.why(change.trace, change.timing, self.more)
+        if change.settings_run is not None and self.knows(change.settings_run):
+            updates |= self.take_over(change.settings_run, change.run_name or "")
+        return updates
 
     def play(self, name: str, runs: Runs, request: gr.Request) -> Updates:
         """Show the run called ``name``."""
         return self.updates(text_run.recording(self.shared, request.session_hash, name), list(runs))
 
-    def go(self, shown: str, runs: Runs, request: gr.Request, *asked: Any) -> Iterator[Updates]:
+    def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
         """Run what the controls say."""
-        mine = list(runs)
-        changes = text_run.running(self.shared, self.shared.presence.caller(request), shown, lambda: self.request(*asked))
+        session_runs = list(runs)
+        changes = text_run.running(
+            self.shared, self.shared.presence.caller(request), run_name, lambda: self.request(*control_values)
+        )
         with closing(changes):
-            yield from gathered(self.updates(change, mine) for change in changes)
+            yield from gathered(self.updates(change, session_runs) for change in changes)
 
     def halt(self, request: gr.Request) -> None:
         """End this page's run at its next step."""
@@ -133,13 +135,13 @@ class RunTab(ABC):
         """Connect what every tab of a run has; what happens when a recording is chosen, and when a run is started."""
         played = self.recording.input(self.play, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
-        ran = gr.on(started, self.go, [self.shown, self.runs, *self.asked], self.outputs, **QUIET)
+        ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
         self.stop.click(self.halt, None, None, queue=False, show_progress="hidden", api_visibility="private")
         self.method.input(self.of_method, self.method, self.outputs, queue=False, **QUIET)
         return played, ran
 
 
-def said(message: str, note: bool = False) -> gr.HTML:
+def banner_html(message: str, note: bool = False) -> gr.HTML:
     """The banner with this message, gone without one."""
     return gr.HTML(panels.banner(message, "note" if note else "error"), visible=bool(message))
 
@@ -148,10 +150,10 @@ def room(
     tab: type[RunTab],
     shared: AppState,
     first: Recording | None,
-    asking: Callable[[], dict[str, Any]],
-    below: Callable[[], dict[str, Any]] = dict,
+    make_controls: Callable[[], dict[str, Any]],
+    make_below: Callable[[], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
-    """Lay a tab out. ``asking`` makes its controls, ``below`` what stands under the stage."""
+    """Lay a tab out. ``make_controls`` makes its controls, ``make_below`` what stands under the stage."""
     name, parts = first.name if first else "", {}
     # What the stage shows, in the header's free corner: recorded runs, and this session's as they come.
     parts["recording"] = gr.Dropdown(
@@ -161,7 +163,7 @@ def room(
     with gr.Row(elem_classes="sp-room"):
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
-                parts |= asking()
+                parts |= make_controls()
             with gr.Column(elem_classes="sp-foot", min_width=0):
                 with gr.Row(elem_classes="sp-go"):
                     look: dict[str, Any] = {"size": "lg", "min_width": 0}
@@ -175,5 +177,5 @@ def room(
                     shared.archive.feed(name), elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
                     lines=shared.archive.store.lines, tail=tail.PATH,
                 )  # fmt: skip
-            parts |= below()
+            parts |= make_below()
     return parts

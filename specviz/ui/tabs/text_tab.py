@@ -12,8 +12,7 @@ from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.shared import AppState
-from specviz.ui.tabs import request_form as asking
-from specviz.ui.tabs import run_tab, text_run
+from specviz.ui.tabs import request_form, run_tab, text_run
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
 from specviz.ui.widgets import choice, controls, panels
@@ -41,19 +40,19 @@ class TextTab(RunTab):
         return [*super().outputs, self.draft]
 
     @property
-    def asked(self) -> list[Any]:
+    def request_controls(self) -> list[Any]:
         """The controls in the order of :class:`FormState`."""
         return [self.method, self.target, self.draft, self.prompt, self.basics, self.advanced, self.own]
 
-    def request(self, *asked: Any) -> Request:
+    def request(self, *control_values: Any) -> Request:
         """What the controls ask for."""
-        return asking.request(FormState(*asked), self.shared.settings)
+        return request_form.request(FormState(*control_values), self.shared.settings)
 
-    def take_over(self, run: Run, shown: str) -> Updates:
+    def take_over(self, run: Run, run_name: str) -> Updates:
         """Set every control to what a recorded run was asked."""
-        return super().take_over(run, shown) | {
-            self.basics: asking.basics(self.shared.settings, run),
-            self.advanced: asking.advanced(self.shared.settings, run),
+        return super().take_over(run, run_name) | {
+            self.basics: request_form.basics(self.shared.settings, run),
+            self.advanced: request_form.advanced(self.shared.settings, run),
         }
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
@@ -62,18 +61,18 @@ class TextTab(RunTab):
         return super().of_method(name, values, note) | {self.draft: gr.Dropdown(visible=needs)}
 
 
-def build(shared: AppState, shown: gr.State, runs: gr.State) -> TextTab:
+def build(shared: AppState, run_name: gr.State, runs: gr.State) -> TextTab:
     """Lay the tab out and connect it."""
     parts = run_tab.room(
         TextTab,
         shared,
         shared.archive.gallery.default,
         lambda: _controls(shared),
-        lambda: {"figures": Figures.build(shared, shown)},
+        lambda: {"figures": Figures.build(shared, run_name)},
     )
-    tab = TextTab(shared, shown, runs, **parts)
+    tab = TextTab(shared, run_name, runs, **parts)
     for event in tab.wire():
-        tab.figures.on(event.then, shared, tab.shown)
+        tab.figures.on(event.then, shared, tab.run_name)
     tab.examples.choose(chosen, tab.basics, [tab.prompt, tab.basics], queue=False, **QUIET)
     return tab
 
@@ -85,7 +84,7 @@ def arrive(tab: TextTab) -> Any:
         name = request.query_params.get("trace", "")
         default = tab.shared.archive.gallery.default
         if not name or (default and name == default.name):
-            return {tab.shown: default.name if default else ""}
+            return {tab.run_name: default.name if default else ""}
         return tab.updates(text_run.recording(tab.shared, request.session_hash, name), list(runs))
 
     return arrived
@@ -100,11 +99,11 @@ def _controls(shared: AppState) -> dict[str, Any]:
         "method": choice.choice(choice.methods(), method, "Method", elem_id="sp-method"),
         "summary": theme.html(panels.summary(method, gallery.default.note if gallery.default else "")),
         "target": gr.Dropdown(
-            asking.models("target", settings.target), value=settings.target, label="Target",
+            request_form.models("target", settings.target), value=settings.target, label="Target",
             allow_custom_value=settings.any_model, elem_id="sp-target",
         ),
         "draft": gr.Dropdown(
-            [("The small one that ships", asking.OWN_DRAFT), *asking.models("draft")], value=asking.OWN_DRAFT,
+            [("The small one that ships", request_form.OWN_DRAFT), *request_form.models("draft")], value=request_form.OWN_DRAFT,
             label="Draft model", allow_custom_value=settings.any_model, visible=all_methods()[method].needs_draft,
             elem_id="sp-draft",
         ),
@@ -116,10 +115,10 @@ def _controls(shared: AppState) -> dict[str, Any]:
 
 def _forms(shared: AppState, method: str, first: Run | None) -> dict[str, Any]:
     own = controls.method_answer(method, dict(first.parameters) if first else None)
-    made = {
-        "basics": controls.form(asking.basics(shared.settings, first), elem_id="sp-basics"),
+    components = {
+        "basics": controls.form(request_form.basics(shared.settings, first), elem_id="sp-basics"),
         "own": controls.form(own, elem_id="sp-own"),
     }
     with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
-        made["advanced"] = controls.form(asking.advanced(shared.settings, first), elem_id="sp-advanced")
-    return made
+        components["advanced"] = controls.form(request_form.advanced(shared.settings, first), elem_id="sp-advanced")
+    return components

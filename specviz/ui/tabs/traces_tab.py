@@ -35,9 +35,9 @@ class TracesTab:
         return [self.run, self.facts, self.downloads, self.banner]
 
 
-def facts(found: Outline) -> str:
+def facts(outline: Outline) -> str:
     """What a run is, as a table."""
-    run, end = found.run, found.end
+    run, end = outline.run, outline.end
     metrics = end.metrics if end else {}
     speed, rate = metrics.get("speedup"), metrics.get("tokens_per_second")
     temperature = run.sampling.temperature
@@ -48,7 +48,7 @@ def facts(found: Outline) -> str:
         "exactness": run.exactness + (f" ({run.bound})" if run.bound else ""),
         "sampling": f"temperature {temperature:g}, seed {run.sampling.seed}" if temperature else "greedy",
         "earlier runs remembered": str(run.sampling.generation or ""),
-        "written": f"{found.tokens} tokens in {found.steps} passes, τ {_number(metrics.get('tau'))}",
+        "written": f"{outline.tokens} tokens in {outline.steps} passes, τ {_number(metrics.get('tau'))}",
         "speed": f"{rate:.1f} tokens a second" + (f", {speed:.2f}× the autoregressive run" if speed else "") if rate else "",
         "on": ", ".join(part for part in (run.machine, run.device, run.dtype, run.tier) if part),
         "ended": (end.reason + (f": {end.message}" if end.message else "")) if end else "never: the file stops in the middle",
@@ -67,12 +67,12 @@ def chosen(shared: AppState, runs: Runs, name: str, message: str = "") -> list[A
     """What the tab shows when a run is chosen."""
     listed = choices(shared.archive, runs)
     try:
-        shown = facts(shared.archive.outline(name)) if name else ""
+        facts_html = facts(shared.archive.outline(name)) if name else ""
     except SpecvizError as error:
-        shown, name, message = "", "", str(error)
+        facts_html, name, message = "", "", str(error)
     return [
         gr.Dropdown(listed, value=name or None),
-        shown,
+        facts_html,
         name,
         gr.HTML(panels.banner(message), visible=bool(message)),
     ]
@@ -88,14 +88,14 @@ def build(shared: AppState) -> TracesTab:
         with gr.Row(elem_classes="sp-two"):
             with gr.Column(min_width=300):
                 run = gr.Dropdown(choices(shared.archive, []), value=name or None, label="Run", elem_id="sp-run")
-                shown = theme.html(facts(shared.archive.outline(name)) if default else "")
+                facts_html = theme.html(facts(shared.archive.outline(name)) if default else "")
                 show = gr.Button("Show on the stage", variant="primary", size="md")
             with gr.Column(min_width=300):
                 theme.html("<h3>Save this run as</h3>")
                 saved = downloads.buttons(shared.archive, name, elem_id="sp-downloads")
                 theme.html("<h3>Open a trace file</h3>")
                 upload = gr.UploadButton("Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md")
-    return TracesTab(run, shown, saved, banner, upload, show)
+    return TracesTab(run, facts_html, saved, banner, upload, show)
 
 
 _HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
@@ -104,27 +104,29 @@ Any engine can write one; the format is in <code>specviz/trace/trace.schema.json
 and is forgotten when you leave.</p>"""
 
 
-def wire(shared: AppState, tab: TracesTab, shown: gr.State, runs: gr.State, tabs: gr.Tabs, here: gr.Tab, text: Any) -> None:
+def wire(
+    shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, tabs: gr.Tabs, tab_page: gr.Tab, text: Any
+) -> None:
     """Connect the tab; ``text`` is the Text tab, which plays what is shown."""
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
-    def enter(name: str, mine: Runs) -> list[Any]:
-        return chosen(shared, mine, name)
+    def enter(name: str, session_runs: Runs) -> list[Any]:
+        return chosen(shared, session_runs, name)
 
-    async def take(path: str | None, mine: Runs, now: str) -> list[Any]:
+    async def take(path: str | None, session_runs: Runs, now: str) -> list[Any]:
         """An upload, waited for without holding one of the threads that answer everybody else."""
         name, message = now, ""
         try:
             if path is not None:
-                found = await shared.opening.open(path)
-                name = found.name
-                if all(name != kept for _, kept in mine):
-                    mine = [*mine, (f"opened: {found.title}", name)]
+                opened = await shared.opening.open(path)
+                name = opened.name
+                if all(name != session_run for _, session_run in session_runs):
+                    session_runs = [*session_runs, (f"opened: {opened.title}", name)]
         except SpecvizError as error:
             message = f"That file was not opened. {error}"
-        return [*await asyncio.to_thread(chosen, shared, mine, name, message), mine, None]
+        return [*await asyncio.to_thread(chosen, shared, session_runs, name, message), session_runs, None]
 
-    here.select(enter, [shown, runs], tab.outputs, **quiet)
+    tab_page.select(enter, [run_name, runs], tab.outputs, **quiet)
     tab.run.input(enter, [tab.run, runs], tab.outputs, **quiet)
     tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **quiet)
     tab.show.click(text.play, [tab.run, runs], text.outputs, **quiet).then(

@@ -12,10 +12,9 @@ from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.request import Request
 from specviz.ui import theme
 from specviz.ui.shared import AppState
-from specviz.ui.tabs import request_form as asking
-from specviz.ui.tabs import run_tab
+from specviz.ui.tabs import request_form, run_tab
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.run_tab import QUIET, RunTab, said
+from specviz.ui.tabs.run_tab import QUIET, RunTab, banner_html
 from specviz.ui.widgets import choice, controls, panels
 from specviz.ui.widgets import example_scenes as scene_shelf
 from specviz.ui.widgets.example_scenes import Example
@@ -42,7 +41,7 @@ class VisionTab(RunTab):
     scenes: gr.HTML
 
     @property
-    def asked(self) -> list[Any]:
+    def request_controls(self) -> list[Any]:
         """The controls in the order of :meth:`ask`."""
         return [self.method, self.target, self.prompt, self.basics, self.advanced, self.own, self.picture]
 
@@ -51,24 +50,24 @@ class VisionTab(RunTab):
         """The controls as they stand."""
         return FormState(method, target, None, prompt, basics, advanced, own, MODALITY, picture)
 
-    def request(self, *asked: Any) -> Request:
+    def request(self, *control_values: Any) -> Request:
         """What the controls ask for."""
-        return asking.request(self.ask(*asked), self.shared.settings)
+        return request_form.request(self.ask(*control_values), self.shared.settings)
 
     def bring(self, path: str | None) -> dict[Any, Any]:
         """An uploaded picture, opened with care; one that cannot be leaves the one that was there."""
         try:
-            data, warnings = scene_shelf.brought(path)
+            data, warnings = scene_shelf.uploaded_picture(path)
         except BadInput as error:
-            return {self.banner: said(str(error))}
-        return self.chosen(data) | {self.banner: said(" ".join(warnings), note=True)}
+            return {self.banner: banner_html(str(error))}
+        return self.chosen(data) | {self.banner: banner_html(" ".join(warnings), note=True)}
 
     def take(self, event: gr.EventData) -> dict[Any, Any]:
         """An example scene, with its question."""
-        found = scene_shelf.at(event, self.examples)
-        if found is None:
+        scene = scene_shelf.at(event, self.examples)
+        if scene is None:
             return {self.banner: gr.skip()}
-        return self.chosen(found.data) | {self.prompt: found.question, self.banner: said("")}
+        return self.chosen(scene.data) | {self.prompt: scene.question, self.banner: banner_html("")}
 
     def chosen(self, data: bytes) -> dict[Any, Any]:
         """This picture in its place."""
@@ -78,10 +77,10 @@ class VisionTab(RunTab):
 def build(shared: AppState) -> VisionTab:
     """Lay the tab out and connect it."""
     examples, recorded = scene_shelf.examples(), shared.archive.gallery.first(MODALITY)
-    shown, runs = gr.State(recorded.name if recorded else ""), gr.State([])
+    run_name, runs = gr.State(recorded.name if recorded else ""), gr.State([])
     parts = run_tab.room(VisionTab, shared, recorded, lambda: _controls(shared, examples))
     picture = gr.State(examples[0].data if examples else None)
-    tab = VisionTab(shared, shown, runs, examples=examples, picture=picture, **parts)
+    tab = VisionTab(shared, run_name, runs, examples=examples, picture=picture, **parts)
     tab.wire()
     looks = [tab.picture, tab.preview, tab.prompt, tab.banner]
     tab.upload.upload(tab.bring, tab.upload, looks, **QUIET)
@@ -91,7 +90,7 @@ def build(shared: AppState) -> VisionTab:
 
 def _controls(shared: AppState, examples: tuple[Example, ...]) -> dict[str, Any]:
     settings, first = shared.settings, examples[0] if examples else None
-    made: dict[str, Any] = {
+    components: dict[str, Any] = {
         "preview": theme.html(scene_shelf.preview(first.data if first else None), elem_id="sp-see-preview"),
         "scenes": scene_shelf.shelf(examples),
         "upload": gr.UploadButton(
@@ -100,19 +99,19 @@ def _controls(shared: AppState, examples: tuple[Example, ...]) -> dict[str, Any]
         ),
     }  # fmt: skip
     theme.html(f'<p class="sp-summary">{LIMITS}</p>', elem_id="sp-see-limits")
-    made |= {
+    components |= {
         "prompt": gr.Textbox(
             first.question if first else "", label="Question", lines=2, max_lines=4, elem_id="sp-see-prompt"
         ),
         "method": choice.choice(choice.methods(MODALITY), FIRST, "Method", elem_id="sp-see-method"),
         "summary": theme.html(panels.summary(FIRST)),
         "target": gr.Dropdown(
-            asking.models("target", modality=MODALITY), value=DEFAULT_VISION_TARGET, label="Target",
+            request_form.models("target", modality=MODALITY), value=DEFAULT_VISION_TARGET, label="Target",
             allow_custom_value=settings.any_model, elem_id="sp-see-target",
         ),
-        "basics": controls.form(asking.basics(settings), elem_id="sp-see-basics"),
+        "basics": controls.form(request_form.basics(settings), elem_id="sp-see-basics"),
         "own": controls.form(controls.method_answer(FIRST), elem_id="sp-see-own"),
     }  # fmt: skip
     with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
-        made["advanced"] = controls.form(asking.advanced(settings), elem_id="sp-see-advanced")
-    return made
+        components["advanced"] = controls.form(request_form.advanced(settings), elem_id="sp-see-advanced")
+    return components

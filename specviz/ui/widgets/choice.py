@@ -16,7 +16,9 @@ Choices = dict[str, list[tuple[str, str]]]
 
 def methods(modality: str = "text") -> Choices:
     """Title and name of every method under the title of its family."""
-    return {title: [(one.title, one.name) for one in found] for title, found in families(modality).items()}
+    return {
+        title: [(method.title, method.name) for method in family_methods] for title, family_methods in families(modality).items()
+    }
 
 
 def choice(choices: Choices, value: str, label: str, *, elem_id: str, **more: Any) -> gr.HTML:
@@ -33,7 +35,7 @@ def choice(choices: Choices, value: str, label: str, *, elem_id: str, **more: An
 
 def _template(choices: Choices, value: str, label: str, name: str) -> str:
     groups = "".join(
-        f'<optgroup label="{markup(title)}">{"".join(_option(*one, value) for one in listed)}</optgroup>'
+        f'<optgroup label="{markup(title)}">{"".join(_option(*entry, value) for entry in listed)}</optgroup>'
         for title, listed in choices.items()
     )
     select = f'<select id="{name}">{groups}</select>'

@@ -72,15 +72,15 @@ def title(name: str) -> str:
 
 def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
     """The dataclass as the form wants it. ``high`` lowers an upper bound."""
-    return [_field(one, (high or {}).get(one.name)) for one in describe(parameters)]
+    return [_field(parameter, (high or {}).get(parameter.name)) for parameter in describe(parameters)]
 
 
-def _field(one: Parameter, high: float | None) -> dict[str, Any]:
-    bounds = one.bounds
+def _field(parameter: Parameter, high: float | None) -> dict[str, Any]:
+    bounds = parameter.bounds
     return {
-        "name": one.name,
-        "kind": one.kind,
-        "title": title(one.name),
+        "name": parameter.name,
+        "kind": parameter.kind,
+        "title": title(parameter.name),
         "help": bounds.help,
         "unit": bounds.unit,
         "low": bounds.low,
@@ -92,7 +92,7 @@ def _field(one: Parameter, high: float | None) -> dict[str, Any]:
 
 def answer(of: str, listed: list[dict[str, Any]], parameters: type, values: Mapping[str, Any] | None = None) -> str:
     """The form's value: its fields, and ``values`` over the defaults. Values that no field has are left out."""
-    chosen = {one.name: one.default for one in describe(parameters)}
+    chosen = {parameter.name: parameter.default for parameter in describe(parameters)}
     chosen.update({name: value for name, value in (values or {}).items() if name in chosen})
     return json.dumps({"of": of, "fields": listed, "values": chosen})
 
@@ -117,9 +117,9 @@ def values(payload: str | None, of: str) -> dict[str, Any]:
 def replaced(payload: str, name: str, value: Any) -> str:
     """The form with one value changed; as it was when it is no form of ours."""
     try:
-        found = json.loads(payload)
-        found["values"][name] = value
-        return json.dumps(found)
+        form_state = json.loads(payload)
+        form_state["values"][name] = value
+        return json.dumps(form_state)
     except (ValueError, KeyError, TypeError, RecursionError):
         return payload
 

@@ -34,10 +34,10 @@ TYPES = {
 }
 
 
-def make(archive: Archive, asked: Sequence[Any]) -> dict[str, str]:
+def make(archive: Archive, file_choice: Sequence[Any]) -> dict[str, str]:
     """The file for [run, kind, step counted from 1] as its name, type and text; or the reason why there is none."""
     try:
-        name, kind, step = str(asked[0]), str(asked[1])[:20], int(asked[2])
+        name, kind, step = str(file_choice[0]), str(file_choice[1])[:20], int(file_choice[2])
         trace = archive.trace(name)
         text = archive.text(name) if kind == TRACE else export.content(trace, kind, step - 1, _replay)
     except SpecvizError as error:
@@ -54,15 +54,15 @@ def _replay(trace: Trace) -> str:
     return replay.page(store.text(trace), title=f"{trace.run.title} on {trace.run.target} · specviz")
 
 
-def buttons(archive: Archive, shown: str, **more: Any) -> gr.HTML:
+def buttons(archive: Archive, run_name: str, **more: Any) -> gr.HTML:
     """The buttons; their value is the name of the run they save."""
 
-    def make_file(asked: Sequence[Any]) -> dict[str, str]:
+    def make_file(file_choice: Sequence[Any]) -> dict[str, str]:
         """A file of a run: [run, kind, step]."""
-        return make(archive, asked)
+        return make(archive, file_choice)
 
     return gr.HTML(
-        shown,
+        run_name,
         html_template=_template(),
         js_on_load=_script(),
         server_functions=[make_file],
@@ -72,12 +72,12 @@ def buttons(archive: Archive, shown: str, **more: Any) -> gr.HTML:
 
 
 def _template() -> str:
-    made = "".join(
+    items = "".join(
         f'<li><button type="button" data-kind="{kind}">{title}</button><span>{about}</span></li>'
         for kind, title, about in FORMATS
     )
     step = '<label>Step for the trees <input type="number" min="1" value="1" inputmode="numeric"></label>'
-    return f'<div class="sp-downloads"><ul>{made}</ul>{step}<p class="sp-saved" role="status"></p></div>'
+    return f'<div class="sp-downloads"><ul>{items}</ul>{step}<p class="sp-saved" role="status"></p></div>'
 
 
 @cache

@@ -40,17 +40,17 @@ def examples(folder: Path = FOLDER) -> tuple[Example, ...]:
     """The scenes in ``index.json``, in its order. Raises BadInput when the folder is not as it should be."""
     try:
         listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["scenes"]
-        return tuple(Example(one["label"], one["question"], (folder / one["file"]).read_bytes()) for one in listed)
+        return tuple(Example(scene["label"], scene["question"], (folder / scene["file"]).read_bytes()) for scene in listed)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise BadInput(f"The example scenes in {folder} cannot be read ({problem}): get them with the project.") from None
 
 
-def shelf(found: tuple[Example, ...]) -> gr.HTML:
+def shelf(scenes: tuple[Example, ...]) -> gr.HTML:
     """The scenes as buttons; ``choose`` says which was clicked."""
     buttons = "".join(
-        f'<button type="button" data-at="{at}" title="{markup(one.question)}">'
-        f'<img src="{address(one.data)}" alt="{markup(one.label)}" width="64" height="64"></button>'
-        for at, one in enumerate(found)
+        f'<button type="button" data-at="{at}" title="{markup(scene.question)}">'
+        f'<img src="{address(scene.data)}" alt="{markup(scene.label)}" width="64" height="64"></button>'
+        for at, scene in enumerate(scenes)
     )
     return gr.HTML(
         f'<div class="sp-scenes" role="group" aria-label="Example scenes">{buttons}</div>',
@@ -60,13 +60,13 @@ def shelf(found: tuple[Example, ...]) -> gr.HTML:
     )
 
 
-def at(event: gr.EventData, found: tuple[Example, ...]) -> Example | None:
+def at(event: gr.EventData, scenes: tuple[Example, ...]) -> Example | None:
     """The scene that was clicked; None for a number the shelf does not have."""
-    given: Any = event._data.get("at") if isinstance(event._data, dict) else None
-    return found[given] if isinstance(given, int) and 0 <= given < len(found) else None
+    index: Any = event._data.get("at") if isinstance(event._data, dict) else None
+    return scenes[index] if isinstance(index, int) and 0 <= index < len(scenes) else None
 
 
-def brought(path: str | None) -> tuple[bytes, tuple[str, ...]]:
+def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:
     """An uploaded file as a PNG of bounded size, and what was done to it. Raises BadInput when it is no picture."""
     if not path:
         raise BadInput("The picture did not arrive. Choose it again.")
@@ -80,10 +80,10 @@ def brought(path: str | None) -> tuple[bytes, tuple[str, ...]]:
 
 def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:
     """The picture as a page's session keeps it."""
-    shown = picture.image.copy()
-    shown.thumbnail((SIDE, SIDE))
+    thumbnail = picture.image.copy()
+    thumbnail.thumbnail((SIDE, SIDE))
     out = io.BytesIO()
-    shown.save(out, "PNG")
+    thumbnail.save(out, "PNG")
     return out.getvalue(), picture.warnings
 
 

@@ -41,7 +41,7 @@ class Figures:
     look: gr.Textbox
 
     @staticmethod
-    def build(shared: AppState, shown: gr.State) -> Figures:
+    def build(shared: AppState, run_name: gr.State) -> Figures:
         """Lay it out, closed; opening it draws the run that is on the stage."""
         with gr.Accordion(
             "Why (not) faster, and figures of the whole run",
@@ -56,15 +56,15 @@ class Figures:
             with gr.Row(elem_classes="sp-plots"):
                 plots += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
             look = gr.Textbox("light", visible=False)
-        made = Figures(fold, table, plots, look)
-        made.on(fold.expand, shared, shown).then(None, None, None, js=REVEAL)
-        return made
+        summary = Figures(fold, table, plots, look)
+        summary.on(fold.expand, shared, run_name).then(None, None, None, js=REVEAL)
+        return summary
 
-    def on(self, event: Any, shared: AppState, shown: gr.State) -> Any:
+    def on(self, event: Any, shared: AppState, run_name: gr.State) -> Any:
         """Draw when ``event`` happens, if the fold is open."""
         return event(
             self.draw(shared),
-            [shown, self.look],
+            [run_name, self.look],
             [self.table, *self.plots],
             js=ASK,
             show_progress="hidden",
@@ -73,14 +73,14 @@ class Figures:
         )
 
     def draw(self, shared: AppState) -> Any:
-        """A handler that draws the run called ``shown`` in the page's colours."""
+        """A handler that draws the run called ``run_name`` in the page's colours."""
 
-        def drawn(shown: str, look: str) -> list[Any]:
-            if not shown:
+        def drawn(run_name: str, look: str) -> list[Any]:
+            if not run_name:
                 return [gr.skip()] * (1 + len(self.plots))
             look = look if look in ("light", "dark") else "light"
             try:
-                trace = shared.archive.trace(shown)
+                trace = shared.archive.trace(run_name)
             except SpecvizError as error:
                 return [panels.banner(str(error)), *([None] * len(self.plots))]
             return [figures.speed_table(trace, look), *(_fluid(view(trace, look)) for view in SUMMARIES)]
@@ -90,7 +90,7 @@ class Figures:
 
 def _fluid(figure: Any) -> Any:
     """The figure as wide as its place, half of what a slide gives it, its subtitle broken to fit."""
-    said = figure.layout.title.subtitle.text or ""
-    broken = said if "<br>" in said else "<br>".join(wrap(said, SUBTITLE_LETTERS))
-    top = figure.layout.margin.t + SUBTITLE_LINE * (broken.count("<br>") - said.count("<br>"))
+    subtitle = figure.layout.title.subtitle.text or ""
+    broken = subtitle if "<br>" in subtitle else "<br>".join(wrap(subtitle, SUBTITLE_LETTERS))
+    top = figure.layout.margin.t + SUBTITLE_LINE * (broken.count("<br>") - subtitle.count("<br>"))
     return figure.update_layout(width=None, autosize=True, title_subtitle_text=broken, margin_t=top)

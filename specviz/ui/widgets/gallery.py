@@ -34,16 +34,16 @@ class Recording:
     @cached_property
     def run(self) -> Run:
         """What was run. Raises BadTrace when the first line does not say so."""
-        found = self._record(self._bytes().partition(b"\n")[0])
-        if not isinstance(found, Run):
+        record = self._record(self._bytes().partition(b"\n")[0])
+        if not isinstance(record, Run):
             raise BadTrace(f"{self.path.name} does not begin with what was run.")
-        return found
+        return record
 
     @cached_property
     def end(self) -> End | None:
         """How it ended; None when the file stops before that. Raises BadTrace when the last line is none."""
-        found = self._record(self._bytes().rstrip(b"\n").rpartition(b"\n")[2])
-        return found if isinstance(found, End) else None
+        record = self._record(self._bytes().rstrip(b"\n").rpartition(b"\n")[2])
+        return record if isinstance(record, End) else None
 
     @cached_property
     def trace(self) -> Trace:
@@ -69,16 +69,16 @@ class Gallery:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         index = folder / "index.json"
-        found = json.loads(index.read_text(encoding="utf-8")) if index.exists() else {"traces": []}
-        made = [self._recording(one, index) for one in found["traces"]]
-        self.recordings = {one.name: one for one in made}
-        self.default = self.recordings.get(found.get("default", "")) or next(iter(made), None)
+        listing = json.loads(index.read_text(encoding="utf-8")) if index.exists() else {"traces": []}
+        recordings = [self._recording(entry, index) for entry in listing["traces"]]
+        self.recordings = {recording.name: recording for recording in recordings}
+        self.default = self.recordings.get(listing.get("default", "")) or next(iter(recordings), None)
 
-    def _recording(self, one: dict[str, str], index: Path) -> Recording:
-        missing = {"name", "file", "title"} - one.keys()
-        if missing or not one["file"] or Path(one["file"]).name != one["file"]:
+    def _recording(self, entry: dict[str, str], index: Path) -> Recording:
+        missing = {"name", "file", "title"} - entry.keys()
+        if missing or not entry["file"] or Path(entry["file"]).name != entry["file"]:
             raise BadTrace(f"{index.name} has an entry without {', '.join(sorted(missing)) or 'a plain file name'}.")
-        return Recording(one["name"], one["title"], one.get("note", ""), self.folder / one["file"])
+        return Recording(entry["name"], entry["title"], entry.get("note", ""), self.folder / entry["file"])
 
     def get(self, name: str) -> Recording:
         """The recording called ``name``. Raises BadInput listing the names there are."""
@@ -89,12 +89,16 @@ class Gallery:
 
     def choices(self, *modalities: str) -> list[tuple[str, str]]:
         """Title and name of each, or of those of these kinds, for a drop-down."""
-        return [(one.title, one.name) for one in self.recordings.values() if not modalities or one.run.modality in modalities]
+        return [
+            (recording.title, recording.name)
+            for recording in self.recordings.values()
+            if not modalities or recording.run.modality in modalities
+        ]
 
     def first(self, modality: str) -> Recording | None:
         """The first recorded run of a kind, if there is one."""
-        return next((one for one in self.recordings.values() if one.run.modality == modality), None)
+        return next((recording for recording in self.recordings.values() if recording.run.modality == modality), None)
 
     def of_method(self, method: str) -> Recording | None:
         """The first recorded run of a method, if there is one."""
-        return next((one for one in self.recordings.values() if one.run.method == method), None)
+        return next((recording for recording in self.recordings.values() if recording.run.method == method), None)

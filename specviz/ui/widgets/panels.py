@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from specviz.figures.explain import Term, explain, priced
+from specviz.figures.explain import Term, explain, step_cost_label
 from specviz.figures.speed_table import amount
 from specviz.figures.theme import duration, markup
 from specviz.methods.registry import Method, all_methods, families
@@ -37,11 +37,13 @@ def _word(method: Method) -> str:
 
 
 def _meaning(method: Method) -> str:
-    said = MEANING[_word(method)]
+    meaning = MEANING[_word(method)]
     if method.token_exact_with:
-        return f"{said} With {' '.join(method.token_exact_with)}: {MEANING['exact, token for token']}"
+        return f"{meaning} With {' '.join(method.token_exact_with)}: {MEANING['exact, token for token']}"
     return (
-        f"{said} With {' '.join(method.in_distribution)}: {MEANING['exact in distribution']}" if method.in_distribution else said
+        f"{meaning} With {' '.join(method.in_distribution)}: {MEANING['exact in distribution']}"
+        if method.in_distribution
+        else meaning
     )
 
 
@@ -71,25 +73,27 @@ def why(trace: Trace | None, timing: bool = False, more: str = MORE) -> str:
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
         return '<p class="sp-why-none">Why it was faster, or not, stands here when the run is over.</p>'
-    return f'<div class="sp-why">{_headline(terms, timing, more)}<dl>{"".join(_rows(terms, priced(trace)))}</dl></div>'
+    return f'<div class="sp-why">{_headline(terms, timing, more)}<dl>{"".join(_rows(terms, step_cost_label(trace)))}</dl></div>'
 
 
 def _headline(terms: dict[str, Term], timing: bool, more: str) -> str:
     measured = terms["measured"].value if "measured" in terms else None
-    said = markup(terms["verdict"].sentence)
+    sentence = markup(terms["verdict"].sentence)
     if measured is None:
         why = "timing the autoregressive run …" if timing else "unknown: the autoregressive run was not timed"
-        return f'<p title="{said}">Speed-up {more}</p><p>{why}</p>'
+        return f'<p title="{sentence}">Speed-up {more}</p><p>{why}</p>'
     word = "faster" if measured >= 1 else "slower"
-    return f'<p title="{said}">Why {word} {more}</p><p><b>{measured:.2f}×</b> measured</p>'
+    return f'<p title="{sentence}">Why {word} {more}</p><p><b>{measured:.2f}×</b> measured</p>'
 
 
-def _rows(terms: dict[str, Term], priced: str) -> list[str]:
+def _rows(terms: dict[str, Term], cost_label: str) -> list[str]:
     rows = [_row(terms[name]) for name in ("predicted", "tau", "plain") if name in terms]
     costs = [terms[phase].value or 0.0 for phase in PHASES if phase in terms]
     if costs:
         parts = " + ".join(duration(terms[phase].value or 0.0) for phase in PHASES)
-        rows.append(f'<dt title="draft + verify + judge + commit + host = {parts}">{priced}</dt><dd>{duration(sum(costs))}</dd>')
+        rows.append(
+            f'<dt title="draft + verify + judge + commit + host = {parts}">{cost_label}</dt><dd>{duration(sum(costs))}</dd>'
+        )
     return rows
 
 
@@ -99,10 +103,12 @@ def _row(term: Term) -> str:
 
 def cards(modality: str | None = None, measured: Mapping[str, str] | None = None) -> str:
     """A card for every method, family by family. ``measured`` says what was seen of some here, as HTML."""
-    made = "".join(
-        _card(one, title, (measured or {}).get(one.name, "")) for title, found in families(modality).items() for one in found
+    cards_html = "".join(
+        _card(method, title, (measured or {}).get(method.name, ""))
+        for title, family_methods in families(modality).items()
+        for method in family_methods
     )
-    return f'<div class="sp-cards">{made}</div>'
+    return f'<div class="sp-cards">{cards_html}</div>'
 
 
 def _card(method: Method, family: str, measured: str) -> str:
@@ -116,7 +122,7 @@ def _card(method: Method, family: str, measured: str) -> str:
         "Differs": markup(method.differs),
         "Paper": _paper(method),
     }
-    listed = "".join(f"<dt>{name}</dt><dd>{said}</dd>" for name, said in rows.items() if said)
+    listed = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows.items() if text)
     tag = f'<span class="sp-tag"{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</span>'
     return (
         f'<article class="sp-card"><small>{markup(family)}</small><h3>{markup(method.title)} {tag}</h3>'
@@ -144,13 +150,13 @@ def needs(method: Method) -> str:
 
 def measured(run: Run, end: End | None, name: str) -> str:
     """What a recorded run shows of its method, with a link to it."""
-    found = end.metrics if end else {}
-    tau, speed = found.get("tau"), found.get("speedup")
+    metrics = end.metrics if end else {}
+    tau, speed = metrics.get("tau"), metrics.get("speedup")
     parts = [f"τ {tau:.2f}"] if tau else []
     parts += [f"{speed:.2f}×"] if speed else []
     where = f"{run.target}, {run.machine or run.device}"
-    said = f"{', '.join(parts)} in its recorded run ({where})" if parts else f"recorded ({where})"
-    return f'{markup(said)} <a href="?trace={markup(name)}">play it</a>'
+    sentence = f"{', '.join(parts)} in its recorded run ({where})" if parts else f"recorded ({where})"
+    return f'{markup(sentence)} <a href="?trace={markup(name)}">play it</a>'
 
 
 def _paper(method: Method) -> str:

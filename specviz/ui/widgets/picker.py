@@ -47,8 +47,8 @@ def _list() -> str:
     groups = "".join(
         f"<section><h4>{markup(group.kind)}</h4><p>{markup(group.expect)}</p><div>"
         + "".join(
-            f'<button type="button" data-at="{next(at)}" title="{markup(one.prompt)}">{markup(one.label)}</button>'
-            for one in group.examples
+            f'<button type="button" data-at="{next(at)}" title="{markup(example.prompt)}">{markup(example.label)}</button>'
+            for example in group.examples
         )
         + "</div></section>"
         for group in GROUPS

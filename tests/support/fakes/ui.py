@@ -17,7 +17,7 @@ from specviz.trace.schema import End, Run, Step, Trace
 from specviz.ui.settings import Settings
 from specviz.ui.shared import AppState, make
 from specviz.ui.stream.engine import Progress
-from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 from tests.support.traces.image_runs import image_trace
@@ -127,8 +127,8 @@ def asked(shared: AppState, method: str = "stand", prompt: str = "Say something.
     """What the controls say, as the page would send it."""
     settings = shared.settings
     given = {
-        "method": method, "target": settings.target, "draft": "", "prompt": prompt, "basics": asking.basics(settings),
-        "advanced": asking.advanced(settings), "own": controls.method_answer(method),
+        "method": method, "target": settings.target, "draft": "", "prompt": prompt, "basics": request_form.basics(settings),
+        "advanced": request_form.advanced(settings), "own": controls.method_answer(method),
     }  # fmt: skip
     return FormState(**{**given, **changes})
 

@@ -30,14 +30,14 @@ class Room:
     waiting: int = 2
 
     def __post_init__(self) -> None:
-        self.line = RunQueue(self.waiting)
+        self.queue = RunQueue(self.waiting)
         self.store = TraceStore()
         self.tails = Tails(self.store)
-        self.live = Live(self.engine, self.line, self.tails)
+        self.live = Live(self.engine, self.queue, self.tails)
 
     def free(self) -> bool:
         """Whether the next run could start at once (the engine's thread gives the place back a moment after the last frame)."""
-        ticket = self.line.join()
+        ticket = self.queue.join()
         try:
             return ticket.wait(10)
         finally:
@@ -62,11 +62,11 @@ def test_what_the_stage_holds_only_grows() -> None:
 
 
 def test_a_run_whose_lines_reach_the_page_by_the_tail_is_seldom_told_again_and_ends_whole() -> None:
-    room, visit = Room(FakeEngine(steps=40, pace=0.01)), PageSession()
+    room, page = Room(FakeEngine(steps=40, pace=0.01)), PageSession()
 
     def frames(watched: bool) -> list[Frame]:
         found = []
-        for frame in room.live.run(visit, REQUEST):
+        for frame in room.live.run(page, REQUEST):
             found.append(frame)
             if watched and room.tails.going(frame.key):
                 room.tails._count(frame.key, 1)
@@ -79,14 +79,14 @@ def test_a_run_whose_lines_reach_the_page_by_the_tail_is_seldom_told_again_and_e
 
 
 def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_stopped() -> None:
-    room, visit = Room(FakeEngine(steps=3, before_baseline=0.4)), PageSession()
-    frames = list(room.live.run(visit, REQUEST))
+    room, page = Room(FakeEngine(steps=3, before_baseline=0.4)), PageSession()
+    frames = list(room.live.run(page, REQUEST))
     assert [frame.timing for frame in frames if frame.trace and frame.trace.end] == [True, False]
     stopped = []
-    for frame in room.live.run(visit, REQUEST):
+    for frame in room.live.run(page, REQUEST):
         stopped.append(frame)
         if frame.timing:
-            visit.stop()
+            page.stop()
     assert any(frame.timing for frame in stopped) and not stopped[-1].timing
     assert (stopped[-1].feed or "").splitlines()[-1].endswith('"timing":false}')
 
@@ -97,12 +97,12 @@ def test_loading_is_told_before_the_first_step() -> None:
 
 
 def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:
-    room, visit = Room(FakeEngine(steps=400, pace=0.02)), PageSession()
+    room, page = Room(FakeEngine(steps=400, pace=0.02)), PageSession()
     last: Frame | None = None
-    for frame in room.live.run(visit, REQUEST):
+    for frame in room.live.run(page, REQUEST):
         last = frame
         if frame.lines > 3:
-            visit.stop()
+            page.stop()
     assert last is not None and last.trace is not None and last.trace.end is not None
     assert last.trace.end.reason == "cancelled" and 2 < len(last.trace.steps) < 60
     assert room.engine.cancelled == 1 and room.free()
@@ -118,11 +118,11 @@ def test_a_page_that_closes_cancels_its_run() -> None:
 
 
 def test_waiting_runs_are_told_how_many_are_ahead_and_can_give_up() -> None:
-    room, visit = Room(FakeEngine()), PageSession()
-    other = room.line.join()
-    frames = room.live.run(visit, REQUEST)
+    room, page = Room(FakeEngine()), PageSession()
+    other = room.queue.join()
+    frames = room.live.run(page, REQUEST)
     assert "1 run is ahead of yours" in (next(frames).feed or "")
-    visit.stop()
+    page.stop()
     assert "Stopped while waiting" in list(frames)[-1].failure
     assert len(room.store) == 0
     other.leave()
@@ -140,13 +140,13 @@ def test_a_run_whose_reader_never_came_gives_its_place_back_and_is_not_run(monke
 def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
     room, there = Room(FakeEngine()), [True]
-    room.line.join()
+    room.queue.join()
     frames = room.live.run(PageSession(), REQUEST, Reader(lambda: there[0]))
     next(frames)
-    assert room.line.behind == 1
+    assert room.queue.behind == 1
     there[0] = False
     assert "Nobody listened" in list(frames)[-1].failure
-    assert room.line.behind == 0 and room.engine.begun == 0
+    assert room.queue.behind == 0 and room.engine.begun == 0
 
 
 def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,11 +175,11 @@ def test_a_run_over_its_time_ends_with_what_it_has_and_says_why() -> None:
 def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "TELL_SECONDS", 0.0)
     room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
-    first = room.line.join()
+    first = room.queue.join()
     frames = room.live.run(PageSession(), replace(REQUEST, max_new_tokens=96))
     assert "While so many wait" not in (next(frames).feed or "")
     for _ in range(live.CROWD):
-        room.line.join()
+        room.queue.join()
     assert "While so many wait, a run writes at most 32 tokens and has 5 s." in (next(frames).feed or "")
     first.leave()
     trace = list(frames)[-1].trace
@@ -189,11 +189,11 @@ def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPa
 
 def test_a_run_that_asks_for_little_is_given_it_however_many_wait() -> None:
     room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
-    first = room.line.join()
+    first = room.queue.join()
     frames = room.live.run(PageSession(), replace(REQUEST, max_new_tokens=20))
     next(frames)
     for _ in range(live.CROWD):
-        room.line.join()
+        room.queue.join()
     first.leave()
     trace = list(frames)[-1].trace
     assert room.engine.asked[0].max_new_tokens == 20 and trace is not None and not trace.run.warnings
@@ -204,7 +204,7 @@ def test_the_limit_follows_how_many_wait() -> None:
     assert room.live.limit()[0] == math.inf
     room.live.seconds = 120
     assert room.live.limit() == (120.0, "A run has 120 s here.")
-    tickets = [room.line.join() for _ in range(live.CROWD + 1)]
+    tickets = [room.queue.join() for _ in range(live.CROWD + 1)]
     assert room.live.limit() == (live.CROWD_SECONDS, "While 4 more were waiting, it had 5 s.")
     tickets.pop().leave()
     assert room.live.limit()[0] == 120.0
@@ -214,7 +214,7 @@ def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(live, "TELL_SECONDS", 0.0)
     monkeypatch.setattr(live, "WAIT_SECONDS", 0.01)
     room = Room(FakeEngine(steps=2))
-    other = room.line.join()
+    other = room.queue.join()
     frames = room.live.run(PageSession(), REQUEST)
     assert "1 run is ahead of yours" in (next(frames).feed or "")
     threading.Timer(0.5, other.leave).start()
@@ -224,11 +224,11 @@ def test_a_page_that_waits_is_told_only_what_is_new(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_full_line_changes_nothing() -> None:
-    room, visit = Room(FakeEngine(), waiting=0), PageSession()
-    room.line.join()
+    room, page = Room(FakeEngine(), waiting=0), PageSession()
+    room.queue.join()
     with pytest.raises(LineFull):
-        next(room.live.run(visit, REQUEST))
-    assert visit.cancel is None and len(room.store) == 0
+        next(room.live.run(page, REQUEST))
+    assert page.cancel is None and len(room.store) == 0
 
 
 def test_a_run_that_never_began_leaves_nothing_behind() -> None:
@@ -247,11 +247,11 @@ def test_a_run_that_breaks_off_keeps_its_steps() -> None:
 
 
 def test_a_second_run_of_a_page_ends_the_first() -> None:
-    room, visit = Room(FakeEngine(steps=600, pace=0.01)), PageSession()
-    first = room.live.run(visit, REQUEST)
+    room, page = Room(FakeEngine(steps=600, pace=0.01)), PageSession()
+    first = room.live.run(page, REQUEST)
     begun = next(first)
     room.engine.steps = 3
-    second = list(room.live.run(visit, REQUEST))
+    second = list(room.live.run(page, REQUEST))
     assert second[-1].trace is not None and len(second[-1].trace.steps) == 3
-    assert not visit.current(begun.cancel) and visit.current(second[-1].cancel)
+    assert not page.current(begun.cancel) and page.current(second[-1].cancel)
     assert room.engine.most_running == 1

@@ -76,7 +76,7 @@ def whole(message: dict[str, Any]) -> int:
 
 
 def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site.shared.visits, "most", 8)
+    monkeypatch.setattr(site.shared.pages, "most", 8)
     holder = site.built.app.state_holder
     monkeypatch.setattr(holder, "capacity", 8)
     site.engine.steps, site.engine.pace = 600, 0.1
@@ -86,7 +86,7 @@ def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site: Site, mon
     for one in strangers:
         assert site.post("run/predict", "halt", one, []).status_code == 200
     assert site.engine.cancelled == 0 and site.engine.running == 1
-    assert len(site.shared.visits) == 1, "only a run makes a visit"
+    assert len(site.shared.pages) == 1, "only a run opens a session"
     assert "victim" in holder and strangers[0] not in holder, "a stranger was forgotten instead"
     events.close()
 
@@ -106,7 +106,7 @@ def test_runs_that_nobody_reads_are_not_run_and_free_their_places(site: Site, mo
 
 
 def test_one_address_cannot_take_every_place(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site.shared.visits, "each", 2)
+    monkeypatch.setattr(site.shared.pages, "each", 2)
     site.engine.pace = 10.0
     readers = []
     for name in ("one", "two"):
@@ -114,7 +114,7 @@ def test_one_address_cannot_take_every_place(site: Site, monkeypatch: pytest.Mon
         readers.append(site.read(name))
         next(one for one in readers[-1] if one["msg"] == "process_starts")
     for _ in range(100):
-        if sum(visit.running for visit in map(site.shared.visits.find, ("one", "two")) if visit) == 2:
+        if sum(page.running for page in map(site.shared.pages.find, ("one", "two")) if page) == 2:
             break
         threading.Event().wait(0.1)
     refused = site.run("three")
@@ -135,9 +135,9 @@ def test_a_reader_has_time_to_come_and_less_to_come_back() -> None:
     now, there = [0.0], [False]
     reader = Reader(lambda: there[0], lambda: now[0])
     now[0] = presence.COMING_SECONDS - 0.1
-    assert not reader.here and not reader.gone
+    assert not reader.connected and not reader.gone
     there[0] = True
-    assert reader.here and not reader.gone
+    assert reader.connected and not reader.gone
     there[0] = False
     assert not reader.gone
     now[0] += presence.LEAVING_SECONDS + 0.1
@@ -153,9 +153,9 @@ def test_two_streams_of_a_session_are_one_reader_until_both_are_closed() -> None
         with found.connected("s", "a", True):
             assert found.hears("other", "s") and not found.hears("other", None)
         assert found.hears("s")
-    assert not found.hears("s") and found.kept() == []
+    assert not found.hears("s") and found.sessions_to_keep() == []
     with found.connected("s", "a", False):
-        assert not found.hears("s") and found.kept() == ["s"], "a sign of life reads no events"
+        assert not found.hears("s") and found.sessions_to_keep() == ["s"], "a sign of life reads no events"
 
 
 def test_an_address_with_many_pages_has_the_first_of_them_kept() -> None:
@@ -164,7 +164,7 @@ def test_an_address_with_many_pages_has_the_first_of_them_kept() -> None:
     for one in opened:
         one.__enter__()
     with found.connected("theirs", "b", False):
-        assert found.kept() == [*(f"page {number}" for number in range(most)), "theirs"]
+        assert found.sessions_to_keep() == [*(f"page {number}" for number in range(most)), "theirs"]
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from specviz.training.image import emoji, image_codes
 from specviz.ui import settings, shared
 from specviz.ui.shared import AppState
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import image_form as image_asking
-from specviz.ui.tabs import image_tab, text_run
+from specviz.ui.tabs import image_form, image_tab, text_run
 from specviz.ui.tabs.image_form import ImageFormState
 from specviz.ui.widgets import controls
 from tests.support.traces.image_runs import GRID, tiny_models
@@ -32,9 +31,9 @@ SESSION = "somebody"
 def asked(
     prompt: str = "red apple", method: str = "lantern_pp", own: dict[str, Any] | None = None, **basics: Any
 ) -> ImageFormState:
-    form = json.loads(image_asking.basics())
+    form = json.loads(image_form.basics())
     form["values"] |= basics
-    advanced = json.loads(image_asking.advanced())
+    advanced = json.loads(image_form.advanced())
     advanced["values"]["baseline"] = False
     return ImageFormState(
         method, "emoji-64", prompt, json.dumps(form), json.dumps(advanced), controls.method_answer(method, own or {})
@@ -47,7 +46,7 @@ def page() -> AppState:
 
 
 def made(wanted: ImageFormState) -> Any:
-    return image_asking.request(wanted, settings.Settings(any_model=False))
+    return image_form.request(wanted, settings.Settings(any_model=False))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +168,7 @@ CONCEPTS = {
 
 def offered(title: str) -> list[list[str]]:
     """The examples under a title, each split into its parts: label, style, ground."""
-    return [prompt.split(", ") for prompt in dict(image_asking.EXAMPLES)[title]]
+    return [prompt.split(", ") for prompt in dict(image_form.EXAMPLES)[title]]
 
 
 @pytest.mark.parametrize(("title", "held_out"), [("Seen in training", False), ("Held out of training", True)])
@@ -194,7 +193,7 @@ def test_the_concepts_of_the_examples_are_those_that_training_reads() -> None:
 
 
 def test_a_seed_is_said_to_give_the_plain_runs_picture_only_where_it_does() -> None:
-    said = {one["name"]: one["help"] for one in controls.fields(image_asking.Basics)}["seed"]
+    said = {one["name"]: one["help"] for one in controls.fields(image_form.Basics)}["seed"]
     assert "token-exact" in said and "whatever exact method" not in said
     drawing = {name: one for name, one in all_methods().items() if "image" in one.modality and one.exactness == "exact"}
     assert {one.token_exact for one in drawing.values()} == {True, False}, "the sentence names both kinds"

@@ -10,7 +10,7 @@ from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 from specviz.ui.settings import Settings
 from specviz.ui.shared import AppState
-from specviz.ui.tabs import request_form as asking
+from specviz.ui.tabs import request_form
 from specviz.ui.widgets import controls
 from tests.support.fakes.ui import app, asked, changed
 from tests.support.traces.samples import sample_trace
@@ -23,7 +23,7 @@ def shared(tmp_path: Path) -> AppState:
 
 def test_the_defaults_of_every_method_are_a_good_request(shared: AppState) -> None:
     for method in all_methods():
-        request = asking.request(asked(shared, method), shared.settings)
+        request = request_form.request(asked(shared, method), shared.settings)
         assert (request.method, request.baseline, request.draft) == (method, True, None)
 
 
@@ -32,14 +32,14 @@ def test_every_control_reaches_the_request(shared: AppState) -> None:
         shared,
         "stand",
         "Hello",
-        basics=changed(asking.basics(shared.settings), temperature="0.7", max_new_tokens="33"),
+        basics=changed(request_form.basics(shared.settings), temperature="0.7", max_new_tokens="33"),
         advanced=changed(
-            asking.advanced(shared.settings), top_p="0.9", top_k="40", seed="7", prompt_as="raw", dtype="float32",
+            request_form.advanced(shared.settings), top_p="0.9", top_k="40", seed="7", prompt_as="raw", dtype="float32",
             device="cpu", tier="eager", baseline=False,
         ),
         own=changed(controls.method_answer("stand"), nodes="12"),
     )  # fmt: skip
-    request = asking.request(given, shared.settings)
+    request = request_form.request(given, shared.settings)
     assert (request.temperature, request.max_new_tokens, request.top_p, request.top_k) == (0.7, 33, 0.9, 40)
     assert (request.seed, request.raw, request.dtype, request.device, request.tier) == (
         7,
@@ -73,7 +73,7 @@ def test_a_bad_value_is_named_with_its_bounds(tmp_path: Path, form: str, name: s
     shared = app(tmp_path, max_new_tokens=200)
     given = asked(shared)
     with pytest.raises(BadInput) as caught:
-        asking.request(asked(shared, **{form: changed(getattr(given, form), **{name: value})}), shared.settings)
+        request_form.request(asked(shared, **{form: changed(getattr(given, form), **{name: value})}), shared.settings)
     assert said in str(caught.value)
 
 
@@ -95,26 +95,26 @@ def test_a_bad_value_is_named_with_its_bounds(tmp_path: Path, form: str, name: s
 )
 def test_bad_input_is_one_clear_sentence(shared: AppState, changes: dict[str, str], said: str) -> None:
     with pytest.raises(BadInput, match=said):
-        asking.request(asked(shared, **changes), shared.settings)
+        request_form.request(asked(shared, **changes), shared.settings)
 
 
 def test_a_public_copy_keeps_visitors_to_its_list() -> None:
     public = Settings(any_model=False)
-    assert asking.model("smollm2-135m-instruct", public) == "smollm2-135m-instruct"
+    assert request_form.model("smollm2-135m-instruct", public) == "smollm2-135m-instruct"
     for name in ("/etc", "somebody/else", "../.."):
         with pytest.raises(BadInput, match="only the models on its list"):
-            asking.model(name, public)
-    assert asking.model("somebody/else", Settings()) == "somebody/else"
+            request_form.model(name, public)
+    assert request_form.model("somebody/else", Settings()) == "somebody/else"
 
 
 def test_the_app_s_own_target_is_on_its_list() -> None:
-    assert ("somebody/else", "somebody/else") in asking.models("target", "somebody/else")
-    assert [name for _, name in asking.models("target")].count("smollm2-135m-instruct") == 1
+    assert ("somebody/else", "somebody/else") in request_form.models("target", "somebody/else")
+    assert [name for _, name in request_form.models("target")].count("smollm2-135m-instruct") == 1
 
 
 def test_another_method_s_form_is_not_mistaken_for_this_one_s(shared: AppState) -> None:
     late = asked(shared, "stand", own=controls.method_answer("prompt_lookup"))
-    assert asking.request(late, shared.settings).parameters == {}
+    assert request_form.request(late, shared.settings).parameters == {}
 
 
 def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: AppState) -> None:
@@ -123,9 +123,9 @@ def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: AppState)
         shared,
         run.method,
         run.prompt,
-        basics=asking.basics(shared.settings, run),
-        advanced=asking.advanced(shared.settings, run),
+        basics=request_form.basics(shared.settings, run),
+        advanced=request_form.advanced(shared.settings, run),
     )
-    request = asking.request(given, shared.settings)
+    request = request_form.request(given, shared.settings)
     assert (request.temperature, request.seed, request.max_new_tokens) == (0.8, 5, run.max_new_tokens)
     assert request.raw is not run.chat_template

@@ -14,8 +14,7 @@ from specviz.trace import store
 from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import request_form as asking
-from specviz.ui.tabs import text_run, text_tab
+from specviz.ui.tabs import request_form, text_run, text_tab
 from specviz.ui.tabs.text_run import Change
 from tests.support.fakes.ui import FakeEngine, Refused, app, asked
 
@@ -27,7 +26,7 @@ def shared(tmp_path: Path) -> AppState:
 
 def live(shared: AppState, session: str = "a", shown: str = "", **changes: str) -> Generator[Change, None, None]:
     wanted = asked(shared, **changes)
-    return text_run.running(shared, Caller(session), shown, lambda: asking.request(wanted, shared.settings))
+    return text_run.running(shared, Caller(session), shown, lambda: request_form.request(wanted, shared.settings))
 
 
 def run(shared: AppState, session: str = "a", shown: str = "token_recycling", **changes: str) -> list[Change]:
@@ -36,8 +35,8 @@ def run(shared: AppState, session: str = "a", shown: str = "token_recycling", **
 
 def test_a_recorded_run_plays_and_sets_the_controls(shared: AppState) -> None:
     change = text_run.recording(shared, "a", "stand")
-    assert change.feed is not None and '"mode":"recorded"' in change.feed and change.shown == "stand"
-    assert change.asked is not None and change.asked.method == "stand"
+    assert change.feed is not None and '"mode":"recorded"' in change.feed and change.run_name == "stand"
+    assert change.settings_run is not None and change.settings_run.method == "stand"
 
 
 def test_a_name_that_is_no_recording_is_told_and_nothing_changes(shared: AppState) -> None:
@@ -48,7 +47,7 @@ def test_a_name_that_is_no_recording_is_told_and_nothing_changes(shared: AppStat
 def test_a_live_run_streams_is_kept_and_explained(shared: AppState) -> None:
     changes = run(shared)
     assert changes[0].running is True and changes[-1].running is False
-    name = next(change.shown for change in changes if change.kept)
+    name = next(change.run_name for change in changes if change.joins_session)
     assert name is not None and name.startswith(MINE)
     traces = [change.trace for change in changes if change.trace is not None]
     assert traces[-1].end is not None and traces[-1].end.baseline is not None
@@ -64,7 +63,7 @@ def test_while_the_one_by_one_run_is_still_to_come_that_is_said(shared: AppState
 def test_bad_input_leaves_the_stage_alone(shared: AppState) -> None:
     changes = run(shared, prompt="")
     assert "The prompt is empty" in "".join(change.banner or "" for change in changes)
-    assert all(change.feed is None and change.shown is None for change in changes) and changes[-1].running is False
+    assert all(change.feed is None and change.run_name is None for change in changes) and changes[-1].running is False
 
 
 def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path: Path) -> None:
@@ -73,20 +72,20 @@ def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path: Path) -
     back = [change for change in changes if change.banner]
     assert back[-1].banner == "The model cannot be fetched; check the network."
     assert back[-1].feed == shared.archive.feed("token_recycling")
-    assert all(change.shown is None for change in changes)
+    assert all(change.run_name is None for change in changes)
 
 
 def test_a_run_that_breaks_off_stays_on_the_stage_with_its_steps(tmp_path: Path) -> None:
     shared = app(tmp_path, FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=4))
     changes = run(shared)
     assert "The disk is full; make room." in [change.banner for change in changes]
-    name = next(change.shown for change in changes if change.kept)
+    name = next(change.run_name for change in changes if change.joins_session)
     assert len(shared.archive.trace(name or "").steps) == 4
 
 
 def test_a_full_line_is_told_and_the_stage_stays(tmp_path: Path) -> None:
     shared = app(tmp_path, max_waiting=1)
-    tickets = [shared.live.line.join() for _ in range(2)]
+    tickets = [shared.live.queue.join() for _ in range(2)]
     changes = run(shared)
     assert any("Try again in a minute" in (change.banner or "") for change in changes)
     assert all(change.feed is None for change in changes)
@@ -99,7 +98,7 @@ def test_stop_keeps_what_was_written(tmp_path: Path) -> None:
     last = None
     for change in live(shared):
         last = change.trace or last
-        if change.shown:
+        if change.run_name:
             text_run.stop(shared, "a")
     assert last is not None and last.end is not None and last.end.reason == "cancelled"
     assert store.text(last)
@@ -111,7 +110,7 @@ def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path
     def page() -> None:
         for change in live(shared):
             seen.append(change)
-            if change.shown:
+            if change.run_name:
                 begun.set()
 
     running = threading.Thread(target=page)
@@ -122,16 +121,16 @@ def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path
     running.join(20)
     assert not running.is_alive()
     assert [change for change in seen[chosen:] if change.feed is not None] == []
-    assert seen[chosen - 1].shown == "stand"
+    assert seen[chosen - 1].run_name == "stand"
 
 
 def test_two_visitors_have_their_own_runs_and_stops(tmp_path: Path) -> None:
     shared = app(tmp_path, FakeEngine(steps=30, pace=0.01))
     text_run.stop(shared, "b")
-    mine = {change.shown for change in run(shared, "a") if change.shown}
-    theirs = {change.shown for change in run(shared, "b") if change.shown}
+    mine = {change.run_name for change in run(shared, "a") if change.run_name}
+    theirs = {change.run_name for change in run(shared, "b") if change.run_name}
     assert len(mine) == len(theirs) == 1 and mine != theirs
-    assert shared.visits.enter("a").memory is not shared.visits.enter("b").memory
+    assert shared.pages.enter("a").memory is not shared.pages.enter("b").memory
 
 
 def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tmp_path: Path) -> None:
@@ -139,6 +138,6 @@ def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tmp_
     with gr.Blocks():
         tab = text_tab.build(shared, gr.State(""), gr.State([]))
     run = shared.archive.trace("stand").run
-    assert tab.updates(Change(asked=run), [])[tab.prompt] == run.prompt
+    assert tab.updates(Change(settings_run=run), [])[tab.prompt] == run.prompt
     for method in ("lantern", "telepathy"):
-        assert tab.updates(Change(asked=replace(run, method=method)), []) == {}
+        assert tab.updates(Change(settings_run=replace(run, method=method)), []) == {}

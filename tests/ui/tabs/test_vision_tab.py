@@ -15,8 +15,7 @@ from specviz.methods.registry import get
 from specviz.models.vision.pictures import open_picture
 from specviz.ui import page
 from specviz.ui.settings import Settings
-from specviz.ui.tabs import request_form as asking
-from specviz.ui.tabs import vision_tab
+from specviz.ui.tabs import request_form, vision_tab
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import controls, panels
@@ -85,27 +84,29 @@ def test_what_is_no_picture_leaves_the_one_that_was_there(tab: VisionTab, tmp_pa
 
 def ask(settings: Settings, picture: bytes | None, target: str = "scenes-vlm", method: str = "hivis") -> FormState:
     own = controls.method_answer(method)
-    return VisionTab.ask(method, target, "What is there?", asking.basics(settings), asking.advanced(settings), own, picture)
+    return VisionTab.ask(
+        method, target, "What is there?", request_form.basics(settings), request_form.advanced(settings), own, picture
+    )
 
 
 def test_what_is_asked_holds_the_picture() -> None:
     settings = Settings()
-    request = asking.request(ask(settings, png()), settings)
+    request = request_form.request(ask(settings, png()), settings)
     assert (request.method, request.target, request.image) == ("hivis", "scenes-vlm", png())
-    assert asking.request(ask(settings, None), settings).image is None
+    assert request_form.request(ask(settings, None), settings).image is None
 
 
 def test_a_guarded_app_keeps_to_its_own_models() -> None:
     guarded = Settings(any_model=False)
-    assert asking.request(ask(guarded, png()), guarded).target == "scenes-vlm"
+    assert request_form.request(ask(guarded, png()), guarded).target == "scenes-vlm"
     for target in ("somebody/their-model", "/etc", "smollm2-360m-instruct"):
         with pytest.raises(BadInput, match="only the models on its list"):
-            asking.request(ask(guarded, png(), target), guarded)
+            request_form.request(ask(guarded, png(), target), guarded)
 
 
 def test_the_picture_belongs_to_one_page(tab: VisionTab) -> None:
     assert isinstance(tab.picture, gr.State)
-    assert tab.picture in tab.asked and tab.picture not in tab.outputs
+    assert tab.picture in tab.request_controls and tab.picture not in tab.outputs
 
 
 def test_a_choice_of_method_brings_its_own_controls(tab: VisionTab) -> None:
