@@ -20,7 +20,7 @@ from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths
 from specviz.methods.polybasic.method import MIDDLES
 from specviz.trace.notes.base import plain
 from tests.support.traces.made import SILENT, TREE, with_note
-from tests.viewer.notes import CHAINS
+from tests.support.viewer.notes import CHAINS
 
 ALONE, GOOD = Lengths(0.0, 1.9, 2.0), Lengths(0.95, 1.8, 2.0)
 TARGET = CostCurve((1, 32), (40.0, 50.0))

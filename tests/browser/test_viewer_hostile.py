@@ -18,7 +18,7 @@ from specviz.trace import store
 from specviz.trace.notes.verdicts import LocalVerificationNote
 from specviz.viewer import bundle
 from tests.support.pages.stage import PATIENCE, PROJECTOR
-from tests.viewer import cases
+from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 

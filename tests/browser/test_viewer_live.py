@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, expect
 from tests.support.pages import stage as stage_page
 from tests.support.pages.stage import PHONE, StagePage
 from tests.support.traces.samples import lines, sample_trace
-from tests.viewer import cases
+from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 

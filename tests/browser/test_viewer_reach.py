@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.support.pages.stage import PHONE, PROJECTOR, Open
 from tests.support.traces.samples import lines, sample_trace
-from tests.viewer import cases
+from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 

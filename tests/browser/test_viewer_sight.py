@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
 from tests.support.pages.stage import PHONE, Open, StagePage
-from tests.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
+from tests.support.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
 
 pytestmark = pytest.mark.browser
 

@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
+from tests.support.viewer.notes import CHAINS
 from tests.viewer.conftest import Evaluate
-from tests.viewer.notes import CHAINS
 from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 
 MOMENT = """

@@ -10,8 +10,8 @@ import pytest
 
 from specviz.viewer import bundle
 from tests.support.traces.length_curves import MADE_UP
+from tests.support.viewer.notes import CHOICE
 from tests.viewer.conftest import Evaluate
-from tests.viewer.notes import CHOICE
 from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 
 

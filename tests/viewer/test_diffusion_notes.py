@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.viewer import cases
+from tests.support.viewer import cases
+from tests.support.viewer.notes import DIFFUSION
 from tests.viewer.conftest import Evaluate
-from tests.viewer.notes import DIFFUSION
 from tests.viewer.test_lookup_notes import JUNK, PAGE
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from specviz.trace import store
 from tests.support.traces.image_runs import GRID, image_trace
-from tests.viewer import cases
+from tests.support.viewer import cases
 from tests.viewer.conftest import Evaluate
 
 READ = """

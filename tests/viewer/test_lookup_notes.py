@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.viewer import cases
+from tests.support.viewer import cases
+from tests.support.viewer.notes import RETRIEVAL
 from tests.viewer.conftest import Evaluate
-from tests.viewer.notes import RETRIEVAL
 
 # Enough of a page for a panel to be built in: elements that remember what they are given.
 PAGE = """

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from specviz.trace import store
+from tests.support.viewer.vision_notes import KEPT, vision_trace
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_lookup_notes import PAGE
-from tests.viewer.vision_notes import KEPT, vision_trace
 
 SHOW = (
     PAGE.split("const step =")[0]
