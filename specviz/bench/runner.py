@@ -93,9 +93,9 @@ def run_suite(
         raise BadInput(f"The app draws nothing of the suite {name}; --save goes with {', '.join(KEEPING)}.")
     if save and short:
         raise BadInput("--save keeps a whole measurement; leave out --quick.")
-    made = Report(name, where(target), say=report)
-    (KEEPING if save else SHORT if short else SUITES).get(name, SUITES[name])(made, target, methods)
-    return made
+    suite_report = Report(name, where(target), say=report)
+    (KEEPING if save else SHORT if short else SUITES).get(name, SUITES[name])(suite_report, target, methods)
+    return suite_report
 
 
 def where(target: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 () => {
   const root = document.documentElement;
   const KEY = "specviz-theme";
-  const kept = { get: () => { try { return localStorage.getItem(KEY); } catch { return null; } },
+  const store = { get: () => { try { return localStorage.getItem(KEY); } catch { return null; } },
     set: (value) => { try { localStorage.setItem(KEY, value); } catch { /* a private window keeps nothing */ } } };
 
   function theme(name) {
@@ -14,10 +14,10 @@
   }
 
   const dark = () => document.body.classList.contains("dark");
-  const asked = new URL(location.href).searchParams.get("__theme");
-  const chosen = asked === "dark" || asked === "light" ? asked : kept.get();
+  const themeParam = new URL(location.href).searchParams.get("__theme");
+  const chosen = themeParam === "dark" || themeParam === "light" ? themeParam : store.get();
   theme(chosen || (dark() ? "dark" : "light"));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => theme(kept.get() || (event.matches ? "dark" : "light")));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", (event) => theme(store.get() || (event.matches ? "dark" : "light")));
 
   const head = (id) => document.querySelector(`#${id} button.label-wrap`);
   const isOpen = (id) => Boolean(head(id) && head(id).classList.contains("open"));
@@ -49,7 +49,7 @@
     if (event.target.closest("#sp-run-live") && innerWidth <= 820) document.getElementById("sp-stage").scrollIntoView();
     if (!event.target.closest("#sp-theme")) return;
     const next = dark() ? "light" : "dark";
-    kept.set(next);
+    store.set(next);
     theme(next);
     if (isOpen("sp-figures")) redraw("sp-figures");
   });
@@ -65,24 +65,24 @@
   let sought = query().has("step") ? { trace: query().get("trace"), step: Number(query().get("step")) - 1 } : null;
   let writing = 0;
 
-  function seek(found) {
-    const { name, trace } = found.feed;
+  function seek(viewer) {
+    const { name, trace } = viewer.feed;
     if (!sought || !trace.steps.length || (sought.trace && sought.trace !== name)) return false;
     const { step } = sought;
     sought = null;
-    if (Number.isInteger(step) && step >= 0) setTimeout(() => found.go(step), 30);
+    if (Number.isInteger(step) && step >= 0) setTimeout(() => viewer.go(step), 30);
     return true;
   }
 
   function write() {
     writing = 0;
-    const found = stage("#sp-stage");
-    if (!found || sought) return;
+    const viewer = stage("#sp-stage");
+    if (!viewer || sought) return;
     const url = new URL(location.href);
-    const shared = found.trace.mode === "recorded" && found.feed.name && !found.feed.name.startsWith("mine:");
-    if (shared) url.searchParams.set("trace", found.feed.name);
+    const shared = viewer.trace.mode === "recorded" && viewer.feed.name && !viewer.feed.name.startsWith("mine:");
+    if (shared) url.searchParams.set("trace", viewer.feed.name);
     else url.searchParams.delete("trace");
-    if (shared && found.cursor >= 0) url.searchParams.set("step", String(found.cursor + 1));
+    if (shared && viewer.cursor >= 0) url.searchParams.set("step", String(viewer.cursor + 1));
     else url.searchParams.delete("step");
     if (url.href !== location.href) history.replaceState(history.state, "", url);
   }
@@ -91,33 +91,33 @@
   const tabs = () => [...document.querySelectorAll(".sp-tabs > .tab-wrapper :is([role=tablist], .overflow-dropdown) > button")];
   const word = (tab) => tab.textContent.trim().toLowerCase();
   document.addEventListener("click", (event) => {
-    const tab = tabs().find((one) => one.contains(event.target));
+    const tab = tabs().find((button) => button.contains(event.target));
     if (!tab) return;
     const url = new URL(location.href);
     if (tab === tabs()[0]) url.searchParams.delete("tab");
     else url.searchParams.set("tab", word(tab));
     history.replaceState(history.state, "", url);
   });
-  const wantedTab = tabs().find((one) => word(one) === query().get("tab"));
+  const wantedTab = tabs().find((button) => word(button) === query().get("tab"));
   if (wantedTab) wantedTab.click();
 
   document.addEventListener("specviz:step", (event) => {
     if (!event.target.closest("#sp-stage")) return;
-    const found = stage("#sp-stage");
-    if (found && seek(found)) return;
+    const viewer = stage("#sp-stage");
+    if (viewer && seek(viewer)) return;
     if (!writing) writing = setTimeout(write, 400);
   });
   if (stage("#sp-stage")) seek(stage("#sp-stage"));
 
   /** Tokens written by the end of each step. */
-  function written(found) {
+  function tokensByStep(viewer) {
     let total = 0;
-    return found.trace.steps.map((step) => { total += step.emitted.length; return total; });
+    return viewer.trace.steps.map((step) => { total += step.emitted.length; return total; });
   }
 
-  /** The step of `other` that stands where step `at` of `found` stands: by tokens written, or by the clock. */
-  function beside(found, at, other, how) {
-    const [mine, theirs] = how === "time" ? [found.trace.ends, other.trace.ends] : [written(found), written(other)];
+  /** The step of `other` that stands where step `at` of `viewer` stands: by tokens written, or by the clock. */
+  function matchingStep(viewer, at, other, how) {
+    const [mine, theirs] = how === "time" ? [viewer.trace.ends, other.trace.ends] : [tokensByStep(viewer), tokensByStep(other)];
     const place = theirs.findIndex((value) => value >= mine[at]);
     return place < 0 ? theirs.length - 1 : place;
   }
@@ -126,19 +126,19 @@
   let leading = false;
 
   /** The other stage of the pair follows the one with this id. */
-  function lead(side) {
-    const [found, other] = [stage(side), stage(side === alignment.left ? alignment.right : alignment.left)];
-    if (alignment.how === "off" || !found || !other || found.cursor < 0 || other.last < 0 || found.running || other.running) return;
+  function alignOther(side) {
+    const [viewer, other] = [stage(side), stage(side === alignment.left ? alignment.right : alignment.left)];
+    if (alignment.how === "off" || !viewer || !other || viewer.cursor < 0 || other.last < 0 || viewer.running || other.running) return;
     leading = true;
     other.player.pause();
-    other.show(beside(found, found.cursor, other, alignment.how));
+    other.show(matchingStep(viewer, viewer.cursor, other, alignment.how));
     leading = false;
   }
 
   document.addEventListener("specviz:step", (event) => {
     if (!alignment || leading) return;
     const side = [alignment.left, alignment.right].find((id) => event.target.closest(id));
-    if (side) lead(side);
+    if (side) alignOther(side);
   });
 
   /** Lines of a live run as the server writes them; returns what ends it. A way that is blocked is given up quietly. */
@@ -155,13 +155,13 @@
 
   window.specvizPage = {
     reveal,
-    figures: (shown) => [isOpen("sp-figures") ? shown : "", dark() ? "dark" : "light"],
-    align: (left, right, how) => { alignment = { left, right, how }; lead(left); },
+    figures: (run) => [isOpen("sp-figures") ? run : "", dark() ? "dark" : "light"],
+    align: (left, right, how) => { alignment = { left, right, how }; alignOther(left); },
     go: (id, { step, panel }) => {
-      const found = stage(id);
-      if (!found) return;
-      found.set({ tab: panel ? "method" : "verdict", selectedNote: typeof panel === "string" ? panel : null });
-      if (step >= 0) setTimeout(() => found.go(step), 30);
+      const viewer = stage(id);
+      if (!viewer) return;
+      viewer.set({ tab: panel ? "method" : "verdict", selectedNote: typeof panel === "string" ? panel : null });
+      if (step >= 0) setTimeout(() => viewer.go(step), 30);
     },
     stage,
   };

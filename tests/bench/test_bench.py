@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from specviz.bench.calibrate.replay import Found, Tally, Text, replay_recycling, replay_stand
-from specviz.bench.kit.measure import paired
+from specviz.bench.calibrate.replay import FollowedRanks, Tally, Text, replay_recycling, replay_stand
+from specviz.bench.kit.measure import median_ratio
 from specviz.bench.kit.prompts import CALIBRATION, GROUNDED, KINDS
 from specviz.bench.kit.report import Report, Row, line
 from specviz.bench.runner import run_suite
@@ -43,7 +43,7 @@ def test_pairs_are_interleaved_and_swapped() -> None:
         calls.append("second")
         return 1.0
 
-    median, ratios = paired(first, second, 3)
+    median, ratios = median_ratio(first, second, 3)
     assert (median, ratios) == (2.0, [2.0, 2.0, 2.0])
     assert calls == ["first", "second", "second", "first", "first", "second"]
 
@@ -57,8 +57,8 @@ def test_replay_counts_the_ranks_that_lead_along_the_text() -> None:
     text = Text([1], output, [{} for _ in output], successors)
     found = list(replay_recycling([text]))
     assert found[:3] == [None, None, None]
-    assert found[3] == Found((0, 1, 0))
-    assert found[5] == Found((0,))
+    assert found[3] == FollowedRanks((0, 1, 0))
+    assert found[5] == FollowedRanks((0,))
 
 
 def test_replay_of_a_store_grows_with_the_trajectory() -> None:
@@ -66,7 +66,7 @@ def test_replay_of_a_store_grows_with_the_trajectory() -> None:
     text = Text([1, 2, 3, 4], [5, 6, 7, 8], sure, [])
     first, second = list(replay_stand([text])), list(replay_stand([text, text]))[2:]
     assert first == [None, None]
-    assert second == [Found((0,) * length, evidence=4) for length in (4, 3, 2, 1)]
+    assert second == [FollowedRanks((0,) * length, evidence=4) for length in (4, 3, 2, 1)]
 
 
 def test_places_are_counted_apart_by_how_long_a_context_was_known() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from specviz.bench.kit.measure import Bencher, Timed
+from specviz.bench.kit.measure import Bencher, TimedRun
 from specviz.bench.kit.report import Report
 from specviz.bench.suites import chain
-from specviz.bench.suites.chain import Counted, Grouped, side_by_side
+from specviz.bench.suites.chain import ChainCounts, GroupRuns, side_by_side
 from specviz.engine.cost import CostCurve
 from specviz.errors import ModelUnavailable
 from specviz.methods.polybasic.chain_lengths import ChainLengths, WeighedModel, warning, weighed
@@ -20,7 +20,7 @@ from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths
 from specviz.methods.polybasic.method import INTERMEDIATES
 from specviz.trace.notes.base import plain
 from tests.support.traces.made import SILENT, TREE, with_note
-from tests.viewer.notes import CHAINS
+from tests.support.viewer.notes import CHAINS
 
 ALONE, GOOD = Lengths(0.0, 1.9, 2.0), Lengths(0.95, 1.8, 2.0)
 TARGET = CostCurve((1, 32), (40.0, 50.0))
@@ -153,12 +153,12 @@ def test_calibrating_a_pair_keeps_what_is_known_of_another(
 ) -> None:
     asked: list[tuple[str, dict[str, object]]] = []
 
-    def counted(bench: Bencher, prompts: object, method: str, parameters: dict[str, object]) -> Counted:
+    def counted(bench: Bencher, prompts: object, method: str, parameters: dict[str, object]) -> ChainCounts:
         assert (bench.target, bench.settings) == ("large", {"draft": draft} if draft else {})
         asked.append((method, parameters))
-        return Counted(2, 6, 4, 3, 6, 4, 3)
+        return ChainCounts(2, 6, 4, 3, 6, 4, 3)
 
-    monkeypatch.setattr(chain, "counted", counted)
+    monkeypatch.setattr(chain, "count_chain", counted)
     path = tmp_path / "polybasic.json"
     KNOWN.save(path)
     chain.calibrate("large", report=lambda line: None, draft=draft, out=path)
@@ -176,32 +176,32 @@ def test_the_lengths_that_ship_are_the_default_targets() -> None:
 
 def test_counting_leaves_out_steps_that_were_cut() -> None:
     step = with_note(TREE, "belts", CHAINS["belts"])
-    found = Counted()
+    found = ChainCounts()
     found.add([step, replace(step, cut="budget")])
     assert (found.rounds, found.emitted, found.passes, found.buffered) == (1, 3, 3, 6)
     assert found.between == Lengths(2 / 3, 2.0, 2.0), "forwards of the drafter, without the passes of the intermediate model"
-    alone = Counted()
+    alone = ChainCounts()
     alone.add([TREE])
     assert alone.alone == Lengths(0.0, 3.0, 1.0)
 
 
 def test_grouped_runs_count_acceptance_stages_and_the_second_half() -> None:
     steps = (SILENT, with_note(TREE, "layers", CHAINS["layers"]))
-    found = Grouped()
-    timed = Timed(1.0, steps, (1, 2, 3))
+    found = GroupRuns()
+    timed = TimedRun(1.0, steps, (1, 2, 3))
     found.add(timed, timed)
-    assert (found.kept, found.judged, found.drafted, found.stages) == (2, 3, 5, 3)
+    assert (found.accepted, found.judged, found.drafted, found.stages) == (2, 3, 5, 3)
     assert found.late == [3.0] and found.drafting > 0
     assert (found.whole, found.written, found.each) == (1000.0, 3, pytest.approx(1000 / 3))
 
 
 def test_every_group_size_is_a_row_of_acceptance_stages_and_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    def grouped(bench: Any, prompts: Any, parameters: Any) -> Grouped:
+    def grouped(bench: Any, prompts: Any, parameters: Any) -> GroupRuns:
         size, repaired = parameters["group"], parameters["calibrated"]
         kept = 100 - 4 * size * (1 if repaired else 2)
-        return Grouped([2.0], kept, 100, 600.0 / size, 100, 3000.0, 100, 30 // size, [1.5])
+        return GroupRuns([2.0], kept, 100, 600.0 / size, 100, 3000.0, 100, 30 // size, [1.5])
 
-    monkeypatch.setattr(chain, "_grouped", grouped)
+    monkeypatch.setattr(chain, "_group_runs", grouped)
     report = Report("chain", {})
     side_by_side(report, None, [])  # type: ignore[arg-type]
     assert len(report.rows) == 2 * (5 + 4)

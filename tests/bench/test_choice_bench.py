@@ -21,7 +21,7 @@ from specviz.training.common.domains import DOMAINS, prompts
 
 
 def stream(seen: tuple[float, ...] = (), **taus: float) -> Stream:
-    made = Stream(seen={"code": list(seen)} if seen else {})
+    made = Stream(noticed_after={"code": list(seen)} if seen else {})
     for subject, tau in taus.items():
         made.tokens[subject], made.passes[subject] = 100, round(100 / tau)
     return made
@@ -75,18 +75,18 @@ def test_a_stream_counts_rounds_until_the_subjects_own_arm_is_likeliest() -> Non
             asked.append((text, memory))
             return text
 
-        def once(self, ready: object, seed: int, record: str) -> object:
+        def timed_run(self, ready: object, seed: int, record: str) -> object:
             afters = ([0.6, 0.4], [0.3, 0.7], [0.2, 0.8])
             steps = [SimpleNamespace(notes=(Note("arms", {"names": ["maths", "code"], "after": after}),)) for after in afters]
             return SimpleNamespace(steps=steps, ids=(1,) * 9)
 
-    made = arms.flown(Bench(), "not_a_bandit", {}, 1, 0.0)
+    made = arms.run_stream(Bench(), "not_a_bandit", {}, 1, 0.0)
     never = [inf, inf]
-    assert made.seen == {"code": [2, 2], "stories": never, "copy": never, "translation": never, "maths": [1, 1]}
+    assert made.noticed_after == {"code": [2, 2], "stories": never, "copy": never, "translation": never, "maths": [1, 1]}
     assert made.tau == 3 and made.passes["code"] == 6
-    assert not arms.flown(Bench(), "bandit_ucb", {}, 1, 0.0).seen, "where nobody looks nothing is missed"
+    assert not arms.run_stream(Bench(), "bandit_ucb", {}, 1, 0.0).noticed_after, "where nobody looks nothing is missed"
     asked.clear()
-    arms.flown(Bench(), "not_a_bandit", {}, 1, 0.0)
+    arms.run_stream(Bench(), "not_a_bandit", {}, 1, 0.0)
     assert len({id(memory) for _, memory in asked}) == 1 and len({text for text, _ in asked}) == 10
 
 
@@ -104,7 +104,7 @@ def test_texts_are_as_long_as_asked_and_do_not_repeat_themselves() -> None:
 def test_what_is_left_leaves_the_free_token_out() -> None:
     level, falling = {64: 2.0, 256: 2.0, 1024: 1.9, 4096: 1.95}, {64: 2.5, 256: 2.2, 1024: 1.5, 4096: 1.3}
     copies = {64: 2.0, 256: 3.0, 1024: 5.0, 4096: 6.0}
-    assert length.kept(level) == pytest.approx(0.95) and length.kept(falling) == pytest.approx(0.2)
+    assert length.retention(level) == pytest.approx(0.95) and length.retention(falling) == pytest.approx(0.2)
     found = {row.name: row for row in length.proofs({
         ("answers", "owl"): level, ("answers", "eagle3"): falling, ("copies", "howl"): copies, ("copies", "owl"): level,
     })}  # fmt: skip
@@ -126,7 +126,7 @@ def test_the_length_suite_keeps_its_curves_where_the_app_draws_them(tmp_path: Pa
         return {place: 1.5 + 0.25 * number for number, place in enumerate(length.LENGTHS)}
 
     monkeypatch.setattr(length, "Bencher", lambda target, tokens: Bench())
-    monkeypatch.setattr(length, "by_length", by_length)
+    monkeypatch.setattr(length, "tau_by_length", by_length)
     monkeypatch.setattr(lengths, "FOLDER", tmp_path / "lengths")
     said: list[str] = []
     runner.run_suite("length", target="T", report=said.append)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from specviz.bench import runner
-from specviz.bench.kit.measure import Timed
+from specviz.bench.kit.measure import TimedRun
 from specviz.bench.kit.paired_runs import Sample, Samples
 from specviz.bench.kit.report import Report, Row
 from specviz.bench.suites import diffusion
@@ -124,8 +124,8 @@ class Bench:
         target = SimpleNamespace(eos_ids=frozenset())
         return SimpleNamespace(method=method, target=target, loaded=None, compose=list)
 
-    def once(self, ready: SimpleNamespace, composition: object = None) -> Timed:
-        return Timed(2.0 if ready.method == "autoregressive" else 1.0, (), (1, 2, 3))
+    def timed_run(self, ready: SimpleNamespace, composition: object = None) -> TimedRun:
+        return TimedRun(2.0 if ready.method == "autoregressive" else 1.0, (), (1, 2, 3))
 
 
 def test_what_is_missing_says_how_to_make_it(monkeypatch: pytest.MonkeyPatch) -> None:

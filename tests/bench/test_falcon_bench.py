@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specviz.bench.kit.measure import Timed
+from specviz.bench.kit.measure import TimedRun
 from specviz.bench.kit.report import Report
 from specviz.bench.suites import falcon
 from specviz.bench.suites.falcon import Arm
@@ -41,17 +41,17 @@ class TinyBench:
         values = build(card.parameters, parameters, method)
         return SimpleNamespace(parts=parts, target=TARGET, prompt=prompt, card=card, values=values)
 
-    def once(self, ready: Any) -> Timed:
+    def timed_run(self, ready: Any) -> TimedRun:
         ids = [ord(letter) - 97 for letter in ready.prompt]
         composed = ready.card.compose(ready.values, ready.parts)
         run = decode(TARGET, composed, ids, 30, ready.parts.warp, 1, "off")
         assert all(step.verified <= falcon.NODES for step in run.steps)
-        return Timed(1.0, tuple(run.steps), tuple(run.ids))
+        return TimedRun(1.0, tuple(run.steps), tuple(run.ids))
 
 
 def reported(bench: TinyBench, temperature: float = 0.0) -> dict[str, Any]:
     report = Report("test", {})
-    falcon.compared(report, bench, PROMPTS, temperature)  # type: ignore[arg-type]
+    falcon.compare(report, bench, PROMPTS, temperature)  # type: ignore[arg-type]
     return {row.name: row for row in report.rows}
 
 
@@ -71,7 +71,7 @@ def test_another_control_compares_as_another(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_half_as_many_forwards_for_as_many_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(falcon, "load_plain", lambda target: block_net(target))
-    found, missing = falcon.measured(TinyBench(), ["hello"])  # type: ignore[arg-type]
+    found, missing = falcon.run_drafters(TinyBench(), ["hello"])  # type: ignore[arg-type]
     assert not missing
     assert all(arm.forwards > 0 and arm.emitted > 0 for arm in found.values())
     steps = {name: len(arm.lengths) for name, arm in found.items()}
@@ -97,5 +97,5 @@ def test_an_arm_counts_steps_that_were_not_cut() -> None:
     none = SimpleNamespace(cut=None, path=(), emitted=(5,), draft_calls=2)
     cut = SimpleNamespace(cut="budget", path=(1, 2, 3), emitted=(5,), draft_calls=2)
     arm.add(SimpleNamespace(steps=[whole, none, cut], tau=2.0))  # type: ignore[arg-type]
-    assert (arm.emitted, arm.forwards, arm.a_forward) == (4, 4, 1.0)
-    assert [arm.going_on(depth) for depth in (1, 2, 3)] == [0.5, 1.0, 0.0]
+    assert (arm.emitted, arm.forwards, arm.tokens_per_forward) == (4, 4, 1.0)
+    assert [arm.acceptance_at(depth) for depth in (1, 2, 3)] == [0.5, 1.0, 0.0]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from specviz.bench.kit.measure import Timed
+from specviz.bench.kit.measure import TimedRun
 from specviz.bench.kit.report import Report
 from specviz.bench.suites import gto
 from specviz.drafters.feature_stepper import FeatureStepper
@@ -40,16 +40,16 @@ class TinyBench:
             parts=parts, loaded=None, target=TARGET, prompt=prompt, card=card, values=build(card.parameters, parameters, method)
         )
 
-    def once(self, ready: Any, record: str) -> Timed:
+    def timed_run(self, ready: Any, record: str) -> TimedRun:
         composed = ready.card.compose(ready.values, ready.parts)
         ids = [ord(letter) - 97 for letter in ready.prompt]
         run = decode(TARGET, composed, ids, 30, ready.parts.warp, 1, record)
-        return Timed(1.0, tuple(run.steps), tuple(run.ids))
+        return TimedRun(1.0, tuple(run.steps), tuple(run.ids))
 
 
 def reported(bench: TinyBench, temperature: float = 0.0) -> dict[str, Any]:
     report = Report("test", {})
-    gto.rewarded(report, bench, {"chat": ["hello", "there"], "code": ["again"]}, temperature)  # type: ignore[arg-type]
+    gto.compare(report, bench, {"chat": ["hello", "there"], "code": ["again"]}, temperature)  # type: ignore[arg-type]
     return {row.name: row for row in report.rows}
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from specviz.bench.kit.coupling_distance import apart, distance, independent
+from specviz.bench.kit.coupling_distance import code_distances, distance, independent
 from specviz.bench.kit.measure import Bencher
 from specviz.bench.kit.report import Report
 from specviz.bench.suites import image
@@ -102,7 +102,7 @@ TOKEN_EXACT = (
 
 @pytest.mark.parametrize("setting", TOKEN_EXACT, ids=lambda one: one.label)
 def test_a_method_that_is_exact_token_for_token_chooses_as_the_target(bench: Bencher, setting: Setting) -> None:
-    found = apart(*_drawn(bench, setting, 5), 5)
+    found = code_distances(*_drawn(bench, setting, 5), 5)
     assert found.own == 0 < found.independent < 2
 
 
@@ -117,7 +117,7 @@ OTHERS = (
 @pytest.mark.parametrize("setting", OTHERS, ids=lambda one: one.label)
 def test_every_code_is_held_against_the_choice_behind_the_codes_before_it(bench: Bencher, setting: Setting) -> None:
     ready, codes = _drawn(bench, setting, 5)
-    found = apart(ready, codes, 5)
+    found = code_distances(ready, codes, 5)
     rows = plain_rows(ready.loaded, ready.target, ready.prompt_ids, codes)[:-1]
     places = range(len(ready.prompt_ids), len(ready.prompt_ids) + len(codes))
     own = ready.parts.warp.choose(rows, places, Noise(5)).tolist()

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from specviz.bench import runner
-from specviz.bench.kit.drafter_cost import layer
-from specviz.bench.kit.measure import Asked, Timed
+from specviz.bench.kit.drafter_cost import layer_cost
+from specviz.bench.kit.measure import PictureQuestion, TimedRun
 from specviz.bench.kit.report import Report, Row
 from specviz.bench.suites import vision
 from specviz.engine.loop import Decoding
@@ -44,7 +44,7 @@ class TinyBench:
         self.lacking, self.tokens = lacking, tokens
         self.asked: list[tuple[str, dict[str, Any]]] = []
 
-    def prepared(self, method: str, asked: Asked, temperature: float, *, parameters: dict[str, Any]) -> Any:
+    def prepared(self, method: str, asked: PictureQuestion, temperature: float, *, parameters: dict[str, Any]) -> Any:
         assert asked.picture.startswith(b"\x89PNG") and asked.question
         self.asked.append((method, parameters))
         card, parts = all_methods()[method], parts_of(HERE, Warp(temperature))
@@ -58,15 +58,15 @@ class TinyBench:
         )
         return ready
 
-    def once(self, ready: Any, seed: int = 0, record: str = "off") -> Timed:
+    def timed_run(self, ready: Any, seed: int = 0, record: str = "off") -> TimedRun:
         run = decode(HERE.target, ready.compose(), HERE.prompt, self.tokens, ready.parts.warp, seed, record)
-        return Timed(1.0, tuple(run.steps), tuple(run.ids))
+        return TimedRun(1.0, tuple(run.steps), tuple(run.ids))
 
 
-def asked(many: int = 2) -> list[Asked]:
+def asked(many: int = 2) -> list[PictureQuestion]:
     out = io.BytesIO()
     Image.new("RGB", (8, 8)).save(out, "PNG")
-    return [Asked(out.getvalue(), "what is it")] * many
+    return [PictureQuestion(out.getvalue(), "what is it")] * many
 
 
 def arms(bench: TinyBench, methods: tuple[str, ...] = (), temperature: float = 0.0) -> tuple[Report, dict[str, Any]]:
@@ -77,13 +77,13 @@ def arms(bench: TinyBench, methods: tuple[str, ...] = (), temperature: float = 0
 def test_nothing_goes_aside_where_nobody_looks() -> None:
     bench = TinyBench()
     ready = bench.prepared("dream", asked(1)[0], 0.0, parameters=vision.TREE)
-    assert all(step.time.aside == 0 for step in bench.once(ready, record="off").steps)
-    assert all(step.time.aside > 0 for step in bench.once(ready, record="tree").steps)
+    assert all(step.time.aside == 0 for step in bench.timed_run(ready, record="off").steps)
+    assert all(step.time.aside > 0 for step in bench.timed_run(ready, record="tree").steps)
 
 
 def test_the_drafters_layer_is_measured_against_a_target_pass() -> None:
     def row_of(bench: TinyBench) -> Row:
-        return layer(lambda: bench.prepared("hivis", asked(1)[0], 0.0, parameters={}), "hivis", 20)
+        return layer_cost(lambda: bench.prepared("hivis", asked(1)[0], 0.0, parameters={}), "hivis", 20)
 
     row = row_of(TinyBench())
     assert row.value is not None and 0 < row.value < 10 and row.at_most and row.goal == 0.1
@@ -96,7 +96,7 @@ def test_every_drafter_stands_beside_every_other(temperature: float) -> None:
     report, found = arms(TinyBench(), temperature=temperature)
     assert list(found) == list(vision.ARMS) and len(report.rows) == len(vision.ARMS)
     assert all(row.value is not None and row.value >= 1 for row in report.rows)
-    rows = list(vision.compared(found, temperature))
+    rows = list(vision.comparisons(found, temperature))
     assert len(rows) == 7 and rows[0].goal == 1.0
     assert rows[-1].detail == max(found, key=lambda name: sum(found[name].tau))
     depths = list(vision.by_depth(found, temperature))
@@ -145,7 +145,7 @@ def test_what_is_not_at_hand_is_said_once() -> None:
     report, found = arms(TinyBench("dream"))
     missing = [row for row in report.rows if row.value is None]
     assert len(missing) == 4 and all("train dream" in row.detail for row in missing)
-    assert not any("DREAM" in row.name for row in vision.compared(found, 0.0))
+    assert not any("DREAM" in row.name for row in vision.comparisons(found, 0.0))
     assert "dream" not in [row.name for row in vision.prefills(TinyBench("dream"), asked()[0], ())]  # type: ignore[arg-type]
 
 
@@ -158,7 +158,7 @@ def test_the_control_is_said_to_be_trained_first(monkeypatch: pytest.MonkeyPatch
     missing = [row for row in report.rows if row.value is None]
     assert [row.name for row in missing] == ["τ of dream without its middle loss, T = 0"]
     assert "train vlm_dream_plain" in missing[0].detail and "dream" in found
-    assert len(list(vision.compared(found, 0.0))) == 3
+    assert len(list(vision.comparisons(found, 0.0))) == 3
 
 
 def test_the_controls_own_network_drafts(monkeypatch: pytest.MonkeyPatch) -> None:

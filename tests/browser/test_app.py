@@ -88,7 +88,7 @@ def test_the_stage_fills_a_projector_without_scrolling(visitor: AppPage) -> None
         drawn(visitor, name)
         visitor.until("String([document.documentElement.scrollHeight, document.documentElement.scrollWidth]) === '720,1280'")
     visitor.tab("Text")
-    box = visitor.page.locator("#sp-stage .sv-bar-transport").bounding_box()
+    box = visitor.page.locator("#sp-stage .sv-transport").bounding_box()
     assert box is not None and box["y"] + box["height"] <= 720
     run = visitor.button("Run live").bounding_box()
     assert run is not None and run["y"] + run["height"] <= 720

@@ -49,7 +49,7 @@ def test_the_image_tab_plays_a_recorded_picture_and_another_one_sets_the_control
     visitor.until(f"{visitor.stage(stage)}.cursor >= 1 && {visitor.stage(stage)}.width > 0")
     assert visitor.run("feed.name", stage) == "lantern_pp"
     expect(visitor.page.locator(f"{stage} .sv-picture")).to_be_visible()
-    assert visitor.page.locator(f"{stage} .sv-spots .sv-spot").count() > 0
+    assert visitor.page.locator(f"{stage} .sv-picture-marks .sv-cell-mark").count() > 0
     visitor.choose("#sp-image-recording", "A run of mulo_sd")
     visitor.until(f"{visitor.stage(stage)}.feed.name === 'mulo_sd'")
     expect(visitor.page.locator("#sp-image-method select")).to_have_value("mulo_sd")
@@ -61,7 +61,7 @@ def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: Ap
     visitor.until(f"{visitor.stage(stage)}.trace.end && {visitor.stage(stage)}.width > 0")
     visitor.until("String([document.documentElement.scrollHeight, document.documentElement.scrollWidth]) === '720,1280'")
     visitor.page.evaluate(f"{visitor.stage(stage)}.player.pause(); {visitor.stage(stage)}.go({visitor.stage(stage)}.last)")
-    box = visitor.page.locator(f"{stage} .sv-spots").bounding_box()
+    box = visitor.page.locator(f"{stage} .sv-picture-marks").bounding_box()
     assert box and box["width"] > 200 and box["y"] + box["height"] < 720
     visitor.page.mouse.click(box["x"] + 4, box["y"] + 4)
     visitor.until(f"{visitor.stage(stage)}.cursor === 0")
@@ -72,7 +72,7 @@ def test_the_vision_tab_plays_a_recorded_run_about_a_picture(visitor: AppPage) -
     stage = "#sp-see-stage"
     visitor.until(f"{visitor.stage(stage)}.cursor >= 1 && {visitor.stage(stage)}.width > 0")
     visitor.page.locator(stage).get_by_role("tab").nth(1).click()
-    expect(visitor.page.locator(f"{stage} .sv-note image.sv-seen")).to_have_count(1)
+    expect(visitor.page.locator(f"{stage} .sv-note image.sv-prompt-image")).to_have_count(1)
     visitor.choose("#sp-see-recording", "A run of hivis")
     visitor.until(f"{visitor.stage(stage)}.feed.name === 'hivis'")
     expect(visitor.page.locator("#sp-see-method select")).to_have_value("hivis")

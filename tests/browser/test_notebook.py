@@ -49,7 +49,7 @@ def test_the_stage_stands_in_a_notebook_at_the_step_that_was_asked_for(notebook:
     page = notebook(shown)
     inside = page.frame_locator("iframe")
     expect(inside.locator(".specviz")).to_be_visible()
-    expect(inside.locator(".sv-treecard")).to_contain_text(f"Step 6 of {len(trace.steps)}")
+    expect(inside.locator(".sv-tree-card")).to_contain_text(f"Step 6 of {len(trace.steps)}")
     expect(inside.locator(".sv-node").first).to_be_visible()
     frame = page.frames[1]
     assert frame.evaluate("[stage.stage.cursor, stage.stage.player.playing]") == [5, False]

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.support.pages.stage import Open
 from tests.support.traces.samples import lines, sample_trace
-from tests.viewer import cases
+from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
@@ -42,9 +42,9 @@ def test_a_reader_who_wants_less_motion_is_not_played_to(show: Open) -> None:
 def test_scrubbing_moves_text_tree_and_inspector_together(show: Open) -> None:
     tab = show()
     tab.page.get_by_label("Step", exact=True).fill("4")
-    expect(tab.page.locator(".sv-treecard .sv-cap")).to_contain_text("Step 5 of 14")
-    expect(tab.page.locator(".sv-group.sv-future")).to_have_count(9)
-    expect(tab.page.locator(".sv-now")).to_have_attribute("data-step", "4")
+    expect(tab.page.locator(".sv-tree-card .sv-card-title")).to_contain_text("Step 5 of 14")
+    expect(tab.page.locator(".sv-step-tokens.sv-future")).to_have_count(9)
+    expect(tab.page.locator(".sv-current-step")).to_have_attribute("data-step", "4")
     bonus = tab.run("stage.stage.step.bonus.text").strip()
     expect(tab.page.locator(".sv-tree .sv-is-bonus").last).to_contain_text(bonus)
 
@@ -85,13 +85,13 @@ def test_a_click_on_a_node_opens_the_proof_of_its_verdict(show: Open) -> None:
 
 def test_hovering_shows_the_numbers_without_a_click(show: Open) -> None:
     tab = show(cases.trace(cases.chain(0, length=5, kept=3), cases.bushy(1)))
-    tip = tab.page.locator(".sv-tip")
+    tip = tab.page.locator(".sv-tooltip")
     tab.page.locator('.sv-tree [data-id="4"]').hover()
     expect(tip).to_contain_text("rejected, depth 4")
     expect(tip).to_contain_text("p 0.10 · q 0.50 · threshold 0.20 · draw 0.63")
-    tab.page.locator(".sv-tok").first.hover()
+    tab.page.locator(".sv-token").first.hover()
     expect(tip).to_contain_text("step 1")
-    box = tab.page.locator(".sv-veil").bounding_box()
+    box = tab.page.locator(".sv-clock-layer").bounding_box()
     assert box
     tab.page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 70)
     expect(tip).to_contain_text("verify 42.0 ms")
@@ -101,15 +101,15 @@ def test_hovering_shows_the_numbers_without_a_click(show: Open) -> None:
 
 def test_a_click_on_a_word_or_on_the_overview_goes_there(show: Open) -> None:
     tab = show()
-    tab.page.locator('.sv-group[data-step="7"] .sv-tok').first.click()
+    tab.page.locator('.sv-step-tokens[data-step="7"] .sv-token').first.click()
     assert tab.step() == 7
-    box = tab.page.locator(".sv-veil").bounding_box()
+    box = tab.page.locator(".sv-clock-layer").bounding_box()
     assert box
     tab.page.mouse.click(box["x"] + 84, box["y"] + 40)
     assert tab.step() == 0
 
 
-OFFSPRING = """[...stage.stage.panels.find((one) => one.made?.items).made.items.values()]
+OFFSPRING = """[...stage.stage.panels.find((one) => one.plan?.items).plan.items.values()]
   .filter((one) => one.parent === 2).length"""
 
 
@@ -152,7 +152,7 @@ def test_whatever_a_token_says_stays_text(show: Open) -> None:
     )
     expect(tab.page.locator(".sv-strip")).to_contain_text(cases.PATCHES[0])
     expect(tab.page.locator(".sv-banner")).to_have_text(cases.PATCHES[2])
-    expect(tab.page.locator(".sv-tablebox")).to_contain_text("\\u202egnp.exe")
+    expect(tab.page.locator(".sv-table-box")).to_contain_text("\\u202egnp.exe")
 
 
 def test_an_unknown_note_is_listed_and_a_broken_one_does_no_harm(show: Open) -> None:

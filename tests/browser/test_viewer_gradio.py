@@ -65,7 +65,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 def test_a_streamed_run_arrives_whole_in_the_same_stage(page: Page) -> None:
     page.evaluate("window.before = document.querySelector('.specviz')")
     page.get_by_role("button", name="Run live").click()
-    expect(page.locator(".sv-treecard .sv-cap")).to_contain_text("Step 60 of 60")
+    expect(page.locator(".sv-tree-card .sv-card-title")).to_contain_text("Step 60 of 60")
     assert page.evaluate("before === document.querySelector('.specviz')") is True
     assert page.evaluate(f"{HANDLE}.stage.trace.problems") == []
     assert page.locator(".specviz").count() == 1

@@ -18,7 +18,7 @@ from specviz.trace import store
 from specviz.trace.notes.verdicts import LocalVerificationNote
 from specviz.viewer import bundle
 from tests.support.pages.stage import PATIENCE, PROJECTOR
-from tests.viewer import cases
+from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
@@ -33,7 +33,7 @@ VISIT = """([text]) => {
     try {
       handle.go(at);
       handle.flush();
-      const slider = document.querySelector(".sv-reel input");
+      const slider = document.querySelector(".sv-scrubber input");
       if (slider) Object.assign(slider, { value: slider.max }).dispatchEvent(new Event("input"));
     } catch (fault) { faults.push(`step ${at}: ${fault.stack}`); }
     window.visited = at + 1;
@@ -95,7 +95,7 @@ def test_islands_of_more_waves_than_cells_are_listed_as_they_are(drawn: Drawn, w
 
 def test_real_waves_are_a_story(drawn: Drawn) -> None:
     page = drawn(valid([image_run(2, 2), picture_step(waves(0, 0, 2, 1, island=(3, 4)))]))
-    assert page.get_attribute(".sv-reel input", "max") == "3"
+    assert page.get_attribute(".sv-scrubber input", "max") == "3"
 
 
 def test_an_entropy_without_end_gets_no_axis(drawn: Drawn) -> None:
@@ -130,7 +130,7 @@ def test_a_text_too_long_for_the_strip_ends_in_a_sentence(drawn: Drawn) -> None:
     steps = [cases.step(index, chain, list(range(1, 501)), None) for index in range(20)]
     page = drawn([cases.run(), *steps])
     assert "10000 tokens are more than this strip can show" in page.inner_text(".sv-strip")
-    assert page.locator(".sv-tok").count() <= 8000
+    assert page.locator(".sv-token").count() <= 8000
 
 
 def leaves(value: Any, change: Callable[[Any], Any]) -> Any:

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, expect
 from tests.support.pages import stage as stage_page
 from tests.support.pages.stage import PHONE, StagePage
 from tests.support.traces.samples import lines, sample_trace
-from tests.viewer import cases
+from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
@@ -48,12 +48,12 @@ def grow(tab: StagePage, start: int, stop: int) -> None:
 def test_sixty_updates_arrive_and_nothing_is_mounted_anew(tab: StagePage) -> None:
     grow(tab, 0, 3)
     tab.run("window.before = { root: document.querySelector('.specviz'), svg: document.querySelector('.sv-tree'), "
-            "word: document.querySelector('.sv-tok') }")  # fmt: skip
+            "word: document.querySelector('.sv-token') }")  # fmt: skip
     grow(tab, 3, len(LINES))
     assert tab.steps() == 60
     assert tab.step() == 59
     same = "before.root === document.querySelector('.specviz') && before.svg === document.querySelector('.sv-tree') "
-    assert tab.run(same + "&& before.word === document.querySelector('.sv-tok')") is True
+    assert tab.run(same + "&& before.word === document.querySelector('.sv-token')") is True
     said = tab.run("document.querySelector('.sv-strip').textContent")
     assert said == json.loads(LINES[-1])["text"]
     assert tab.run("stage.stage.trace.problems") == []
@@ -102,7 +102,7 @@ def test_a_new_run_takes_the_stage_from_the_old_one(tab: StagePage) -> None:
     other = json.dumps({"kind": "stage", "mode": "live", "run": "other"}) + "\n"
     tab.run("(text) => { stage.update(text); stage.flush(); }", other + cases.text([cases.run(), cases.chain(0)]))
     assert tab.steps() == 1
-    assert tab.run("document.querySelectorAll('.sv-group').length") == 1
+    assert tab.run("document.querySelectorAll('.sv-step-tokens').length") == 1
 
 
 PLAIN = "stage.stage.panels.find((one) => one.constructor.name === 'Overview').plain"
@@ -117,7 +117,7 @@ def test_the_baseline_arrives_last_and_shows_what_was_saved(tab: StagePage) -> N
     text += json.dumps({**first, "seq": first["seq"] + 1}) + "\n"
     tab.run("(text) => { stage.update(text); stage.flush(); }", text)
     assert tab.run(PLAIN + ".times.length") == len(first["baseline"]["token_ns"])
-    expect(tab.page.locator(".sv-run .sv-cap")).to_contain_text("baseline")
+    expect(tab.page.locator(".sv-run .sv-card-title")).to_contain_text("baseline")
 
 
 def test_an_error_after_some_steps_keeps_them_on_the_stage(tab: StagePage) -> None:

@@ -24,12 +24,12 @@ PAINTED = """(() => { const canvas = document.querySelector('.sv-pixels');
   const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
   let found = 0; for (let at = 3; at < data.length; at += 4) found += data[at] > 0;
   return found / (data.length / 4); })()"""
-SIGNS = """(kind) => [...document.querySelectorAll('.sv-spots .sv-spot' + kind)]
+SIGNS = """(kind) => [...document.querySelectorAll('.sv-picture-marks .sv-cell-mark' + kind)]
   .reduce((sum, one) => sum + one.getAttribute('d').split('M').length - 1, 0)"""
 MAP = """() => {
   const codes = SpecvizViewer.modules["kit/codes"], canvas = document.querySelector('.sv-codemap canvas');
   const book = codes.of(stage.stage.trace.run), scale = devicePixelRatio || 1, last = book.size - 1;
-  const drawn = document.querySelector('.sv-codemap svg'), own = drawn.querySelector('.sv-self');
+  const drawn = document.querySelector('.sv-codemap svg'), own = drawn.querySelector('.sv-drafted-code');
   const [x, y] = codes.places(book, Number(drawn.getAttribute('width')), Number(drawn.getAttribute('height')));
   const pixel = canvas.getContext('2d').getImageData(Math.floor(x(last) * scale), Math.floor(y(last) * scale), 1, 1).data;
   const token = stage.stage.step.nodes.find((one) => codes.colour(book, one.token) === own.getAttribute('fill')).token;
@@ -54,7 +54,7 @@ def places(trace: Trace) -> dict[int, tuple[int, Any]]:
 
 
 def click_cell(tab: StagePage, place: int) -> None:
-    box = tab.page.locator(".sv-spots").bounding_box()
+    box = tab.page.locator(".sv-picture-marks").bounding_box()
     assert box
     row, column = divmod(place, GRID)
     tab.page.mouse.click(box["x"] + (column + 0.5) * box["width"] / GRID, box["y"] + (row + 0.5) * box["height"] / GRID)
@@ -68,7 +68,7 @@ def signs(tab: StagePage, kind: str = "") -> int:
 def cell_of(tab: StagePage, mark: str) -> int:
     """The cell that a mark stands on, from where the browser put it."""
     inside = tab.page.locator(mark).bounding_box()
-    frame = tab.page.locator(".sv-paper").bounding_box()
+    frame = tab.page.locator(".sv-picture-box").bounding_box()
     assert inside and frame
     column = (inside["x"] + inside["width"] / 2 - frame["x"]) / frame["width"] * GRID
     row = (inside["y"] + inside["height"] / 2 - frame["y"]) / frame["height"] * GRID
@@ -77,7 +77,7 @@ def cell_of(tab: StagePage, mark: str) -> int:
 
 def test_the_grid_fills_while_a_recorded_run_plays(show: Open) -> None:
     tab = show(text(), autoplay=True, speed=0.25)
-    head = tab.page.locator(".sv-picture .sv-cap")
+    head = tab.page.locator(".sv-picture .sv-card-title")
     tab.until(f"{PAINTED} > 0.05 && {PAINTED} < 0.9")
     half = int(re.findall(r"code (\d+) of", head.inner_text())[0])
     assert 0 < half < CODES
@@ -100,7 +100,7 @@ def test_every_cell_is_marked_with_how_it_came_to_be(show: Open) -> None:
     assert signs(tab, "resampled") == again
     assert signs(tab, "bonus") == own
     said = f"{kept.count('accepted')} strict · {kept.count('relaxed')} relaxed · {again} resampled · {own} bonus"
-    expect(tab.page.locator(".sv-spent")).to_contain_text(said)
+    expect(tab.page.locator(".sv-picture-summary")).to_contain_text(said)
 
 
 def test_a_click_on_a_cell_selects_its_step_and_its_node(show: Open) -> None:
@@ -121,7 +121,7 @@ def test_a_click_on_a_node_frames_its_cell_or_where_it_would_have_gone(show: Ope
     step = next(step for step in trace.steps if step.path and any(one.status == "rejected" for one in step.nodes))
     tab.go(step.index)
     lost = next(at for at, one in enumerate(step.nodes) if one.status == "rejected")
-    for node, mark in ((step.path[0], ".sv-chosencell"), (lost, ".sv-ghostcell")):
+    for node, mark in ((step.path[0], ".sv-chosen-cell"), (lost, ".sv-rejected-cell")):
         tab.page.locator(f'.sv-tree [data-id="{node}"]').click()
         grid = step.nodes[node].grid
         assert grid is not None
@@ -135,10 +135,10 @@ def test_the_plain_picture_has_no_marks_and_the_same_pixels(show: Open) -> None:
     tab.until(f"{PAINTED} === 1")
     before = tab.run(PIXELS)
     assert signs(tab) > CODES / 2
-    toggle = tab.page.locator(".sv-flip")
+    toggle = tab.page.locator(".sv-verdict-toggle")
     toggle.click()
-    expect(tab.page.locator(".sv-spots .sv-spot")).to_have_count(0)
-    expect(tab.page.locator(".sv-cellkey")).to_be_hidden()
+    expect(tab.page.locator(".sv-picture-marks .sv-cell-mark")).to_have_count(0)
+    expect(tab.page.locator(".sv-cell-legend")).to_be_hidden()
     expect(toggle).to_have_attribute("aria-pressed", "true")
     assert tab.run(PIXELS) == before
     tab.page.locator(".specviz").focus()
@@ -180,7 +180,7 @@ def test_the_map_paints_every_code_where_its_look_alikes_are_tied(show: Open) ->
 
 def test_a_picture_drawn_in_two_sizes_marks_its_islands(show: Open) -> None:
     tab, trace = show(text("mulo_sd")), image_trace("mulo_sd")
-    head = tab.page.locator(".sv-picture .sv-cap")
+    head = tab.page.locator(".sv-picture .sv-card-title")
     for step in trace.steps:
         tab.go(step.index)
         done = sum(len(one.emitted) for one in trace.steps[: step.index + 1])
@@ -208,7 +208,7 @@ def test_another_limit_marks_what_would_be_lost_in_the_tree_and_is_forgotten_wit
     slider = tab.page.locator(".sv-rejudge input")
     slider.fill("1")
     lost = len(step.path) - next(at for at, node in enumerate(step.path) if step.nodes[node].status == "relaxed")
-    expect(tab.page.locator(".sv-tree .sv-wouldlose")).to_have_count(lost)
+    expect(tab.page.locator(".sv-tree .sv-would-lose")).to_have_count(lost)
     expect(tab.page.locator(".sv-rejudge")).to_contain_text("λ = 1: this step would keep")
     tab.go(step.index + 1)
     expect(slider).to_have_value("1")

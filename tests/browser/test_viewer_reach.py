@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.support.pages.stage import PHONE, PROJECTOR, Open
 from tests.support.traces.samples import lines, sample_trace
-from tests.viewer import cases
+from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
@@ -39,7 +39,7 @@ def test_the_keyboard_works_inside_the_stage_and_only_there(show: Open) -> None:
     tab.page.keyboard.press(" ")
     assert tab.run("stage.stage.player.playing") is False
     tab.page.keyboard.press("t")
-    expect(tab.page.locator(".sv-tablebox table")).to_be_visible()
+    expect(tab.page.locator(".sv-table-box table")).to_be_visible()
 
 
 def test_f_fills_the_screen_and_f_gives_it_back(show: Open) -> None:
@@ -79,7 +79,7 @@ def test_arrows_walk_the_tree_once_a_node_has_the_focus(show: Open) -> None:
 def test_the_tree_and_its_table_say_the_same(show: Open) -> None:
     tab = show(cases.trace(cases.chain(0, length=5, kept=3)))
     tab.page.get_by_role("button", name="Table").click()
-    rows = tab.page.locator(".sv-tablebox tbody tr")
+    rows = tab.page.locator(".sv-table-box tbody tr")
     expect(rows).to_have_count(7)
     expect(rows.nth(4)).to_contain_text("rejected")
     expect(rows.nth(4)).to_contain_text("0.63")
@@ -92,7 +92,7 @@ def test_the_tree_and_its_table_say_the_same(show: Open) -> None:
 def test_screen_readers_hear_each_step(show: Open) -> None:
     tab = show(cases.trace(cases.bushy(0), cases.bushy(1), cases.chain(0)))
     tab.page.get_by_role("button", name="Step", exact=True).click()
-    expect(tab.page.locator(".sv-heard")).to_have_text("Step 2: 3 of 80 accepted, bonus ·physics")
+    expect(tab.page.locator(".sv-live-region")).to_have_text("Step 2: 3 of 80 accepted, bonus ·physics")
     node = tab.page.get_by_role("treeitem", selected=True)
     assert "accepted, depth 3" in str(node.get_attribute("aria-label"))
     assert node.get_attribute("aria-level") == "4"

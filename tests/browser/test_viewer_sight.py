@@ -13,13 +13,13 @@ from playwright.sync_api import expect
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
 from tests.support.pages.stage import PHONE, Open, StagePage
-from tests.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
+from tests.support.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
 
 pytestmark = pytest.mark.browser
 
 PATCHES = GRID * GRID
 HIDDEN = """(at) => [...document.querySelectorAll('.sv-note .sv-cells')[at].children].flatMap((one, place) =>
-  one.classList.contains('sv-hiddencell') ? [place] : [])"""
+  one.classList.contains('sv-hidden-cell') ? [place] : [])"""
 
 
 def opened(show: Open, trace: Trace, note: str, size: dict[str, int] | None = None) -> StagePage:
@@ -42,7 +42,7 @@ def without_words(trace: Trace, unseen: list[list[int]]) -> Trace:
 def test_the_picture_is_shown_with_its_patches_at_every_step(show: Open, step: int) -> None:
     tab = opened(show, vision_trace(), "entropy_map")
     tab.go(step)
-    image = tab.page.locator(".sv-note image.sv-seen")
+    image = tab.page.locator(".sv-note image.sv-prompt-image")
     expect(image).to_have_count(1)
     assert (image.get_attribute("href") or "").startswith("data:image/png;base64,")
     patches = tab.page.locator(".sv-note .sv-patch")
@@ -77,8 +77,8 @@ def test_hidden_tokens_look_different_from_those_that_are_shown(show: Open) -> N
     tab = opened(show, without_words(vision_trace(), [[20, 2]]), "visual_tokens")
     look = """(which) => { const style = getComputedStyle(document.querySelectorAll('.sv-note .sv-cells')[1]
       .querySelector(which)); return [style.backgroundColor, style.borderTopStyle, style.color]; }"""
-    for kind in (".sv-eyecell", ".sv-wordcell"):
-        shown, hidden = (tab.run(look, kind + state) for state in (":not(.sv-hiddencell)", ".sv-hiddencell"))
+    for kind in (".sv-patch-cell", ".sv-word-cell"):
+        shown, hidden = (tab.run(look, kind + state) for state in (":not(.sv-hidden-cell)", ".sv-hidden-cell"))
         assert shown != hidden and hidden[1] == "dotted" and hidden[0] == "rgba(0, 0, 0, 0)"
 
 
@@ -111,7 +111,7 @@ def test_arcs_follow_the_word_that_is_chosen_in_the_tree(show: Open) -> None:
     for node in step.path[:2]:
         tab.page.locator(f'.sv-tree [data-id="{node}"]').click()
         tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", "entropy_map")
-        said.append(note.locator(".sv-why").first.inner_text())
+        said.append(note.locator(".sv-explanation").first.inner_text())
     assert "40 %" in said[0] and "50 %" in said[1]
     expect(note.locator(".sv-arc")).to_have_count(3)
 

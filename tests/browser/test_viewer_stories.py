@@ -43,9 +43,9 @@ def test_every_story_is_drawn_at_every_step_and_none_falls_back_to_a_list(show: 
         for note in tab.run("stage.stage.step.notes.map((note) => note.type)"):
             told(tab, note)
             expect(tab.page.locator(".sv-tabs")).to_contain_text(TITLES[note])
-            assert tab.run("document.querySelectorAll('.sv-note .sv-raw').length") == 0
+            assert tab.run("document.querySelectorAll('.sv-note .sv-raw-note').length") == 0
             assert "NaN" not in tab.run("document.querySelector('.sv-note').outerHTML")
-            assert tab.run("document.querySelector('.sv-note .sv-why').textContent.length") > 20
+            assert tab.run("document.querySelector('.sv-note .sv-explanation').textContent.length") > 20
 
 
 def test_the_story_of_growth_moves_by_keyboard_from_expand_to_verdict(show: Open) -> None:
@@ -62,7 +62,7 @@ def test_the_story_of_growth_moves_by_keyboard_from_expand_to_verdict(show: Open
     expect(tab.page.locator(".sv-note")).to_contain_text("the 10 ringed tokens of level 1")
     assert tab.step() == 0, "the arrow moved the story, not the run"
     slider.press("End")
-    expect(tab.page.locator(".sv-note .sv-keptline").first).to_be_attached()
+    expect(tab.page.locator(".sv-note .sv-accepted-line").first).to_be_attached()
     tab.go(1)
     expect(tab.page.get_by_label("Event")).to_have_attribute("aria-valuetext", "Verdict")
 
@@ -71,10 +71,10 @@ def test_a_story_plays_to_its_end_and_stops(show: Open) -> None:
     tab = show(text("falcon"))
     tab.run(OPEN)
     tab.page.get_by_role("button", name="Play this step").click()
-    expect(tab.page.locator(".sv-moment")).to_have_text("Forward 1")
-    expect(tab.page.locator(".sv-tree .sv-nowband")).to_have_count(1)
+    expect(tab.page.locator(".sv-scrubber-label")).to_have_text("Forward 1")
+    expect(tab.page.locator(".sv-tree .sv-current-band")).to_have_count(1)
     assert tab.run("document.querySelectorAll('.sv-tree .sv-dim').length") > 10, "later levels are not written yet"
-    expect(tab.page.locator(".sv-moment")).to_have_text("Forward 3")
+    expect(tab.page.locator(".sv-scrubber-label")).to_have_text("Forward 3")
     expect(tab.page.get_by_role("button", name="Play this step")).to_be_visible()
 
 
@@ -83,10 +83,10 @@ def test_of_two_stories_one_is_chosen_and_stays_chosen(show: Open) -> None:
     tab.run(OPEN)
     note = tab.page.locator(".sv-note")
     expect(note).to_contain_text("growing stops")
-    expect(tab.page.locator(".sv-tree .sv-rail")).to_have_count(1)
+    expect(tab.page.locator(".sv-tree .sv-axis")).to_have_count(1)
     tab.page.get_by_role("button", name="Expand and rerank").click()
     expect(note).to_contain_text("candidates compete")
-    expect(tab.page.locator(".sv-tree .sv-rail")).to_have_count(0)
+    expect(tab.page.locator(".sv-tree .sv-axis")).to_have_count(0)
     tab.go(1)
     expect(note).to_contain_text("candidates compete")
     tab.page.get_by_role("tab", name="Verdict").click()
@@ -114,7 +114,7 @@ def test_a_mark_in_the_picture_picks_its_node(show: Open) -> None:
     tab.page.locator('.sv-note [data-id="2"]').click(force=True)
     assert tab.run("stage.stage.node") == 2
     name = tab.run("stage.stage.step.nodes[2].text").replace(" ", "·")
-    expect(tab.page.locator(".sv-note .sv-why")).to_contain_text(f"“{name}” has p")
+    expect(tab.page.locator(".sv-note .sv-explanation")).to_contain_text(f"“{name}” has p")
 
 
 def test_pruned_nodes_are_one_count_until_somebody_asks(show: Open) -> None:
@@ -174,9 +174,9 @@ def test_the_decay_mask_follows_the_pointer_over_the_tree_and_back(show: Open) -
     path = tab.run("(() => { const p = [12]; while (stage.stage.step.nodes[p[0]].parent >= 0)"
                    " p.unshift(stage.stage.step.nodes[p[0]].parent); return p; })()")  # fmt: skip
     expect(note).to_contain_text(f"The decays of {len(path)} nodes")
-    rings = tab.page.locator(".sv-tree .sv-treeoverlay .sv-tapring, .sv-tree .sv-treeoverlay .sv-pathring")
+    rings = tab.page.locator(".sv-tree .sv-tree-overlay .sv-tap-ring, .sv-tree .sv-tree-overlay .sv-path-ring")
     expect(rings).to_have_count(len(path))
-    tab.page.locator('.sv-decays [data-id="0"]').hover()
+    tab.page.locator('.sv-decay-note [data-id="0"]').hover()
     expect(note).to_contain_text("reads the node itself and 3 inputs from before the root")
     expect(rings).to_have_count(1)
     expect(note).to_contain_text("kept for the replay")

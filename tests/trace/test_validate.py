@@ -14,8 +14,8 @@ import pytest
 
 from specviz.errors import BadTrace
 from specviz.trace import export, metrics, schema, store, validate
+from tests.support.traces.mutations import changed_value, mutated
 from tests.support.traces.samples import METHODS, lines, sample_trace
-from tests.trace.mutations import changed_value, mutated
 
 PLAIN = lines(sample_trace(4, method="relaxed"))
 END = len(PLAIN) - 1

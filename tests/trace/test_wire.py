@@ -13,7 +13,7 @@ from specviz.errors import BadTrace
 from specviz.trace import store, wire
 from specviz.trace.schema import Note, Trace
 from tests.support.traces.samples import METHODS, lines, sample_trace
-from tests.trace.strategies import traces
+from tests.support.traces.strategies import traces
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
+from tests.support.viewer.notes import CHAINS
 from tests.viewer.conftest import Evaluate
-from tests.viewer.notes import CHAINS
 from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 
 MOMENT = """
@@ -27,7 +27,7 @@ def test_the_buffer_fills_pass_by_pass_and_then_the_target_judges(node: Evaluate
     text, classes = at(node, "belts", "pass 0")
     assert "Of 3 drafted nodes the intermediate model took 1 and added its own token. Buffer: 2 of μ = 5." in text
     fresh = [one for one in classes if "sv-fresh" in one]
-    assert fresh == ["sv-bydrafter sv-fresh", "sv-bymiddle sv-fresh"]
+    assert fresh == ["sv-by-drafter sv-fresh", "sv-by-intermediate sv-fresh"]
     assert classes.count("sv-unfilled") == 4
     text, classes = at(node, "belts", "pass 2")
     assert "Buffer: full: now the target looks." in text
@@ -41,31 +41,31 @@ def test_the_break_even_curve_has_forecast_and_measured_point(node: Evaluate) ->
     text, classes = at(node, "belts", "target")
     assert "costs 0.40 of a target pass and may cost 0.54 by the published condition" in text
     assert "the chain runs at 1.12 times the one without it: it pays here." in text
-    assert [one for one in classes if "sv-balance" in one] == [
-        "sv-balance sv-pays sv-forecast", "sv-balance sv-pays sv-measured",
+    assert [one for one in classes if "sv-break-even-point" in one] == [
+        "sv-break-even-point sv-pays sv-forecast", "sv-break-even-point sv-pays sv-measured",
     ]  # fmt: skip
     slow = CHAINS["belts"]["so_far"] | {"verifying": 324.0}
     text, classes = at(node, "belts", "target", so_far=slow)
-    assert "it does not pay here" in text and "sv-balance sv-costs sv-measured" in classes
+    assert "it does not pay here" in text and "sv-break-even-point sv-costs sv-measured" in classes
     drafter = CHAINS["belts"]["so_far"] | {"drafting": 108.0}
     text, classes = at(node, "belts", "target", so_far=drafter)
     assert "may cost 0.54 by the published condition" in text and "it does not pay here" in text
-    assert "sv-balance sv-costs sv-measured" in classes, "the exact form decides, whatever the published condition says"
+    assert "sv-break-even-point sv-costs sv-measured" in classes, "the exact form decides, whatever the published condition says"
     forecast = CHAINS["belts"]["forecast"] | {"gain": 0.97}
     text, classes = at(node, "belts", "target", so_far=None, forecast=forecast)
-    assert "0.97 times the one without it: it does not pay here" in text and "sv-balance sv-costs sv-forecast" in classes
+    assert "0.97 times the one without it: it does not pay here" in text and "sv-break-even-point sv-costs sv-forecast" in classes
     text, classes = at(node, "belts", "target", forecast=None)
-    assert "no break-even curve" in text and "sv-breakeven" not in classes
+    assert "no break-even curve" in text and "sv-break-even-curve" not in classes
 
 
 def test_layers_stand_in_a_stack_then_in_rows_then_the_cells_are_repaired(node: Evaluate) -> None:
     text, classes = at(node, "layers", "stack")
     assert "The draft model has 6 layers, one after the other." in text
-    assert classes.count("sv-sidecell") == 0 + 1, "only the key's"
+    assert classes.count("sv-parallel-cell") == 0 + 1, "only the key's"
     text, classes = at(node, "layers", "rows")
     assert "3 stages instead of 6" in text
-    assert classes.count("sv-sidecell") == 4 + 1
-    tints = "return all(pane).filter((one) => one.attributes.class === 'sv-fuzzycell')"
+    assert classes.count("sv-parallel-cell") == 4 + 1
+    tints = "return all(pane).filter((one) => one.attributes.class === 'sv-fuzzy-cell')"
     tints += ".map((one) => one.attributes['fill-opacity']);"
     body = PAGE + "stage.moments.layers = given.moment; noteRegistry.draw(pane, stage);" + tints
     given = {"step": step("layers", CHAINS["layers"])}

@@ -10,8 +10,8 @@ import pytest
 
 from specviz.viewer import bundle
 from tests.support.traces.length_curves import MADE_UP
+from tests.support.viewer.notes import CHOICE
 from tests.viewer.conftest import Evaluate
-from tests.viewer.notes import CHOICE
 from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
 
 
@@ -21,16 +21,16 @@ def test_arms_say_who_drafts_and_who_would_have_brought_more(node: Evaluate) -> 
     assert "maths would have brought the most: 2.75 tokens along the text that was written." in text
     assert "delay queue: 2 chains still to be judged" in text and "from 14" in text
     # Three written tokens, of which the arm that drafted had a probability of each; a ghost; the key has one of each kind.
-    assert classes.count("sv-ghost") == 1 + 1 and classes.count("sv-drop") == 2 + 3 + 1
-    assert classes.count("sv-keptmark") == 3 + 1 + (2 + 1), "discs, the key, and what is known in the queue"
-    assert classes.count("sv-never") == (4 - 2) + (4 - 1)
+    assert classes.count("sv-would-accept") == 1 + 1 and classes.count("sv-drop-line") == 2 + 3 + 1
+    assert classes.count("sv-accepted-mark") == 3 + 1 + (2 + 1), "discs, the key, and what is known in the queue"
+    assert classes.count("sv-absent") == (4 - 2) + (4 - 1)
 
 
 def test_a_bandit_has_a_river_and_no_ghosts(node: Evaluate) -> None:
     blind = {key: CHOICE["arms"][key] for key in ("names", "chances", "drafted", "ahead")} | {"informed": False}
     text, classes = drawn(node, "arms", blind)
     assert "learns from the arm that drafted alone" in text
-    assert "sv-arm sv-arm-0" in classes and "sv-ghost" not in classes
+    assert "sv-arm sv-arm-0" in classes and "sv-would-accept" not in classes
     told, _ = drawn(node, "arms", CHOICE["arms"] | {"informed": False})
     assert "This chooser does not get to know that." in told
 
@@ -56,7 +56,7 @@ def test_length_has_a_badge_and_a_mark_for_every_step(node: Evaluate) -> None:
     copied = CHOICE["last_state"] | {"half": "suffix", "score": 2.0}
     text, classes = drawn(node, "last_state", copied)
     assert "The memories expect 2.00 right tokens, at least 1.50" in text and "sv-badge sv-half-suffix" in classes
-    assert classes.count("sv-heat") == 2, "the step and the key"
+    assert classes.count("sv-candidate-mark") == 2, "the step and the key"
     alone, _ = drawn(node, "last_state", CHOICE["last_state"] | {"score": None, "threshold": None, "probed": False})
     assert "Of 13 tokens of text the network sees the last one's state: nothing grows with the text." in alone
 
@@ -82,7 +82,7 @@ def test_every_step_has_the_badge_of_the_half_that_drafted_it(node: Evaluate) ->
     steps = [step("last_state", note) for note in notes]
     found: Any = node(PAGE + body, {"step": steps[0], "steps": steps})
     badge = {"tree": ["sv-badge sv-half-tree", "the network's tree"], "suffix": ["sv-badge sv-half-suffix", "copied from memory"]}
-    mark = {"tree": "sv-keptmark", "suffix": "sv-heat"}
+    mark = {"tree": "sv-accepted-mark", "suffix": "sv-candidate-mark"}
     assert found == [[[badge[half]], [mark[one] for one in halves]] for half in halves]
 
 

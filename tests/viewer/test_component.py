@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specviz.errors import BadInput
-from tests.viewer import cases
+from tests.support.viewer import cases
 
 pytest.importorskip("gradio")
 

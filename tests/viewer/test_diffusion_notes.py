@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.viewer import cases
+from tests.support.viewer import cases
+from tests.support.viewer.notes import DIFFUSION
 from tests.viewer.conftest import Evaluate
-from tests.viewer.notes import DIFFUSION
 from tests.viewer.test_lookup_notes import JUNK, PAGE
 
 
@@ -52,7 +52,7 @@ def test_masks_become_tokens_and_tokens_get_verdicts(node: Evaluate) -> None:
     assert "The target kept 1 token of 2" in text
     assert sum("sv-is-accepted" in one for one in classes) == sum("sv-is-rejected" in one for one in classes) == 1
     assert "0: 0 steps, 1: 2 steps, 2: 1 step" in spoken
-    assert sum(one == "sv-lengthnow" for one in classes) == 2, "the bar of this length, and the key"
+    assert sum(one == "sv-length-bar-current" for one in classes) == 2, "the bar of this length, and the key"
 
 
 def test_a_veiled_step_keeps_its_verdict_back(node: Evaluate) -> None:
@@ -64,7 +64,7 @@ def test_a_veiled_step_keeps_its_verdict_back(node: Evaluate) -> None:
 
 def lines(classes: list[str]) -> tuple[int, int]:
     """Beams' lines in the picture and those of the drafted path; the key has one of each."""
-    return sum("sv-beamline" in one for one in classes) - 2, sum("sv-pathline" in one for one in classes) - 1
+    return sum("sv-beam-line" in one for one in classes) - 2, sum("sv-path-line" in one for one in classes) - 1
 
 
 def test_the_search_goes_place_by_place_and_ends_with_the_path(node: Evaluate) -> None:
@@ -72,7 +72,7 @@ def test_the_search_goes_place_by_place_and_ends_with_the_path(node: Evaluate) -
     assert "none knows the others" in text and lines(classes) == (0, 0)
     text, classes, _ = drawn(node, "lattice", "place 0")
     assert "At place 1 the 2 best beams survive" in text
-    assert sum("sv-held" in one for one in classes) == 2 and lines(classes) == (0, 0)
+    assert sum("sv-in-beam" in one for one in classes) == 2 and lines(classes) == (0, 0)
     text, classes, _ = drawn(node, "lattice")
     assert "At 2 places it is not the likeliest token that was taken." in text
     assert "At the fence the text should be over" in text and "The target kept 1 of 2." in text

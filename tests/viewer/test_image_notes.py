@@ -10,7 +10,7 @@ import pytest
 
 from specviz.trace import store
 from tests.support.traces.image_runs import GRID, image_trace
-from tests.viewer import cases
+from tests.support.viewer import cases
 from tests.viewer.conftest import Evaluate
 
 READ = """
@@ -55,7 +55,7 @@ def test_judging_again_under_the_recorded_limit_finds_the_recorded_path(node: Ev
       const note = step.notes.find((one) => one.type === "relaxed");
       if (!note) return [step.path.length, step.path.length];
       const delta = typeof note.delta === "number";
-      return [step.path.length, relaxed.again(note, step, delta ? "δ" : "λ", delta ? note.delta : note.factor).count];
+      return [step.path.length, relaxed.replayPath(note, step, delta ? "δ" : "λ", delta ? note.delta : note.factor).count];
     });
     """
     )
@@ -71,7 +71,7 @@ def test_a_stricter_limit_never_keeps_more_of_a_recorded_step(node: Evaluate) ->
         + """
     return trace.steps.map((step) => {
       const note = step.notes.find((one) => one.type === "relaxed");
-      return note ? [1, 2, 4, 8, 16].map((limit) => relaxed.again(note, step, "λ", limit)) : [];
+      return note ? [1, 2, 4, 8, 16].map((limit) => relaxed.replayPath(note, step, "λ", limit)) : [];
     });
     """
     )
@@ -206,8 +206,8 @@ def test_a_walk_that_needs_a_sibling_nobody_judged_is_unsure(node: Evaluate) -> 
     const relaxed = modules["notes/relaxed"];
     const step = parseStep(given);
     return [0.4, 0].map((limit) => [
-      relaxed.again(step.notes[0], step, "δ", limit),
-      relaxed.turned(step.notes[0], step, "δ", limit),
+      relaxed.replayPath(step.notes[0], step, "δ", limit),
+      relaxed.pathChanges(step.notes[0], step, "δ", limit),
     ]);
     """
     recorded, stricter = node(body, step)
@@ -220,7 +220,7 @@ def test_a_limit_tried_on_one_run_is_forgotten_on_the_next_and_on_another_parame
     const relaxed = modules["notes/relaxed"];
     const [first, second] = [{}, {}];
     const at = (run) => ({ trace: { run }, moments: { limit: { run: first, name: "λ", value: 8 } } });
-    return [relaxed.tried(at(first), "λ"), relaxed.tried(at(first), "δ"), relaxed.tried(at(second), "λ")];
+    return [relaxed.triedLimit(at(first), "λ"), relaxed.triedLimit(at(first), "δ"), relaxed.triedLimit(at(second), "λ")];
     """
     assert node(body) == [8, None, None]
 

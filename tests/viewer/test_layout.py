@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.viewer import cases
+from tests.support.viewer import cases
 from tests.viewer.conftest import Evaluate
 
 DRAWN = """

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.viewer import cases
+from tests.support.viewer import cases
+from tests.support.viewer.notes import RETRIEVAL
 from tests.viewer.conftest import Evaluate
-from tests.viewer.notes import RETRIEVAL
 
 # Enough of a page for a panel to be built in: elements that remember what they are given.
 PAGE = """
@@ -60,8 +60,8 @@ def test_suffix_tells_match_allowance_and_counts(node: Evaluate) -> None:
     assert "The target kept 2 of" in text
     assert "·sky 2×" in text and "·sun 1×" in text
     assert "sv-used sv-is-accepted" in classes and "sv-unused" in classes
-    assert sum(one == "sv-keptmark" for one in classes) == 1, "one match length won"
-    assert "sv-cutline" in classes, "the threshold stands in the chart"
+    assert sum(one == "sv-accepted-mark" for one in classes) == 1, "one match length won"
+    assert "sv-threshold-line" in classes, "the threshold stands in the chart"
 
 
 def test_suffix_without_a_match_says_so(node: Evaluate) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.viewer import cases
+from tests.support.viewer import cases
 from tests.viewer.conftest import Evaluate
 
 CONTROL = json.dumps({"kind": "stage", "mode": "live", "run": "key"}) + "\n"

@@ -18,7 +18,7 @@ from specviz.trace import store
 from specviz.viewer import replay
 from tests.support.traces.made import hostile
 from tests.support.traces.samples import sample_trace
-from tests.viewer import cases
+from tests.support.viewer import cases
 
 
 def embedded(page: str) -> str:

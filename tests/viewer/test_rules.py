@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from specviz.trace import schema
-from tests.viewer import cases
+from tests.support.viewer import cases
 from tests.viewer.conftest import Evaluate
 
 EXPLAIN = """

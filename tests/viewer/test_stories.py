@@ -6,7 +6,7 @@ from typing import Any
 
 from specviz.trace import store
 from tests.support.traces.stories import story_trace
-from tests.viewer import cases
+from tests.support.viewer import cases
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_layout import drawn, overlaps
 from tests.viewer.test_rules import EXPLAIN

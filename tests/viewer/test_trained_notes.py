@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.viewer import cases
+from tests.support.viewer import cases
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_lookup_notes import PAGE, drawn
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from specviz.trace import store
+from tests.support.viewer.vision_notes import KEPT, vision_trace
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_lookup_notes import PAGE
-from tests.viewer.vision_notes import KEPT, vision_trace
 
 SHOW = (
     PAGE.split("const step =")[0]
@@ -67,11 +67,11 @@ def test_the_picture_comes_with_its_patches(node: Evaluate) -> None:
 def test_two_strips_tell_who_reads_what(node: Evaluate) -> None:
     text, classes, addresses = drawn(node, "visual_tokens", index=2)
     assert "Hidden from the drafter: 8 of 16 patches." in text
-    assert sum("sv-eyecell" in one for one in classes) == 32
-    assert sum("sv-hiddencell" in one for one in classes) == 8 == sum("sv-greyed" in one for one in classes)
+    assert sum("sv-patch-cell" in one for one in classes) == 32
+    assert sum("sv-hidden-cell" in one for one in classes) == 8 == sum("sv-greyed" in one for one in classes)
     assert len(addresses) == 1
     text, classes, _ = drawn(node, "visual_tokens", "hivis", 1)
-    assert "all 16 patches" in text and sum("sv-hiddencell" in one for one in classes) == 16
+    assert "all 16 patches" in text and sum("sv-hidden-cell" in one for one in classes) == 16
 
 
 def test_arcs_lead_from_the_chosen_word_to_its_patches(node: Evaluate) -> None:
@@ -79,7 +79,7 @@ def test_arcs_lead_from_the_chosen_word_to_its_patches(node: Evaluate) -> None:
     step = max(trace.steps, key=lambda one: len(one.path))
     text, classes, _ = drawn(node, "entropy_map", index=step.index, at=step.path[0])
     assert "When the drafter guessed “" in text and classes.count("sv-arc") == 3
-    assert "sv-chosencell" in classes and sum("sv-lookedat" in one for one in classes) == 3
+    assert "sv-chosen-cell" in classes and sum("sv-attended" in one for one in classes) == 3
     assert sum("sv-greyed" in one for one in classes) == 16 - len(KEPT)
     below, _, _ = drawn(node, "entropy_map", index=step.index, at=step.path[1]) if len(step.path) > 1 else (text, 0, 0)
     assert below != text or len(step.path) == 1
@@ -90,9 +90,9 @@ def test_arcs_lead_from_the_chosen_word_to_its_patches(node: Evaluate) -> None:
 def test_levels_are_drawn_with_and_without(node: Evaluate) -> None:
     text, classes, _ = drawn(node, "residuals", "compared", 3)
     assert "with its vectors, and without" in text
-    assert classes.count("sv-withoutbar") == 4 and classes.count("sv-withbar") == 4  # three levels and the key
+    assert classes.count("sv-without-bar") == 4 and classes.count("sv-with-bar") == 4  # three levels and the key
     text, classes, _ = drawn(node, "residuals", "hivis", 3)
-    assert "how often the target took a drafted token" in text and "sv-withoutbar" not in classes
+    assert "how often the target took a drafted token" in text and "sv-without-bar" not in classes
 
 
 @pytest.mark.parametrize(

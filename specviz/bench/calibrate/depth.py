@@ -44,7 +44,7 @@ class Place:
         return sum(rank < nodes for rank in self.ranks[depth - 1])
 
 
-def placed(tree: Draft, following: Sequence[int], deepest: int) -> Place:
+def place_of(tree: Draft, following: Sequence[int], deepest: int) -> Place:
     """``tree`` with all its candidates, against the text that followed its root."""
     tokens, parents, depths = tree.tree.host_tokens, tree.tree.shape.parents, tree.tree.shape.depths
     value, node, path = [0.0], 0, []
@@ -57,14 +57,16 @@ def placed(tree: Draft, following: Sequence[int], deepest: int) -> Place:
         node = children[node, token]
         path.append(node)
     ranked = sorted(range(1, len(tokens)), key=value.__getitem__, reverse=True)
-    found = []
+    ranks = []
     for depth in range(1, deepest + 1):
-        within = {one: rank for rank, one in enumerate(one for one in ranked if depths[one] <= depth)}
-        found.append(tuple(within[one] for one in path[:depth]))
-    return Place(tuple(found))
+        within = {
+            candidate: rank for rank, candidate in enumerate(candidate for candidate in ranked if depths[candidate] <= depth)
+        }
+        ranks.append(tuple(within[candidate] for candidate in path[:depth]))
+    return Place(tuple(ranks))
 
 
-class Aside:
+class UnsentTrees:
     """Grows a tree at every place and sends nothing but the root, so that the target writes as if alone."""
 
     def __init__(self, depth: int, width: int) -> None:
@@ -76,10 +78,10 @@ class Aside:
         return RootOnly().build(drafter, context)
 
 
-def placements(aside: Aside, output: Sequence[int], deepest: int) -> list[Place]:
+def places_of(unsent: UnsentTrees, output: Sequence[int], deepest: int) -> list[Place]:
     """Every place of a text from which a whole path could have been followed."""
     known = range(len(output) - deepest)
-    return [placed(aside.trees[at], output[at : at + deepest], deepest) for at in known]
+    return [place_of(unsent.trees[at], output[at : at + deepest], deepest) for at in known]
 
 
 def tau(texts: Sequence[Sequence[Place]], depth: int, nodes: int) -> float:
@@ -100,31 +102,31 @@ def table(texts: Sequence[Sequence[Place]], deepest: int, sizes: Sequence[int]) 
 
 def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] = print) -> Path:
     """Measure the trees of method ``name`` on ``target``; writes ``assets/trees/NAME.json``."""
-    found, count = {}, 0
+    tables, count = {}, 0
     for temperature in TEMPERATURES:
         texts = []
-        for number, places in enumerate(_written(name, target, tokens, temperature), start=1):
+        for number, places in enumerate(_places_by_prompt(name, target, tokens, temperature), start=1):
             texts.append(places)
             count += len(places)
             report(f"prompt {number} of {len(CALIBRATION)}, T = {temperature:g}: τ {tau(texts, DEEPEST, SIZES[-1]):.2f} at most")
-        found[temperature] = table(texts, DEEPEST, SIZES)
+        tables[temperature] = table(texts, DEEPEST, SIZES)
     source = f"{len(CALIBRATION)} prompts, {count} places, {target}"
     out = TREES / f"{name}.json"
-    DepthProfile(DRAFTERS[name], target, WIDTH, SIZES, found, source).save(out)
+    DepthProfile(DRAFTERS[name], target, WIDTH, SIZES, tables, source).save(out)
     return out
 
 
-def _written(name: str, target: str, tokens: int, temperature: float) -> Iterator[list[Place]]:
+def _places_by_prompt(name: str, target: str, tokens: int, temperature: float) -> Iterator[list[Place]]:
     """Per prompt the places of the target's answer."""
     stated = {"depth": DEEPEST, "width": WIDTH, "nodes": SIZES[-1]}
     for prompt in CALIBRATION:
         ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=temperature, parameters=stated))
-        made, aside = ready.compose(), Aside(DEEPEST, WIDTH)
-        alone = replace(made, controller=SingleDrafter(made.controller.drafter, aside), acceptance=Match())
+        composition, unsent = ready.compose(), UnsentTrees(DEEPEST, WIDTH)
+        alone = replace(composition, controller=SingleDrafter(composition.controller.drafter, unsent), acceptance=Match())
         decoding = ready.decoding(alone, 0, "off", threading.Event())
         for _ in decoding.steps():
             pass
-        yield placements(aside, decoding.outcome.output_ids, DEEPEST)
+        yield places_of(unsent, decoding.outcome.output_ids, DEEPEST)
 
 
 RUNS: dict[str, Callable[..., Path]] = {name: partial(run, name) for name in DRAFTERS}

@@ -36,7 +36,7 @@ CANDIDATES = tuple(numpy.round(numpy.arange(-6.0, 0.0001, 0.05), 2).tolist())
 
 
 @dataclass(frozen=True)
-class Seen:
+class BeamMasses:
     """One round at full depth: log mass of the beam at each level, and how many drafted tokens were accepted."""
 
     mass: tuple[float, ...]
@@ -47,7 +47,7 @@ def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) 
     """Count on greedy answers how often each node of the published tree is accepted; writes ``assets/trees/eagle.json``."""
     counts: Counter[tuple[int, ...]] = Counter()
     rounds = 0
-    for number, steps in enumerate(_decoded("eagle", {"tree": "published"}, target, tokens), start=1):
+    for number, steps in enumerate(_decoded_steps("eagle", {"tree": "published"}, target, tokens), start=1):
         whole = [step for step in steps if step.cut is None]
         rounds += len(whole)
         for step in whole:
@@ -61,66 +61,66 @@ def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) 
 
 def ranks(step: Step) -> tuple[int, ...]:
     """The accepted path as ranks among siblings."""
-    found = []
+    path_ranks = []
     for node in step.path:
-        siblings = [other for other, one in enumerate(step.nodes) if one.parent == step.nodes[node].parent]
-        found.append(siblings.index(node))
-    return tuple(found)
+        siblings = [other for other, sibling in enumerate(step.nodes) if sibling.parent == step.nodes[node].parent]
+        path_ranks.append(siblings.index(node))
+    return tuple(path_ranks)
 
 
 def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
     """Draft to full depth on greedy answers, note what each level's beam held; writes ``assets/trees/ddd.json``."""
-    seen: list[Seen] = []
+    rounds: list[BeamMasses] = []
     never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published"}
-    for number, steps in enumerate(_decoded("ddd", never, target, tokens), start=1):
-        seen += [one for step in steps if step.cut is None for one in _seen(step)]
-        report(f"prompt {number} of {len(CALIBRATION)}: {len(seen)} rounds")
-    threshold, cost, saved = chosen(seen)
+    for number, steps in enumerate(_decoded_steps("ddd", never, target, tokens), start=1):
+        rounds += [beam for step in steps if step.cut is None for beam in _beam_masses(step)]
+        report(f"prompt {number} of {len(CALIBRATION)}: {len(rounds)} rounds")
+    threshold, cost, saved = best_threshold(rounds)
     report(f"threshold {threshold:.2f}: {100 * saved:.0f} % of the forwards saved for {100 * cost:.2f} % of the tokens")
     out = TREES / "ddd.json"
-    early = sum(stopped(one, threshold) < len(one.mass) for one in seen) / max(1, len(seen))
-    source = f"{len(CALIBRATION)} prompts, {len(seen)} rounds, {target}; {100 * early:.0f} % of them stop early"
-    CalibratedDepth(threshold, quantiles(seen), DRAFTER, target, source).save(out)
+    early = sum(stop_level(beam, threshold) < len(beam.mass) for beam in rounds) / max(1, len(rounds))
+    source = f"{len(CALIBRATION)} prompts, {len(rounds)} rounds, {target}; {100 * early:.0f} % of them stop early"
+    CalibratedDepth(threshold, quantiles(rounds), DRAFTER, target, source).save(out)
     return out
 
 
-def _seen(step: Step) -> Iterator[Seen]:
+def _beam_masses(step: Step) -> Iterator[BeamMasses]:
     for note in step.notes:
         if note.type == "mass":
-            yield Seen(tuple(note.data["mass"]), len(step.path))
+            yield BeamMasses(tuple(note.data["mass"]), len(step.path))
 
 
-def stopped(one: Seen, threshold: float) -> int:
+def stop_level(beam: BeamMasses, threshold: float) -> int:
     """The level at which a round would have stopped when every level is tested."""
-    below = (level for level, mass in enumerate(one.mass[:-1], start=1) if mass < threshold)
-    return next(below, len(one.mass))
+    below = (level for level, mass in enumerate(beam.mass[:-1], start=1) if mass < threshold)
+    return next(below, len(beam.mass))
 
 
-def chosen(seen: Sequence[Seen], bearable: float = BEARABLE) -> tuple[float, float, float]:
+def best_threshold(rounds: Sequence[BeamMasses], bearable: float = BEARABLE) -> tuple[float, float, float]:
     """The threshold that stops earliest among those that cost a bearable share of the tokens: it, that share, and the
     share of forwards saved. What was accepted deeper than the stop counts as lost."""
-    tokens = sum(1 + one.accepted for one in seen)
-    forwards = sum(len(one.mass) for one in seen)
+    tokens = sum(1 + beam.accepted for beam in rounds)
+    forwards = sum(len(beam.mass) for beam in rounds)
     best = (CANDIDATES[0], 0.0, 0.0)
     for threshold in CANDIDATES:
-        ends = [stopped(one, threshold) for one in seen]
-        cost = sum(max(0, one.accepted - end) for one, end in zip(seen, ends, strict=True)) / max(1, tokens)
+        ends = [stop_level(beam, threshold) for beam in rounds]
+        cost = sum(max(0, beam.accepted - end) for beam, end in zip(rounds, ends, strict=True)) / max(1, tokens)
         if cost <= bearable:
             best = (threshold, cost, 1 - sum(ends) / max(1, forwards))
     return best
 
 
-def quantiles(seen: Sequence[Seen]) -> dict[int, tuple[float, ...]]:
+def quantiles(rounds: Sequence[BeamMasses]) -> dict[int, tuple[float, ...]]:
     """Deciles of the log mass at each level."""
-    deepest = max((len(one.mass) for one in seen), default=0)
-    found = {}
+    deepest = max((len(beam.mass) for beam in rounds), default=0)
+    deciles = {}
     for level in range(1, deepest + 1):
-        held = [one.mass[level - 1] for one in seen if len(one.mass) >= level]
-        found[level] = tuple(float(value) for value in numpy.quantile(held, numpy.linspace(0, 1, 11)))
-    return found
+        masses = [beam.mass[level - 1] for beam in rounds if len(beam.mass) >= level]
+        deciles[level] = tuple(float(value) for value in numpy.quantile(masses, numpy.linspace(0, 1, 11)))
+    return deciles
 
 
-def _decoded(method: str, parameters: dict[str, Any], target: str, tokens: int) -> Iterator[list[Step]]:
+def _decoded_steps(method: str, parameters: dict[str, Any], target: str, tokens: int) -> Iterator[list[Step]]:
     """The steps of every calibration prompt, greedy, with their notes."""
     for prompt in CALIBRATION:
         ready = prepare(Request(method, prompt, target, max_new_tokens=tokens, parameters=parameters))

@@ -31,7 +31,7 @@ from specviz.runner import Prepared, prepare
 from specviz.trees.calibrated import CalibratedTree, from_counts
 from specviz.trees.root import RootOnly
 
-KEPT = 80
+MOST_PATHS = 80
 TRAJECTORIES = 3
 STAND_HEAT = 0.6
 DEEPEST = {"stand": 16, "token_recycling": 8}
@@ -39,7 +39,7 @@ RankPath = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Found:
+class FollowedRanks:
     """The ranks that lead along what followed a place, and how long a context the drafter knew there (0: says nothing)."""
 
     path: RankPath
@@ -60,8 +60,8 @@ class Tally:
 
     def tree(self, source: str) -> CalibratedTree:
         """The likeliest paths."""
-        found = from_counts(dict(self.counts), self.places, f"{source}, {self.places} places")
-        return CalibratedTree(found.paths[:KEPT], found.probability[:KEPT], found.source)
+        tree = from_counts(dict(self.counts), self.places, f"{source}, {self.places} places")
+        return CalibratedTree(tree.paths[:MOST_PATHS], tree.probability[:MOST_PATHS], tree.source)
 
 
 @dataclass
@@ -92,12 +92,12 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
         raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(DEEPEST)}.")
     tallies: defaultdict[int, Tally] = defaultdict(Tally)
     replay = replay_stand if name == "stand" else replay_recycling
-    for number, texts in enumerate(_written(name, target, tokens), start=1):
-        for found in replay(texts):
-            if found is not None:  # nothing known, nothing drafted: such a place costs no tree and says nothing about one
-                tallies[0].add(found.path)
-                if found.evidence:
-                    tallies[found.evidence].add(found.path)
+    for number, texts in enumerate(_texts_by_prompt(name, target, tokens), start=1):
+        for followed in replay(texts):
+            if followed is not None:  # nothing known, nothing drafted: such a place costs no tree and says nothing about one
+                tallies[0].add(followed.path)
+                if followed.evidence:
+                    tallies[followed.evidence].add(followed.path)
         whole = tallies[0]
         reached = whole.counts.total() / max(1, whole.places)
         report(f"prompt {number} of {len(CALIBRATION)}: {whole.places} places, {reached:.2f} reached in each")
@@ -108,7 +108,7 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
     return out
 
 
-def _written(name: str, target: str, tokens: int) -> Iterator[list[Text]]:
+def _texts_by_prompt(name: str, target: str, tokens: int) -> Iterator[list[Text]]:
     """Per prompt the texts to replay: three sampled trajectories for STAND, the greedy text for Token Recycling."""
     temperature, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
     for prompt in CALIBRATION:
@@ -125,32 +125,32 @@ def _write(ready: Prepared, seed: int) -> Text:
     return Text(ready.prompt_ids, decoding.outcome.output_ids, listener.rows, listener.successors)
 
 
-def replay_recycling(texts: Sequence[Text]) -> Iterator[Found | None]:
+def replay_recycling(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
     """At every place of every text, the ranks by which the matrix as it was then leads along what followed.
 
     None where the matrix knew nothing of the place's token.
     """
     for text in texts:
-        seen = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))
+        matrix = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))
         last = text.prompt[-1]
         for place, row in enumerate(text.successors):
-            yield Found(_along(text.output[place:], last, seen)) if seen.read(last) else None
-            seen.write([last], torch.tensor([row]))
+            yield FollowedRanks(_recycled_path(text.output[place:], last, matrix)) if matrix.read(last) else None
+            matrix.write([last], torch.tensor([row]))
             last = text.output[place]
 
 
-def _along(following: Sequence[int], token: int, matrix: SuccessorMatrix) -> RankPath:
-    found: list[int] = []
+def _recycled_path(following: Sequence[int], token: int, matrix: SuccessorMatrix) -> RankPath:
+    path: list[int] = []
     for expected in following[: DEEPEST["token_recycling"]]:
         ranked = matrix.read(token)
         if expected not in ranked:
             break
-        found.append(ranked.index(expected))
+        path.append(ranked.index(expected))
         token = expected
-    return tuple(found)
+    return tuple(path)
 
 
-def replay_stand(texts: Sequence[Text]) -> Iterator[Found | None]:
+def replay_stand(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
     """The same for the n-gram store, filled by earlier trajectories and by this one so far; ranks are draw orders."""
     store, warp = NgramStore(), Warp(STAND_HEAT)
     for number, text in enumerate(texts):
@@ -158,12 +158,12 @@ def replay_stand(texts: Sequence[Text]) -> Iterator[Found | None]:
             before = [*text.prompt, *text.output[:place]]
             if number or place >= len(text.output) // 2:  # an empty store says nothing about shapes
                 known, noise = store.order_at(before), Noise(number * 100_003 + place)
-                yield Found(_drawn(text.output[place:], before, store, warp, noise), known) if known else None
+                yield FollowedRanks(_drawn_path(text.output[place:], before, store, warp, noise), known) if known else None
             store.learn(before, row)
 
 
-def _drawn(following: Sequence[int], before: list[int], store: NgramStore, warp: Warp, noise: Noise) -> RankPath:
-    found: list[int] = []
+def _drawn_path(following: Sequence[int], before: list[int], store: NgramStore, warp: Warp, noise: Noise) -> RankPath:
+    path: list[int] = []
     text = list(before[-8:])
     for depth, expected in enumerate(following[: DEEPEST["stand"]]):
         entry = store.lookup(text)
@@ -176,6 +176,6 @@ def _drawn(following: Sequence[int], before: list[int], store: NgramStore, warp:
         order = [list(distribution)[rank] for rank in perturbed.argsort(descending=True).tolist()]
         if expected not in order:
             break
-        found.append(order.index(expected))
+        path.append(order.index(expected))
         text.append(expected)
-    return tuple(found)
+    return tuple(path)

@@ -24,7 +24,7 @@ BLOCK = 1024
 
 
 @dataclass(frozen=True)
-class Apart:
+class CodeDistances:
     """Mean distances over a picture's codes: to the target's own choice, and of two independent draws from its distributions."""
 
     own: float
@@ -32,7 +32,7 @@ class Apart:
 
 
 @torch.inference_mode()
-def apart(ready: Prepared, codes: Sequence[int], seed: int) -> Apart:
+def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> CodeDistances:
     """Distances of a picture's ``codes``, drawn with ``seed``, between the codebook's vectors: at most 2."""
     prompt, target, warp = ready.prompt_ids, ready.target, ready.parts.warp
     session = target.open(len(prompt) + len(codes))
@@ -43,9 +43,9 @@ def apart(ready: Prepared, codes: Sequence[int], seed: int) -> Apart:
     finally:
         session.close()
     places = range(len(prompt), len(prompt) + len(codes))
-    wanted = warp.choose(logits, places, Noise(seed))
+    own_choice = warp.choose(logits, places, Noise(seed))
     book = ready.loaded.codebook
-    return Apart(distance(book, codes, wanted.tolist()), independent(book, warp.probabilities(logits)))
+    return CodeDistances(distance(book, codes, own_choice.tolist()), independent(book, warp.probabilities(logits)))
 
 
 def distance(codebook: Tensor, ours: Sequence[int], others: Sequence[int]) -> float:

@@ -17,7 +17,7 @@ NAME = "one row through the drafter's layer, of a target pass"
 GOAL = 0.1
 
 
-def layer(prepare: Callable[[], Prepared], drafter: str, times: int = 60) -> Row:
+def layer_cost(prepare: Callable[[], Prepared], drafter: str, times: int = 60) -> Row:
     """One token through the network of ``drafter``, head left out, against one through the target, both behind the prompt.
 
     A guided target reads a token in two rows, and so does its drafter.
@@ -35,14 +35,14 @@ def layer(prepare: Callable[[], Prepared], drafter: str, times: int = 60) -> Row
     cache, width = network.open(rows * (len(ids) + 1)), network.config.hidden
     network.reach(len(ids) + 1)
 
-    def drafted(tokens: Sequence[int], start: int) -> None:
+    def draft(tokens: Sequence[int], start: int) -> None:
         features = torch.zeros(rows * len(tokens), width, dtype=ready.target.dtype, device=device)
-        said = torch.tensor(tokens, device=device).repeat_interleave(rows)
+        token_ids = torch.tensor(tokens, device=device).repeat_interleave(rows)
         places = torch.arange(start, start + len(tokens), device=device).repeat_interleave(rows)
         cache.reserve(rows * (start + len(tokens)))
-        network(said, features, places, cache, rows * start, _own(rows, len(tokens), start + len(tokens), device))
+        network(token_ids, features, places, cache, rows * start, _same_kind(rows, len(tokens), start + len(tokens), device))
 
-    def verified() -> None:
+    def verify() -> None:
         session.score(root)
         session.rewind(session.length)
 
@@ -50,16 +50,16 @@ def layer(prepare: Callable[[], Prepared], drafter: str, times: int = 60) -> Row
     try:
         session.prefill(ids[:-1])
         with torch.inference_mode():
-            drafted(ids[:-1], 0)
-            ours = median(lambda: drafted(ids[-1:], len(ids) - 1), times, device)
-            whole = median(verified, times, device)
+            draft(ids[:-1], 0)
+            ours = median(lambda: draft(ids[-1:], len(ids) - 1), times, device)
+            whole = median(verify, times, device)
     finally:
         session.close()
     detail = f"{ours * 1e3:.2f} and {whole * 1e3:.2f} ms, medians over {times}"
     return Row(NAME, ours / whole, "×", GOAL, True, detail)
 
 
-def _own(rows: int, tokens: int, columns: int, device: torch.device) -> torch.Tensor | None:
+def _same_kind(rows: int, tokens: int, columns: int, device: torch.device) -> torch.Tensor | None:
     """Bool [token and row, column and row]: a row sees its own kind; None where there is one kind alone."""
     if rows == 1:
         return None
@@ -69,12 +69,12 @@ def _own(rows: int, tokens: int, columns: int, device: torch.device) -> torch.Te
 
 def median(work: Callable[[], None], times: int, device: torch.device) -> float:
     """Seconds that ``work`` takes; a tenth of the times goes before, uncounted."""
-    found = []
+    seconds = []
     for number in range(times + times // 10):
         started = time.perf_counter()
         work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         if number >= times // 10:
-            found.append(time.perf_counter() - started)
-    return statistics.median(found)
+            seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds)

@@ -29,17 +29,17 @@ class Watcher:
     def __init__(self, address: str) -> None:
         self.host = urlsplit(address).netloc
         config = json.loads(b"".join(self._get("/config")))
-        self.components = {one["id"]: one for one in config["components"]}
+        self.components = {entry["id"]: entry for entry in config["components"]}
         self.prefix = config.get("api_prefix", "")
         self.session = secrets.token_hex(6)
-        pressed = next(one["id"] for one in config["components"] if one["props"].get("elem_id") == BUTTON)
-        self.event = next(one for one in config["dependencies"] if [pressed, "click"] in one["targets"])
+        pressed = next(entry["id"] for entry in config["components"] if entry["props"].get("elem_id") == BUTTON)
+        self.event = next(entry for entry in config["dependencies"] if [pressed, "click"] in entry["targets"])
 
     def press(self, controls: dict[str, Any]) -> dict[str, float]:
         """Run what ``controls`` say over the page's own defaults, and read to the end."""
-        shown = {one["props"].get("elem_id"): one["id"] for one in self.components.values()}
-        given = {shown[name]: value for name, value in controls.items()}
-        data = [given.get(id, self.components[id]["props"].get("value")) for id in self.event["inputs"]]
+        ids_by_name = {component["props"].get("elem_id"): component["id"] for component in self.components.values()}
+        values_by_id = {ids_by_name[name]: value for name, value in controls.items()}
+        data = [values_by_id.get(id, self.components[id]["props"].get("value")) for id in self.event["inputs"]]
         started = time.process_time()
         self._post("/queue/join", {"data": data, "fn_index": self.event["id"], "session_hash": self.session})
         times: list[float] = []

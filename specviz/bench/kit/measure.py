@@ -17,11 +17,11 @@ from specviz.runner import Prepared, prepare
 from specviz.trace.metrics import tau
 from specviz.trace.schema import Step
 
-Found = TypeVar("Found")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedRun:
     """One decoded prompt: seconds of decoding without prefill, its steps, its output."""
 
     seconds: float
@@ -40,7 +40,7 @@ class Timed:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PictureQuestion:
     """A picture, as PNG bytes, and a question about it."""
 
     picture: bytes
@@ -56,10 +56,10 @@ class Bencher:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def prepared(
-        self, method: str, prompt: str | Asked, temperature: float = 0.0, memory: Memory | None = None, **more: Any
+        self, method: str, prompt: str | PictureQuestion, temperature: float = 0.0, memory: Memory | None = None, **more: Any
     ) -> Prepared:
         """A request made ready; the model is loaded once per process."""
-        if isinstance(prompt, Asked):
+        if isinstance(prompt, PictureQuestion):
             more, prompt = {**more, "image": prompt.picture}, prompt.question
         request = Request(
             method=method,
@@ -72,17 +72,17 @@ class Bencher:
         )
         return prepare(request, memory)
 
-    def once(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> Timed:
+    def timed_run(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> TimedRun:
         """Decode and time, with a new composition unless one is given. Garbage is collected before, not during."""
         decoding = ready.decoding(composition or ready.compose(), seed, record, threading.Event())
         gc.collect()
         started = time.perf_counter()
         steps = tuple(decoding.steps())
         seconds = time.perf_counter() - started - decoding.outcome.prefill_ns / 1e9
-        return Timed(seconds, steps, tuple(decoding.outcome.output_ids))
+        return TimedRun(seconds, steps, tuple(decoding.outcome.output_ids))
 
 
-def apart(work: Callable[[], Found]) -> Found:
+def in_own_thread(work: Callable[[], T]) -> T:
     """What ``work`` returns, done in a thread of its own that ends with it.
 
     Each thread that computes keeps helpers for its operations, and where there are more of them than cores, all of them
@@ -92,7 +92,7 @@ def apart(work: Callable[[], Found]) -> Found:
         return pool.submit(work).result()
 
 
-def paired(first: Callable[[], float], second: Callable[[], float], pairs: int) -> tuple[float, list[float]]:
+def median_ratio(first: Callable[[], float], second: Callable[[], float], pairs: int) -> tuple[float, list[float]]:
     """Median of first/second over interleaved pairs (order swapped every time, so that drift cancels), and all ratios."""
     ratios = []
     for number in range(pairs):
@@ -104,6 +104,6 @@ def paired(first: Callable[[], float], second: Callable[[], float], pairs: int) 
     return statistics.median(ratios), ratios
 
 
-def spread(ratios: Sequence[float]) -> str:
+def range_text(ratios: Sequence[float]) -> str:
     """The range, for a reader who wants to know how sure a median is."""
     return f"{min(ratios):.2f}–{max(ratios):.2f} over {len(ratios)}"

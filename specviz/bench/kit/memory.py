@@ -15,7 +15,7 @@ import torch
 _NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, type(threading.Lock()), threading.Event)
 
 
-def held(composition: Any, ready: Any) -> int:
+def held_bytes(composition: Any, ready: Any) -> int:
     """Bytes that ``composition`` keeps alive and the prepared request ``ready`` would not hold without it.
 
     Every object is counted once. A tensor counts its whole storage, unless the target's weights live there: heads that
@@ -24,22 +24,22 @@ def held(composition: Any, ready: Any) -> int:
     outside = [ready, *vars(ready).values(), getattr(ready.loaded, "model", None), getattr(ready.target, "model", None)]
     model = getattr(ready.loaded, "model", None)
     known = {_room(value)[0] for value in _tensors(model)}
-    seen, waiting, total = {id(one) for one in outside}, [composition], 0
+    visited, waiting, total = {id(node) for node in outside}, [composition], 0
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen or isinstance(one, _NOT_OURS):
+        node = waiting.pop()
+        if id(node) in visited or isinstance(node, _NOT_OURS):
             continue
-        seen.add(id(one))
-        if isinstance(one, torch.Tensor):
-            place, size = _room(one)
+        visited.add(id(node))
+        if isinstance(node, torch.Tensor):
+            place, size = _room(node)
             total += 0 if place in known else size
             known.add(place)
-        elif isinstance(one, np.ndarray):
-            total += one.nbytes if one.base is None else 0
-            waiting += [one.base] if one.base is not None else []
+        elif isinstance(node, np.ndarray):
+            total += node.nbytes if node.base is None else 0
+            waiting += [node.base] if node.base is not None else []
         else:
-            total += sys.getsizeof(one)
-            waiting += _within(one)
+            total += sys.getsizeof(node)
+            waiting += _referents(node)
     return total
 
 
@@ -56,14 +56,14 @@ def _tensors(model: Any) -> Iterable[torch.Tensor]:
     return [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else ()
 
 
-def _within(one: Any) -> list[Any]:
+def _referents(node: Any) -> list[Any]:
     """What an object refers to; of a function what it closes over, not the module it was written in."""
-    if isinstance(one, MethodType):
-        return [one.__self__, one.__func__]
-    if isinstance(one, FunctionType):
-        cells = [cell.cell_contents for cell in one.__closure__ or () if _filled(cell)]
-        return [*cells, *(one.__defaults__ or ())]
-    return gc.get_referents(one)
+    if isinstance(node, MethodType):
+        return [node.__self__, node.__func__]
+    if isinstance(node, FunctionType):
+        cells = [cell.cell_contents for cell in node.__closure__ or () if _filled(cell)]
+        return [*cells, *(node.__defaults__ or ())]
+    return gc.get_referents(node)
 
 
 def _filled(cell: Any) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specviz.bench.kit.measure import Asked, Bencher, Timed
-from specviz.bench.kit.memory import held
+from specviz.bench.kit.measure import Bencher, PictureQuestion, TimedRun
+from specviz.bench.kit.memory import held_bytes
 from specviz.errors import SpecvizError
 from specviz.runner import Prepared
 
@@ -56,12 +56,12 @@ class Sample:
 
 @dataclass
 class Samples:
-    """What was gathered, by arm; ``missing`` says why an arm could not run, ``held`` how many bytes of weights, caches and
+    """What was gathered, by arm; ``missing`` says why an arm could not run, ``held_bytes`` how many bytes of weights, caches and
     stores it had beside the target after its first run."""
 
     by_arm: dict[str, list[Sample]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    held: dict[str, int] = field(default_factory=dict)
+    held_bytes: dict[str, int] = field(default_factory=dict)
 
     def of(self, label: str) -> list[Sample]:
         """An arm's samples, none when it could not run."""
@@ -74,10 +74,10 @@ class Samples:
 
     def by_kind(self, label: str, of: Callable[[Sample], float]) -> dict[str, float]:
         """The mean over each kind's prompts."""
-        found: dict[str, list[float]] = {}
+        by_kind: dict[str, list[float]] = {}
         for sample in self.of(label):
-            found.setdefault(sample.kind, []).append(of(sample))
-        return {kind: statistics.mean(values) for kind, values in found.items()}
+            by_kind.setdefault(sample.kind, []).append(of(sample))
+        return {kind: statistics.mean(values) for kind, values in by_kind.items()}
 
     def total(self, label: str, of: Callable[[Sample], float]) -> float:
         """Sum over all prompts."""
@@ -85,7 +85,7 @@ class Samples:
 
     def pairs(self, first: str, second: str, of: Callable[[Sample], float]) -> list[tuple[float, float]]:
         """The two arms' numbers prompt by prompt."""
-        return [(of(one), of(other)) for one, other in zip(self.of(first), self.of(second), strict=False)]
+        return [(of(ours), of(theirs)) for ours, theirs in zip(self.of(first), self.of(second), strict=False)]
 
     def by_depth(self, label: str) -> list[float]:
         """Acceptance by depth for arms that draft chains: of the steps that reached depth d - 1 and offered a node at d the
@@ -101,73 +101,75 @@ class Samples:
         """By depth, of the steps that got to it and offered a node there, whether each went on."""
         steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
         depths = range(1, 2 + max((length for length, _ in steps), default=0))
-        found = [[length >= depth for length, offered in steps if offered >= depth and length >= depth - 1] for depth in depths]
-        return [went_on for went_on in found if went_on]
+        outcomes = [
+            [length >= depth for length, offered in steps if offered >= depth and length >= depth - 1] for depth in depths
+        ]
+        return [went_on for went_on in outcomes if went_on]
 
 
 def gather(
     bench: Bencher,
     arms: Sequence[Arm],
-    prompts: Mapping[str, Sequence[str | Asked]],
+    prompts: Mapping[str, Sequence[str | PictureQuestion]],
     temperature: float,
     say: Callable[[str], None] = lambda line: None,
     between: int = BETWEEN,
 ) -> Samples:
     """Every arm on every prompt, ``between`` of them from one run of the target alone to the next. An arm that cannot run
     here is left out, and why is told."""
-    found = Samples()
+    samples = Samples()
     first = next(iter(prompts.values()))[0]
-    ready = [arm for arm in arms if _runs(bench, arm, first, temperature, found)]
+    ready = [arm for arm in arms if _runs(bench, arm, first, temperature, samples)]
     for kind, texts in prompts.items():
         for number, text in enumerate(texts, start=1):
             for arm, sample in _prompt(bench, ready, kind, text, temperature, between):
-                found.by_arm.setdefault(arm.label, []).append(sample)
-            told = ", ".join(f"{arm.label} {_last(found, arm)}" for arm in ready)
-            say(f"T = {temperature:g}, {kind} {number} of {len(texts)}: {told}")
-    return found
+                samples.by_arm.setdefault(arm.label, []).append(sample)
+            summary = ", ".join(f"{arm.label} {_last_sample(samples, arm)}" for arm in ready)
+            say(f"T = {temperature:g}, {kind} {number} of {len(texts)}: {summary}")
+    return samples
 
 
-def _last(found: Samples, arm: Arm) -> str:
-    sample = found.of(arm.label)[-1]
+def _last_sample(samples: Samples, arm: Arm) -> str:
+    sample = samples.of(arm.label)[-1]
     return f"τ {sample.tau:.2f} {sample.gain:.2f}×"
 
 
-def _runs(bench: Bencher, arm: Arm, prompt: str | Asked, temperature: float, found: Samples) -> bool:
+def _runs(bench: Bencher, arm: Arm, prompt: str | PictureQuestion, temperature: float, samples: Samples) -> bool:
     """Whether the arm's parts are all here; also its warm-up: the first run of a process is no measure."""
     try:
         ready = bench.prepared(arm.method, prompt, temperature, parameters=arm.parameters)
         composition = ready.compose()
-        decoding = bench.once(ready, composition=composition)
-        found.held[arm.label] = held(composition, ready)
+        decoding = bench.timed_run(ready, composition=composition)
+        samples.held_bytes[arm.label] = held_bytes(composition, ready)
     except SpecvizError as problem:
-        found.missing[arm.label] = str(problem)
+        samples.missing[arm.label] = str(problem)
         return False
     if not decoding.ids:
-        found.missing[arm.label] = "it wrote nothing"
+        samples.missing[arm.label] = "it wrote nothing"
     return bool(decoding.ids)
 
 
 def _prompt(
-    bench: Bencher, arms: Sequence[Arm], kind: str, text: str | Asked, temperature: float, between: int
+    bench: Bencher, arms: Sequence[Arm], kind: str, text: str | PictureQuestion, temperature: float, between: int
 ) -> Iterator[tuple[Arm, Sample]]:
     """The arms in groups, the target's own run before and after each group."""
     alone = bench.prepared("autoregressive", text, temperature)
-    before = bench.once(alone)
+    before = bench.timed_run(alone)
     for start in range(0, len(arms), between):
         group = [(arm, _run(bench, arm, text, temperature)) for arm in arms[start : start + between]]
-        after = bench.once(alone)
+        after = bench.timed_run(alone)
         own = statistics.mean([before.per_token, after.per_token])
         for arm, (ready, timed) in group:
-            yield arm, sampled(kind, timed, own, before.ids, ready.target.eos_ids)
+            yield arm, sample_of(kind, timed, own, before.ids, ready.target.eos_ids)
         before = after
 
 
-def _run(bench: Bencher, arm: Arm, text: str | Asked, temperature: float) -> tuple[Prepared, Timed]:
+def _run(bench: Bencher, arm: Arm, text: str | PictureQuestion, temperature: float) -> tuple[Prepared, TimedRun]:
     ready = bench.prepared(arm.method, text, temperature, parameters=arm.parameters)
-    return ready, bench.once(ready)
+    return ready, bench.timed_run(ready)
 
 
-def sampled(kind: str, timed: Timed, own: float, alone: Sequence[int], ends: frozenset[int] = frozenset()) -> Sample:
+def sample_of(kind: str, timed: TimedRun, own: float, alone: Sequence[int], ends: frozenset[int] = frozenset()) -> Sample:
     """What a timed run says, against ``own`` seconds a token and the text ``alone`` of the target's own run."""
     whole = [step for step in timed.steps if step.cut is None]
     return Sample(

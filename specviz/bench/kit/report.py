@@ -54,20 +54,20 @@ class Report:
     def as_table(self) -> str:
         """Markdown, for the README: tables of rows in columns first, then all others."""
         head = f"{self.suite}: " + ", ".join(f"{key} {value}" for key, value in self.where.items())
-        said = [head]
+        lines = [head]
         for name in dict.fromkeys(row.table for row in self.rows if row.cells):
             rows = [row for row in self.rows if row.cells and row.table == name]
             columns = list(dict.fromkeys(column for row in rows for column in row.cells))
-            said += ["", name, "", f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
-            said += ["| " + " | ".join(row.cells.get(column, "") for column in columns) + " |" for row in rows]
+            lines += ["", name, "", f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+            lines += ["| " + " | ".join(row.cells.get(column, "") for column in columns) + " |" for row in rows]
         others = [row for row in self.rows if not row.cells]
         if others:
-            said += ["", "| what | measured | goal | |", "|---|---:|---:|---|"]
-            said += [f"| {row.name} | {shown(row)} | {_goal(row)} | {_mark(row)}{row.detail} |" for row in others]
-        return "\n".join(said)
+            lines += ["", "| what | measured | goal | |", "|---|---:|---:|---|"]
+            lines += [f"| {row.name} | {number_text(row)} | {_goal(row)} | {_mark(row)}{row.detail} |" for row in others]
+        return "\n".join(lines)
 
 
-def shown(row: Row) -> str:
+def number_text(row: Row) -> str:
     """The number with its unit."""
     if row.value is None:
         return "–"
@@ -86,7 +86,7 @@ def _mark(row: Row) -> str:
 def line(row: Row) -> str:
     """One row for the terminal."""
     goal = f"  (goal {_goal(row)}: {'reached' if row.reached else 'NOT reached'})" if row.goal is not None else ""
-    return f"{row.name}: {shown(row)}{goal}" + (f"  {row.detail}" if row.detail else "")
+    return f"{row.name}: {number_text(row)}{goal}" + (f"  {row.detail}" if row.detail else "")
 
 
 def mean(values: Sequence[float]) -> float | None:

@@ -19,7 +19,7 @@ PATIENCE = 900.0
 
 
 @dataclass
-class Seen:
+class PressOutcome:
     """What one press of the button brought. Times are seconds since then, None for what never came."""
 
     first_update: float | None = None
@@ -42,11 +42,11 @@ class Form:
 
     def __init__(self, address: str) -> None:
         self.host = urlsplit(address).netloc
-        config = json.loads(_whole(self.host, "/config"))
+        config = json.loads(_body(self.host, "/config"))
         self.prefix = config.get("api_prefix", "")
-        components = {one["id"]: one["props"] for one in config["components"]}
+        components = {entry["id"]: entry["props"] for entry in config["components"]}
         pressed = next(id for id, props in components.items() if props.get("elem_id") == BUTTON)
-        event = next(one for one in config["dependencies"] if [pressed, "click"] in one["targets"])
+        event = next(entry for entry in config["dependencies"] if [pressed, "click"] in entry["targets"])
         self.event = event["id"]
         self._inputs = [(components[id].get("elem_id"), components[id].get("value")) for id in event["inputs"]]
 
@@ -62,25 +62,25 @@ class Visitor:
         self.form = form
         self.session = secrets.token_hex(6)
 
-    def press(self, controls: dict[str, Any], leave: Callable[[Seen], bool] = lambda seen: False) -> Seen:
+    def press(self, controls: dict[str, Any], leave: Callable[[PressOutcome], bool] = lambda outcome: False) -> PressOutcome:
         """Press the button and read to the end, or until ``leave``, asked after every piece of news, says so."""
-        seen, started = Seen(), time.perf_counter()
+        outcome, started = PressOutcome(), time.perf_counter()
         heartbeat = _open(self.form.host, f"{self.form.prefix}/heartbeat/{self.session}")
         try:
-            asked = {"data": self.form.data(controls), "fn_index": self.form.event, "session_hash": self.session}
-            _post(self.form.host, f"{self.form.prefix}/queue/join", asked)
+            body = {"data": self.form.data(controls), "fn_index": self.form.event, "session_hash": self.session}
+            _post(self.form.host, f"{self.form.prefix}/queue/join", body)
             for line in self._lines():
                 now = time.perf_counter() - started
-                _note(seen, line, now)
-                if leave(seen):
-                    seen.left = True
+                _update_outcome(outcome, line, now)
+                if leave(outcome):
+                    outcome.left = True
                     break
                 if '"close_stream"' in line:
-                    seen.over = now
+                    outcome.over = now
                     break
         finally:
             heartbeat.close()
-        return seen
+        return outcome
 
     def _lines(self) -> Iterator[str]:
         """Lines of the events, and once the run goes on, those of its tail instead until that is over."""
@@ -103,17 +103,17 @@ class Visitor:
             events.close()
 
 
-def _note(seen: Seen, line: str, now: float) -> None:
+def _update_outcome(outcome: PressOutcome, line: str, now: float) -> None:
     plain = line.replace('\\"', '"')
-    if seen.first_update is None and '"process_generating"' in line:
-        seen.first_update = now
-    if seen.first_step is None and STEP_LINE in plain:
-        seen.first_step = now
+    if outcome.first_update is None and '"process_generating"' in line:
+        outcome.first_update = now
+    if outcome.first_step is None and STEP_LINE in plain:
+        outcome.first_step = now
     if line.startswith("data: {") and END_LINE in line and '"msg"' not in line:
         metrics = json.loads(line.removeprefix("data: "))["metrics"]
-        seen.decoding, seen.tokens = metrics["seconds"]["total"], metrics["emitted"]
-    if REFUSAL in plain and not seen.refused and seen.first_step is None:
-        seen.refused = plain.split(REFUSAL, 1)[1].split(">", 1)[-1].split("<", 1)[0]
+        outcome.decoding, outcome.tokens = metrics["seconds"]["total"], metrics["emitted"]
+    if REFUSAL in plain and not outcome.refused and outcome.first_step is None:
+        outcome.refused = plain.split(REFUSAL, 1)[1].split(">", 1)[-1].split("<", 1)[0]
 
 
 def _open(host: str, path: str) -> http.client.HTTPConnection:
@@ -140,8 +140,8 @@ def _post(host: str, path: str, body: dict[str, Any]) -> None:
     connection.close()
 
 
-def _whole(host: str, path: str) -> bytes:
+def _body(host: str, path: str) -> bytes:
     connection = _open(host, path)
-    found = connection.getresponse().read()
+    body = connection.getresponse().read()
     connection.close()
-    return found
+    return body

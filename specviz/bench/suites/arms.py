@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from specviz.bench.kit.measure import Bencher, Timed
+from specviz.bench.kit.measure import Bencher, TimedRun
 from specviz.bench.kit.prompts import CODE, MATHS, TRANSLATION
 from specviz.bench.kit.report import Report, Row
 from specviz.errors import SpecvizError
@@ -73,9 +73,9 @@ class Stream:
 
     passes: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
-    seen: dict[str, list[float]] = field(default_factory=dict)
+    noticed_after: dict[str, list[float]] = field(default_factory=dict)
 
-    def add(self, subject: str, timed: Timed) -> None:
+    def add(self, subject: str, timed: TimedRun) -> None:
         """One more prompt."""
         self.passes[subject] = self.passes.get(subject, 0) + len(timed.steps)
         self.tokens[subject] = self.tokens.get(subject, 0) + len(timed.ids)
@@ -90,45 +90,45 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     """Every fixed arm, then every chooser, on one stream; then who regrets how much."""
     bench = Bencher(target, tokens=TOKENS)
     few = 1 if quick else 3
-    choosers = {label: one for label, one in CHOOSERS.items() if not methods or one[0] in methods}
+    choosers = {label: chooser for label, chooser in CHOOSERS.items() if not methods or chooser[0] in methods}
     ways = {arm: ("not_a_bandit", {"arm": arm, "remember": False}) for arm in ARMS} | choosers
     for temperature in (0.0, 1.0):
-        found: dict[str, Stream] = {}
+        streams: dict[str, Stream] = {}
         for label, (method, values) in ways.items():
             try:
-                found[label] = flown(bench, method, values, few, temperature)
+                streams[label] = run_stream(bench, method, values, few, temperature)
             except SpecvizError as problem:
                 report.add(Row("arms", None, detail=str(problem)))
                 return
             name = f"always {label}" if label in ARMS else label
-            report.add(Row(f"{name}: τ, T = {temperature:g}", found[label].tau, "tokens", detail=_by_subject(found[label])))
-        fixed = {arm: found[arm] for arm in ARMS}
-        for row in rows(fixed, {label: found[label] for label in choosers}, temperature):
+            report.add(Row(f"{name}: τ, T = {temperature:g}", streams[label].tau, "tokens", detail=_by_subject(streams[label])))
+        fixed = {arm: streams[arm] for arm in ARMS}
+        for row in rows(fixed, {label: streams[label] for label in choosers}, temperature):
             report.add(row)
 
 
-def flown(bench: Bencher, method: str, values: dict[str, Any], few: int, temperature: float) -> Stream:
+def run_stream(bench: Bencher, method: str, values: dict[str, Any], few: int, temperature: float) -> Stream:
     """The method through the stream, with one memory for all of it."""
-    memory, made = Memory(), Stream()
+    memory, stream = Memory(), Stream()
     watched = method == "not_a_bandit" and "arm" not in values
     for lap in range(2):
         for subject, texts in STREAM.items():
-            rounds, seen = 0, math.inf
+            rounds, noticed = 0, math.inf
             for text in texts[lap * few : (lap + 1) * few]:
                 ready = bench.prepared(method, text, temperature, memory, parameters=values)
-                timed = bench.once(ready, seed=lap, record="tree" if watched else "off")
-                made.add(subject, timed)
+                timed = bench.timed_run(ready, seed=lap, record="tree" if watched else "off")
+                stream.add(subject, timed)
                 for step in timed.steps:
                     rounds += 1
                     for note in step.notes:
-                        if note.type == "arms" and _sees(note.data, subject):
-                            seen = min(seen, rounds)
+                        if note.type == "arms" and _likeliest(note.data, subject):
+                            noticed = min(noticed, rounds)
             if watched:
-                made.seen.setdefault(subject, []).append(seen)
-    return made
+                stream.noticed_after.setdefault(subject, []).append(noticed)
+    return stream
 
 
-def _sees(data: Mapping[str, Any], subject: str) -> bool:
+def _likeliest(data: Mapping[str, Any], subject: str) -> bool:
     """Whether the arm of this subject is the likeliest one after the round."""
     after = data.get("after", ())
     return bool(after) and data["names"][max(range(len(after)), key=after.__getitem__)] == subject
@@ -138,52 +138,52 @@ def rows(fixed: Mapping[str, Stream], chosen: Mapping[str, Stream], temperature:
     """Regret of the choosers, and how soon a change is seen."""
     where = f", T = {temperature:g}"
     best = max(fixed, key=lambda arm: fixed[arm].tau)
-    made: list[Row] = []
-    regret = {label: _regret(one, fixed[best]) for label, one in chosen.items()}
+    table_rows: list[Row] = []
+    regret = {label: _regret(stream, fixed[best]) for label, stream in chosen.items()}
     for label, value in regret.items():
         detail = f"against always {best}; against the best arm of each subject {_against_each(chosen[label], fixed):.1f}"
-        made.append(Row(f"{label}: regret{where}", value, "passes for 100 tokens", detail=detail))
+        table_rows.append(Row(f"{label}: regret{where}", value, "passes for 100 tokens", detail=detail))
     for ours, bandit in product(("not_a_bandit", AS_PUBLISHED), regret):
         if ours in regret and bandit.startswith("bandit_"):
             saved = regret[bandit] - regret[ours]
-            made.append(Row(f"{ours} regrets less than {bandit}{where}", saved, "passes for 100 tokens", goal=0.0))
-    made += [_noticing(label, one, where) for label, one in chosen.items() if one.seen]
-    return made
+            table_rows.append(Row(f"{ours} regrets less than {bandit}{where}", saved, "passes for 100 tokens", goal=0.0))
+    table_rows += [_noticing_row(label, stream, where) for label, stream in chosen.items() if stream.noticed_after]
+    return table_rows
 
 
-def _noticing(label: str, one: Stream, where: str) -> Row:
+def _noticing_row(label: str, stream: Stream, where: str) -> Row:
     """Median rounds until a change is seen. A stretch where it never was counts as later than any round that is known."""
-    every = [rounds for found in one.seen.values() for rounds in found]
+    every = [rounds for stretches in stream.noticed_after.values() for rounds in stretches]
     median = statistics.median(every)
     known = sum(math.isfinite(rounds) for rounds in every)
-    each = (f"{subject} {', '.join(map(_after, found))}" for subject, found in one.seen.items())
+    each = (f"{subject} {', '.join(map(_rounds_text, stretches))}" for subject, stretches in stream.noticed_after.items())
     detail = f"the subject's own arm became the likeliest one; seen in {known} of {len(every)} stretches: {'; '.join(each)}"
     value = median if math.isfinite(median) else None
     return Row(f"{label}: rounds until a change is seen{where}", value, "rounds", detail=detail)
 
 
-def _after(rounds: float) -> str:
+def _rounds_text(rounds: float) -> str:
     return f"{rounds:g}" if math.isfinite(rounds) else "never"
 
 
-def _by_subject(one: Stream) -> str:
-    return ", ".join(f"{subject} {one.tokens[subject] / max(1, one.passes[subject]):.2f}" for subject in one.passes)
+def _by_subject(stream: Stream) -> str:
+    return ", ".join(f"{subject} {stream.tokens[subject] / max(1, stream.passes[subject]):.2f}" for subject in stream.passes)
 
 
-def _cost(one: Stream) -> float:
+def _cost(stream: Stream) -> float:
     """Passes for 100 tokens."""
-    return 100 * sum(one.passes.values()) / max(1, sum(one.tokens.values()))
+    return 100 * sum(stream.passes.values()) / max(1, sum(stream.tokens.values()))
 
 
-def _regret(one: Stream, best: Stream) -> float:
-    return _cost(one) - _cost(best)
+def _regret(stream: Stream, best: Stream) -> float:
+    return _cost(stream) - _cost(best)
 
 
-def _against_each(one: Stream, fixed: Mapping[str, Stream]) -> float:
+def _against_each(stream: Stream, fixed: Mapping[str, Stream]) -> float:
     """Regret against whoever knows each subject's best arm, weighed by this stream's own tokens."""
-    total = sum(one.tokens.values())
+    total = sum(stream.tokens.values())
     least = sum(
-        one.tokens[subject] * min(arm.passes[subject] / max(1, arm.tokens[subject]) for arm in fixed.values())
-        for subject in one.tokens
+        stream.tokens[subject] * min(arm.passes[subject] / max(1, arm.tokens[subject]) for arm in fixed.values())
+        for subject in stream.tokens
     )
-    return _cost(one) - 100 * least / max(1, total)
+    return _cost(stream) - 100 * least / max(1, total)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from specviz.bench.kit.measure import Bencher, paired, spread
+from specviz.bench.kit.measure import Bencher, median_ratio, range_text
 from specviz.bench.kit.prompts import GROUNDED, SUMMARY
 from specviz.bench.kit.report import Report, Row
 from specviz.engine.batch_cache import shared
@@ -24,7 +24,7 @@ EVERY = 8
 """Rounds between two sweeps of a batch's cache, unless somebody says otherwise."""
 
 
-def assembled(
+def assemble(
     ready: Sequence[Prepared], every: int = EVERY, record: str | None = None, cancel: threading.Event | None = None
 ) -> BatchDecoding:
     """The prepared requests as one batch on the first one's target, each with its own method, seed and budget.
@@ -33,24 +33,24 @@ def assembled(
     share of a pass over all rows. ``cancel`` ends all of them after the round. Raises BadInput when the requests name
     different targets, or one whose rows cannot share a cache.
     """
-    if len({(one.target.name, one.target.dtype, one.target.device) for one in ready}) != 1:
+    if len({(request.target.name, request.target.dtype, request.target.device) for request in ready}) != 1:
         raise BadInput("The runs of a batch share one target; ask for the same target in each of them.")
     if ready[0].modality != "text":
         raise BadInput(f"{ready[0].loaded.name} is asked about pictures, which rows cannot share: run the prompts one by one.")
     target, cancel = ready[0].target, cancel or threading.Event()
     rows, compositions = [], []
-    for one in ready:
-        composition = _composed(one, len(ready))
-        alone = one.decoding(composition, one.request.seed, record or one.request.record, cancel)
-        told = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, cancel)
-        rows.append(BatchRow(target, composition, *told))
+    for request in ready:
+        composition = _composition(request, len(ready))
+        alone = request.decoding(composition, request.request.seed, record or request.request.record, cancel)
+        row_settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, cancel)
+        rows.append(BatchRow(target, composition, *row_settings))
         compositions.append(composition)
     taps = {tap for composition in compositions for tap in composition.hidden_state_layers}
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
     return BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every)
 
 
-def _composed(ready: Prepared, rows: int) -> Composition:
+def _composition(ready: Prepared, rows: int) -> Composition:
     """The method of one row, told what a pass costs it among others."""
     return ready.compose(cost_curve=lambda: shared(ready.parts.cost_curve(), rows))
 
@@ -60,29 +60,29 @@ def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Even
 
     What was written until ``cancel`` was set, or an interrupt came, is kept: those traces end as cancelled.
     """
-    batch = assembled(ready, every, cancel=cancel)
+    batch = assemble(ready, every, cancel=cancel)
     rows = list(batch.running)
-    records = [one.run_record(row.composition) for one, row in zip(ready, rows, strict=True)]
+    records = [request.run_record(row.composition) for request, row in zip(ready, rows, strict=True)]
     steps: list[list[Step]] = [[] for _ in rows]
     rounds = batch.rounds()
     try:
-        for found in rounds:
-            for number, step in found:
+        for round_steps in rounds:
+            for number, step in round_steps:
                 steps[number].append(step)
     except KeyboardInterrupt:  # in the middle of a round: its steps are nobody's
         rounds.close()
-    for row, told in zip(rows, steps, strict=True):
-        row.outcome.output_ids = [token for step in told for token in step.emitted]
+    for row, row_steps in zip(rows, steps, strict=True):
+        row.outcome.output_ids = [token for step in row_steps for token in step.emitted]
     return [
-        Trace(record, tuple(told), one.end_record(row, told))
-        for record, told, one, row in zip(records, steps, ready, rows, strict=True)
+        Trace(record, tuple(row_steps), request.end_record(row, row_steps))
+        for record, row_steps, request, row in zip(records, steps, ready, rows, strict=True)
     ]
 
 
 def _seconds(ready: Sequence[Prepared], together: bool, every: int = EVERY) -> float:
     """Seconds a token of decoding these requests, prefill left out."""
     gc.collect()
-    batches = [assembled(ready, every, "off")] if together else [assembled([one], every, "off") for one in ready]
+    batches = [assemble(ready, every, "off")] if together else [assemble([request], every, "off") for request in ready]
     spent = tokens = 0.0
     for batch in batches:
         rows = list(batch.running)
@@ -104,10 +104,10 @@ def rows_in_step(report: Report, bench: Bencher, pairs: int = 3) -> None:
 
     for rows in (2, 4, 8):
         for name in ("reader", "autoregressive"):
-            gain, ratios = paired(partial(seconds, name, rows, False), partial(seconds, name, rows, True), pairs)
-            report.add(Row(f"{name}, {rows} rows in step ÷ one after another", gain, detail=spread(ratios)))
-        gain, ratios = paired(partial(seconds, "autoregressive", rows, True), partial(seconds, "reader", rows, True), pairs)
-        report.add(Row(f"reader ÷ plain decoding, {rows} rows in step", gain, detail=spread(ratios)))
+            gain, ratios = median_ratio(partial(seconds, name, rows, False), partial(seconds, name, rows, True), pairs)
+            report.add(Row(f"{name}, {rows} rows in step ÷ one after another", gain, detail=range_text(ratios)))
+        gain, ratios = median_ratio(partial(seconds, "autoregressive", rows, True), partial(seconds, "reader", rows, True), pairs)
+        report.add(Row(f"reader ÷ plain decoding, {rows} rows in step", gain, detail=range_text(ratios)))
 
 
 def run(report: Report, target: str, methods: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specviz.bench.kit.measure import Bencher, Timed, apart, paired, spread
+from specviz.bench.kit.measure import Bencher, TimedRun, in_own_thread, median_ratio, range_text
 from specviz.bench.kit.prompts import CALIBRATION, KINDS
 from specviz.bench.kit.report import Report, Row
 from specviz.drafters.networks.forward_cost import forward_cost
@@ -26,10 +26,10 @@ from specviz.methods.resources import TREES
 from specviz.runner import Prepared
 from specviz.trace.schema import Step
 
-SAME = {"depth": 2, "width": 3, "nodes": 3}
+DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
 """The drafter's tree, alone under the target and under every intermediate model."""
-ALONE = ("eagle3", {"depth": 2, "width": 3, "nodes": 3})
-COPIED = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
+DRAFTER_ALONE = ("eagle3", {"depth": 2, "width": 3, "nodes": 3})
+COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
 """The drafter alone where a named model is the intermediate one: text copied as far as K levels."""
 LENGTHS = TREES / "polybasic.json"
 QUICK = 2
@@ -40,7 +40,7 @@ SIDE_BY_SIDE = "Layers side by side; in brackets against one layer at a time"
 
 
 @dataclass
-class Counted:
+class ChainCounts:
     """What a chain's levels did over some runs: target passes and tokens, intermediate passes, tokens kept and judged."""
 
     rounds: int = 0
@@ -49,7 +49,7 @@ class Counted:
     passes: int = 0
     buffered: int = 0
     judged: int = 0
-    kept: int = 0
+    accepted: int = 0
 
     def add(self, steps: Sequence[Step]) -> None:
         """One run's steps; those that were cut short say nothing."""
@@ -59,8 +59,10 @@ class Counted:
             self.rounds += 1
             self.emitted += len(step.emitted)
             belts = [note.data for note in step.notes if note.type == "belts"]
-            self.calls += sum(one["calls"] for data in belts for one in data["passes"]) if belts else step.draft_calls
-            self.kept += len(step.path)
+            self.calls += (
+                sum(middle_pass["calls"] for data in belts for middle_pass in data["passes"]) if belts else step.draft_calls
+            )
+            self.accepted += len(step.path)
             self.judged += len(step.path) + (len(step.path) < step.verified)
             for data in belts:
                 self.passes += len(data["passes"])
@@ -75,16 +77,16 @@ class Counted:
     def between(self) -> Lengths:
         """As a chain of three: how often a token is kept, tokens an intermediate pass, drafter forwards for it."""
         passes = max(1, self.passes)
-        return Lengths(self.kept / max(1, self.judged), self.buffered / passes, self.calls / passes)
+        return Lengths(self.accepted / max(1, self.judged), self.buffered / passes, self.calls / passes)
 
 
-def counted(bench: Bencher, prompts: Sequence[str], method: str, parameters: Mapping[str, Any]) -> Counted:
+def count_chain(bench: Bencher, prompts: Sequence[str], method: str, parameters: Mapping[str, Any]) -> ChainCounts:
     """Greedy runs with their notes."""
-    found = Counted()
+    counts = ChainCounts()
     for prompt in prompts:
         ready = bench.prepared(method, prompt, parameters=dict(parameters))
-        found.add(bench.once(ready, record="tree").steps)
-    return found
+        counts.add(bench.timed_run(ready, record="tree").steps)
+    return counts
 
 
 def calibrate(
@@ -95,23 +97,25 @@ def calibrate(
     what is known of other targets.
     """
     bench, prompts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), CALIBRATION, "eagle3"
-    kinds, without = dict.fromkeys(INTERMEDIATES, ""), ALONE
+    kinds, without = dict.fromkeys(INTERMEDIATES, ""), DRAFTER_ALONE
     if draft:
-        below, kinds, without = "copy", {"draft": draft}, COPIED
-    alone = counted(bench, prompts, *without).alone
+        below, kinds, without = "copy", {"draft": draft}, COPY_ALONE
+    alone = count_chain(bench, prompts, *without).alone
     report(f"target and drafter: {alone.below:.2f} tokens a pass")
     middles = {}
     for kind, name in kinds.items():
         try:
-            found = counted(bench, prompts, "polybasic", {"middle": kind, "gathered": 8, **SAME}).between
+            lengths = count_chain(bench, prompts, "polybasic", {"middle": kind, "gathered": 8, **DRAFTER_TREE}).between
         except SpecvizError as problem:
             if draft:
                 raise
             report(f"{kind}: {problem}")
             continue
-        middles[name or kind] = found
-        report(f"{name or kind}: the target keeps {found.probability:.3f} of its tokens; {found.below:.2f} tokens a pass of it")
-    source = f"{len(prompts)} greedy answers of {tokens} tokens, trees of {SAME['nodes']} nodes"
+        middles[name or kind] = lengths
+        report(
+            f"{name or kind}: the target keeps {lengths.probability:.3f} of its tokens; {lengths.below:.2f} tokens a pass of it"
+        )
+    source = f"{len(prompts)} greedy answers of {tokens} tokens, trees of {DRAFTER_TREE['nodes']} nodes"
     ChainLengths(target, below, source, alone, middles).save(out)
     return out
 
@@ -126,27 +130,27 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     }
     for name, part in parts.items():
         if not methods or name in methods:
-            apart(part)
+            in_own_thread(part)
 
 
 def insertion(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
-    """A row for every intermediate model: predicted and measured gain over target and drafter alone, and whether their signs
-    agree."""
-    alone = counted(bench, prompts, *ALONE).alone
+    """A row for every intermediate model: predicted and measured gain over target and drafter alone, and whether the signs agree."""
+    alone = count_chain(bench, prompts, *DRAFTER_ALONE).alone
     agreed, tried, best = 0, 0, 0.0
     for kind in INTERMEDIATES:
         try:
-            found, gain, ratios = _candidate(bench, prompts, kind, alone)
+            predicted, gain, ratios = _candidate(bench, prompts, kind, alone)
         except SpecvizError as problem:
             report.add(Row(f"polybasic, {kind} in the middle", None, detail=str(problem)))
             continue
         tried, best = tried + 1, max(best, gain)
-        same = (found.gain > 1) == (gain > 1)
+        same = (predicted.gain > 1) == (gain > 1)
         agreed += same
         detail = (
-            f"forecast {found.gain:.2f}; a pass costs {found.ratio:.2f} of the target's and may cost {found.bound:.2f} (margin "
-            f"{found.margin:+.2f}); {found.with_it:.2f} tokens a target pass instead of {found.without:.2f}, {found.below:.2f} a "
-            f"intermediate pass; signs {'agree' if same else 'DIFFER'}; {spread(ratios)}"
+            f"forecast {predicted.gain:.2f}; a pass costs {predicted.ratio:.2f} of the target's and may cost "
+            f"{predicted.bound:.2f} (margin {predicted.margin:+.2f}); {predicted.with_it:.2f} tokens a target pass instead of "
+            f"{predicted.without:.2f}, {predicted.below:.2f} an intermediate pass; "
+            f"signs {'agree' if same else 'DIFFER'}; {range_text(ratios)}"
         )
         report.add(Row(f"polybasic, {kind} in the middle ÷ target and drafter alone", gain, detail=detail))
     if tried:
@@ -164,31 +168,33 @@ def insertion(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
 
 def _candidate(bench: Bencher, prompts: Sequence[str], kind: str, alone: Lengths) -> tuple[CascadeForecast, float, list[float]]:
     """The forecast from measured times and lengths, the median measured gain, and the gain on each prompt."""
-    chosen = {"middle": kind, **SAME}
-    lengths = counted(bench, prompts, "polybasic", {**chosen, "gathered": 8}).between
+    chosen = {"middle": kind, **DRAFTER_TREE}
+    lengths = count_chain(bench, prompts, "polybasic", {**chosen, "gathered": 8}).between
     ready = bench.prepared("polybasic", prompts[0], parameters=chosen)
     above, intermediate = ready.parts.cost_curve(), ready.parts.intermediate(kind)
-    nodes = SAME["nodes"] if intermediate.branches else SAME["depth"]
-    costs = Costs(above, intermediate.cost(), forward_cost(ready.parts.drafter_weights(ALONE[0]), SAME["width"]), nodes)
-    size, found = forecast(costs, alone, lengths)
+    nodes = DRAFTER_TREE["nodes"] if intermediate.branches else DRAFTER_TREE["depth"]
+    costs = Costs(
+        above, intermediate.cost(), forward_cost(ready.parts.drafter_weights(DRAFTER_ALONE[0]), DRAFTER_TREE["width"]), nodes
+    )
+    size, predicted = forecast(costs, alone, lengths)
     ratios = []
     for prompt in prompts:
-        two = bench.prepared(ALONE[0], prompt, parameters=dict(ALONE[1]))
+        two = bench.prepared(DRAFTER_ALONE[0], prompt, parameters=dict(DRAFTER_ALONE[1]))
         three = bench.prepared("polybasic", prompt, parameters={**chosen, "gathered": size})
-        ratios.append(paired(_per_token(bench, two), _per_token(bench, three), 2)[0])
-    return found, statistics.median(ratios), ratios
+        ratios.append(median_ratio(_per_token(bench, two), _per_token(bench, three), 2)[0])
+    return predicted, statistics.median(ratios), ratios
 
 
 def _per_token(bench: Bencher, ready: Prepared) -> Callable[[], float]:
-    return lambda: bench.once(ready).per_token
+    return lambda: bench.timed_run(ready).per_token
 
 
 @dataclass
-class Grouped:
+class GroupRuns:
     """Runs of one group size: tokens a pass, drafts that were kept of those judged, milliseconds of drafting and of all."""
 
     tau: list[float] = field(default_factory=list)
-    kept: int = 0
+    accepted: int = 0
     judged: int = 0
     drafting: float = 0.0
     drafted: int = 0
@@ -201,7 +207,7 @@ class Grouped:
     @property
     def acceptance(self) -> float:
         """Share of the judged drafts that were kept."""
-        return self.kept / max(1, self.judged)
+        return self.accepted / max(1, self.judged)
 
     @property
     def drafting_each(self) -> float:
@@ -213,55 +219,55 @@ class Grouped:
         """Milliseconds of the whole run a written token."""
         return self.whole / max(1, self.written)
 
-    def add(self, timed: Timed, told: Timed) -> None:
+    def add(self, timed: TimedRun, recorded: TimedRun) -> None:
         """A run for its times, and the same one recorded for its notes."""
         steps = [step for step in timed.steps if step.cut is None]
         self.tau.append(timed.tau)
         self.whole += 1000 * timed.seconds
         self.written += len(timed.ids)
-        self.kept += sum(len(step.path) for step in steps)
+        self.accepted += sum(len(step.path) for step in steps)
         self.judged += sum(len(step.path) + (len(step.path) < step.verified) for step in steps)
         self.drafting += sum(step.time.draft for step in steps) / 1e6
         self.drafted += sum(step.verified for step in steps)
         half = steps[len(steps) // 2 :]
         self.late.append(sum(len(step.emitted) for step in half) / max(1, len(half)))
-        self.stages = next((note.data["stages"] for step in told.steps for note in step.notes if note.type == "layers"), 0)
+        self.stages = next((note.data["stages"] for step in recorded.steps for note in step.notes if note.type == "layers"), 0)
 
 
 def side_by_side(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     """Acceptance, critical path and time by group size, with the cache repaired each round and left as it is."""
     for drafter in ("small_draft", "copy"):
-        plain: Grouped | None = None
+        plain: GroupRuns | None = None
         for calibrated, size in _arms():
             try:
-                found = _grouped(bench, prompts, {"drafter": drafter, "group": size, "calibrated": calibrated})
+                runs = _group_runs(bench, prompts, {"drafter": drafter, "group": size, "calibrated": calibrated})
             except SpecvizError as problem:
                 report.add(Row(f"easyspec, {drafter}, N = {size}", None, detail=str(problem)))
                 break
-            plain = plain or found
-            report.add(grouped_row(drafter, size, calibrated, found, plain))
+            plain = plain or runs
+            report.add(group_row(drafter, size, calibrated, runs, plain))
 
 
-def grouped_row(drafter: str, size: int, calibrated: bool, found: Grouped, plain: Grouped) -> Row:
+def group_row(drafter: str, size: int, calibrated: bool, runs: GroupRuns, plain: GroupRuns) -> Row:
     """One group size, beside ``plain``, the same draft model one layer at a time."""
     cache = "repaired each round" if calibrated else "never repaired"
-    lost = f"{100 * (found.acceptance / plain.acceptance - 1):+.0f} %" if plain.acceptance else "–"
-    drafting = plain.drafting_each / found.drafting_each if found.drafting_each else 0.0
-    whole = plain.each / found.each if found.each else 0.0
+    lost = f"{100 * (runs.acceptance / plain.acceptance - 1):+.0f} %" if plain.acceptance else "–"
+    drafting = plain.drafting_each / runs.drafting_each if runs.drafting_each else 0.0
+    whole = plain.each / runs.each if runs.each else 0.0
     cells = {
         "draft model": drafter,
         "cache": cache,
         "N": str(size),
-        "acceptance": f"{found.acceptance:.3f} ({lost})",
-        "attention stages": str(found.stages),
-        "ms a drafted token": f"{found.drafting_each:.2f} ({drafting:.2f}×)",
-        "ms a written token": f"{found.each:.1f} ({whole:.2f}×)",
-        "τ": f"{statistics.mean(found.tau):.2f}",
-        "τ, second half": f"{statistics.mean(found.late):.2f}",
+        "acceptance": f"{runs.acceptance:.3f} ({lost})",
+        "attention stages": str(runs.stages),
+        "ms a drafted token": f"{runs.drafting_each:.2f} ({drafting:.2f}×)",
+        "ms a written token": f"{runs.each:.1f} ({whole:.2f}×)",
+        "τ": f"{statistics.mean(runs.tau):.2f}",
+        "τ, second half": f"{statistics.mean(runs.late):.2f}",
     }
     detail = ", ".join(f"{column} {cell}" for column, cell in list(cells.items())[3:])
     name = f"easyspec, {drafter}, N = {size}, {cache}: critical path ÷ N = 1"
-    return Row(name, found.stages / plain.stages, detail=detail, cells=cells, table=SIDE_BY_SIDE)
+    return Row(name, runs.stages / plain.stages, detail=detail, cells=cells, table=SIDE_BY_SIDE)
 
 
 def _arms() -> Iterator[tuple[bool, int]]:
@@ -270,12 +276,12 @@ def _arms() -> Iterator[tuple[bool, int]]:
             yield calibrated, size
 
 
-def _grouped(bench: Bencher, prompts: Sequence[str], parameters: Mapping[str, Any]) -> Grouped:
+def _group_runs(bench: Bencher, prompts: Sequence[str], parameters: Mapping[str, Any]) -> GroupRuns:
     """Long greedy runs; the first few steps once more with their notes."""
     long, short = Bencher(bench.target, LONG, bench.settings), Bencher(bench.target, 4, bench.settings)
-    found = Grouped()
+    runs = GroupRuns()
     for prompt in prompts:
-        timed = long.once(long.prepared("easyspec", prompt, parameters=dict(parameters)))
-        told = short.once(short.prepared("easyspec", prompt, parameters=dict(parameters)), record="tree")
-        found.add(timed, told)
-    return found
+        timed = long.timed_run(long.prepared("easyspec", prompt, parameters=dict(parameters)))
+        recorded = short.timed_run(short.prepared("easyspec", prompt, parameters=dict(parameters)), record="tree")
+        runs.add(timed, recorded)
+    return runs

@@ -43,20 +43,20 @@ class Decoder:
     """A decoding process that waits to be asked."""
 
     def __init__(self, target: str, setting: str) -> None:
-        mode, told = SETTINGS[setting]
+        mode, openmp = SETTINGS[setting]
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "specviz.bench.suites.contention", target, mode],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ASSETS.parent, env=clean | told,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ASSETS.parent, env=clean | openmp,
         )  # fmt: skip
-        self.heard()
+        self.next_line()
 
     def ask(self, seconds: float) -> None:
         """Begin to decode for so long."""
         assert self.process.stdin is not None
         print(seconds, file=self.process.stdin, flush=True)
 
-    def heard(self) -> str:
+    def next_line(self) -> str:
         """The next line it prints; waits for it."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
@@ -74,12 +74,12 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     with ExitStack() as stack:
         decoders = {name: [stack.enter_context(_decoder(target, name)) for _ in range(2)] for name in chosen}
         scenes = _scenes(report)
-        found = {(name, scene): list[float]() for name in chosen for scene in scenes}
+        rates_by_scene = {(name, scene): list[float]() for name in chosen for scene in scenes}
         for _ in range(rounds):
             for scene, company in scenes.items():
-                for name, (one, other) in decoders.items():
-                    found[name, scene].append(_rate(one, other if scene == SECOND else None, company))
-    median = {key: statistics.median(rates) for key, rates in found.items()}
+                for name, (decoder, other) in decoders.items():
+                    rates_by_scene[name, scene].append(_rate(decoder, other if scene == SECOND else None, company))
+    median = {key: statistics.median(rates) for key, rates in rates_by_scene.items()}
     for name in chosen:
         cells = {scene: f"{median[name, scene]:.1f}" for scene in scenes}
         report.add(Row(name, None, cells={"tokens a second": name, **cells}, table="contention"))
@@ -88,15 +88,15 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     report.add(Row("beside an equal run, of idle", median[SHIPPED, SECOND] / median[SHIPPED, IDLE], goal=0.45, detail=detail))
 
 
-def _rate(one: Decoder, other: Decoder | None, company: Callable[[], object]) -> float:
+def _rate(decoder: Decoder, other: Decoder | None, company: Callable[[], object]) -> float:
     with company():  # type: ignore[attr-defined]
         if other is not None:
             other.ask(SECONDS + 2)
             threading.Event().wait(0.5)  # let it begin
-        one.ask(SECONDS)
-        rate = float(one.heard())
+        decoder.ask(SECONDS)
+        rate = float(decoder.next_line())
         if other is not None:
-            other.heard()
+            other.next_line()
         return rate
 
 
@@ -119,17 +119,17 @@ def _scenes(report: Report) -> dict[str, Callable[[], object]]:
 
 @contextmanager
 def _decoder(target: str, setting: str) -> Iterator[Decoder]:
-    made = Decoder(target, setting)
+    decoder = Decoder(target, setting)
     try:
-        yield made
+        yield decoder
     finally:
-        made.close()
+        decoder.close()
 
 
 @contextmanager
 def _programs(*commands: Sequence[str]) -> Iterator[None]:
     silent = subprocess.DEVNULL
-    running = [subprocess.Popen(one, stdout=silent, stderr=silent, start_new_session=True) for one in commands]
+    running = [subprocess.Popen(command, stdout=silent, stderr=silent, start_new_session=True) for command in commands]
     try:
         yield
     finally:

@@ -50,11 +50,11 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     kinds = list(KINDS)[:: 2 if quick else 1]
     prompts = {kind: KINDS[kind][: QUICK if quick else None] for kind in kinds}
     for temperature, arms in ((0.0, ARMS), (1.0, WARM)):
-        asked = [arm for arm in arms if not methods or arm.method in methods]
-        if not asked:
+        chosen = [arm for arm in arms if not methods or arm.method in methods]
+        if not chosen:
             continue
-        found = gather(bench, asked, prompts, temperature, report.say)
-        for row in [_speed(found, arm, temperature) for arm in asked] + ([] if temperature else proofs(found)):
+        samples = gather(bench, chosen, prompts, temperature, report.say)
+        for row in [_speed(samples, arm, temperature) for arm in chosen] + ([] if temperature else proofs(samples)):
             report.add(row)
     if not methods or "deer" in methods:
         report.add(second_stage(WEIGHTS / "deer.safetensors"))
@@ -62,28 +62,28 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
             report.add(row)
 
 
-def _speed(found: Samples, arm: Arm, temperature: float) -> Row:
-    samples, name = found.of(arm.label), f"{arm.label}, T = {temperature:g}"
-    if not samples:
-        return Row(name, None, detail=found.missing.get(arm.label, "not run"))
-    same = sum(sample.same for sample in samples)
+def _speed(samples: Samples, arm: Arm, temperature: float) -> Row:
+    arm_samples, name = samples.of(arm.label), f"{arm.label}, T = {temperature:g}"
+    if not arm_samples:
+        return Row(name, None, detail=samples.missing.get(arm.label, "not run"))
+    same = sum(sample.same for sample in arm_samples)
     detail = (
-        f"τ {_mean(found, arm.label, _tau):.2f}; {_nodes(found, arm.label):.1f} nodes a step; {_kinds(found, arm.label)}; "
-        f"{100 * _mean(found, arm.label, _repeated):.0f} % of the 4-grams repeat earlier ones"
+        f"τ {_mean(samples, arm.label, _tau):.2f}; {_nodes(samples, arm.label):.1f} nodes a step; {_kinds(samples, arm.label)}; "
+        f"{100 * _mean(samples, arm.label, _repeated):.0f} % of the 4-grams repeat earlier ones"
     )
     if not temperature or arm.method == "diffuspec":
-        detail += f"; the target's own text in {same} of {len(samples)}"
-    return Row(name, _mean(found, arm.label, _gain), detail=detail)
+        detail += f"; the target's own text in {same} of {len(arm_samples)}"
+    return Row(name, _mean(samples, arm.label, _gain), detail=detail)
 
 
-def _kinds(found: Samples, label: str) -> str:
-    return ", ".join(f"{kind} {gain:.2f}" for kind, gain in found.by_kind(label, _gain).items())
+def _kinds(samples: Samples, label: str) -> str:
+    return ", ".join(f"{kind} {gain:.2f}" for kind, gain in samples.by_kind(label, _gain).items())
 
 
-def proofs(found: Samples) -> list[Row]:
+def proofs(samples: Samples) -> list[Row]:
     """What each part is worth: the two stages, the search, the length; and how acceptance falls with depth."""
-    made = [*_stages(found), *_flatness(found)]
-    best = max(FIXED.values(), key=lambda label: _mean(found, label, _gain))
+    rows = [*_stages(samples), *_flatness(samples)]
+    best = max(FIXED.values(), key=lambda label: _mean(samples, label, _gain))
     versus: tuple[tuple[str, str, str, Callable[[Sample], float]], ...] = (
         ("τ: searched path over each place's likeliest token", "diffuspec", "diffuspec, no search", _tau),
         ("τ: the same at a fixed length", FIXED[LONGEST], "diffuspec, neither", _tau),
@@ -93,24 +93,24 @@ def proofs(found: Samples) -> list[Row]:
         ("τ: adapting the length over the best fixed one", "diffuspec", best, _tau),
     )
     for name, first, second, of in versus:
-        if found.of(first) and found.of(second):
-            made.append(_versus(found, name, first, second, of))
-    return made
+        if samples.of(first) and samples.of(second):
+            rows.append(_versus(samples, name, first, second, of))
+    return rows
 
 
-def _stages(found: Samples) -> list[Row]:
+def _stages(samples: Samples) -> list[Row]:
     """DEER's two stages: what they did for the first place and for τ, and the longest block that was accepted."""
-    if not found.of(DEER):
+    if not samples.of(DEER):
         return []
-    lengths = [length for label in ("deer", DEER) for sample in found.of(label) for length in sample.lengths]
-    made = [Row("longest accepted block", float(max(lengths, default=0)), "tokens", detail=_histogram(found, DEER))]
-    if found.of(BEFORE):
-        after, before = found.by_depth(DEER), found.by_depth(BEFORE)
+    lengths = [length for label in ("deer", DEER) for sample in samples.of(label) for length in sample.lengths]
+    rows = [Row("longest accepted block", float(max(lengths, default=0)), "tokens", detail=_histogram(samples, DEER))]
+    if samples.of(BEFORE):
+        after, before = samples.by_depth(DEER), samples.by_depth(BEFORE)
         detail = f"{_curve(after[:6])} after, {_curve(before[:6])} before, by place"
         gain = after[0] / before[0] if after and before and before[0] else None
-        made.append(Row("acceptance of the first place, after DEER's stages over before", gain, goal=1.0, detail=detail))
-        made.append(_versus(found, "τ: after DEER's stages over before", DEER, BEFORE, _tau))
-    return made
+        rows.append(Row("acceptance of the first place, after DEER's stages over before", gain, goal=1.0, detail=detail))
+        rows.append(_versus(samples, "τ: after DEER's stages over before", DEER, BEFORE, _tau))
+    return rows
 
 
 def second_stage(path: Path) -> Row:
@@ -123,32 +123,36 @@ def second_stage(path: Path) -> Row:
         return Row(name, None, detail=str(problem))
     if not {"first_stage", "deer"} <= set(arms):
         return Row(name, None, detail=f"the card of {path.name} does not tell the stages apart")
-    gain, told = _over(arms["deer"], arms["first_stage"])
-    others = f"; the control {_over(arms['control'], arms['first_stage'])[1]}" if "control" in arms else "; no control there"
-    return Row(name, gain, goal=1.0, detail=f"{told}{others}; from the card of {path.name}, {arms['deer']['steps']} places")
+    gain, shares = _ratio(arms["deer"], arms["first_stage"])
+    others = f"; the control {_ratio(arms['control'], arms['first_stage'])[1]}" if "control" in arms else "; no control there"
+    return Row(name, gain, goal=1.0, detail=f"{shares}{others}; from the card of {path.name}, {arms['deer']['steps']} places")
 
 
-def _over(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[float | None, str]:
+def _ratio(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[float | None, str]:
     """The first place's acceptance of one arm over another's, and in words with its standard error: both are shares of so
     many steps, taken as independent."""
-    one, other = ours["by_place"][0], theirs["by_place"][0]
-    if not one or not other:
-        return None, f"{one:.3f} and {other:.3f}"
-    error = one / other * math.sqrt((1 - one) / (one * ours["steps"]) + (1 - other) / (other * theirs["steps"]))
-    return one / other, f"{one:.3f} and {other:.3f}, {one / other:.3f} ± {error:.3f}"
+    share, their_share = ours["by_place"][0], theirs["by_place"][0]
+    if not share or not their_share:
+        return None, f"{share:.3f} and {their_share:.3f}"
+    error = (
+        share
+        / their_share
+        * math.sqrt((1 - share) / (share * ours["steps"]) + (1 - their_share) / (their_share * theirs["steps"]))
+    )
+    return share / their_share, f"{share:.3f} and {their_share:.3f}, {share / their_share:.3f} ± {error:.3f}"
 
 
-def _flatness(found: Samples) -> list[Row]:
+def _flatness(samples: Samples) -> list[Row]:
     """How much of the first depth's acceptance is left deeper down, for a block and for a chain that builds on itself."""
-    if not (found.of(DEER) and found.of(CHAINS)):
+    if not (samples.of(DEER) and samples.of(CHAINS)):
         return []
-    ours, theirs = found.by_depth(DEER), found.by_depth(CHAINS)
-    gain = _kept(ours) / _kept(theirs) if _kept(theirs) else None
+    ours, theirs = samples.by_depth(DEER), samples.by_depth(CHAINS)
+    gain = _retention(ours) / _retention(theirs) if _retention(theirs) else None
     detail = f"{DEER} {_curve(ours[:8])}; {CHAINS} {_curve(theirs[:8])}"
     return [Row("acceptance at depths 2 to 4 ÷ at depth 1, DEER over EAGLE", gain, goal=1.0, detail=detail)]
 
 
-def _kept(curve: Sequence[float]) -> float:
+def _retention(curve: Sequence[float]) -> float:
     """Mean acceptance at depths 2 to 4 over that at depth 1. A depth that was never reached counts as 0."""
     return sum(curve[1:4]) / 3 / curve[0] if curve and curve[0] else 0.0
 
@@ -157,28 +161,28 @@ def _curve(shares: Sequence[float]) -> str:
     return " ".join(f"{share:.2f}" for share in shares)
 
 
-def _histogram(found: Samples, label: str) -> str:
+def _histogram(samples: Samples, label: str) -> str:
     """How many steps accepted how many tokens."""
-    lengths = [length for sample in found.of(label) for length in sample.lengths]
+    lengths = [length for sample in samples.of(label) for length in sample.lengths]
     return "steps by length: " + ", ".join(f"{size}: {lengths.count(size)}" for size in sorted(set(lengths)))
 
 
-def _versus(found: Samples, name: str, first: str, second: str, of: Callable[[Sample], float]) -> Row:
+def _versus(samples: Samples, name: str, first: str, second: str, of: Callable[[Sample], float]) -> Row:
     """One arm over another on the same prompts."""
-    pairs = found.pairs(first, second, of)
-    ours, theirs = _mean(found, first, of), _mean(found, second, of)
-    more = sum(one > other for one, other in pairs)
-    less = sum(one < other for one, other in pairs)
+    pairs = samples.pairs(first, second, of)
+    ours, theirs = _mean(samples, first, of), _mean(samples, second, of)
+    more = sum(our_value > their_value for our_value, their_value in pairs)
+    less = sum(our_value < their_value for our_value, their_value in pairs)
     detail = f"{ours:.3f} and {theirs:.3f} ({second}); more on {more}, less on {less} of {len(pairs)} prompts"
     return Row(name, ours / theirs if theirs else None, goal=1.0, detail=detail)
 
 
-def _nodes(found: Samples, label: str) -> float:
-    return found.total(label, lambda one: one.verified) / max(1.0, found.total(label, lambda one: one.steps))
+def _nodes(samples: Samples, label: str) -> float:
+    return samples.total(label, lambda sample: sample.verified) / max(1.0, samples.total(label, lambda sample: sample.steps))
 
 
-def _mean(found: Samples, label: str, of: Callable[[Sample], float]) -> float:
-    return found.mean(label, of) or 0.0
+def _mean(samples: Samples, label: str, of: Callable[[Sample], float]) -> float:
+    return samples.mean(label, of) or 0.0
 
 
 def _tau(sample: Sample) -> float:

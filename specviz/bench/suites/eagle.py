@@ -51,11 +51,11 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     prompts = {kind: texts[:QUICK] if quick else texts for kind, texts in KINDS.items()}
     for temperature in (0.0, 1.0):
         arms = [arm for arm in arms_at(temperature) if not methods or arm.method in methods]
-        found = gather(bench, arms, prompts, temperature, report.say)
-        for row in rows(found, arms, temperature):
+        samples = gather(bench, arms, prompts, temperature, report.say)
+        for row in rows(samples, arms, temperature):
             report.add(row)
     proofs = [(name, partial(proof, temperature=temperature)) for temperature in (0.0, 1.0)
-              for name, proof in (("gto", gto.rewarded), ("falcon", falcon.compared))]  # fmt: skip
+              for name, proof in (("gto", gto.compare), ("falcon", falcon.compare))]  # fmt: skip
     for name, proof in [*proofs, ("traversal", partial(traversal.run, temperature=1.0))]:  # at 0 both its rules are one
         if not methods or name in methods:
             _proof(report, bench, prompts, name, proof)
@@ -81,50 +81,52 @@ def arms_at(temperature: float) -> list[Arm]:
 
 def fixed_depth(depth: int | None = None) -> Arm:
     """The tree of ``ddd`` with its own width, but always ``depth`` levels deep; None: as deep as it may go."""
-    own = {one.name: one.default for one in describe(all_methods()["ddd"].parameters)}
+    own = {parameter.name: parameter.default for parameter in describe(all_methods()["ddd"].parameters)}
     label = FIXED if depth is None else f"ddd's tree, always {depth} levels, 25 nodes"
     return Arm(label, own["drafter"] if own["drafter"] == "eagle3" else "eagle2", {
         "depth": depth or own["depth"], "width": own["width"], "nodes": 25,
     })  # fmt: skip
 
 
-def rows(found: Samples, arms: Sequence[Arm], temperature: float) -> list[Row]:
+def rows(samples: Samples, arms: Sequence[Arm], temperature: float) -> list[Row]:
     """What was gathered at one temperature, as rows."""
     where = f", T = {temperature:g}"
-    made = [_speed(found, arm, where) for arm in arms if arm.label in LINE]
-    made += _best(found, temperature)
-    made += _ordered(found, where)
-    return [*made, *_flatness(found), *_depth(found, where), *_forwards(found, where)]
+    speed_rows = [_speed(samples, arm, where) for arm in arms if arm.label in LINE]
+    speed_rows += _best(samples, temperature)
+    speed_rows += _line_steps(samples, where)
+    return [*speed_rows, *_flatness(samples), *_depth(samples, where), *_forwards(samples, where)]
 
 
-def _speed(found: Samples, arm: Arm, where: str) -> Row:
+def _speed(samples: Samples, arm: Arm, where: str) -> Row:
     """Speed-up of one method, with what a reader needs to weigh it."""
-    samples = found.of(arm.label)
-    if not samples:
-        return Row(arm.label + where, None, detail=found.missing.get(arm.label, "not run"))
-    kinds = ", ".join(f"{kind} {gain:.2f}" for kind, gain in found.by_kind(arm.label, lambda one: one.gain).items())
-    same = sum(sample.same for sample in samples)
-    detail = (
-        f"τ {_mean(found, arm.label, _tau):.2f}; {kinds}; {100 * _mean(found, arm.label, _repeated):.0f} % of the 4-grams "
-        f"repeat earlier ones; the target's own text in {same} of {len(samples)}"
+    arm_samples = samples.of(arm.label)
+    if not arm_samples:
+        return Row(arm.label + where, None, detail=samples.missing.get(arm.label, "not run"))
+    kinds = ", ".join(
+        f"{kind} {gain:.2f}" for kind, gain in samples.by_kind(arm.label, lambda prompt_sample: prompt_sample.gain).items()
     )
-    return Row(arm.label + where, _mean(found, arm.label, _gain), detail=detail)
+    same = sum(sample.same for sample in arm_samples)
+    detail = (
+        f"τ {_mean(samples, arm.label, _tau):.2f}; {kinds}; {100 * _mean(samples, arm.label, _repeated):.0f} % of the 4-grams "
+        f"repeat earlier ones; the target's own text in {same} of {len(arm_samples)}"
+    )
+    return Row(arm.label + where, _mean(samples, arm.label, _gain), detail=detail)
 
 
-def _best(found: Samples, temperature: float) -> list[Row]:
+def _best(samples: Samples, temperature: float) -> list[Row]:
     """The fastest method of the line, held against the goals; one that is relaxed at this temperature is told apart."""
-    made = []
+    rows = []
     for kind, goals in (("exact", GOALS[temperature]), ("relaxed", (None, None))):
-        ran = [label for label in LINE if found.of(label) and (kind == "relaxed") == relaxes(label, temperature)]
+        ran = [label for label in LINE if samples.of(label) and (kind == "relaxed") == relaxes(label, temperature)]
         if ran:
-            fastest = max(ran, key=lambda label: _mean(found, label, _gain))
+            fastest = max(ran, key=lambda label: _mean(samples, label, _gain))
             name = f"the fastest, {kind}"
             speed, length = goals
-            made += [
-                Row(f"{name}, T = {temperature:g}", _mean(found, fastest, _gain), goal=speed, detail=fastest),
-                Row(f"{name}, τ at T = {temperature:g}", _mean(found, fastest, _tau), "tokens", length, detail=fastest),
+            rows += [
+                Row(f"{name}, T = {temperature:g}", _mean(samples, fastest, _gain), goal=speed, detail=fastest),
+                Row(f"{name}, τ at T = {temperature:g}", _mean(samples, fastest, _tau), "tokens", length, detail=fastest),
             ]
-    return made
+    return rows
 
 
 def relaxes(method: str, temperature: float) -> bool:
@@ -132,98 +134,100 @@ def relaxes(method: str, temperature: float) -> bool:
     return bool(temperature) and all_methods()[method].exactness == "relaxed"
 
 
-def _ordered(found: Samples, where: str) -> list[Row]:
+def _line_steps(samples: Samples, where: str) -> list[Row]:
     """Each step of the line on trees of the same size: dynamic over fixed, then the better drafter."""
     steps = (
         ("a tree that follows confidence over a fixed one, same drafter", "eagle2, 25 nodes", "eagle"),
         ("EAGLE-3's drafter over EAGLE's, same kind of tree", "eagle3, 25 nodes", "eagle2, 25 nodes"),
         ("GTO's drafter over EAGLE-3's, same tree", "gto, 25 nodes", "eagle3, 25 nodes"),
     )
-    return [_versus(found, f"τ: {what}{where}", first, second) for what, first, second in steps if _both(found, first, second)]
+    return [
+        _versus(samples, f"τ: {what}{where}", first, second) for what, first, second in steps if _both_ran(samples, first, second)
+    ]
 
 
-def _both(found: Samples, first: str, second: str) -> bool:
-    return bool(found.of(first) and found.of(second))
+def _both_ran(samples: Samples, first: str, second: str) -> bool:
+    return bool(samples.of(first) and samples.of(second))
 
 
-def _versus(found: Samples, name: str, first: str, second: str, goal: float | None = 1.0) -> Row:
+def _versus(samples: Samples, name: str, first: str, second: str, goal: float | None = 1.0) -> Row:
     """τ of one arm over another's on the same prompts."""
-    pairs = found.pairs(first, second, _tau)
-    ours, theirs = _mean(found, first, _tau), _mean(found, second, _tau)
-    better = sum(one > other for one, other in pairs)
+    pairs = samples.pairs(first, second, _tau)
+    ours, theirs = _mean(samples, first, _tau), _mean(samples, second, _tau)
+    better = sum(our_tau > their_tau for our_tau, their_tau in pairs)
     detail = f"{first} {ours:.3f}, {second} {theirs:.3f}; more on {better} of {len(pairs)} prompts"
     return Row(name, ours / theirs, goal=goal, detail=detail)
 
 
-def _flatness(found: Samples) -> list[Row]:
+def _flatness(samples: Samples) -> list[Row]:
     """How much of the first depth's acceptance is left below it, both drafters drafting chains."""
-    if not _both(found, "eagle, chains", "eagle3, chains"):
+    if not _both_ran(samples, "eagle, chains", "eagle3, chains"):
         return []
-    curves = {label: found.by_depth(label) for label in ("eagle, chains", "eagle3, chains")}
-    kept = {label: _kept(curve, found.reaching(label)) for label, curve in curves.items()}
-    detail = "; ".join(f"{label} {_told(curve, found.reaching(label))}" for label, curve in curves.items())
-    gain = kept["eagle3, chains"] / kept["eagle, chains"] if kept["eagle, chains"] else None
+    curves = {label: samples.by_depth(label) for label in ("eagle, chains", "eagle3, chains")}
+    retention = {label: _retention(curve, samples.reaching(label)) for label, curve in curves.items()}
+    detail = "; ".join(f"{label} {_curve_text(curve, samples.reaching(label))}" for label, curve in curves.items())
+    gain = retention["eagle3, chains"] / retention["eagle, chains"] if retention["eagle, chains"] else None
     return [Row("acceptance at depths 2 to 6 ÷ at depth 1, EAGLE-3 over EAGLE", gain, goal=1.0, detail=detail)]
 
 
-def _told(curve: Sequence[float], reaching: Sequence[int]) -> str:
+def _curve_text(curve: Sequence[float], reaching: Sequence[int]) -> str:
     """Each depth's acceptance and how many steps it rests on."""
     return " ".join(f"{share:.2f} ({count})" for share, count in zip(curve, reaching, strict=True))
 
 
-def _kept(curve: Sequence[float], reaching: Sequence[int]) -> float:
+def _retention(curve: Sequence[float], reaching: Sequence[int]) -> float:
     """Acceptance at depths 2 to 6 over that at depth 1. Every step that got to a depth counts the same: few get to the last."""
     below = list(zip(curve, reaching, strict=True))[1:6]
     steps = sum(count for _, count in below)
     return sum(share * count for share, count in below) / steps / curve[0] if steps and curve[0] else 0.0
 
 
-def _depth(found: Samples, where: str) -> list[Row]:
+def _depth(samples: Samples, where: str) -> list[Row]:
     """Dynamic depth against a fixed one: drafter forwards, τ, time."""
-    made: list[Row] = []
+    rows: list[Row] = []
     for label, goals in ((DDD, True), (PAPERS, False)):
-        if not _both(found, label, FIXED):
+        if not _both_ran(samples, label, FIXED):
             continue
         label_at = f"{label}{where}"
-        forwards = _a_step(found, label, _forwards_of) / _a_step(found, FIXED, _forwards_of)
-        gain = _mean(found, label, _gain) / _mean(found, FIXED, _gain)
-        detail = f"{_a_step(found, label, _forwards_of):.2f} a round instead of {_a_step(found, FIXED, _forwards_of):.2f}"
-        made += [
+        forwards = _per_step(samples, label, _forwards_of) / _per_step(samples, FIXED, _forwards_of)
+        gain = _mean(samples, label, _gain) / _mean(samples, FIXED, _gain)
+        detail = f"{_per_step(samples, label, _forwards_of):.2f} a round instead of {_per_step(samples, FIXED, _forwards_of):.2f}"
+        rows += [
             Row(f"{label_at}: drafter forwards over fixed depth", forwards, goal=1.0 if goals else None, at_most=True,
                 detail=detail),
-            _versus(found, f"{label_at}: τ over fixed depth", label, FIXED, 0.99),
+            _versus(samples, f"{label_at}: τ over fixed depth", label, FIXED, 0.99),
             Row(f"{label_at}: speed over fixed depth", gain, goal=1.0 if goals else None),
         ]  # fmt: skip
     for shallow in (fixed_depth(depth).label for depth in SHALLOW):
-        if _both(found, DDD, shallow):
-            gain = _mean(found, DDD, _gain) / _mean(found, shallow, _gain)
-            made += [
-                _versus(found, f"{DDD}{where}: τ over {shallow}", DDD, shallow, None),
+        if _both_ran(samples, DDD, shallow):
+            gain = _mean(samples, DDD, _gain) / _mean(samples, shallow, _gain)
+            rows += [
+                _versus(samples, f"{DDD}{where}: τ over {shallow}", DDD, shallow, None),
                 Row(f"{DDD}{where}: speed over {shallow}", gain),
             ]
-    return made
+    return rows
 
 
-def _forwards(found: Samples, where: str) -> list[Row]:
+def _forwards(samples: Samples, where: str) -> list[Row]:
     """Tokens a drafter forward: where two levels come of one forward against one each."""
     arms = ("falcon", "eagle")
-    if not _both(found, *arms):
+    if not _both_ran(samples, *arms):
         return []
-    ours, theirs = (_per_forward(found, label) for label in arms)
+    ours, theirs = (_per_forward(samples, label) for label in arms)
     detail = f"falcon {ours:.2f}, EAGLE's 25 nodes {theirs:.2f}"
     return [Row(f"tokens a drafter forward, falcon over EAGLE{where}", ours / theirs, goal=1.0, detail=detail)]
 
 
-def _per_forward(found: Samples, label: str) -> float:
-    return found.total(label, lambda one: one.emitted) / max(1.0, found.total(label, _forwards_of))
+def _per_forward(samples: Samples, label: str) -> float:
+    return samples.total(label, lambda sample: sample.emitted) / max(1.0, samples.total(label, _forwards_of))
 
 
-def _a_step(found: Samples, label: str, of: Callable[[Sample], float]) -> float:
-    return found.total(label, of) / max(1.0, found.total(label, lambda one: one.steps))
+def _per_step(samples: Samples, label: str, of: Callable[[Sample], float]) -> float:
+    return samples.total(label, of) / max(1.0, samples.total(label, lambda sample: sample.steps))
 
 
-def _mean(found: Samples, label: str, of: Callable[[Sample], float]) -> float:
-    return found.mean(label, of) or 0.0
+def _mean(samples: Samples, label: str, of: Callable[[Sample], float]) -> float:
+    return samples.mean(label, of) or 0.0
 
 
 def _tau(sample: Sample) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specviz.bench.kit.measure import Bencher, Timed
+from specviz.bench.kit.measure import Bencher, TimedRun
 from specviz.bench.kit.report import Report, Row
 from specviz.drafters.networks.block_net import BlockNet
 from specviz.errors import SpecvizError
@@ -37,7 +37,7 @@ class Arm:
     emitted: int = 0
     forwards: int = 0
 
-    def add(self, timed: Timed) -> None:
+    def add(self, timed: TimedRun) -> None:
         """One more prompt; steps that were cut short count for nothing."""
         steps = [step for step in timed.steps if step.cut is None]
         self.tau.append(timed.tau)
@@ -46,34 +46,35 @@ class Arm:
         self.forwards += sum(step.draft_calls for step in steps)
 
     @property
-    def a_forward(self) -> float:
+    def tokens_per_forward(self) -> float:
         """Tokens emitted a drafter forward."""
         return self.emitted / max(1, self.forwards)
 
-    def going_on(self, depth: int) -> float:
+    def acceptance_at(self, depth: int) -> float:
         """Of the steps that accepted ``depth`` - 1 drafts the share that accepted one more."""
         reached = sum(length >= depth - 1 for length in self.lengths)
         return sum(length >= depth for length in self.lengths) / max(1, reached)
 
 
-def compared(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], temperature: float = 0.0) -> None:
+def compare(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], temperature: float = 0.0) -> None:
     """Rows for both comparisons on these prompts."""
-    found, missing = measured(bench, [text for texts in prompts.values() for text in texts], temperature)
+    arms, missing = run_drafters(bench, [text for texts in prompts.values() for text in texts], temperature)
     where = f", T = {temperature:g}"
     for name, rows in (("eagle2", _forwards), (PLAIN, _glancing)):
-        if "falcon" not in found or name not in found:
+        if "falcon" not in arms or name not in arms:
             why = missing.get("falcon") or missing.get(name, "not run")
             report.add(Row(f"Falcon beside {name}{where}", None, detail=why))
             continue
-        for row in rows(found["falcon"], found[name], where):
+        for row in rows(arms["falcon"], arms[name], where):
             report.add(row)
 
 
 def _forwards(ours: Arm, theirs: Arm, where: str) -> list[Row]:
     tokens = Row(
         f"tokens a drafter forward, Falcon over EAGLE with a tree of the same depth and size{where}",
-        ours.a_forward / theirs.a_forward, goal=1.0,
-        detail=f"{ours.a_forward:.2f} and {theirs.a_forward:.2f}; drafter forwards {ours.forwards} and {theirs.forwards}",
+        ours.tokens_per_forward / theirs.tokens_per_forward, goal=1.0,
+        detail=f"{ours.tokens_per_forward:.2f} and {theirs.tokens_per_forward:.2f}; "
+        f"drafter forwards {ours.forwards} and {theirs.forwards}",
     )  # fmt: skip
     return [tokens, _tau(f"τ: Falcon over EAGLE, same depth and size{where}", ours, theirs, None)]
 
@@ -81,34 +82,34 @@ def _forwards(ours: Arm, theirs: Arm, where: str) -> list[Row]:
 def _glancing(ours: Arm, theirs: Arm, where: str) -> list[Row]:
     rows = [_tau(f"τ: glancing over plain training{where}", ours, theirs, 1.0)]
     for depth in range(1, LEVELS * FORWARDS + 1):
-        shown, plain = ours.going_on(depth), theirs.going_on(depth)
+        glanced, plain = ours.acceptance_at(depth), theirs.acceptance_at(depth)
         name = f"acceptance at depth {depth} (place {1 + (depth - 1) % LEVELS} of a block), glancing over plain{where}"
-        rows.append(Row(name, shown / plain if plain else None, detail=f"{shown:.3f} and {plain:.3f}"))
+        rows.append(Row(name, glanced / plain if plain else None, detail=f"{glanced:.3f} and {plain:.3f}"))
     return rows
 
 
 def _tau(name: str, ours: Arm, theirs: Arm, goal: float | None) -> Row:
     mean, other = statistics.mean(ours.tau), statistics.mean(theirs.tau)
-    better = sum(one > two for one, two in zip(ours.tau, theirs.tau, strict=True))
-    worse = sum(one < two for one, two in zip(ours.tau, theirs.tau, strict=True))
+    better = sum(our_tau > their_tau for our_tau, their_tau in zip(ours.tau, theirs.tau, strict=True))
+    worse = sum(our_tau < their_tau for our_tau, their_tau in zip(ours.tau, theirs.tau, strict=True))
     detail = f"{mean:.3f} and {other:.3f}; more on {better}, less on {worse} of {len(ours.tau)} prompts"
     return Row(name, mean / other, goal=goal, detail=detail)
 
 
-def measured(bench: Bencher, prompts: Sequence[str], temperature: float = 0.0) -> tuple[dict[str, Arm], dict[str, str]]:
+def run_drafters(bench: Bencher, prompts: Sequence[str], temperature: float = 0.0) -> tuple[dict[str, Arm], dict[str, str]]:
     """Every prompt decoded by each drafter that is at hand, and why another is not."""
-    found: dict[str, Arm] = {}
+    arms: dict[str, Arm] = {}
     missing: dict[str, str] = {}
     for name in ("falcon", "eagle2", PLAIN):
         try:
             network = load_plain(_prepared(bench, prompts[0], temperature, PLAIN).target) if name == PLAIN else None
             arm = Arm()
             for text in prompts:
-                arm.add(_decoded(bench, text, temperature, name, network))
-            found[name] = arm
+                arm.add(_timed_run(bench, text, temperature, name, network))
+            arms[name] = arm
         except SpecvizError as problem:
             missing[name] = str(problem)
-    return found, missing
+    return arms, missing
 
 
 def _prepared(bench: Bencher, text: str, temperature: float, name: str) -> Prepared:
@@ -116,9 +117,9 @@ def _prepared(bench: Bencher, text: str, temperature: float, name: str) -> Prepa
     return bench.prepared(method, text, temperature, parameters=TREES[method])
 
 
-def _decoded(bench: Bencher, text: str, temperature: float, name: str, network: BlockNet | None) -> Timed:
+def _timed_run(bench: Bencher, text: str, temperature: float, name: str, network: BlockNet | None) -> TimedRun:
     """A run of the drafter called ``name``, or of ``network`` in its place."""
     ready = _prepared(bench, text, temperature, name)
     if network is not None:
         ready.parts = ready.parts.using(drafter_weights=lambda kind: network)
-    return bench.once(ready)
+    return bench.timed_run(ready)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from specviz.bench.kit.measure import Bencher, Timed
+from specviz.bench.kit.measure import Bencher, TimedRun
 from specviz.bench.kit.report import Report, Row
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.errors import SpecvizError
@@ -26,7 +26,7 @@ NAMES = {"start": "its start", "control": "as many updates by cross-entropy alon
 
 
 @dataclass
-class Measured:
+class Comparison:
     """τ and mean tree reward by prompt, for each drafter that is at hand; ``missing`` says why one is not."""
 
     tau: dict[str, list[float]] = field(default_factory=dict)
@@ -39,43 +39,43 @@ class Measured:
         self.reward.setdefault(arm, []).append(reward)
 
 
-def rewarded(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], temperature: float = 0.0) -> None:
+def compare(report: Report, bench: Bencher, prompts: Mapping[str, Sequence[str]], temperature: float = 0.0) -> None:
     """Rows for the three drafters on these prompts."""
-    found = measured(bench, [text for texts in prompts.values() for text in texts], temperature)
+    comparison = run_drafters(bench, [text for texts in prompts.values() for text in texts], temperature)
     where = f", T = {temperature:g}"
     for other, name in NAMES.items():
-        if other not in found.tau:
-            report.add(Row(f"GTO over {name}{where}", None, detail=found.missing.get(other, "not run")))
+        if other not in comparison.tau:
+            report.add(Row(f"GTO over {name}{where}", None, detail=comparison.missing.get(other, "not run")))
             continue
-        report.add(_row(f"τ: GTO's drafter over {name}{where}", found.tau, other))
-        report.add(_row(f"mean tree reward: GTO's drafter over {name}{where}", found.reward, other))
+        report.add(_row(f"τ: GTO's drafter over {name}{where}", comparison.tau, other))
+        report.add(_row(f"mean tree reward: GTO's drafter over {name}{where}", comparison.reward, other))
 
 
 def _row(name: str, values: Mapping[str, list[float]], other: str) -> Row:
     ours, theirs = values["gto"], values[other]
     mean, before = statistics.mean(ours), statistics.mean(theirs)
-    better = sum(one > other for one, other in zip(ours, theirs, strict=True))
-    worse = sum(one < other for one, other in zip(ours, theirs, strict=True))
+    better = sum(our_value > other for our_value, other in zip(ours, theirs, strict=True))
+    worse = sum(our_value < other for our_value, other in zip(ours, theirs, strict=True))
     detail = f"{mean:.4f} and {before:.4f}; more on {better}, less on {worse} of {len(ours)} prompts"
     return Row(name, mean / before, goal=1.0, detail=detail)
 
 
-def measured(bench: Bencher, prompts: Sequence[str], temperature: float = 0.0) -> Measured:
+def run_drafters(bench: Bencher, prompts: Sequence[str], temperature: float = 0.0) -> Comparison:
     """Decode every prompt with each drafter, and let each draft beside GTO's own run."""
-    found = Measured()
-    networks = _networks(bench.prepared("gto", prompts[0], temperature, parameters=SIZE), found)
+    comparison = Comparison()
+    networks = _networks(bench.prepared("gto", prompts[0], temperature, parameters=SIZE), comparison)
     for text in prompts if "gto" in networks else ():
         for other in (name for name in NAMES if name in networks):
-            paired = _decoded(bench, text, temperature, networks, "gto", other)
-            notes = [note.data for step in paired.steps for note in step.notes if note.type == "reward"]
+            recorded = _timed_run(bench, text, temperature, networks, "gto", other)
+            notes = [note.data for step in recorded.steps for note in step.notes if note.type == "reward"]
             if other == "start":
-                found.add("gto", paired.tau, statistics.mean(note["reward"] for note in notes))
-            alone = _decoded(bench, text, temperature, networks, other, None)
-            found.add(other, alone.tau, statistics.mean(note["before"] for note in notes))
-    return found
+                comparison.add("gto", recorded.tau, statistics.mean(note["reward"] for note in notes))
+            alone = _timed_run(bench, text, temperature, networks, other, None)
+            comparison.add(other, alone.tau, statistics.mean(note["before"] for note in notes))
+    return comparison
 
 
-def _networks(ready: Prepared, found: Measured) -> dict[str, Any]:
+def _networks(ready: Prepared, comparison: Comparison) -> dict[str, Any]:
     """Those of the drafters that are at hand, ready to draft."""
 
     def control() -> FeatureStepper:
@@ -90,20 +90,22 @@ def _networks(ready: Prepared, found: Measured) -> dict[str, Any]:
         "start": lambda: ready.parts.drafter_weights(BEFORE),
         "control": control,
     }
-    made = {}
+    networks = {}
     for name, make in makers.items():
         try:
-            made[name] = make()
+            networks[name] = make()
         except SpecvizError as problem:
-            found.missing[name] = str(problem)
-    if "gto" not in made:
-        found.missing |= dict.fromkeys(NAMES, found.missing["gto"])
-    return made
+            comparison.missing[name] = str(problem)
+    if "gto" not in networks:
+        comparison.missing |= dict.fromkeys(NAMES, comparison.missing["gto"])
+    return networks
 
 
-def _decoded(bench: Bencher, text: str, temperature: float, networks: Mapping[str, Any], main: str, other: str | None) -> Timed:
+def _timed_run(
+    bench: Bencher, text: str, temperature: float, networks: Mapping[str, Any], main: str, other: str | None
+) -> TimedRun:
     """A run of ``main``'s drafter, with ``other``'s trees beside its own where one is named."""
     ready = bench.prepared("gto", text, temperature, parameters={**SIZE, "compare": other is not None})
     chosen = {"gto": networks[main], BEFORE: networks.get(other or main)}
     ready.parts = ready.parts.using(drafter_weights=chosen.__getitem__)
-    return bench.once(ready, record="off" if other is None else "tree")
+    return bench.timed_run(ready, record="off" if other is None else "tree")

@@ -14,9 +14,9 @@ HELD_OUT = (
 
 def prompts(count: int = 64) -> list[str]:
     """The first so many: every concept once, in turns of style, then again in the next style."""
-    found = [
+    texts = [
         f"{concept}, {STYLES[(place + turn) % len(STYLES)]} style"
         for turn in range(len(STYLES))
         for place, concept in enumerate(HELD_OUT)
     ]
-    return found[:count]
+    return texts[:count]

@@ -31,7 +31,7 @@ LANTERN = Setting("lantern", {"delta": 0.1, "nodes": 25})
 LANTERN_PP = Setting("lantern_pp", {"factor": 5.0, "tree": "25"})
 FEWER_LOOK_ALIKES = tuple(Setting("lantern_pp", {"factor": factor, "k": 5, "tree": "25"}) for factor in (10.0, 20.0))
 
-ORDER = ((LANTERN, DYNAMIC), (LANTERN, REJECTED[1]), *((one, LANTERN) for one in (LANTERN_PP, *FEWER_LOOK_ALIKES)))
+ORDER = ((LANTERN, DYNAMIC), (LANTERN, REJECTED[1]), *((setting, LANTERN) for setting in (LANTERN_PP, *FEWER_LOOK_ALIKES)))
 """The first of two should beat the second, at the bounds that were published: LANTERN's δ 0.1, and all three pairs of
 LANTERN++, λ 5 with 10 nearest latent codes, 10 and 20 with 5. All draft 25 nodes. EAGLE-2 stands twice: by sample and match, and
 by rejection, the rule that LANTERN relaxes."""
@@ -51,7 +51,7 @@ RELAXED = tuple(
 
 def _of_size(nodes: int) -> tuple[Setting, ...]:
     """EAGLE-2, LANTERN and the three pairs of LANTERN++ on trees of so many nodes."""
-    static = (Setting("lantern_pp", {**one.parameters, "tree": str(nodes)}) for one in (LANTERN_PP, *FEWER_LOOK_ALIKES))
+    static = (Setting("lantern_pp", {**setting.parameters, "tree": str(nodes)}) for setting in (LANTERN_PP, *FEWER_LOOK_ALIKES))
     dynamic = Setting("eagle2", {"nodes": nodes, "rule": "rejection"})
     return dynamic, Setting("lantern", {"delta": 0.1, "nodes": nodes}), *static
 
@@ -61,11 +61,11 @@ SIZES = {nodes: _of_size(nodes) for nodes in (12, 25, 57)}
 ORDER_BY_SIZE = tuple(
     pair
     for dynamic, lantern, *static in SIZES.values()
-    for pair in ((lantern, dynamic), *((one, lantern) for one in static))
+    for pair in ((lantern, dynamic), *((setting, lantern) for setting in static))
     if pair not in ORDER
 )
 SWEEPS = (
-    *(one for group in SIZES.values() for one in group),
+    *(setting for group in SIZES.values() for setting in group),
     Setting("lantern_pp", {"factor": 5.0, "tree": "chain"}),
     Setting("mulo_sd", {"tau": 0.05}),
     *(Setting("mulo_sd", {"tau": 0.05, "pool": pool}) for pool in (8, 16, 64)),

@@ -40,18 +40,18 @@ class Result:
 
 def verdicts(alone: Result, results: Sequence[Result]) -> list[Row]:
     """All rows; ``alone`` is the autoregressive run on the same prompts."""
-    known = {one.setting.label: one for one in results}
-    made = [*_fastest(results), *_ordered(known), *_trees(known)]
+    known = {result.setting.label: result for result in results}
+    rows = [*_fastest(results), *_ordered(known), *_trees(known)]
     for method, bound in SWEPT:
-        made += _rising(results, method, bound)
-    return [*made, *_quick_enough(alone, results)]
+        rows += _rising(results, method, bound)
+    return [*rows, *_quick_enough(alone, results)]
 
 
 def _fastest(results: Sequence[Result]) -> Iterator[Row]:
     """Passes and time of the relaxed setting that takes the least time."""
-    relaxed = [one for one in results if all_methods()[one.setting.method].exactness == "relaxed"]
+    relaxed = [result for result in results if all_methods()[result.setting.method].exactness == "relaxed"]
     if relaxed:
-        best = max(relaxed, key=lambda one: one.faster)
+        best = max(relaxed, key=lambda result: result.faster)
         yield Row("fewer target passes, fastest relaxed setting", best.fewer, goal=PASSES, detail=best.setting.label)
         yield Row("less wall time, fastest relaxed setting", best.faster, goal=WALL, detail=best.setting.label)
 
@@ -94,16 +94,16 @@ def uncertain(differences: Sequence[float]) -> str:
 def _rising(results: Sequence[Result], method: str, bound: str) -> Iterator[Row]:
     """The smallest step of τ from one value of ``bound`` to the next, among settings that differ in nothing else."""
     alike: dict[str, list[Result]] = {}
-    for one in results:
-        if one.setting.method == method and bound in one.setting.parameters:
-            rest = {name: value for name, value in one.setting.parameters.items() if name != bound}
-            alike.setdefault(Setting(method, rest).label, []).append(one)
+    for result in results:
+        if result.setting.method == method and bound in result.setting.parameters:
+            fixed = {name: value for name, value in result.setting.parameters.items() if name != bound}
+            alike.setdefault(Setting(method, fixed).label, []).append(result)
     for label, group in alike.items():
         if len(group) > 1:
-            ordered = sorted(group, key=lambda one: one.setting.parameters[bound])
-            before, after = min(pairwise(ordered), key=lambda two: two[1].tau - two[0].tau)
+            ordered = sorted(group, key=lambda result: result.setting.parameters[bound])
+            before, after = min(pairwise(ordered), key=lambda neighbours: neighbours[1].tau - neighbours[0].tau)
             sure = uncertain([more - less for less, more in zip(before.taus, after.taus, strict=True)])
-            detail = ", ".join(f"{one.setting.parameters[bound]:g}: τ {one.tau:.3f}" for one in ordered)
+            detail = ", ".join(f"{result.setting.parameters[bound]:g}: τ {result.tau:.3f}" for result in ordered)
             detail = f"{sure} in the smallest step; {detail}"
             step = after.tau - before.tau
             yield Row(f"{label}: smallest step of τ as {bound} grows", step, "codes a pass", 0.0, detail=detail)
@@ -111,7 +111,7 @@ def _rising(results: Sequence[Result], method: str, bound: str) -> Iterator[Row]
 
 def _quick_enough(alone: Result, results: Sequence[Result]) -> Iterator[Row]:
     """The slowest picture, of the baseline and of all settings. Loading and the prompt's pass are not counted."""
-    slowest = max([alone, *results], key=lambda one: max(one.seconds))
-    for name, one in (("baseline", alone), ("slowest setting", slowest)):
-        detail = f"slowest of {len(one.seconds)}, mean {statistics.mean(one.seconds):.2f} s, {one.setting.label}"
-        yield Row(f"seconds a picture, {name}", max(one.seconds), "s", MINUTE, True, detail)
+    slowest = max([alone, *results], key=lambda result: max(result.seconds))
+    for name, result in (("baseline", alone), ("slowest setting", slowest)):
+        detail = f"slowest of {len(result.seconds)}, mean {statistics.mean(result.seconds):.2f} s, {result.setting.label}"
+        yield Row(f"seconds a picture, {name}", max(result.seconds), "s", MINUTE, True, detail)

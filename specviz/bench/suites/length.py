@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from specviz.bench.kit.measure import Bencher, Timed
+from specviz.bench.kit.measure import Bencher, TimedRun
 from specviz.bench.kit.report import Report, Row
 from specviz.errors import SpecvizError
 from specviz.trace.lengths import Curve, LengthCurves, measured_on
@@ -62,10 +62,10 @@ _SKY = ("It rained", "The sun shone", "A cold wind blew", "Snow fell", "Fog lay 
 def day(number: int) -> str:
     """One entry of the diary; no two of the first few thousand say the same."""
 
-    def one(words: Sequence[str], step: int) -> str:
+    def pick(words: Sequence[str], step: int) -> str:
         return words[(number * step + number // len(words)) % len(words)]
 
-    return f"Day {number}: {one(_SKY, 3)}, and {one(_WHO, 7)} {one(_WHAT, 3)} {one(_THING, 5)} {one(_WHERE, 2)}."
+    return f"Day {number}: {pick(_SKY, 3)}, and {pick(_WHO, 7)} {pick(_WHAT, 3)} {pick(_THING, 5)} {pick(_WHERE, 2)}."
 
 
 def prompt(question: str, length: int, count: Callable[[str], int]) -> str:
@@ -84,72 +84,74 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     the curves to where the app draws them from, beside those of methods that were not asked for now."""
     bench = Bencher(target, tokens=TOKENS)
     chosen = [name for name in METHODS if not methods or name in methods]
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    curves_by_name: dict[tuple[str, str], dict[int, float]] = {}
     for kind, questions in (("answers", QUESTIONS), ("copies", COPIES)):
-        asked = questions[:SHORT] if quick else questions
+        texts = questions[:SHORT] if quick else questions
         for name in chosen:
             try:
-                found[kind, name] = by_length(bench, name, asked)
+                curves_by_name[kind, name] = tau_by_length(bench, name, texts)
             except SpecvizError as problem:
                 report.add(Row(f"{name}, {kind}", None, detail=str(problem)))
                 continue
-            curve = found[kind, name]
+            curve = curves_by_name[kind, name]
             detail = "τ at " + ", ".join(f"{length}: {tau:.2f}" for length, tau in curve.items())
-            report.add(Row(f"{name}, {kind}: τ at {LENGTHS[-1]} over τ at {LENGTHS[0]}", kept(curve), detail=detail))
-    for row in proofs(found):
+            report.add(Row(f"{name}, {kind}: τ at {LENGTHS[-1]} over τ at {LENGTHS[0]}", retention(curve), detail=detail))
+    for row in proofs(curves_by_name):
         report.add(row)
     if keep:
         loaded = bench.prepared("autoregressive", QUESTIONS[0]).loaded.name
-        made = curves(found, loaded, report.where["date"])
-        report.say(f"Wrote {made.after(measured_on(loaded)).save()}.")
+        length_curves = curves(curves_by_name, loaded, report.where["date"])
+        report.say(f"Wrote {length_curves.after(measured_on(loaded)).save()}.")
 
 
-def curves(found: Mapping[tuple[str, str], Mapping[int, float]], target: str, date: str) -> LengthCurves:
+def curves(curves_by_name: Mapping[tuple[str, str], Mapping[int, float]], target: str, date: str) -> LengthCurves:
     """What was measured, as the app draws it."""
     tree = f"trees of depth {TREE['depth']}, width {TREE['width']} and {TREE['nodes']} nodes"
     source = f"{len(QUESTIONS)} questions and {len(COPIES)} copies behind a diary, {TOKENS} greedy tokens each, {tree}"
-    made = tuple(Curve(name, kind, tuple(round(curve[length], 3) for length in LENGTHS)) for (kind, name), curve in found.items())
-    return LengthCurves(target, source, date, LENGTHS, made)
+    drawn_curves = tuple(
+        Curve(name, kind, tuple(round(curve[length], 3) for length in LENGTHS)) for (kind, name), curve in curves_by_name.items()
+    )
+    return LengthCurves(target, source, date, LENGTHS, drawn_curves)
 
 
-def kept(curve: dict[int, float]) -> float:
+def retention(curve: dict[int, float]) -> float:
     """What is left of the drafted tokens a pass, the free one not counted, at the longest text of those at the shortest."""
     return (curve[LENGTHS[-1]] - 1) / max(1e-9, curve[LENGTHS[0]] - 1)
 
 
-def by_length(bench: Bencher, method: str, questions: Sequence[str]) -> dict[int, float]:
+def tau_by_length(bench: Bencher, method: str, questions: Sequence[str]) -> dict[int, float]:
     """Mean τ by length. Every question has a memory of its own, so that no run knows another's text."""
-    found: dict[int, float] = {}
+    taus_by_length: dict[int, float] = {}
     for length in LENGTHS:
-        taus = [_decoded(bench, method, question, length).tau for question in questions]
-        found[length] = statistics.mean(taus)
-    return found
+        length_taus = [_timed_run(bench, method, question, length).tau for question in questions]
+        taus_by_length[length] = statistics.mean(length_taus)
+    return taus_by_length
 
 
-def _decoded(bench: Bencher, method: str, question: str, length: int) -> Timed:
+def _timed_run(bench: Bencher, method: str, question: str, length: int) -> TimedRun:
     probe = bench.prepared("autoregressive", question)
     whole = prompt(question, length, lambda text: len(probe.text.encode(text, False)))
     values = {"most": 16} if method == "suffix_decoding" else {**TREE, **({"most": 16} if method == "howl" else {})}
-    return bench.once(bench.prepared(method, whole, parameters=values))
+    return bench.timed_run(bench.prepared(method, whole, parameters=values))
 
 
-def proofs(found: dict[tuple[str, str], dict[int, float]]) -> list[Row]:
+def proofs(curves_by_name: dict[tuple[str, str], dict[int, float]]) -> list[Row]:
     """What should come out, where both sides were measured."""
-    made: list[Row] = []
-    level = found.get(("answers", "owl"))
+    rows: list[Row] = []
+    level = curves_by_name.get(("answers", "owl"))
     if level:
         spread = min(level.values()) / max(level.values())
-        made.append(Row("OWL is level: least τ over most, 64 to 4096 tokens", spread, goal=0.9))
+        rows.append(Row("OWL is level: least τ over most, 64 to 4096 tokens", spread, goal=0.9))
     for other in ("eagle2", "eagle3"):
-        curve = found.get(("answers", other))
+        curve = curves_by_name.get(("answers", other))
         if level and curve:
-            detail = f"{kept(level):.2f} and {kept(curve):.2f} of the drafted tokens are left"
-            made.append(Row(f"OWL keeps more than {other}", kept(level) - kept(curve), "", 0.0, detail=detail))
-    hybrid = found.get(("copies", "howl"))
+            detail = f"{retention(level):.2f} and {retention(curve):.2f} of the drafted tokens are left"
+            rows.append(Row(f"OWL keeps more than {other}", retention(level) - retention(curve), "", 0.0, detail=detail))
+    hybrid = curves_by_name.get(("copies", "howl"))
     for other in ("owl", "eagle3", "suffix_decoding"):
-        curve = found.get(("copies", other))
+        curve = curves_by_name.get(("copies", other))
         if hybrid and curve:
             gains = [hybrid[length] / curve[length] for length in LENGTHS[2:]]
             detail = ", ".join(f"{hybrid[length]:.2f} and {curve[length]:.2f} at {length}" for length in LENGTHS[2:])
-            made.append(Row(f"HOWL over {other} on long copies, τ", statistics.mean(gains), goal=1.0, detail=detail))
-    return made
+            rows.append(Row(f"HOWL over {other} on long copies, τ", statistics.mean(gains), goal=1.0, detail=detail))
+    return rows

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from specviz.bench.kit.measure import Bencher, apart, paired, spread
+from specviz.bench.kit.measure import Bencher, in_own_thread, median_ratio, range_text
 from specviz.bench.kit.prompts import CHAT
 from specviz.bench.kit.report import Report, Row
 from specviz.request import Memory, Request
@@ -45,12 +45,12 @@ class Clock:
 
 
 @contextmanager
-def served(clock: Clock) -> Iterator[str]:
+def served_app(clock: Clock) -> Iterator[str]:
     """The app in this process, so that both kinds of run share one model; its address."""
     app = runpy.run_path(str(APP))
     running = app["running"].live
     whole = running.stream
-    running.stream = lambda *asked: clock.timed(whole(*asked))
+    running.stream = lambda *request: clock.timed(whole(*request))
     _, address, _ = app["demo"].launch(
         **{**app["options"], "prevent_thread_lock": True, "quiet": True, "server_port": None, "server_name": "127.0.0.1"}
     )
@@ -66,20 +66,20 @@ def watching(address: str) -> Iterator[Callable[[dict[str, Any]], dict[str, floa
     command = [sys.executable, "-m", "specviz.bench.kit.headless_client", address]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=APP.parent) as process:
         assert process.stdin is not None and process.stdout is not None
-        asked, said = process.stdin, process.stdout
-        said.readline()
+        requests, answers = process.stdin, process.stdout
+        answers.readline()
 
         def press(controls: dict[str, Any]) -> dict[str, float]:
-            print(json.dumps(controls), file=asked, flush=True)
-            return json.loads(said.readline())
+            print(json.dumps(controls), file=requests, flush=True)
+            return json.loads(answers.readline())
 
         yield press
-        asked.close()
+        requests.close()
 
 
 def live_view(report: Report, bench: Bencher) -> None:
     """Updates a second while a run is watched, and tokens a second watched against not watched."""
-    clock, seen = Clock(), []
+    clock, counts = Clock(), []
     basics = {"of": "basics", "values": {"temperature": 0.0, "max_new_tokens": bench.tokens}}
     advanced = {"of": "advanced", "values": {"baseline": False}}
     controls = {"sp-method": METHOD, "sp-target": bench.target, "sp-prompt": PROMPT}
@@ -91,26 +91,26 @@ def live_view(report: Report, bench: Bencher) -> None:
             pass
 
     def alone() -> float:
-        apart(decode)  # as the app does: a thread for each run
+        in_own_thread(decode)  # as the app does: a thread for each run
         return clock.rate
 
     alone()
-    with served(clock) as address, watching(address) as press:
+    with served_app(clock) as address, watching(address) as press:
 
         def watched() -> float:
-            seen.append(press(controls | forms))
+            counts.append(press(controls | forms))
             return clock.rate
 
         watched(), alone()
-        median, ratios = paired(watched, alone, PAIRS)
-    _told(report, seen[1:], median, ratios)
+        median, ratios = median_ratio(watched, alone, PAIRS)
+    _add_rows(report, counts[1:], median, ratios)
 
 
-def _told(report: Report, seen: list[dict[str, float]], median: float, ratios: list[float]) -> None:
-    rate = statistics.median(one["updates"] / one["seconds"] for one in seen)
-    reading = statistics.median(1000 * one["cpu"] / one["updates"] for one in seen)
-    detail = f"median of {len(seen)} runs that were watched; reading one costs the watcher {reading:.2f} ms"
+def _add_rows(report: Report, counts: list[dict[str, float]], median: float, ratios: list[float]) -> None:
+    rate = statistics.median(count["updates"] / count["seconds"] for count in counts)
+    reading = statistics.median(1000 * count["cpu"] / count["updates"] for count in counts)
+    detail = f"median of {len(counts)} runs that were watched; reading one costs the watcher {reading:.2f} ms"
     report.add(Row("live view, updates", rate, "/s", 10.0, detail=detail))
     cost = 100 * (1 / median - 1)
-    detail = f"tokens a second, watched ÷ not watched {spread(ratios)}"
+    detail = f"tokens a second, watched ÷ not watched {range_text(ratios)}"
     report.add(Row("live view costs", cost, "%", 3.0, at_most=True, detail=detail))

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from specviz.bench.kit.report import Report, Row
-from specviz.bench.kit.visitor import Form, Seen, Visitor
+from specviz.bench.kit.visitor import Form, PressOutcome, Visitor
 
 APP = Path(__file__).resolve().parents[3] / "app.py"
 VISITORS, RUNS, QUICK_RUNS = 30, 200, 60
@@ -87,12 +87,12 @@ class Server:
     @property
     def memory(self) -> float | None:
         """Resident memory in megabytes."""
-        found = self.status("VmRSS")
-        return None if found is None else found / 1024
+        kilobytes = self.status("VmRSS")
+        return None if kilobytes is None else kilobytes / 1024
 
 
 @contextmanager
-def served(target: str, *options: str) -> Iterator[Server]:
+def served_app(target: str, *options: str) -> Iterator[Server]:
     """The app as strangers get it, on a free port of this machine. ``options`` of the interpreter stand before its file."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -120,7 +120,7 @@ def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 @dataclass
-class Class:
+class Classroom:
     """Visitors who press the page's button again and again until ``runs`` presses are done."""
 
     form: Form
@@ -132,47 +132,47 @@ class Class:
         for number in range(self.runs):
             self.left_to_do.put(number % 2 == 1)
 
-    def attend(self) -> list[Seen]:
+    def attend(self) -> list[PressOutcome]:
         """What all of them saw."""
         with ThreadPoolExecutor(VISITORS) as pool:
-            return [one for found in pool.map(lambda _: list(self._visit()), range(VISITORS)) for one in found]
+            return [outcome for outcomes in pool.map(lambda _: list(self._visit()), range(VISITORS)) for outcome in outcomes]
 
-    def _visit(self) -> Iterator[Seen]:
+    def _visit(self) -> Iterator[PressOutcome]:
         visitor, pause = Visitor(self.form), threading.Event()
         while True:
             try:
                 leaving = self.left_to_do.get_nowait()
             except queue.Empty:
                 return
-            seen = visitor.press({}, self._leaving() if leaving else lambda seen: False)
-            yield seen
-            if seen.left:
+            outcome = visitor.press({}, self._leaving() if leaving else lambda outcome: False)
+            yield outcome
+            if outcome.left:
                 visitor = Visitor(self.form)
-            if seen.refused:
+            if outcome.refused:
                 pause.wait(BACK_SECONDS)
 
     def _leaving(self) -> Any:
         """When somebody who leaves does so: half of them while they wait, half once they see steps."""
         if self.generator.random() < 0.5:
-            return lambda seen: seen.first_update is not None
-        return lambda seen: seen.first_step is not None
+            return lambda outcome: outcome.first_update is not None
+        return lambda outcome: outcome.first_step is not None
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
     """Measure; the methods are the page's own."""
-    with served(target, "-c", PAUSED) as server:
+    with served_app(target, "-c", PAUSED) as server:
         idle(report, server)
-    with served(target) as server:
+    with served_app(target) as server:
         form = Form(server.address)
         for controls in (SHORT, {}, SHORT):  # loads the model, and what the page's own run touches
             Visitor(form).press(controls)
         waiting(report, server, form)
         before, started = server.memory, time.monotonic()
         threads = server.status("Threads")
-        seen = Class(form, QUICK_RUNS if quick else RUNS).attend()
+        outcomes = Classroom(form, QUICK_RUNS if quick else RUNS).attend()
         took = time.monotonic() - started
         Visitor(form).press(SHORT)  # comes when everybody else is gone
-        told(report, seen, took)
+        add_visits(report, outcomes, took)
         resources(report, before, server.memory, threads, server.status("Threads"))
 
 
@@ -180,15 +180,15 @@ def idle(report: Report, server: Server) -> None:
     """Processor time of the app while pages wait and nothing is computed."""
     form, pause = Form(server.address), threading.Event()
     for count in (1, 1 + WAITERS, 1 + VISITORS):
-        while (here := sum(one.name == "waiter" for one in threading.enumerate())) < count:
+        while (pages := sum(thread.name == "waiter" for thread in threading.enumerate())) < count:
             threading.Thread(target=Visitor(form).press, args=({},), daemon=True, name="waiter").start()
         pause.wait(SETTLING_SECONDS)
         before = server.spent
         pause.wait(IDLE_SECONDS)
         after = server.spent
         percent = None if before is None or after is None else 100 * (after - before) / IDLE_SECONDS
-        goal = 5.0 if here > 1 else None
-        report.add(Row(f"{here - 1} pages wait", percent, "%", goal, at_most=True, detail="of a core, engine paused"))
+        goal = 5.0 if pages > 1 else None
+        report.add(Row(f"{pages - 1} pages wait", percent, "%", goal, at_most=True, detail="of a core, engine paused"))
 
 
 def waiting(report: Report, server: Server, form: Form) -> None:
@@ -200,42 +200,46 @@ def waiting(report: Report, server: Server, form: Form) -> None:
     with ThreadPoolExecutor(1 + WAITERS) as pool:
         crowd = list(pool.map(lambda _: Visitor(form).press(SHORT), range(1 + WAITERS)))
     marks.append(server.spent)
-    served = [one for one in crowd if one.served and one.decoding]
-    first = sorted(served, key=lambda one: one.over or 0.0)[:PAIRS]
+    served_app = [outcome for outcome in crowd if outcome.served and outcome.decoding]
+    first = sorted(served_app, key=lambda outcome: outcome.over or 0.0)[:PAIRS]
     # By the token: a run that is over its time is cut short while others wait.
     decoding = [
-        statistics.median([(one.decoding or 0.0) / max(1, one.tokens) for one in found] or [0.0]) for found in (alone, first)
+        statistics.median([(outcome.decoding or 0.0) / max(1, outcome.tokens) for outcome in outcomes] or [0.0])
+        for outcomes in (alone, first)
     ]
     ratio = None
-    said = f"by the clock {1000 * decoding[1]:.0f} ms a token with 12 to 16 waiting, {1000 * decoding[0]:.0f} ms alone"
-    if None not in marks and len(served) == len(crowd):
-        start, middle, end = (float(one or 0.0) for one in marks)
-        each = [spent / sum(one.tokens for one in found) for spent, found in ((end - middle, crowd), (middle - start, alone))]
+    detail = f"by the clock {1000 * decoding[1]:.0f} ms a token with 12 to 16 waiting, {1000 * decoding[0]:.0f} ms alone"
+    if None not in marks and len(served_app) == len(crowd):
+        start, middle, end = (float(outcome or 0.0) for outcome in marks)
+        each = [
+            spent / sum(outcome.tokens for outcome in outcomes)
+            for spent, outcomes in ((end - middle, crowd), (middle - start, alone))
+        ]
         ratio = each[0] / each[1]
-        said = f"{1000 * each[0]:.0f} ms of processor a token while sixteen wait, {1000 * each[1]:.0f} ms alone; {said}"
-    report.add(Row("what a token costs while others wait", ratio, "×", 1.1, at_most=True, detail=said))
+        detail = f"{1000 * each[0]:.0f} ms of processor a token while sixteen wait, {1000 * each[1]:.0f} ms alone; {detail}"
+    report.add(Row("what a token costs while others wait", ratio, "×", 1.1, at_most=True, detail=detail))
 
 
-def told(report: Report, seen: Sequence[Seen], took: float) -> None:
+def add_visits(report: Report, outcomes: Sequence[PressOutcome], took: float) -> None:
     """How visitors fared."""
-    refused, left = [one for one in seen if one.refused], [one for one in seen if one.left]
-    whole = [one for one in seen if one.served]
-    lost = len(seen) - len(refused) - len(left) - len(whole)
-    said = f"; those read: {refused[0].refused}" if refused else ""
-    counts = f"{len(whole)} to the end, {len(left)} left midway, {len(refused)} refused, {lost} neither{said}"
+    refused, left = [outcome for outcome in outcomes if outcome.refused], [outcome for outcome in outcomes if outcome.left]
+    whole = [outcome for outcome in outcomes if outcome.served]
+    lost = len(outcomes) - len(refused) - len(left) - len(whole)
+    reason = f"; those read: {refused[0].refused}" if refused else ""
+    counts = f"{len(whole)} to the end, {len(left)} left midway, {len(refused)} refused, {lost} neither{reason}"
     stayed = len(whole) + len(refused) + lost
-    detail = f"{len(seen)} runs by {VISITORS} visitors in {took:.0f} s: {counts}"
+    detail = f"{len(outcomes)} runs by {VISITORS} visitors in {took:.0f} s: {counts}"
     report.add(Row("served, of those who stayed", 100 * len(whole) / max(1, stayed), "%", 99.0, detail=detail))
     for name, goal in (("first_update", 5.0), ("first_step", 180.0)):
-        found = sorted(at for one in seen if (at := getattr(one, name)) is not None)
-        middle, late = _quantile(found, 0.5), _quantile(found, 0.95)
+        times = sorted(at for outcome in outcomes if (at := getattr(outcome, name)) is not None)
+        middle, late = _quantile(times, 0.5), _quantile(times, 0.95)
         word = name.replace("_", " ")
-        report.add(Row(f"{word}, p50", middle, "s", detail=f"{len(found)} runs"))
+        report.add(Row(f"{word}, p50", middle, "s", detail=f"{len(times)} runs"))
         report.add(Row(f"{word}, p95", late, "s", goal, at_most=True))
 
 
-def _quantile(found: Sequence[float], share: float) -> float | None:
-    return found[min(len(found) - 1, round(share * (len(found) - 1)))] if found else None
+def _quantile(times: Sequence[float], share: float) -> float | None:
+    return times[min(len(times) - 1, round(share * (len(times) - 1)))] if times else None
 
 
 def resources(report: Report, before: float | None, after: float | None, threads: float | None, later: float | None) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from specviz.bench.kit.measure import Bencher, Timed, apart, paired, spread
+from specviz.bench.kit.measure import Bencher, TimedRun, in_own_thread, median_ratio, range_text
 from specviz.bench.kit.prompts import GROUNDED, KINDS, QUESTION
 from specviz.bench.kit.report import Report, Row
 from specviz.bench.suites.live import live_view
@@ -44,7 +44,7 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
             if part is live_view:
                 part(report, bench)
             else:
-                apart(partial(part, report, bench))
+                in_own_thread(partial(part, report, bench))
 
 
 def against_transformers(report: Report, bench: Bencher) -> None:
@@ -59,21 +59,21 @@ def against_transformers(report: Report, bench: Bencher) -> None:
 
     def theirs() -> float:
         started = time.perf_counter()
-        found = model.generate(ids, attention_mask=torch.ones_like(ids))
+        generated = model.generate(ids, attention_mask=torch.ones_like(ids))
         spent = time.perf_counter() - started
-        if found.shape[1] != ids.shape[1] + tokens:
+        if generated.shape[1] != ids.shape[1] + tokens:
             raise SpecvizError("transformers stopped before the budget, so its time means nothing.")
         return spent
 
     def ours() -> float:
-        return _whole(ready)
+        return _full_run_seconds(ready)
 
     ours(), theirs()
-    median, ratios = paired(theirs, ours, 7)
-    report.add(Row("autoregressive vs transformers.generate", median, goal=1.0, detail=f"{spread(ratios)}, prefill included"))
+    median, ratios = median_ratio(theirs, ours, 7)
+    report.add(Row("autoregressive vs transformers.generate", median, goal=1.0, detail=f"{range_text(ratios)}, prefill included"))
 
 
-def _whole(ready: Prepared) -> float:
+def _full_run_seconds(ready: Prepared) -> float:
     """Seconds of a whole run that never ends early, prefill included."""
     decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
     decoding.ignore_eos = True
@@ -86,25 +86,27 @@ def _whole(ready: Prepared) -> float:
 def recording(report: Report, bench: Bencher) -> None:
     """What recording every tree costs, on the method with the largest trees."""
     ready = bench.prepared("token_recycling", QUESTION[0], parameters={"tree": "published", "keep": False})
-    bench.once(ready)
-    median, ratios = paired(lambda: bench.once(ready, record="tree").seconds, lambda: bench.once(ready).seconds, 9)
-    detail = f"80-node trees, recorded ÷ not recorded: {spread(ratios)}"
+    bench.timed_run(ready)
+    median, ratios = median_ratio(
+        lambda: bench.timed_run(ready, record="tree").seconds, lambda: bench.timed_run(ready).seconds, 9
+    )
+    detail = f"80-node trees, recorded ÷ not recorded: {range_text(ratios)}"
     report.add(Row("recording costs", 100 * (median - 1), "%", 3.0, at_most=True, detail=detail))
 
 
-def _speed_up(bench: Bencher, ready: Prepared, alone: Prepared, pairs: int) -> tuple[float, Timed]:
+def _speed_up(bench: Bencher, ready: Prepared, alone: Prepared, pairs: int) -> tuple[float, TimedRun]:
     """Own AR seconds a token over the method's, interleaved, and one of the method's runs."""
-    kept: list[Timed] = []
+    runs: list[TimedRun] = []
 
     def method() -> float:
-        kept.append(bench.once(ready))
-        return kept[-1].per_token
+        runs.append(bench.timed_run(ready))
+        return runs[-1].per_token
 
-    median, _ = paired(lambda: bench.once(alone).per_token, method, pairs)
-    return median, kept[-1]
+    median, _ = median_ratio(lambda: bench.timed_run(alone).per_token, method, pairs)
+    return median, runs[-1]
 
 
-def _over(
+def _mean_gains(
     bench: Bencher, name: str, prompts: Sequence[str], temperature: float = 0.0, pairs: int = 1
 ) -> tuple[float, float, str]:
     """Mean speed-up and mean τ over prompts, and each prompt's speed-up for the reader."""
@@ -119,22 +121,22 @@ def _over(
 
 def prompt_lookup(report: Report, bench: Bencher) -> None:
     """Grounded prompts, where it should shine, and open ones, where it should not hurt."""
-    gain, tau, detail = _over(bench, "prompt_lookup", GROUNDED, pairs=3)
+    gain, tau, detail = _mean_gains(bench, "prompt_lookup", GROUNDED, pairs=3)
     report.add(Row("prompt_lookup, grounded prompts", gain, goal=1.5, detail=f"τ {tau:.2f}; {detail}"))
-    gain, tau, detail = _over(bench, "prompt_lookup", [prompts[0] for prompts in KINDS.values()])
+    gain, tau, detail = _mean_gains(bench, "prompt_lookup", [prompts[0] for prompts in KINDS.values()])
     report.add(Row("prompt_lookup, open prompts of six kinds", gain, detail=f"τ {tau:.2f}; {detail}"))
 
 
 def token_recycling(report: Report, bench: Bencher) -> None:
     """A fresh matrix each run: what a first prompt gets."""
-    gain, tau, detail = _over(bench, "token_recycling", [prompts[0] for prompts in KINDS.values()])
+    gain, tau, detail = _mean_gains(bench, "token_recycling", [prompts[0] for prompts in KINDS.values()])
     report.add(Row("token_recycling, open prompts of six kinds", gain, detail=f"τ {tau:.2f}; {detail}"))
 
 
 def speculative_sampling(report: Report, bench: Bencher) -> None:
     """The draft model that ships."""
     for temperature in (0.0, 1.0):
-        gain, tau, detail = _over(bench, "speculative_sampling", [prompts[0] for prompts in KINDS.values()], temperature)
+        gain, tau, detail = _mean_gains(bench, "speculative_sampling", [prompts[0] for prompts in KINDS.values()], temperature)
         report.add(Row(f"speculative_sampling, six kinds, T = {temperature:g}", gain, detail=f"τ {tau:.2f}; {detail}"))
 
 
@@ -151,10 +153,10 @@ def stand(report: Report, bench: Bencher) -> None:
         ready = bench.prepared("stand", prompt, STAND_HEAT, memory)
         alone = bench.prepared("autoregressive", prompt, STAND_HEAT)
         for number in range(TRAJECTORIES):
-            timed = bench.once(ready, seed=number)
+            timed = bench.timed_run(ready, seed=number)
             taus[number].append(timed.tau)
             if number in gains:
-                gains[number].append(bench.once(alone, seed=number).per_token / timed.per_token)
+                gains[number].append(bench.timed_run(alone, seed=number).per_token / timed.per_token)
     means = [statistics.mean(row) for row in taus]
     first, last = (statistics.mean(row) for row in gains.values())
     detail = "τ by trajectory " + ", ".join(f"{tau:.2f}" for tau in means)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from specviz.bench.kit.measure import Bencher, Timed, apart, paired, spread
+from specviz.bench.kit.measure import Bencher, TimedRun, in_own_thread, median_ratio, range_text
 from specviz.bench.kit.prompts import KINDS
 from specviz.bench.kit.report import Report, Row
 from specviz.engine.interfaces import Session
@@ -31,7 +31,7 @@ def run(report: Report, target: str, methods: Sequence[str] = (), quick: bool = 
     bench = Bencher(name, tokens=64 if quick else 128)
     prompts = [texts[0] for texts in KINDS.values()][: 3 if quick else None]
     for part in (against_chains, default_against_chains, exact, memory, against_paths, speeds):
-        apart(partial(part, report, bench, prompts))
+        in_own_thread(partial(part, report, bench, prompts))
 
 
 def _tree(nodes: int) -> Mapping[str, Any]:
@@ -47,8 +47,10 @@ def _chain(nodes: int) -> Mapping[str, Any]:
     return {"depth": nodes, "width": 1, "nodes": nodes}
 
 
-def _both(bench: Bencher, prompt: str, nodes: int, temperature: float) -> tuple[Prepared, Prepared]:
-    ready = (bench.prepared("stree", prompt, temperature, parameters=dict(one)) for one in (_deep(nodes), _chain(nodes)))
+def _tree_and_chain(bench: Bencher, prompt: str, nodes: int, temperature: float) -> tuple[Prepared, Prepared]:
+    ready = (
+        bench.prepared("stree", prompt, temperature, parameters=dict(parameters)) for parameters in (_deep(nodes), _chain(nodes))
+    )
     return next(ready), next(ready)
 
 
@@ -56,8 +58,8 @@ def against_chains(report: Report, bench: Bencher, prompts: Sequence[str]) -> No
     """The same drafter, as many nodes and drafter passes: once as a tree and once as a chain."""
     for nodes in BUDGETS:
         for temperature in TEMPERATURES:
-            pairs = [_both(bench, prompt, nodes, temperature) for prompt in prompts]
-            _compared(report, bench, f"tree over chain of {nodes} nodes, T = {temperature:g}", pairs)
+            pairs = [_tree_and_chain(bench, prompt, nodes, temperature) for prompt in prompts]
+            _add_comparison(report, bench, f"tree over chain of {nodes} nodes, T = {temperature:g}", pairs)
 
 
 def default_against_chains(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
@@ -67,23 +69,23 @@ def default_against_chains(report: Report, bench: Bencher, prompts: Sequence[str
         for nodes in BUDGETS:
             chains = [bench.prepared("stree", prompt, temperature, parameters=dict(_chain(nodes))) for prompt in prompts]
             name = f"the default tree over a chain of {nodes} nodes, T = {temperature:g}"
-            _compared(report, bench, name, list(zip(trees, chains, strict=True)))
+            _add_comparison(report, bench, name, list(zip(trees, chains, strict=True)))
 
 
-def _compared(report: Report, bench: Bencher, name: str, pairs: Sequence[tuple[Prepared, Prepared]]) -> None:
+def _add_comparison(report: Report, bench: Bencher, name: str, pairs: Sequence[tuple[Prepared, Prepared]]) -> None:
     """Rows on τ and time of a tree over a chain, prompt by prompt."""
     taus, gains = [], []
     for tree, chain in pairs:
-        taus.append((bench.once(tree).tau, bench.once(chain).tau))
+        taus.append((bench.timed_run(tree).tau, bench.timed_run(chain).tau))
         gains.append(_faster(bench, chain, tree))
-    ours, theirs = (statistics.mean(one) for one in zip(*taus, strict=True))
+    ours, theirs = (statistics.mean(column) for column in zip(*taus, strict=True))
     report.add(Row(f"{name}: τ", ours / theirs, goal=1.0, detail=f"τ {ours:.2f} and {theirs:.2f}"))
     each = ", ".join(f"{gain:.2f}" for gain in gains)
     report.add(Row(f"{name}: time", statistics.mean(gains), goal=1.0, detail=f"each: {each}"))
 
 
 def _faster(bench: Bencher, slow: Prepared, fast: Prepared, pairs: int = 3) -> float:
-    return paired(lambda: bench.once(slow).per_token, lambda: bench.once(fast).per_token, pairs)[0]
+    return median_ratio(lambda: bench.timed_run(slow).per_token, lambda: bench.timed_run(fast).per_token, pairs)[0]
 
 
 def exact(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
@@ -91,10 +93,10 @@ def exact(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     equal, tried = 0, 0
     for temperature in TEMPERATURES:
         for prompt in prompts:
-            alone = bench.once(bench.prepared("autoregressive", prompt, temperature)).ids
+            alone = bench.timed_run(bench.prepared("autoregressive", prompt, temperature)).ids
             for tree in ("beam", "fixed", "drawn"):
                 values = {**_tree(12), "tree": tree}
-                equal += bench.once(bench.prepared("stree", prompt, temperature, parameters=values)).ids == alone
+                equal += bench.timed_run(bench.prepared("stree", prompt, temperature, parameters=values)).ids == alone
                 tried += 1
     report.add(Row("token for token the autoregressive run", 100 * equal / tried, "%", 100.0, detail=f"{equal} of {tried} runs"))
 
@@ -102,7 +104,7 @@ def exact(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
 def memory(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     """What a state for each node would take beside the activations that the replay needs, as recorded by the passes."""
     ready = bench.prepared("stree", prompts[0], parameters=dict(_tree(12)))
-    steps = bench.once(ready, record="tree").steps
+    steps = bench.timed_run(ready, record="tree").steps
     notes = [note.data for step in steps for note in step.notes if note.type == "ssm_mask"]
     each, replay = (statistics.mean(note[name] for note in notes) for name in ("per_node_bytes", "replay_bytes"))
     detail = f"{each / 1e3:.0f} kB and {replay / 1e3:.0f} kB a pass, {len(notes)} passes"
@@ -112,24 +114,24 @@ def memory(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
 def against_paths(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
     """One pass over a tree against its paths to the leaves, each scored behind the prompt as a chain of its own."""
     ready = bench.prepared("stree", prompts[0], parameters=dict(_tree(12)))
-    steps = bench.once(ready, record="tree").steps
-    step = max(steps, key=lambda one: one.verified)
-    kept = [node for node in step.nodes if node.status != "pruned"]
-    tree = DraftTree.of([node.token for node in kept], [node.parent for node in kept], ready.target.device)
+    steps = bench.timed_run(ready, record="tree").steps
+    step = max(steps, key=lambda step: step.verified)
+    verified = [node for node in step.nodes if node.status != "pruned"]
+    tree = DraftTree.of([node.token for node in verified], [node.parent for node in verified], ready.target.device)
     leaves = [node for node in range(len(tree)) if not tree.shape.children[node]]
     chains = [
-        DraftTree.of([tree.host_tokens[one] for one in path], range(-1, len(path) - 1), ready.target.device)
+        DraftTree.of([tree.host_tokens[place] for place in path], range(-1, len(path) - 1), ready.target.device)
         for path in map(tree.shape.path, leaves)
     ]
     session = ready.target.open(CONTEXT + 1)
     session.prefill((ready.prompt_ids * CONTEXT)[:CONTEXT])
-    median, ratios = paired(lambda: _scored(session, chains), lambda: _scored(session, [tree]), REPEATS)
+    median, ratios = median_ratio(lambda: _scoring_seconds(session, chains), lambda: _scoring_seconds(session, [tree]), REPEATS)
     session.close()
-    detail = f"{len(tree)} nodes, {len(leaves)} paths of {sum(map(len, chains))} nodes: {spread(ratios)}"
+    detail = f"{len(tree)} nodes, {len(leaves)} paths of {sum(map(len, chains))} nodes: {range_text(ratios)}"
     report.add(Row("one pass over the tree, against its paths", median, goal=1.0, detail=detail))
 
 
-def _scored(session: Session, trees: Sequence[DraftTree]) -> float:
+def _scoring_seconds(session: Session, trees: Sequence[DraftTree]) -> float:
     started = time.perf_counter()
     for tree in trees:
         session.score(tree)
@@ -146,18 +148,18 @@ def speeds(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
         *((name, name, {}) for name in MODEL_FREE),
     ]
     for label, method, values in cases:
-        gains, runs = [], list[Timed]()
+        gains, runs = [], list[TimedRun]()
         for prompt in prompts:
             ready = bench.prepared(method, prompt, parameters=dict(values))
-            runs.append(bench.once(ready))
+            runs.append(bench.timed_run(ready))
             gains.append(_faster(bench, bench.prepared("autoregressive", prompt), ready))
         spent = ", ".join(f"{name} {share:.0f} %" for name, share in _shares(runs).items())
-        tau = statistics.mean(one.tau for one in runs)
+        tau = statistics.mean(timed.tau for timed in runs)
         report.add(Row(f"{label}, over decoding alone", statistics.mean(gains), detail=f"τ {tau:.2f}; {spent}"))
 
 
-def _shares(runs: Sequence[Timed]) -> dict[str, float]:
+def _shares(runs: Sequence[TimedRun]) -> dict[str, float]:
     """Where the time of these runs went, in percent."""
-    times = [step.time for one in runs for step in one.steps]
-    whole = max(1, sum(one.total for one in times))
-    return {name: 100 * sum(getattr(one, name) for one in times) / whole for name in ("draft", "verify", "host")}
+    times = [step.time for timed in runs for step in timed.steps]
+    whole = max(1, sum(step_time.total for step_time in times))
+    return {name: 100 * sum(getattr(step_time, name) for step_time in times) / whole for name in ("draft", "verify", "host")}

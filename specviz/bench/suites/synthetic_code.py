@@ -54,7 +54,7 @@ BLOCK = 32
 """Masks of a block and links of a chain in the runs through the engine."""
 DEEP = slice(4, PLACES)
 """Places 5 to 8, which are set against the first."""
-ASKED = 12
+EVALUATED = 12
 """Held-out answers, at most, along which acceptance is measured."""
 RUNS = 6
 """Of these so many are written through the engine."""
@@ -71,17 +71,17 @@ class Curve:
     @property
     def shares(self) -> list[float]:
         """Acceptance by place, given that the places before were right."""
-        return [one / max(1, all_) for one, all_ in zip(self.right, self.reached, strict=True)]
+        return [right / max(1, reached) for right, reached in zip(self.right, self.reached, strict=True)]
 
     @property
-    def kept(self) -> float:
+    def retention(self) -> float:
         """Mean acceptance at places 5 to 8 over that at the first; 0 where the first is never right."""
         shares = self.shares
         return float(np.mean(shares[DEEP])) / shares[0] if shares[0] else 0.0
 
 
 @dataclass(frozen=True)
-class Written:
+class EngineRuns:
     """Runs through the engine: ``tau`` in tokens a target pass, and how many drafts each step accepted."""
 
     tau: float
@@ -108,9 +108,9 @@ class Drafter:
     seconds: float
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         shares = " ".join(f"{share:.3f}" for share in self.curve.shares)
-        return f"{self.name} {shares}, {self.curve.kept:.3f} kept ({self.weights} weights, {self.seconds:.0f} s of one core)"
+        return f"{self.name} {shares}, {self.curve.retention:.3f} kept ({self.weights} weights, {self.seconds:.0f} s of one core)"
 
 
 def rows(plan: Plan | None = None) -> list[Row]:
@@ -125,60 +125,60 @@ def rows(plan: Plan | None = None) -> list[Row]:
 
 def _rows(plan: Plan) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        made = synthetic_code.world(plan, Path(folder))
+        world = synthetic_code.world(plan, Path(folder))
         eagles = []
         for updates in plan.chains:
-            net, seconds = synthetic_code.chain(made, plan, updates)
-            eagles.append(Drafter(f"EAGLE after {updates} updates", chains(net, made), _learned(net), seconds))
-        ran = {"EAGLE": written(made, chain_of(net))}
-        model, found = synthetic_code.block(made, plan)
-        curves = {arm: blocks(synthetic_code.use(model, found, arm), made) for arm in found.arms}
-        ran["DEER"] = written(made, block_of(synthetic_code.use(model, found, "deer")))
-    deer = Drafter("DEER", curves["deer"], _learned(model), sum(found.seconds[arm] for arm in ("base", "first", "deer")))
-    alike = min(eagles[:-1], key=lambda one: abs(one.curve.shares[0] - deer.curve.shares[0]))
+            net, seconds = synthetic_code.chain(world, plan, updates)
+            eagles.append(Drafter(f"EAGLE after {updates} updates", chains(net, world), _trained_weights(net), seconds))
+        ran = {"EAGLE": engine_runs(world, chain_of(net))}
+        model, arms = synthetic_code.block(world, plan)
+        curves = {arm: blocks(synthetic_code.use(model, arms, arm), world) for arm in arms.arms}
+        ran["DEER"] = engine_runs(world, block_of(synthetic_code.use(model, arms, "deer")))
+    deer = Drafter("DEER", curves["deer"], _trained_weights(model), sum(arms.seconds[arm] for arm in ("base", "first", "deer")))
+    alike = min(eagles[:-1], key=lambda drafter: abs(drafter.curve.shares[0] - deer.curve.shares[0]))
     return [
-        flatter("a chain of EAGLE's as good at place 1", deer, alike),
-        flatter("a chain of EAGLE's that learned to the end", deer, eagles[-1]),
+        flatness_row("a chain of EAGLE's as good at place 1", deer, alike),
+        flatness_row("a chain of EAGLE's that learned to the end", deer, eagles[-1]),
         *stages(curves),
         longest(ran),
     ]
 
 
-def flatter(over: str, ours: Drafter, theirs: Drafter) -> Row:
+def flatness_row(over: str, ours: Drafter, theirs: Drafter) -> Row:
     """How much of the first place's acceptance is left at places 5 to 8: DEER's blocks over a chain."""
     name = f"{NAME}acceptance at places 5 to 8 ÷ at place 1, DEER over {over}"
-    gain = ours.curve.kept / theirs.curve.kept if theirs.curve.kept else None
-    return Row(name, gain, goal=1.0, detail=f"{ours.told}; {theirs.told}")
+    gain = ours.curve.retention / theirs.curve.retention if theirs.curve.retention else None
+    return Row(name, gain, goal=1.0, detail=f"{ours.summary}; {theirs.summary}")
 
 
 def stages(curves: dict[str, Curve]) -> list[Row]:
     """What the second stage did for the first place and for the depth, and what as many more updates of the first did."""
     arms = {"base": "the base", "first": "first stage", "deer": "second stage", "control": "more of the first stage instead"}
     shares = {arm: curves[arm].shares[0] for arm in arms}
-    kept = {arm: curves[arm].kept for arm in arms}
-    found = []
-    for name, figures in (("of the first place", shares), ("at places 5 to 8 ÷ at place 1", kept)):
-        detail = ", ".join(f"{told} {figures[arm]:.3f}" for arm, told in arms.items())
+    retention = {arm: curves[arm].retention for arm in arms}
+    rows = []
+    for name, figures in (("of the first place", shares), ("at places 5 to 8 ÷ at place 1", retention)):
+        detail = ", ".join(f"{words} {figures[arm]:.3f}" for arm, words in arms.items())
         gain = figures["deer"] / figures["first"] if figures["first"] else None
         name = f"{NAME}acceptance {name}, after DEER's second stage over after its first"
-        found.append(Row(name, gain, goal=1.0, detail=f"{detail}; {curves['deer'].reached[0]} places"))
-    return found
+        rows.append(Row(name, gain, goal=1.0, detail=f"{detail}; {curves['deer'].reached[0]} places"))
+    return rows
 
 
-def longest(ran: dict[str, Written]) -> Row:
+def longest(ran: dict[str, EngineRuns]) -> Row:
     """The longest block that the engine accepted, whole or in part, and what the chain that learned to the end did."""
-    told = "; ".join(f"{name} τ {one.tau:.2f}, longest {max(one.lengths, default=0)}" for name, one in ran.items())
+    summary = "; ".join(f"{name} τ {runs.tau:.2f}, longest {max(runs.lengths, default=0)}" for name, runs in ran.items())
     lengths = ran["DEER"].lengths
-    return Row(NAME + "longest accepted block", float(max(lengths, default=0)), "tokens", detail=f"of {BLOCK}; {told}")
+    return Row(NAME + "longest accepted block", float(max(lengths, default=0)), "tokens", detail=f"of {BLOCK}; {summary}")
 
 
 @torch.inference_mode()
-def blocks(model: MaskedLM, made: World, places: int = PLACES) -> Curve:
+def blocks(model: MaskedLM, world: World, places: int = PLACES) -> Curve:
     """One block from every token of the held-out answers at temperature 0, where acceptance is agreement with the target."""
     reached, right = np.zeros(places + 1, int), np.zeros(places, int)
-    for number in made.held_out[:ASKED]:
-        text = torch.tensor([*MARKERS.prefix, *made.dialogues.of(number)])
-        for start in range(len(text) - len(made.dialogues.answer(number)), len(text) - places + 1):
+    for number in world.held_out[:EVALUATED]:
+        text = torch.tensor([*MARKERS.prefix, *world.dialogues.of(number)])
+        for start in range(len(text) - len(world.dialogues.answer(number)), len(text) - places + 1):
             best = model.draft_ids[model(text[:start], places).argmax(-1)]
             accepted = int((best == text[start : start + places]).int().cumprod(0).sum())
             reached[: accepted + 1] += 1
@@ -186,13 +186,13 @@ def blocks(model: MaskedLM, made: World, places: int = PLACES) -> Curve:
     return Curve(tuple(reached[:places].tolist()), tuple(right.tolist()))
 
 
-def chains(net: FeatureNet, made: World, places: int = PLACES) -> Curve:
+def chains(net: FeatureNet, world: World, places: int = PLACES) -> Curve:
     """The same of a chain that feeds on its own features, from the same tokens."""
-    found = acceptance_figures(net, made.store, eagle.TAPS, made.held_out[:ASKED], places)
-    starts = sum(max(0, len(made.dialogues.answer(number)) - places + 1) for number in made.held_out[:ASKED])
+    accuracies = acceptance_figures(net, world.store, eagle.TAPS, world.held_out[:EVALUATED], places)
+    starts = sum(max(0, len(world.dialogues.answer(number)) - places + 1) for number in world.held_out[:EVALUATED])
     reached, right = [starts], []
     for place in range(places):
-        right.append(round(found[f"first{place + 1}"] * reached[-1]))
+        right.append(round(accuracies[f"first{place + 1}"] * reached[-1]))
         reached.append(right[-1])
     return Curve(tuple(reached[:places]), tuple(right))
 
@@ -207,21 +207,21 @@ def chain_of(net: FeatureNet) -> Composition:
     return Composition(SingleDrafter(FeatureDrafter(net), Sampled(chain(BLOCK))), Rejection(), net.config.taps)
 
 
-def written(made: World, composition: Composition, runs: int = RUNS) -> Written:
+def engine_runs(world: World, composition: Composition, runs: int = RUNS) -> EngineRuns:
     """Programs written through the engine at temperature 0. Raises SpecvizError where it does not write the target's own."""
-    target = TextTarget(made.model, "synthetic code", (MARKERS.end,), "eager")
+    target = TextTarget(world.model, "synthetic code", (MARKERS.end,), "eager")
     steps: list[Step] = []
-    for number in made.held_out[:runs]:
-        asked = [*MARKERS.prefix, *made.dialogues.of(number)[: made.dialogues.prompt[number]].tolist()]
-        decoding = Decoding(target, composition, asked, Warp(), Noise(0), LONGEST, Recorder(Words(), "off"))
+    for number in world.held_out[:runs]:
+        prompt_ids = [*MARKERS.prefix, *world.dialogues.of(number)[: world.dialogues.prompt[number]].tolist()]
+        decoding = Decoding(target, composition, prompt_ids, Warp(), Noise(0), LONGEST, Recorder(Words(), "off"))
         steps += decoding.steps()
-        if decoding.outcome.output_ids != made.dialogues.answer(number).tolist():
+        if decoding.outcome.output_ids != world.dialogues.answer(number).tolist():
             raise SpecvizError(f"Drafted, the target wrote another program: {decoding.outcome.message or 'a fault of ours'}.")
     whole = tuple(len(step.path) for step in steps if step.cut is None)
-    return Written(tau(steps) or 1.0, whole)
+    return EngineRuns(tau(steps) or 1.0, whole)
 
 
-def _learned(net: MaskedLM | FeatureNet) -> int:
+def _trained_weights(net: MaskedLM | FeatureNet) -> int:
     """Weights that training moved: the target's embedding and head are buffers."""
     weights: list[Tensor] = list(net.parameters())
     return sum(weight.numel() for weight in weights)

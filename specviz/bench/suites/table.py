@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from specviz.bench.kit.measure import Asked, Bencher, apart
+from specviz.bench.kit.measure import Bencher, PictureQuestion, in_own_thread
 from specviz.bench.kit.paired_runs import Arm, Samples, gather
 from specviz.bench.kit.prompts import KINDS
 from specviz.bench.kit.report import Report, Row
@@ -27,7 +27,7 @@ STATE_SPACE_TARGET = "hybrid-small"
 BETWEEN = 4
 """Methods from one run of the target alone to the next."""
 
-Prompts = Mapping[str, Sequence[str | Asked]]
+Prompts = Mapping[str, Sequence[str | PictureQuestion]]
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Section:
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False, only: str = "") -> None:
     """Every section, or the one called ``only``; then how many of the systems ran."""
     ran: set[str] = set()
-    for one in sections(target):
-        if one.name.startswith(only):
-            for row, method in apart(partial(_rows, one, methods, quick, report.say)):
+    for section in sections(target):
+        if section.name.startswith(only):
+            for row, method in in_own_thread(partial(_rows, section, methods, quick, report.say)):
                 report.add(row)
                 ran |= {method} if row.value is not None else set()
     if not only and not methods:
@@ -59,8 +59,8 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 def sections(target: str) -> Iterator[Section]:
     """Which methods are measured on what; ``target`` stands in for the default text target."""
     by_kind: dict[str, list[str]] = {"text": [], "vision_language": [], "image": []}
-    for name, one in all_methods().items():
-        for modality in one.modality:
+    for name, method in all_methods().items():
+        for modality in method.modality:
             if name != "autoregressive":
                 by_kind[modality].append(name)
     text = tuple(name for name in by_kind["text"] if name != "stree")
@@ -77,8 +77,8 @@ def _texts(quick: bool) -> Prompts:
 
 
 def _pictures(quick: bool) -> Prompts:
-    asked = vision.held_out()
-    return {"scenes": asked[:: max(1, len(asked) // (2 if quick else 8))]}
+    questions = vision.held_out()
+    return {"scenes": questions[:: max(1, len(questions) // (2 if quick else 8))]}
 
 
 def _images(quick: bool) -> Prompts:
@@ -86,35 +86,35 @@ def _images(quick: bool) -> Prompts:
 
 
 def _rows(section: Section, methods: Sequence[str], quick: bool, say: Callable[[str], None]) -> list[tuple[Row, str]]:
-    wanted = [name for name in section.methods if not methods or name in methods]
-    if not wanted:
+    names = [name for name in section.methods if not methods or name in methods]
+    if not names:
         return []
     bench = Bencher(section.target, min(section.tokens, 64) if quick and section.tokens == 96 else section.tokens)
-    arms = [Arm(name, name) for name in wanted]
+    arms = [Arm(name, name) for name in names]
     prompts = section.prompts(quick)
-    found = {temperature: gather(bench, arms, prompts, temperature, say, BETWEEN) for temperature in section.temperatures}
-    return [(row(section.name, name, found), name) for name in wanted]
+    samples = {temperature: gather(bench, arms, prompts, temperature, say, BETWEEN) for temperature in section.temperatures}
+    return [(row(section.name, name, samples), name) for name in names]
 
 
-def row(section: str, name: str, found: Mapping[float, Samples]) -> Row:
+def row(section: str, name: str, samples: Mapping[float, Samples]) -> Row:
     """Speed-up at the first temperature; the rest is detail."""
-    temperatures = list(found)
-    first = found[temperatures[0]]
+    temperatures = list(samples)
+    first = samples[temperatures[0]]
     if not first.of(name):
         return Row(f"{name} · {section}", None, detail=first.missing.get(name, "not run"))
     relaxed = ", relaxed" if all_methods()[name].exactness == "relaxed" else ""
     cells = {"method": f"`{name}`{relaxed}"}
     for temperature in temperatures:
-        if found[temperature].of(name):
-            cells[f"T = {temperature:g}"] = f"{_mean(found[temperature], name, 'gain'):.2f}×"
-            cells[f"τ, T = {temperature:g}"] = f"{_mean(found[temperature], name, 'tau'):.2f}"
-    steps = max(1.0, first.total(name, lambda one: one.steps))
-    cells["drafter forwards a step"] = f"{first.total(name, lambda one: one.forwards) / steps:.1f}"
-    cells["holds"] = f"{first.held.get(name, 0) / 1e6:.1f} MB"
-    said = [f"{column} {cell}" for column, cell in cells.items() if column not in {"method", f"T = {temperatures[0]:g}"}]
-    detail = "; ".join([*said, *filter(None, [relaxed.removeprefix(", ")])])
+        if samples[temperature].of(name):
+            cells[f"T = {temperature:g}"] = f"{_mean(samples[temperature], name, 'gain'):.2f}×"
+            cells[f"τ, T = {temperature:g}"] = f"{_mean(samples[temperature], name, 'tau'):.2f}"
+    steps = max(1.0, first.total(name, lambda sample: sample.steps))
+    cells["drafter forwards a step"] = f"{first.total(name, lambda sample: sample.forwards) / steps:.1f}"
+    cells["holds"] = f"{first.held_bytes.get(name, 0) / 1e6:.1f} MB"
+    entries = [f"{column} {cell}" for column, cell in cells.items() if column not in {"method", f"T = {temperatures[0]:g}"}]
+    detail = "; ".join([*entries, *filter(None, [relaxed.removeprefix(", ")])])
     return Row(f"{name} · {section}", _mean(first, name, "gain"), detail=detail, cells=cells, table=section)
 
 
-def _mean(found: Samples, name: str, what: str) -> float:
-    return found.mean(name, lambda one: float(getattr(one, what))) or 0.0
+def _mean(samples: Samples, name: str, what: str) -> float:
+    return samples.mean(name, lambda sample: float(getattr(sample, what))) or 0.0

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from specviz.bench.kit.report import Report, Row
-from specviz.bench.suites.load import APP, VISITORS, served
+from specviz.bench.suites.load import APP, VISITORS, served_app
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Step, Trace
 
@@ -43,16 +43,16 @@ def lesson(megabytes: float, visitor: int = 0) -> bytes:
         position, root = position + len(step.emitted), step.emitted[-1]
     output = tuple(token for step in steps for token in step.emitted)
     end = End("budget", output, "", 1, metrics.summarise(steps, "budget", 1))
-    asked = replace(run.run, prompt=f"{run.run.prompt} {visitor}", max_new_tokens=len(output))
-    return store.text(Trace(asked, tuple(steps), end)).encode("utf-8")
+    settings = replace(run.run, prompt=f"{run.run.prompt} {visitor}", max_new_tokens=len(output))
+    return store.text(Trace(settings, tuple(steps), end)).encode("utf-8")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What came of one upload, and after how many seconds; ``told`` is the page's sentence where it was refused."""
+class UploadOutcome:
+    """What came of one upload, and after how many seconds; ``refusal`` is the page's sentence where it was refused."""
 
     seconds: float
-    told: str = ""
+    refusal: str = ""
 
 
 class Page:
@@ -62,11 +62,11 @@ class Page:
         self.host = urlsplit(address).netloc
         config = json.loads(self._send("GET", "/config"))
         self.prefix = config["api_prefix"]
-        button = next(one["id"] for one in config["components"] if one["props"].get("elem_id") == BUTTON)
-        event = next(one for one in config["dependencies"] if [button, "upload"] in one["targets"])
-        self.event, self.places = event["id"], [one == button for one in event["inputs"]]
+        button = next(entry["id"] for entry in config["components"] if entry["props"].get("elem_id") == BUTTON)
+        event = next(entry for entry in config["dependencies"] if [button, "upload"] in entry["targets"])
+        self.event, self.places = event["id"], [entry == button for entry in event["inputs"]]
 
-    def upload(self, content: bytes) -> Seen:
+    def upload(self, content: bytes) -> UploadOutcome:
         """Open a file as the page does: store it, hand it in, read to the answer."""
         started, session, mark = time.perf_counter(), secrets.token_hex(6), secrets.token_hex(16)
         head = f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="lesson{store.SUFFIX}"\r\n\r\n'
@@ -75,10 +75,10 @@ class Page:
         (path,) = json.loads(self._send("POST", f"{self.prefix}/upload", body, kind))
         file = {"path": path, "orig_name": f"lesson{store.SUFFIX}", "meta": {"_type": "gradio.FileData"}}
         data = [file if mine else None for mine in self.places]
-        asked = json.dumps({"data": data, "fn_index": self.event, "session_hash": session}).encode()
-        self._send("POST", f"{self.prefix}/queue/join", asked, "application/json")
+        request = json.dumps({"data": data, "fn_index": self.event, "session_hash": session}).encode()
+        self._send("POST", f"{self.prefix}/queue/join", request, "application/json")
         answer = self._send("GET", f"{self.prefix}/queue/data?session_hash={session}").decode("utf-8")
-        return Seen(time.perf_counter() - started, refusal(answer))
+        return UploadOutcome(time.perf_counter() - started, refusal(answer))
 
     def _send(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> bytes:
         with closing(http.client.HTTPConnection(self.host, timeout=PATIENCE)) as connection:
@@ -104,26 +104,26 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     crowds: dict[str, list[bytes]] = {"one file for all": [same] * VISITORS}
     crowds["a file each"] = [lesson(size, visitor) for visitor in range(1, VISITORS + 1)]
     for name, files in crowds.items():
-        with served(target) as server:
+        with served_app(target) as server:
             page = Page(server.address)
             page.upload(lesson(0.1, VISITORS + 1))  # compiles the schema
             before = server.memory
             with ThreadPoolExecutor(VISITORS) as pool:
-                seen = list(pool.map(page.upload, files))
+                outcomes = list(pool.map(page.upload, files))
             after, most = server.memory, server.status("VmHWM")
-        told(report, name, seen, len(same) / 1e6)
+        add_uploads(report, name, outcomes, len(same) / 1e6)
         detail = "" if before is None or after is None else f"{before:.0f} MB resident before, {after:.0f} MB after"
         peak = None if most is None else most / 1024
         report.add(Row(f"{name}: memory at most", peak, "MB", MOST_MEMORY, at_most=True, detail=detail))
 
 
-def told(report: Report, name: str, seen: Sequence[Seen], size: float) -> None:
+def add_uploads(report: Report, name: str, outcomes: Sequence[UploadOutcome], size: float) -> None:
     """How many were served, and when."""
-    refused: list[str] = [one.told for one in seen if one.told]
-    said = f"; those read: {refused[0]}" if refused else ""
-    detail = f"{VISITORS} of {size:.1f} MB: {len(seen) - len(refused)} served, {len(refused)} refused{said}"
-    report.add(Row(f"{name}: served", 100 * (1 - len(refused) / len(seen)), "%", 100.0, detail=detail))
-    times: list[Any] = sorted(one.seconds for one in seen if not one.told)
+    refused: list[str] = [outcome.refusal for outcome in outcomes if outcome.refusal]
+    reason = f"; those read: {refused[0]}" if refused else ""
+    detail = f"{VISITORS} of {size:.1f} MB: {len(outcomes) - len(refused)} served, {len(refused)} refused{reason}"
+    report.add(Row(f"{name}: served", 100 * (1 - len(refused) / len(outcomes)), "%", 100.0, detail=detail))
+    times: list[Any] = sorted(outcome.seconds for outcome in outcomes if not outcome.refusal)
     for share in (0.5, 0.95):
         value = times[round(share * (len(times) - 1))] if times else None
         report.add(Row(f"{name}: opened after, p{100 * share:.0f}", value, "s"))

@@ -17,11 +17,11 @@ element.addEventListener("click", async (event) => {
   status.textContent = "Making the file …";
   const step = element.querySelector("input");
   try {
-    const made = await server.make_file([props.value, button.dataset.kind, step ? Number(step.value) : 1]);
-    if (made.error) status.textContent = made.error;
+    const file = await server.make_file([props.value, button.dataset.kind, step ? Number(step.value) : 1]);
+    if (file.error) status.textContent = file.error;
     else {
-      save(made.name, made.text, made.type);
-      status.textContent = `${made.name}, ${Math.ceil(made.text.length / 1024).toLocaleString("en")} kB`;
+      save(file.name, file.text, file.type);
+      status.textContent = `${file.name}, ${Math.ceil(file.text.length / 1024).toLocaleString("en")} kB`;
     }
   } catch {
     status.textContent = "The server did not answer; reload the page and try again.";

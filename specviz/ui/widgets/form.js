@@ -1,15 +1,15 @@
 // A small form made from a list of fields (name, kind, bounds, help). Its value is JSON text: {"of", "fields", "values"}.
 const host = element.querySelector(".sp-form");
-let shown = "";
+let rendered = "";
 
 const node = (tag, attributes, ...children) => {
-  const made = document.createElement(tag);
+  const newElement = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === true) made.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) made.setAttribute(name, value);
+    if (value === true) newElement.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) newElement.setAttribute(name, value);
   }
-  made.append(...children);
-  return made;
+  newElement.append(...children);
+  return newElement;
 };
 
 function bounds(field) {
@@ -19,16 +19,16 @@ function bounds(field) {
 
 function wrong(field, text) {
   if (field.choices.length || field.kind === "bool") return "";
-  const given = Number(text);
-  const whole = field.kind !== "int" || Number.isInteger(given);
-  const fits = String(text).trim() !== "" && Number.isFinite(given) && given >= field.low && given <= field.high;
+  const number = Number(text);
+  const whole = field.kind !== "int" || Number.isInteger(number);
+  const fits = String(text).trim() !== "" && Number.isFinite(number) && number >= field.low && number <= field.high;
   return fits && whole ? "" : `${field.kind === "int" ? "A whole number, " : ""}${bounds(field)}`;
 }
 
 function input(field, value, id) {
   if (field.kind === "bool") return node("input", { type: "checkbox", id, checked: Boolean(value) });
   if (field.choices.length) {
-    const options = field.choices.map((one) => node("option", { value: one, selected: one === value }, one.replaceAll("_", " ")));
+    const options = field.choices.map((choice) => node("option", { value: choice, selected: choice === value }, choice.replaceAll("_", " ")));
     return node("select", { id }, ...options);
   }
   const step = field.step || (field.kind === "int" ? 1 : "any");
@@ -55,18 +55,18 @@ function row(form, field, prefix) {
   control.addEventListener("input", () => {
     form.values[field.name] = field.kind === "bool" ? control.checked : control.value;
     check();
-    shown = JSON.stringify(form);
-    props.value = shown;
+    rendered = JSON.stringify(form);
+    props.value = rendered;
   });
   check();
-  const wide = field.choices.some((one) => one.length > 10) ? " sp-wide" : "";
+  const wide = field.choices.some((choice) => choice.length > 10) ? " sp-wide" : "";
   return node("div", { class: `sp-field sp-${field.choices.length ? "choice" : field.kind}${wide}` }, label, control, error, hint);
 }
 
 function draw() {
-  if (!props.value || props.value === shown) return;
-  shown = props.value;
-  const form = JSON.parse(shown);
+  if (!props.value || props.value === rendered) return;
+  rendered = props.value;
+  const form = JSON.parse(rendered);
   host.replaceChildren(...form.fields.map((field) => row(form, field, `${form.of}-${element.id || "form"}`)));
   host.hidden = form.fields.length === 0;
 }

@@ -10,7 +10,7 @@ import pytest
 
 from specviz.acceptance.match import Match
 from specviz.bench.calibrate import depth as calibrate_depth
-from specviz.bench.calibrate.depth import Aside, Place, placements, table, tau
+from specviz.bench.calibrate.depth import Place, UnsentTrees, places_of, table, tau
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.controller import SingleDrafter
@@ -33,10 +33,10 @@ def run(builder: object, warp: object) -> Decoded:
 @pytest.mark.slow
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp: object) -> None:
-    aside = Aside(DEEPEST, WIDTH)
-    alone = run(aside, warp)
+    unsent = UnsentTrees(DEEPEST, WIDTH)
+    alone = run(unsent, warp)
     assert all(len(step.emitted) == 1 for step in alone.steps), "the target writes as if alone"
-    places = placements(aside, alone.ids, DEEPEST)
+    places = places_of(unsent, alone.ids, DEEPEST)
     assert len(places) == BUDGET - DEEPEST
     sizes = (1, 3, 8, 60)
     found = table([places], DEEPEST, sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specviz.bench.calibrate.drafted import Seen, chosen, quantiles, ranks, stopped
+from specviz.bench.calibrate.drafted import BeamMasses, best_threshold, quantiles, ranks, stop_level
 from specviz.trace.schema import Nanoseconds, Node, Step
 
 
@@ -16,25 +16,25 @@ def test_an_accepted_path_is_told_by_its_ranks() -> None:
 
 
 def test_a_round_stops_at_its_first_light_level() -> None:
-    one = Seen((-0.1, -0.6, -0.4, -2.0), 2)
-    assert [stopped(one, threshold) for threshold in (-3.0, -0.5, -0.05)] == [4, 2, 1]
-    assert stopped(Seen((-0.1, -5.0), 0), -1.0) == 2, "nothing is saved at the deepest level"
+    one = BeamMasses((-0.1, -0.6, -0.4, -2.0), 2)
+    assert [stop_level(one, threshold) for threshold in (-3.0, -0.5, -0.05)] == [4, 2, 1]
+    assert stop_level(BeamMasses((-0.1, -5.0), 0), -1.0) == 2, "nothing is saved at the deepest level"
 
 
 def test_the_threshold_stops_as_early_as_tokens_allow() -> None:
-    deep, shallow = Seen((-0.1, -0.2, -0.4, -0.6), 4), Seen((-0.9, -1.6, -2.2, -3.0), 1)
-    threshold, cost, saved = chosen([deep] * 10 + [shallow] * 10)
+    deep, shallow = BeamMasses((-0.1, -0.2, -0.4, -0.6), 4), BeamMasses((-0.9, -1.6, -2.2, -3.0), 1)
+    threshold, cost, saved = best_threshold([deep] * 10 + [shallow] * 10)
     assert -0.95 < threshold <= -0.4
     assert (cost, saved) == (0.0, pytest.approx(30 / 80))
 
 
 def test_a_drafter_that_is_right_without_knowing_it_is_not_cut_short() -> None:
     """Little mass and long acceptance: the threshold has to stay below, whatever the paper's is."""
-    threshold, cost, _ = chosen([Seen((-2.0, -3.0, -4.0, -5.0), 4)] * 5)
+    threshold, cost, _ = best_threshold([BeamMasses((-2.0, -3.0, -4.0, -5.0), 4)] * 5)
     assert threshold <= -4.0 and cost == 0.0
 
 
 def test_quantiles_are_by_level() -> None:
-    found = quantiles([Seen((-1.0, -2.0), 0), Seen((-3.0,), 0)])
+    found = quantiles([BeamMasses((-1.0, -2.0), 0), BeamMasses((-3.0,), 0)])
     assert (found[1][0], found[1][5], found[1][10]) == pytest.approx((-3.0, -2.0, -1.0))
     assert set(found[2]) == {-2.0}

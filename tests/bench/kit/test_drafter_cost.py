@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.bench.kit.drafter_cost import NAME, layer
+from specviz.bench.kit.drafter_cost import NAME, layer_cost
 from specviz.bench.kit.measure import Bencher
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.requests import image
@@ -34,7 +34,7 @@ def test_target_and_drafter_read_as_many_rows(guidance: float, rows: int, monkey
     monkeypatch.setattr(FeatureStepper, "__call__", stepped)
     monkeypatch.setattr(ImageTarget, "run", ran)
     with tiny_models():
-        row = layer(lambda: Bencher("emoji-64").prepared("eagle", "red", 1.0, guidance=guidance), "eagle", times=2)
+        row = layer_cost(lambda: Bencher("emoji-64").prepared("eagle", "red", 1.0, guidance=guidance), "eagle", times=2)
     assert row.name == NAME and row.value is not None, row.detail
     assert drafted[-1][0] == rows and verified[-1] == (rows, 1)
     seen = drafted[-1][1]
@@ -45,5 +45,5 @@ def test_half_precision_is_measured_too(monkeypatch: pytest.MonkeyPatch) -> None
     loaded = replace(tiny_image(dtype=torch.bfloat16), name="emoji-64")
     monkeypatch.setattr(image, "load_image_model", lambda *_: loaded)
     monkeypatch.setattr(image, "image_drafter", lambda one: tiny_image_drafter(one).to(torch.bfloat16))
-    row = layer(lambda: Bencher("emoji-64").prepared("eagle", "red", 1.0), "eagle", times=2)
+    row = layer_cost(lambda: Bencher("emoji-64").prepared("eagle", "red", 1.0), "eagle", times=2)
     assert row.value is not None and row.value > 0, row.detail

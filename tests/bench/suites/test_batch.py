@@ -40,7 +40,7 @@ def test_runs_on_different_targets_are_no_batch() -> None:
         for dtype in ("float64", "float32")
     ]
     with pytest.raises(BadInput, match="share one target"):
-        batch.assembled(ready)
+        batch.assemble(ready)
 
 
 @pytest.mark.model
@@ -72,4 +72,4 @@ def test_a_probe_is_no_row_and_a_state_is_no_row() -> None:
     for given, said in (({"method": "owl"}, "probe=false"), ({"method": "reader", "target": "hybrid-small"}, "state")):
         ready = [prepare(Request(**given, **asked), Memory()) for _ in range(2)]
         with pytest.raises(BadInput, match=said):
-            batch.assembled(ready)
+            batch.assemble(ready)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from specviz.bench.kit import paired_runs as gather
-from specviz.bench.kit.measure import Timed
-from specviz.bench.kit.paired_runs import Arm, Sample, Samples, repetition, sampled
+from specviz.bench.kit.measure import TimedRun
+from specviz.bench.kit.paired_runs import Arm, Sample, Samples, repetition, sample_of
 from specviz.bench.kit.report import Report
 from specviz.bench.suites import eagle
 from specviz.errors import ModelUnavailable
@@ -59,12 +59,12 @@ def step(index: int, path: int, cut: str | None = None, forwards: int = 3) -> St
 
 
 def test_a_sample_leaves_out_what_the_budget_cut() -> None:
-    timed = Timed(2.0, (step(0, 3), step(1, 1), step(2, 4, "budget")), tuple(range(11)))
-    found = sampled("code", timed, own=1.0, alone=range(11))
+    timed = TimedRun(2.0, (step(0, 3), step(1, 1), step(2, 4, "budget")), tuple(range(11)))
+    found = sample_of("code", timed, own=1.0, alone=range(11))
     assert (found.lengths, found.emitted, found.forwards, found.steps) == ((3, 1), 6, 6, 2)
     assert found.tau == 3.0
     assert found.gain == pytest.approx(1.0 / (2.0 / 11))
-    assert found.same and not sampled("code", timed, 1.0, range(10)).same
+    assert found.same and not sample_of("code", timed, 1.0, range(10)).same
 
 
 class Bench:
@@ -79,10 +79,10 @@ class Bench:
         target = SimpleNamespace(eos_ids=frozenset())
         return SimpleNamespace(method=method, target=target, loaded=None, compose=lambda: bytes(1000))
 
-    def once(self, ready: SimpleNamespace, composition: object = None) -> Timed:
+    def timed_run(self, ready: SimpleNamespace, composition: object = None) -> TimedRun:
         self.ran.append(ready.method)
         seconds = {"autoregressive": 4.0 + len(self.ran) % 2, "eagle": 2.0}.get(ready.method, 1.0)
-        return Timed(seconds, (step(0, 1), step(1, 1)), (1, 2, 3, 4))
+        return TimedRun(seconds, (step(0, 1), step(1, 1)), (1, 2, 3, 4))
 
 
 def test_the_target_runs_before_and_after_every_two_methods() -> None:
@@ -92,7 +92,7 @@ def test_the_target_runs_before_and_after_every_two_methods() -> None:
     warm_up = 3
     assert bench.ran[warm_up:] == ["autoregressive", "eagle", "eagle2", "autoregressive", "falcon", "autoregressive"]
     assert found.missing == {"eagle3": "eagle3 has no weights here."}
-    assert 1000 <= found.held["eagle"] < 1100
+    assert 1000 <= found.held_bytes["eagle"] < 1100
     assert found.of("eagle")[0].gain == pytest.approx(4.5 / 2.0, rel=0.2)
     assert "chat 1 of 1" in said[0] and "τ 2.00" in said[0]
 

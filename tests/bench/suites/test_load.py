@@ -11,9 +11,9 @@ import pytest
 from specviz.bench import runner
 from specviz.bench.kit import visitor
 from specviz.bench.kit.report import Report
-from specviz.bench.kit.visitor import Form, Seen, Visitor
+from specviz.bench.kit.visitor import Form, PressOutcome, Visitor
 from specviz.bench.suites import load
-from specviz.bench.suites.load import Class, Server
+from specviz.bench.suites.load import Classroom, Server
 from tests.support.fakes.ui import FakeEngine, app
 from tests.ui.test_page import served
 
@@ -53,22 +53,22 @@ def test_a_visitor_who_leaves_is_counted_apart_and_frees_the_engine(form: Form, 
 def test_a_class_presses_as_often_as_it_is_told_and_half_of_it_leaves(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "VISITORS", 8)
     monkeypatch.setattr(load, "BACK_SECONDS", 0.0)
-    seen = Class(form, 16).attend()
+    seen = Classroom(form, 16).attend()
     assert len(seen) == 16
     refused = [one for one in seen if one.refused]
     assert refused and all("room for. Try again in a minute" in one.refused for one in refused)
     assert any(one.served for one in seen) and any(one.left for one in seen)
 
 
-def rows(seen: list[Seen]) -> dict[str, Any]:
+def rows(seen: list[PressOutcome]) -> dict[str, Any]:
     report = Report("load", {})
-    load.told(report, seen, 60.0)
+    load.add_visits(report, seen, 60.0)
     return {row.name: row for row in report.rows}
 
 
 def test_the_report_is_about_those_who_stayed() -> None:
-    whole = [Seen(0.5, float(number), 20.0) for number in range(1, 20)]
-    found = rows([*whole, Seen(0.5, left=True), Seen(over=1.0, refused="Full."), Seen()])
+    whole = [PressOutcome(0.5, float(number), 20.0) for number in range(1, 20)]
+    found = rows([*whole, PressOutcome(0.5, left=True), PressOutcome(over=1.0, refused="Full."), PressOutcome()])
     assert found["served, of those who stayed"].value == pytest.approx(100 * 19 / 21)
     assert "19 to the end, 1 left midway, 1 refused, 1 neither; those read: Full." in found["served, of those who stayed"].detail
     assert (found["first step, p50"].value, found["first step, p95"].value) == (10.0, 18.0)

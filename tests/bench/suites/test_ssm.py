@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specviz.bench.kit.measure import Timed
+from specviz.bench.kit.measure import TimedRun
 from specviz.bench.kit.report import Report
 from specviz.bench.runner import SHORT, SUITES
 from specviz.bench.suites import ssm
@@ -33,11 +33,11 @@ class TinyBench:
         ids = [ord(letter) - 97 for letter in prompt]
         return SimpleNamespace(parts=parts, target=TARGET, prompt_ids=ids, card=card, values=values)
 
-    def once(self, ready: Any, seed: int = 0, record: str = "off") -> Timed:
+    def timed_run(self, ready: Any, seed: int = 0, record: str = "off") -> TimedRun:
         composed = ready.card.compose(ready.values, ready.parts)
         run = decode(TARGET, composed, ready.prompt_ids, 24, ready.parts.warp, seed, record)  # type: ignore[arg-type]
         cost = 3 if getattr(ready.values, "width", 0) == 1 else 2
-        return Timed(float(cost * len(run.steps)), tuple(run.steps), tuple(run.ids))
+        return TimedRun(float(cost * len(run.steps)), tuple(run.steps), tuple(run.ids))
 
 
 def reported(part: Any) -> dict[str, Any]:
@@ -49,8 +49,8 @@ def reported(part: Any) -> dict[str, Any]:
 def test_tree_and_chain_have_as_many_nodes() -> None:
     bench = TinyBench()
     for nodes in ssm.BUDGETS:
-        for ready in ssm._both(bench, "hello", nodes, 0.0):  # type: ignore[arg-type]
-            verified = [step.verified for step in bench.once(ready).steps]
+        for ready in ssm._tree_and_chain(bench, "hello", nodes, 0.0):  # type: ignore[arg-type]
+            verified = [step.verified for step in bench.timed_run(ready).steps]
             assert max(verified) == nodes
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from specviz.bench.suites import synthetic_code
-from specviz.bench.suites.synthetic_code import Curve, Drafter, Written, block_of, blocks, chain_of, chains, written
+from specviz.bench.suites.synthetic_code import Curve, Drafter, EngineRuns, block_of, blocks, chain_of, chains, engine_runs
 from specviz.errors import SpecvizError
 from specviz.training.common import data
 from specviz.training.toy import programs
@@ -93,7 +93,7 @@ def test_flatter_means_that_more_of_the_first_place_is_left(
     ours: tuple[float, float], theirs: tuple[float, float], holds: bool
 ) -> None:
     deer, chain = Drafter("DEER", curve(*ours), 9, 40.0), Drafter("EAGLE", curve(*theirs), 8, 41.0)
-    row = synthetic_code.flatter("a chain", deer, chain)
+    row = synthetic_code.flatness_row("a chain", deer, chain)
     assert row.reached is holds
     assert row.value == pytest.approx((ours[1] / ours[0]) / (theirs[1] / theirs[0]), rel=0.01)
     assert "9 weights, 40 s" in row.detail and "8 weights, 41 s" in row.detail
@@ -112,11 +112,11 @@ def test_the_engine_writes_the_targets_own_programs_with_both_drafters(made: Wor
     net, _ = learning.chain(made, TINY, 3)
     model, found = learning.block(made, TINY)
     for composition in (block_of(model), chain_of(net)):
-        ran = written(made, composition, 2)
+        ran = engine_runs(made, composition, 2)
         assert ran.tau >= 1 and ran.lengths
     wrong = replace(made, dialogues=replace(made.dialogues, tokens=made.dialogues.tokens[::-1].copy()))
     with pytest.raises(SpecvizError, match="another program"):
-        written(wrong, block_of(model), 1)
+        engine_runs(wrong, block_of(model), 1)
     assert set(found.seconds) == {"base", "first", "deer", "control"}
 
 
@@ -160,7 +160,7 @@ def test_the_chain_beside_it_is_the_one_that_is_as_good_at_the_first_place(monke
     monkeypatch.setattr(synthetic_code, "chains", lambda net, made: curve(first[net.in_features], 0.9 * first[net.in_features]))
     monkeypatch.setattr(synthetic_code, "block_of", lambda model: "deer")
     monkeypatch.setattr(synthetic_code, "chain_of", lambda net: net.in_features)
-    monkeypatch.setattr(synthetic_code, "written", lambda made, how: Written(2.0, (1, 12 if how == "deer" else how)))
+    monkeypatch.setattr(synthetic_code, "engine_runs", lambda made, how: EngineRuns(2.0, (1, 12 if how == "deer" else how)))
     alike, long, stage, _, longest = synthetic_code.rows(replace(TINY, chains=(2, 3, 4, 9)))
     assert "EAGLE after 3 updates 0.780" in alike.detail and alike.value == pytest.approx(1 / 0.9, rel=0.01)
     assert "EAGLE after 9 updates 0.950" in long.detail, "and the one that learned to the end"

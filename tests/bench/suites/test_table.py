@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.bench.kit.memory import held
+from specviz.bench.kit.memory import held_bytes
 from specviz.bench.kit.paired_runs import Sample, Samples
 from specviz.bench.kit.report import Report, Row
 from specviz.bench.suites import table
@@ -27,7 +27,7 @@ def test_every_method_has_a_place_and_every_system_is_a_method() -> None:
 
 def test_a_row_tells_both_temperatures_forwards_and_memory() -> None:
     found = {
-        0.0: Samples({"eagle2": [sample(1.2), sample(1.4)]}, held={"eagle2": 4_300_000}),
+        0.0: Samples({"eagle2": [sample(1.2), sample(1.4)]}, held_bytes={"eagle2": 4_300_000}),
         1.0: Samples({"eagle2": [sample(1.1)]}),
     }
     made = table.row("text", "eagle2", found)
@@ -60,14 +60,14 @@ def test_memory_is_counted_once_and_without_the_target() -> None:
     own = torch.zeros(1000)
     ready = SimpleNamespace(loaded=SimpleNamespace(model=model), target=SimpleNamespace(model=model))
     parts = {"own": own, "view": own[10:], "head": model.weight[:5], "store": np.zeros(500), "target": ready.target}
-    found = held(SimpleNamespace(parts=parts, again=parts, call=lambda: own), ready)
+    found = held_bytes(SimpleNamespace(parts=parts, again=parts, call=lambda: own), ready)
     assert 4000 + 4000 <= found < 8000 + 2000
 
 
 def test_weights_packed_for_the_processor_count_as_many_bytes_as_their_numbers() -> None:
     ready = SimpleNamespace(loaded=None, target=None)
     packed = torch.zeros(100, 100).to_mkldnn()
-    assert 40_000 <= held([packed, packed], ready) < 41_000
+    assert 40_000 <= held_bytes([packed, packed], ready) < 41_000
 
 
 def test_rows_in_columns_make_tables_of_their_own() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.bench.kit.prompts import KINDS
-from specviz.bench.suites.traversal import Both, compare, cut, downwards, rows, upwards
+from specviz.bench.suites.traversal import BothRules, compare, cut_at, leaves_first, root_first, rows
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain, shape_from_counts
@@ -34,7 +34,7 @@ def drawn(number: int = 0) -> tuple[Draft, TargetPass]:
 @pytest.mark.parametrize("number", range(2))
 def test_expected_lengths_are_those_of_many_judged_rounds(number: int) -> None:
     draft, scored = drawn(number)
-    for rule, expected in ((Traversal(), upwards), (Rejection(), downwards)):
+    for rule, expected in ((Traversal(), leaves_first), (Rejection(), root_first)):
         lengths = [len(rule.judge(draft, scored, context(seed)).path) for seed in range(600)]
         assert abs(sum(lengths) / 600 - expected(draft, scored, context())) < 0.15
 
@@ -42,21 +42,21 @@ def test_expected_lengths_are_those_of_many_judged_rounds(number: int) -> None:
 def test_children_nobody_drew_are_expected_alike() -> None:
     draft = Draft(DraftTree.of([0, 1, 2, 3, 0], [-1, 0, 0, 1, 2]))
     scored = WORLD.scored(draft.tree)
-    assert upwards(draft, scored, context()) == pytest.approx(downwards(draft, scored, context()), abs=1e-12)
+    assert leaves_first(draft, scored, context()) == pytest.approx(root_first(draft, scored, context()), abs=1e-12)
 
 
 def test_a_tree_cut_at_a_depth_keeps_its_nodes_and_distributions() -> None:
     draft, scored = drawn()
-    smaller, rest = cut(draft, scored, 1)
+    smaller, rest = cut_at(draft, scored, 1)
     assert smaller.tree.host_tokens == draft.tree.host_tokens[:3]
     assert set(smaller.proposals) == {0}
     assert torch.equal(rest.logits, scored.logits[:3])
-    whole, _ = cut(draft, scored, 2)
+    whole, _ = cut_at(draft, scored, 2)
     assert whole.tree.shape == draft.tree.shape
 
 
 def test_judging_notes_every_depth_of_a_full_tree() -> None:
-    both = Both(2)
+    both = BothRules(2)
     for number in range(120):
         draft, scored = drawn(number)
         verdict = both.judge(draft, scored, context(number))
@@ -64,7 +64,7 @@ def test_judging_notes_every_depth_of_a_full_tree() -> None:
     assert {depth: len(pairs) for depth, pairs in both.pairs.items()} == {1: 120, 2: 120}
     assert all(ours == pytest.approx(theirs, abs=1e-9) for ours, theirs in both.pairs[1])
     assert sum(ours - theirs for ours, theirs in both.pairs[2]) > 0
-    short = Both(3)
+    short = BothRules(3)
     draft, scored = drawn()
     short.judge(draft, scored, context())
     assert not short.pairs
@@ -72,7 +72,7 @@ def test_judging_notes_every_depth_of_a_full_tree() -> None:
 
 def test_the_chains_of_a_real_distribution_gain_more_the_deeper_they_are() -> None:
     p, q = torch.tensor([1 / 3, 2 / 3]).double(), torch.tensor([2 / 3, 1 / 3]).double()
-    both, generator = Both(4), torch.Generator().manual_seed(0)
+    both, generator = BothRules(4), torch.Generator().manual_seed(0)
     for number in range(250):
         tokens = torch.multinomial(q, 4, replacement=True, generator=generator).tolist()
         draft = Draft(DraftTree.of([0, *tokens], chain(4).parents), dict.fromkeys(range(4), Proposal(q)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from specviz.bench.kit.report import Report
 from specviz.bench.runner import SHORT, SUITES
 from specviz.bench.suites import uploads
-from specviz.bench.suites.uploads import Seen
+from specviz.bench.suites.uploads import UploadOutcome
 from specviz.trace import store
 from specviz.ui.stream.opening import Opening
 
@@ -38,7 +38,12 @@ def test_an_answer_is_a_file_opened_or_a_reason() -> None:
 
 def test_who_was_refused_is_counted_and_told() -> None:
     report = Report("uploads", {})
-    uploads.told(report, "one file for all", [Seen(1.0), Seen(3.0), Seen(9.0, "no room"), Seen(2.0)], 5.0)
+    uploads.add_uploads(
+        report,
+        "one file for all",
+        [UploadOutcome(1.0), UploadOutcome(3.0), UploadOutcome(9.0, "no room"), UploadOutcome(2.0)],
+        5.0,
+    )
     served, middle, late = report.rows
     assert served.value == 75.0 and served.reached is False and "1 refused; those read: no room" in served.detail
     assert (middle.value, late.value) == (2.0, 3.0)

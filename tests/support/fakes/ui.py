@@ -23,7 +23,7 @@ from specviz.ui.widgets import controls
 from tests.support.traces.image_runs import image_trace
 from tests.support.traces.samples import sample_trace
 from tests.support.traces.stories import TELLERS, story_trace
-from tests.viewer.vision_notes import vision_trace
+from tests.support.viewer.vision_notes import vision_trace
 
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
 

@@ -10,7 +10,7 @@ import pytest
 
 from specviz.errors import BadInput
 from specviz.training.common import data
-from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
+from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 
 def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from specviz.training.common.features import FeatureStore, fused_taps
 from tests.support.tiny.text import tiny_llama
-from tests.training.tiny_training import MARKERS, VOCAB, dialogues
+from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues
 
 TAPS = (1, 0, 2)
 

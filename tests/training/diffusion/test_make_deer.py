@@ -15,8 +15,8 @@ from specviz.models.drafters.lora_heads import load_changed
 from specviz.training.common import data
 from specviz.training.diffusion import make_deer, make_masked_lm
 from specviz.training.registry import Job, recipes
+from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
 from tests.training.diffusion.test_masked_training import fresh
-from tests.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
 
 
 class Target:

@@ -19,7 +19,7 @@ from specviz.training.diffusion.block_agreement import block_agreement, first_ov
 from specviz.training.diffusion.make_deer import FIRST, SECOND, Stages
 from specviz.training.diffusion.masked_training import MaskedTraining, Settings
 from specviz.training.feature.gto import LowRank
-from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
+from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
 SETTINGS = Settings(minutes=60, batch=8, part=4, peak=0.02, half=False)
 STAGES = Stages(rank=8, reach=6)

@@ -9,8 +9,8 @@ from specviz.drafters.memory.ngram_model import NgramModel
 from specviz.methods.diffuspec.lattice import columns, distribution, search
 from specviz.training.diffusion.ngrams import counted, texts
 from specviz.training.diffusion.searched_agreement import WEIGHTS, searched_agreement
+from tests.support.training.tiny_training import END, MARKERS, dialogues
 from tests.training.diffusion.test_masked_training import state_of, taught
-from tests.training.tiny_training import END, MARKERS, dialogues
 
 
 def test_accepted_tokens_are_counted_along_the_answer() -> None:

@@ -17,7 +17,7 @@ from specviz.training.common.card import card, dialogues_line, print_card
 from specviz.training.common.loop import Progress, train
 from specviz.training.draft_model import small_draft
 from specviz.training.draft_model.small_draft import figures
-from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
+from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
 SHAPE = {"draft_vocab": 36, "width": 32, "layers": 6, "heads": 2, "inner": 64, "window": 64}
 SETTINGS = small_draft.Settings(minutes=60, batch=4, length=64, peak=0.02, workers=1)

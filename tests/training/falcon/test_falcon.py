@@ -29,7 +29,7 @@ from specviz.training.falcon.falcon import Supervision, noisy, summed, truth_of
 from specviz.training.falcon.glancing import Inputs, glances, reveal
 from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from tests.support.tiny.text import tiny_llama
-from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
+from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 IDS = torch.tensor([END, *range(5, 35)])
 SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=1, peak=0.003)

@@ -38,7 +38,7 @@ from specviz.training.feature.unrolling import sampled_starts, unroll
 from specviz.training.registry import Job
 from specviz.training.registry import recipes as known_recipes
 from tests.support.tiny.text import tiny_llama
-from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
+from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 IDS = torch.tensor([END, *range(5, 35)])
 SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=2)

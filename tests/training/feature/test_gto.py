@@ -18,7 +18,7 @@ from specviz.training.feature.make_gto import GtoTraining, Settings
 from specviz.training.feature.tree_reward import Size, grown
 from specviz.training.feature.unrolling import unroll
 from specviz.training.registry import Job, recipes
-from tests.training.tiny_forest import arena, drafter, store, target
+from tests.support.training.tiny_forest import arena, drafter, store, target
 
 SIZE = Size(depth=3, width=3, nodes=8)
 HOW = Groups(groups=2, members=4, size=SIZE)

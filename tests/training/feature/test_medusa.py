@@ -23,7 +23,7 @@ from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInp
 from specviz.training.registry import WEIGHTS, Job, recipes
 from specviz.trees.calibrated import CalibratedTree
 from tests.support.tiny.text import tiny_llama
-from tests.training.tiny_training import MARKERS, dialogues
+from tests.support.training.tiny_training import MARKERS, dialogues
 
 HEADS = 3
 

@@ -15,7 +15,7 @@ from specviz.training.common.features import DialogueFeatures
 from specviz.training.feature.tree_reward import Size, Tree, grown, worth
 from specviz.training.feature.unrolling import unroll
 from specviz.trees.dynamic import Dynamic
-from tests.training.tiny_forest import drafter, store, target
+from tests.support.training.tiny_forest import drafter, store, target
 
 SIZE = Size(depth=4, width=3, nodes=12)
 SOME_IDS = tuple(range(0, 40, 2))

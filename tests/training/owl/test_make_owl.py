@@ -18,7 +18,7 @@ from specviz.training.feature.recipes import TrainInputs
 from specviz.training.owl import make_owl, owl
 from specviz.training.owl.make_owl import DRAFTING, OwlTraining, Settings
 from tests.support.tiny.text import tiny_llama
-from tests.training.tiny_training import END, MARKERS, VOCAB, dialogues
+from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 SETTINGS = Settings(minutes=0.03, every=1e-9, batch=4, fresh=2, kept=8, places=4)
 

@@ -7,7 +7,7 @@ const known = new WeakMap();
 
 function bytes(text) {
   const raw = atob(text);
-  return Uint8Array.from(raw, (one) => one.charCodeAt(0));
+  return Uint8Array.from(raw, (char) => char.charCodeAt(0));
 }
 
 function read(book) {
@@ -36,13 +36,13 @@ export function list(packed) {
 export function of(run) {
   if (!run || !run.codebook) return null;
   if (!known.has(run)) {
-    let made = null;
+    let book = null;
     try {
-      made = read(run.codebook);
+      book = read(run.codebook);
     } catch {
-      made = null;
+      book = null;
     }
-    known.set(run, made);
+    known.set(run, book);
   }
   return known.get(run);
 }

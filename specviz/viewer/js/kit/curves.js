@@ -10,38 +10,38 @@ const WORDS = { answers: "answering behind", copies: "copying from" };
 /** What was measured of the run's target for this kind, or null where nothing was. */
 function curvesOf(stage, kind) {
   const target = stage.trace && stage.trace.run && stage.trace.run.target;
-  const one = MEASURED.find((other) => other.target === target);
-  const rows = one ? one.curves.filter((curve) => curve.kind === kind) : [];
-  return rows.length ? { ...one, curves: rows } : null;
+  const measurement = MEASURED.find((other) => other.target === target);
+  const rows = measurement ? measurement.curves.filter((curve) => curve.kind === kind) : [];
+  return rows.length ? { ...measurement, curves: rows } : null;
 }
 
-/** The curves of `kind` with the run among them: `here` is {length, tokens}. Null where nothing was measured. */
-export function draw(stage, kind, here) {
+/** The curves of `kind` with the run among them: `point` is {length, tokens}. Null where nothing was measured. */
+export function draw(stage, kind, point) {
   const known = curvesOf(stage, kind);
   if (!known) return null;
   const { u } = stage;
   const { lengths } = known;
-  const first = Math.max(1, Math.min(lengths[0], here.length)),
-    last = Math.max(first + 1, lengths[lengths.length - 1], here.length);
-  const most = Math.max(2, here.tokens, ...known.curves.flatMap((curve) => curve.tau));
+  const first = Math.max(1, Math.min(lengths[0], point.length)),
+    last = Math.max(first + 1, lengths[lengths.length - 1], point.length);
+  const most = Math.max(2, point.tokens, ...known.curves.flatMap((curve) => curve.tau));
   const left = 26 * u,
     top = 8 * u,
     high = 110 * u,
     wide = stage.column - left - 22 * u;
   const x = (length) => left + (wide * Math.log(Math.max(first, length) / first)) / Math.log(last / first);
   const y = (tokens) => top + high * (1 - tokens / most);
-  const grid = [...new Set([1, Math.round(most)])].map((one) => [
-    line(left, y(one), left + wide, y(one), "sv-grid"),
-    text(stage, left - 6 * u, y(one) + 4 * u, String(one), { anchor: "end", kind: "sv-mute" }),
+  const grid = [...new Set([1, Math.round(most)])].map((tick) => [
+    line(left, y(tick), left + wide, y(tick), "sv-grid"),
+    text(stage, left - 6 * u, y(tick) + 4 * u, String(tick), { anchor: "end", kind: "sv-mute" }),
   ]);
-  const ticks = lengths.map((one) => text(stage, x(one), top + high + 15 * u, String(one), { anchor: "middle", kind: "sv-mute" }));
+  const ticks = lengths.map((length) => text(stage, x(length), top + high + 15 * u, String(length), { anchor: "middle", kind: "sv-mute" }));
   const paths = known.curves.map((curve, at) => {
     const points = curve.tau.map((tau, place) => `${svgKit.round(x(lengths[place]))} ${svgKit.round(y(tau))}`);
     return dom.s("path", { d: `M${points.join("L")}`, class: look(at) }, dom.s("title", {}, `${curve.method}: τ ${curve.tau.join(", ")}`));
   });
   const head = `τ ${WORDS[kind]} a text of so many tokens; the ring is this run`;
   const spoken = `${head}. ${known.curves.map((curve) => `${curve.method} ${curve.tau.join(", ")}`).join("; ")}`;
-  const ring = disc(x(here.length), y(here.tokens), 6 * u, "sv-cursor");
+  const ring = disc(x(point.length), y(point.tokens), 6 * u, "sv-cursor");
   const key = svgKit.key(...known.curves.map((curve, at) => [line(-9, 0, 9, 0, look(at)), curve.method]));
   const source = dom.h("p", { class: "sv-mute" }, `Measured ${known.date}: ${known.source}.`);
   // Too long for one line of a phone, so it is a paragraph, which breaks.

@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const MOST = 4000; // elements of one note: eight times those of the largest real one
 let left = Infinity;
 /** What `draw` returns; an error once it has made more elements than a note may have: a page of too many hangs. */
-export function within(draw) {
+export function withinBudget(draw) {
   const outer = left;
   left = Math.min(outer, MOST);
   try {
@@ -30,9 +30,9 @@ export const h = (tag, attributes, ...children) => fill(document.createElement(t
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
 export function button(label, title, action, attributes) {
-  const made = h("button", { type: "button", title, ...attributes }, label);
-  made.addEventListener("click", action);
-  return made;
+  const element = h("button", { type: "button", title, ...attributes }, label);
+  element.addEventListener("click", action);
+  return element;
 }
 
 // Drawn, because the usual characters for these are missing in some fonts and turn into emoji in others.

@@ -6,12 +6,12 @@ const ODD =
   /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 const OVERRIDES = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
-const code = (one) => "\\u" + one.codePointAt(0).toString(16).padStart(4, "0");
+const code = (char) => "\\u" + char.codePointAt(0).toString(16).padStart(4, "0");
 
 /** Token text with its whitespace made visible, as nodes show it. */
 export function visible(text) {
   if (text === "") return "∅";
-  return text.replace(/[ \n\t\r\u00a0\u3000]/g, (one) => MARKS[one]).replace(ODD, code);
+  return text.replace(/[ \n\t\r\u00a0\u3000]/g, (char) => MARKS[char]).replace(ODD, code);
 }
 
 /** Text for the strip: as it is, but unable to turn the direction of what follows. */

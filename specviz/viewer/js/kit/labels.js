@@ -5,10 +5,10 @@ import { LABELS, LEGEND } from "../generated.js";
 export const of = (status) => LABELS[status] || status;
 
 /** Verdicts worth a place in the legend: the usual ones, and those this run has shown. */
-export function shown(trace) {
-  const seen = new Set(["accepted", "rejected", "skipped", "bonus", ...trace.seen]);
-  if (trace.run && trace.run.exactness === "relaxed") seen.add("relaxed");
-  return Object.keys(LEGEND).filter((status) => seen.has(status));
+export function legendStatuses(trace) {
+  const statuses = new Set(["accepted", "rejected", "skipped", "bonus", ...trace.seen]);
+  if (trace.run && trace.run.exactness === "relaxed") statuses.add("relaxed");
+  return Object.keys(LEGEND).filter((status) => statuses.has(status));
 }
 
 /** "4 of 24 accepted": of the drafted nodes that the target has scored. */

@@ -24,7 +24,7 @@ export const roomy = (stage) => {
   return Boolean(note && known.has(note.type) && known.get(note.type).roomy);
 };
 
-/** What the note on show adds to the main tree: under, over (made, u) => elements, dim (item) => true; or null. */
+/** What the note on show adds to the main tree: under, over (treeLayout, u) => elements, dim (item) => true; or null. */
 export function overlay(stage) {
   const note = stage.tab === "method" ? chosen(stage) : null;
   const drawing = note ? known.get(note.type) : null;
@@ -39,7 +39,7 @@ export function overlay(stage) {
 export function draw(pane, stage) {
   const all = stage.step ? stage.step.notes : [];
   // The picture itself stands beside the tree: its rows are shown only where there is no other note.
-  const notes = all.length > 1 ? all.filter((one) => one.type !== "canvas") : all;
+  const notes = all.length > 1 ? all.filter((entry) => entry.type !== "canvas") : all;
   const note = chosen(stage);
   stage.pointing = null; // of the drawing that was here
   if (!note) return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
@@ -48,17 +48,17 @@ export function draw(pane, stage) {
   stage.tall = stage.size === "phone" ? 420 : pane.clientHeight - 22;
   const head = notes.length > 1 ? choice(notes, note, stage) : null;
   const named = head || known.has(note.type) ? null : dom.h("h3", {}, heading(note));
-  pane.replaceChildren(dom.h("section", { class: "sv-note" }, head, named, one(note, stage)));
+  pane.replaceChildren(dom.h("section", { class: "sv-note" }, head, named, drawNote(note, stage)));
   return undefined;
 }
 
-const choice = (notes, shown, stage) =>
+const choice = (notes, active, stage) =>
   dom.h(
     "div",
-    { class: "sv-chooser sv-stories" },
+    { class: "sv-chooser sv-note-tabs" },
     notes.map((note) =>
       dom.button(heading(note), "Show this note", () => stage.set({ selectedNote: note.type }), {
-        "aria-pressed": String(note === shown),
+        "aria-pressed": String(note === active),
       }),
     ),
   );
@@ -66,25 +66,25 @@ const choice = (notes, shown, stage) =>
 const heading = (note) =>
   known.has(note.type) ? known.get(note.type).title : `Note “${format.short(coerce.text(note.type), 40)}”`;
 
-function one(note, stage) {
+function drawNote(note, stage) {
   if (known.has(note.type)) {
     try {
-      return dom.within(() => known.get(note.type).draw(note, stage.step, stage));
+      return dom.withinBudget(() => known.get(note.type).draw(note, stage.step, stage));
     } catch {
-      const said = "This note is not as its kind promises, or asks for more than a page can draw. It stands here as it came.";
-      return dom.h("div", {}, svgKit.caption(said), listed(note));
+      const message = "This note is not as its kind promises, or asks for more than a page can draw. It stands here as it came.";
+      return dom.h("div", {}, svgKit.caption(message), rawNote(note));
     }
   }
-  return listed(note);
+  return rawNote(note);
 }
 
-function listed(note) {
+function rawNote(note) {
   const rows = Object.entries(note)
     .filter(([name]) => name !== "type")
     .slice(0, 12);
   return dom.h(
     "dl",
-    { class: "sv-raw" },
+    { class: "sv-raw-note" },
     rows.map(([name, value]) => [
       dom.h("dt", {}, format.short(name, 40)),
       dom.h("dd", {}, format.short(JSON.stringify(value) || "", 240)),
@@ -100,7 +100,7 @@ export function focus(rows, stage) {
 }
 
 /** Buttons that choose the row to look at, by picking its node in the tree. */
-export function chooser(rows, shown, stage) {
+export function chooser(rows, focused, stage) {
   if (rows.length < 2) return null;
   return dom.h(
     "div",
@@ -111,7 +111,7 @@ export function chooser(rows, shown, stage) {
         format.token(node ? node.text : String(row.node), 10),
         `the row used after this node`,
         () => stage.pick(row.node),
-        { "aria-pressed": String(row === shown) },
+        { "aria-pressed": String(row === focused) },
       );
     }),
   );
@@ -120,6 +120,6 @@ export function chooser(rows, shown, stage) {
 /** The verdict on the child of `node` that carries `token`, or null when it was not drafted there. */
 export function verdict(step, node, token) {
   const up = step.nodes[node];
-  const found = up && up.children.map((id) => step.nodes[id]).find((child) => child.token === token);
-  return found ? found.status : null;
+  const match = up && up.children.map((id) => step.nodes[id]).find((child) => child.token === token);
+  return match ? match.status : null;
 }

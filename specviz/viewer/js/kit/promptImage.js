@@ -19,8 +19,8 @@ export const places = (spans) =>
     .slice(0, MOST);
 
 function boxes(note, rows, columns) {
-  const given = coerce.list(note.boxes).map((box) => coerce.list(box).map(coerce.number));
-  if (given.length && given.every((box) => box.length === 4 && !box.includes(null))) return given;
+  const rects = coerce.list(note.boxes).map((box) => coerce.list(box).map(coerce.number));
+  if (rects.length && rects.every((box) => box.length === 4 && !box.includes(null))) return rects;
   return Array.from({ length: Math.min(MOST, rows * columns) }, (_, at) => {
     const [row, column] = [Math.floor(at / columns), at % columns];
     return [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows];
@@ -64,7 +64,7 @@ export function draw(picture, x, y, side, look) {
   const [wide, high] = fit(picture, side);
   const image = dom.s("image", {
     href: picture.address, x: svgKit.round(x), y: svgKit.round(y), width: svgKit.round(wide), height: svgKit.round(high),
-    preserveAspectRatio: "none", class: "sv-seen",
+    preserveAspectRatio: "none", class: "sv-prompt-image",
   });
   const patches = [...picture.at].map(([place, box]) => {
     const kind = box && look(place);

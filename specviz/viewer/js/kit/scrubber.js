@@ -5,7 +5,7 @@ const PACE = 800; // milliseconds an event
 
 /** Where the scrubber called `name` stands among `moments`: where it was left, as far as this step has such a moment. */
 export function place(stage, name, moments, first) {
-  const at = moments.findIndex((one) => one.key === stage.moments[name]);
+  const at = moments.findIndex((moment) => moment.key === stage.moments[name]);
   return at >= 0 ? at : Math.max(0, Math.min(first, moments.length - 1));
 }
 
@@ -14,10 +14,10 @@ export function place(stage, name, moments, first) {
  * it is moved. The main tree follows: a note may have an overlay that looks up where the scrubber is.
  */
 export function make(stage, name, moments, draw, first = moments.length - 1) {
-  const view = dom.h("div", { class: "sv-reelview" });
+  const view = dom.h("div", { class: "sv-scrubber-view" });
   const slider = dom.h("input", { type: "range", min: 0, max: moments.length - 1, "aria-label": "Event" });
-  const label = dom.h("b", { class: "sv-moment" });
-  const play = dom.button("", "Play this step", () => toggle(), { class: "sv-reelplay" });
+  const label = dom.h("b", { class: "sv-scrubber-label" });
+  const play = dom.button("", "Play this step", () => toggle(), { class: "sv-scrubber-play" });
   let timer = 0;
   const at = () => place(stage, name, moments, first);
 
@@ -26,7 +26,7 @@ export function make(stage, name, moments, draw, first = moments.length - 1) {
     slider.value = at();
     slider.setAttribute("aria-valuetext", moment.label);
     dom.say(label, moment.label);
-    view.replaceChildren(dom.within(() => draw(moment, at())));
+    view.replaceChildren(dom.withinBudget(() => draw(moment, at())));
   }
 
   function go(to) {
@@ -35,7 +35,7 @@ export function make(stage, name, moments, draw, first = moments.length - 1) {
     stage.touch("overlay");
   }
 
-  function face() {
+  function updateButton() {
     play.replaceChildren(dom.icon(timer ? "pause" : "play"));
     play.setAttribute("aria-label", timer ? "Pause" : "Play this step");
   }
@@ -51,7 +51,7 @@ export function make(stage, name, moments, draw, first = moments.length - 1) {
   function stop() {
     clearTimeout(timer);
     timer = 0;
-    face();
+    updateButton();
   }
 
   function toggle() {
@@ -59,15 +59,15 @@ export function make(stage, name, moments, draw, first = moments.length - 1) {
     stage.player.pause();
     if (at() >= moments.length - 1) go(0);
     timer = setTimeout(next, PACE);
-    return face();
+    return updateButton();
   }
 
   slider.addEventListener("input", () => {
     stop();
     go(Number(slider.value));
   });
-  face();
+  updateButton();
   show();
-  const control = dom.h("div", { class: "sv-reel" }, play, slider, label);
+  const control = dom.h("div", { class: "sv-scrubber" }, play, slider, label);
   return dom.h("div", {}, moments.length > 1 ? control : null, view);
 }

@@ -6,8 +6,8 @@ export const round = (value) => Math.round(value * 10) / 10;
 /** Words at a point; never smaller than 11 px, larger on a large stage. `how`: anchor, kind (a class), size, bold. */
 export function text(stage, x, y, words, how = {}) {
   const size = Math.max(11, (how.size || 11.5) * stage.u);
-  const given = { x: round(x), y: round(y), "font-size": size, "text-anchor": how.anchor || "start" };
-  return dom.s("text", { ...given, class: how.kind || null, "font-weight": how.bold ? 650 : null }, words);
+  const attributes = { x: round(x), y: round(y), "font-size": size, "text-anchor": how.anchor || "start" };
+  return dom.s("text", { ...attributes, class: how.kind || null, "font-weight": how.bold ? 650 : null }, words);
 }
 
 export const line = (x1, y1, x2, y2, kind) =>
@@ -22,22 +22,22 @@ export function tank(x, y, width, height, full, kind = "") {
   return dom.s(
     "g",
     { class: `sv-tank ${kind}` },
-    box(x, y, width, height, "sv-tankwall"),
-    box(x, y + height - level, width, level, "sv-tankfill", level > 4 ? 2 : 0),
+    box(x, y, width, height, "sv-tank-wall"),
+    box(x, y + height - level, width, level, "sv-tank-fill", level > 4 ? 2 : 0),
   );
 }
 
 /** A picture that is as wide as its pane. `spoken` is what a screen reader says of it. */
 export const frame = (width, height, spoken, ...parts) =>
-  dom.s("svg", { class: "sv-sketch", width, height, role: "img", "aria-label": spoken }, ...parts);
+  dom.s("svg", { class: "sv-figure", width, height, role: "img", "aria-label": spoken }, ...parts);
 
-export const caption = (...parts) => dom.h("p", { class: "sv-why" }, ...parts);
+export const caption = (...parts) => dom.h("p", { class: "sv-explanation" }, ...parts);
 
 /** Pairs of a mark and its meaning. A mark is an SVG element drawn around the origin, 14 px wide at most. */
 export const key = (...pairs) =>
   dom.h(
     "p",
-    { class: "sv-notekey" },
+    { class: "sv-note-legend" },
     pairs.map(([mark, meaning]) =>
       dom.h(
         "span",
@@ -49,7 +49,7 @@ export const key = (...pairs) =>
   );
 
 /** A cross, for what failed. */
-export const cross = (x, y, r, kind = "sv-mark") =>
+export const cross = (x, y, r, kind = "sv-failed-mark") =>
   dom.s("path", {
     d: `M${round(x - r)} ${round(y - r)}L${round(x + r)} ${round(y + r)}M${round(x + r)} ${round(y - r)}L${round(x - r)} ${round(y + r)}`,
     class: kind,
@@ -64,7 +64,7 @@ export const rhombus = (x, y, r, kind) =>
   });
 
 /** Clicks on marks that carry data-id pick their node; the pointer over them tells what `describe(id)` says. */
-export function picks(element, stage, describe) {
+export function pickable(element, stage, describe) {
   element.addEventListener("click", (event) => {
     const mark = event.target.closest("[data-id]");
     if (mark) stage.pick(Number(mark.dataset.id));

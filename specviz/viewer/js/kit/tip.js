@@ -5,7 +5,7 @@ import * as labels from "./labels.js";
 
 export class Tip {
   constructor(stage) {
-    this.box = dom.h("div", { class: "sv-tip", "aria-hidden": "true", hidden: true });
+    this.box = dom.h("div", { class: "sv-tooltip", "aria-hidden": "true", hidden: true });
     this.stage = stage;
     stage.root.append(this.box);
   }

@@ -19,7 +19,7 @@ function read(note) {
     drafted: coerce.number(note.drafted) || 0,
     chances: names.map((_, arm) => share(coerce.list(note.chances)[arm])),
     ghosts: of(note.ghosts).map((row) => coerce.list(row).slice(0, MOST_TOKENS).map(share)),
-    expected: of(note.expected).map((one) => coerce.number(one) || 0),
+    expected: of(note.expected).map((length) => coerce.number(length) || 0),
     tokens: coerce.list(note.texts).slice(0, MOST_TOKENS).map(coerce.text),
     waiting: coerce.list(note.waiting).filter(Boolean).slice(0, 24),
     ahead: Math.min(MOST_TOKENS, Math.max(1, Math.round(coerce.number(note.ahead) || 1))),
@@ -29,15 +29,15 @@ function read(note) {
 
 function sentence(data, step) {
   const chance = format.probability(data.chances[data.drafted]);
-  const said = `${data.names[data.drafted]} drafts this round; its probability was ${chance}.`;
+  const opening = `${data.names[data.drafted]} drafts this round; its probability was ${chance}.`;
   if (!data.expected.length)
-    return `${said} This chooser learns from the arm that drafted alone, so it is not asked what the others would have got.`;
-  if (step.veiled) return said;
+    return `${opening} This chooser learns from the arm that drafted alone, so it is not asked what the others would have got.`;
+  if (step.veiled) return opening;
   const best = data.expected.indexOf(Math.max(...data.expected));
   const other =
     best === data.drafted ? "No other would have brought more" : `${data.names[best]} would have brought the most`;
   const why = data.informed ? "" : " This chooser does not get to know that.";
-  return `${said} ${other}: ${format.probability(data.expected[best])} tokens along the text that was written.${why}`;
+  return `${opening} ${other}: ${format.probability(data.expected[best])} tokens along the text that was written.${why}`;
 }
 
 /** The probabilities by step, stacked. A click goes to the step. */
@@ -45,24 +45,24 @@ function river(data, stage) {
   const { u } = stage;
   const all = coerce.list(stage.trace && stage.trace.steps);
   const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, all.length - MOST_STEPS)) || 0;
-  const rows = all.slice(from, from + MOST_STEPS).map((one) => {
-    const found = coerce.list(one.notes).find((note) => note.type === "arms");
-    return found ? coerce.list(found.chances).slice(0, data.names.length).map(share) : null;
+  const rows = all.slice(from, from + MOST_STEPS).map((round) => {
+    const armsNote = coerce.list(round.notes).find((note) => note.type === "arms");
+    return armsNote ? coerce.list(armsNote.chances).slice(0, data.names.length).map(share) : null;
   });
-  const shown = rows.length ? rows : [data.chances];
-  const here = rows.length ? stage.cursor - from : 0;
+  const chanceRows = rows.length ? rows : [data.chances];
+  const cursor = rows.length ? stage.cursor - from : 0;
   const left = 4,
     top = 16 * u,
     high = 74 * u,
     wide = stage.column - 92 * u;
-  const pitch = wide / shown.length;
+  const pitch = wide / chanceRows.length;
   const edge = (at) => left + at * pitch;
   const bands = data.names.map((name, arm) => {
     let over = "",
       under = "";
-    shown.forEach((chances, at) => {
+    chanceRows.forEach((chances, at) => {
       const row = chances || data.names.map(() => 0);
-      const below = row.slice(0, arm).reduce((sum, one) => sum + one, 0);
+      const below = row.slice(0, arm).reduce((sum, chance) => sum + chance, 0);
       const y0 = top + high * below,
         y1 = y0 + high * (row[arm] || 0);
       over += `${at ? "L" : "M"}${svgKit.round(edge(at))} ${svgKit.round(y0)}H${svgKit.round(edge(at + 1))}`;
@@ -79,15 +79,15 @@ function river(data, stage) {
       ? text(stage, left + wide + 6, middle + 4, name, { bold, kind: bold ? "" : "sv-mute" })
       : null;
   });
-  const now = box(edge(here), top - 2, Math.max(2, pitch), high + 4, "sv-pulse", 1);
+  const now = box(edge(cursor), top - 2, Math.max(2, pitch), high + 4, "sv-current-frame", 1);
   const spoken = data.names.map((name, arm) => `${name} ${format.probability(data.chances[arm])}`).join(", ");
   const label = text(stage, left, 11 * u, "probability of drafting, step by step", { kind: "sv-mute" });
-  const made = svgKit.frame(stage.column, top + high + 6, `Probabilities in this step: ${spoken}`, label, bands, now, names);
-  made.addEventListener("click", (event) => {
-    const at = Math.floor((event.clientX - made.getBoundingClientRect().left - left) / pitch);
+  const figure = svgKit.frame(stage.column, top + high + 6, `Probabilities in this step: ${spoken}`, label, bands, now, names);
+  figure.addEventListener("click", (event) => {
+    const at = Math.floor((event.clientX - figure.getBoundingClientRect().left - left) / pitch);
     if (rows[at] && stage.go) stage.go(from + at);
   });
-  return made;
+  return figure;
 }
 
 /** A row an arm: how likely each written token was to be accepted from its chain. Filled: the arm that really drafted. */
@@ -104,9 +104,9 @@ function ghosts(data, stage) {
   const rows = data.names.map((name, arm) => {
     const y = top + (arm + 0.5) * pitch;
     const own = arm === data.drafted;
-    const marks = coerce.list(data.ghosts[arm]).map((one, place) => {
+    const marks = coerce.list(data.ghosts[arm]).map((chance, place) => {
       const x = left + (place + 0.5) * cell;
-      return one < 0.02 ? svgKit.cross(x, y, 3, "sv-drop") : disc(x, y, 2 + 6 * u * Math.sqrt(one), own ? "sv-keptmark" : "sv-ghost");
+      return chance < 0.02 ? svgKit.cross(x, y, 3, "sv-drop-line") : disc(x, y, 2 + 6 * u * Math.sqrt(chance), own ? "sv-accepted-mark" : "sv-would-accept");
     });
     const length = data.expected[arm] === undefined ? "" : format.probability(data.expected[arm]);
     return [
@@ -126,19 +126,19 @@ function ghosts(data, stage) {
 function queue(data, stage) {
   const { u } = stage;
   const wide = Math.min(64 * u, (stage.column - 4) / Math.max(1, data.waiting.length));
-  const parts = data.waiting.map((one, at) => {
-    const known = coerce.number(one.known) || 0;
+  const parts = data.waiting.map((chain, at) => {
+    const known = coerce.number(chain.known) || 0;
     const size = (wide - 8) / data.ahead;
     const cells = Array.from({ length: data.ahead }, (_, place) =>
-      box(at * wide + place * size, 18 * u, size - 1, 12 * u, place < known ? "sv-keptmark" : "sv-never"),
+      box(at * wide + place * size, 18 * u, size - 1, 12 * u, place < known ? "sv-accepted-mark" : "sv-absent"),
     );
-    return [cells, text(stage, at * wide, 44 * u, `from ${coerce.number(one.place) ?? "?"}`, { kind: "sv-mute" })];
+    return [cells, text(stage, at * wide, 44 * u, `from ${coerce.number(chain.place) ?? "?"}`, { kind: "sv-mute" })];
   });
-  const said = data.waiting.length
+  const summary = data.waiting.length
     ? `delay queue: ${format.count(data.waiting.length, "chain")} still to be judged`
     : "delay queue: empty";
-  const label = text(stage, 0, 11 * u, said, { kind: "sv-mute" });
-  return svgKit.frame(stage.column, (data.waiting.length ? 50 : 16) * u, said, label, parts);
+  const label = text(stage, 0, 11 * u, summary, { kind: "sv-mute" });
+  return svgKit.frame(stage.column, (data.waiting.length ? 50 : 16) * u, summary, label, parts);
 }
 
 function draw(note, step, stage) {
@@ -146,9 +146,9 @@ function draw(note, step, stage) {
   if (!data.names.length) return svgKit.caption("There was no arm to choose.");
   const judged = data.expected.length && !step.veiled;
   const key = svgKit.key(
-    [disc(0, 0, 6, "sv-keptmark"), "drafted"],
-    [disc(0, 0, 6, "sv-ghost"), "would have been accepted"],
-    [svgKit.cross(0, 0, 3, "sv-drop"), "would not"],
+    [disc(0, 0, 6, "sv-accepted-mark"), "drafted"],
+    [disc(0, 0, 6, "sv-would-accept"), "would have been accepted"],
+    [svgKit.cross(0, 0, 3, "sv-drop-line"), "would not"],
   );
   const parts = judged ? [ghosts(data, stage), key, queue(data, stage)] : [];
   return dom.h("div", {}, svgKit.caption(sentence(data, step)), river(data, stage), parts);

@@ -16,19 +16,19 @@ function read(note) {
     .list(note.passes)
     .slice(0, MOST)
     .map((raw) => {
-      const one = raw || {};
-      const tokens = coerce.list(one.tokens).slice(0, MOST);
+      const fields = raw || {};
+      const tokens = coerce.list(fields.tokens).slice(0, MOST);
       return {
-        tokens: tokens.map((token, at) => coerce.text(coerce.list(one.texts)[at]) || `#${token}`),
-        drafted: Math.min(MOST, Math.round(positive(one.drafted))),
-        kept: Math.min(tokens.length, Math.round(positive(one.kept))),
-        spent: positive(one.drafting) + positive(one.verifying),
+        tokens: tokens.map((token, at) => coerce.text(coerce.list(fields.texts)[at]) || `#${token}`),
+        drafted: Math.min(MOST, Math.round(positive(fields.drafted))),
+        kept: Math.min(tokens.length, Math.round(positive(fields.kept))),
+        spent: positive(fields.drafting) + positive(fields.verifying),
       };
     });
-  const wanted = Math.min(MOST, Math.round(positive(note.gathered))) || 1;
+  const capacity = Math.min(MOST, Math.round(positive(note.gathered))) || 1;
   const length = Math.min(MOST, Math.round(positive(note.length)));
-  const before = (place) => passes.slice(0, place).reduce((sum, one) => sum + one.tokens.length, 0);
-  return { passes, wanted, length, before, slots: Math.max(wanted, length, 1) };
+  const before = (place) => passes.slice(0, place).reduce((sum, pass) => sum + pass.tokens.length, 0);
+  return { passes, capacity, length, before, slots: Math.max(capacity, length, 1) };
 }
 
 /**
@@ -37,21 +37,21 @@ function read(note) {
  */
 function balances(note) {
   const predicted = note.forecast,
-    seen = note.so_far;
+    tally = note.so_far;
   if (!predicted || !(predicted.without > 0) || !(predicted.with > 0) || !(predicted.below > 0)) return null;
   const forecast = { name: "forecast", at: predicted.with, below: predicted.below, ratio: positive(predicted.ratio), gain: positive(predicted.gain) };
-  const rounds = seen ? positive(seen.rounds) - 1 : 0;
-  const judged = seen ? positive(seen.passes) - coerce.list(note.passes).length : 0;
+  const rounds = tally ? positive(tally.rounds) - 1 : 0;
+  const judged = tally ? positive(tally.passes) - coerce.list(note.passes).length : 0;
   if (!(rounds >= 1) || !(judged > 0) || !(predicted.target > 0) || !(predicted.before > 0))
     return { without: predicted.without, points: [forecast] };
-  const stayed = rounds + positive(seen.kept);
-  const belowTarget = (positive(seen.verifying) + positive(seen.drafting)) / seen.passes;
+  const stayed = rounds + positive(tally.kept);
+  const belowTarget = (positive(tally.verifying) + positive(tally.drafting)) / tally.passes;
   const after = (positive(predicted.target_block) * rounds + belowTarget * judged) / stayed;
   const measured = {
     name: "measured",
     at: stayed / rounds,
     below: stayed / judged,
-    ratio: positive(seen.verifying) / seen.passes / predicted.target,
+    ratio: positive(tally.verifying) / tally.passes / predicted.target,
     gain: after > 0 ? predicted.before / after : 0,
   };
   return { without: predicted.without, points: [forecast, measured] };
@@ -65,11 +65,11 @@ function sentence(data, step, moment) {
     return `The target judges ${format.count(data.length, "token")} in one pass, by the intermediate model's probabilities.${tail}`;
   }
   const { pass, place } = moment;
-  const held = data.before(place + 1);
+  const filled = data.before(place + 1);
   const drafted = pass.drafted
     ? `Of ${format.count(pass.drafted, "drafted node")} the intermediate model took ${pass.kept} and added its own token`
     : "The drafter had nothing; the intermediate model wrote a token itself";
-  const full = held >= data.wanted ? "full: now the target looks" : `${held} of μ = ${data.wanted}`;
+  const full = filled >= data.capacity ? "full: now the target looks" : `${filled} of μ = ${data.capacity}`;
   return `${drafted}. Buffer: ${full}.`;
 }
 
@@ -84,18 +84,18 @@ function belt(stage, y, name, high, moving) {
 function slots(data, step, stage, moment, y, high) {
   const left = 98 * stage.u,
     wide = (stage.column - 106 * stage.u) / data.slots,
-    made = [];
+    parts = [];
   const now = moment.pass ? moment.place : data.passes.length;
   let at = 0;
   data.passes.forEach((pass, place) => {
     pass.tokens.forEach((word, inside) => {
       if (at >= data.slots || (!moment.pass && at >= data.length)) return;
-      const source = inside < pass.kept ? "sv-bydrafter" : "sv-bymiddle";
+      const source = inside < pass.kept ? "sv-by-drafter" : "sv-by-intermediate";
       const kind = place > now ? "sv-unfilled" : place === now ? `${source} sv-fresh` : source;
-      made.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, kind, 3));
+      parts.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, kind, 3));
       if (place <= now && wide > 34 * stage.u) {
         const most = Math.max(2, Math.floor(wide / (7.4 * stage.u)));
-        made.push(
+        parts.push(
           text(stage, left + (at + 0.5) * wide, y + high * 0.64, format.token(word, most), {
             anchor: "middle",
             kind: "sv-word",
@@ -106,11 +106,11 @@ function slots(data, step, stage, moment, y, high) {
     });
   });
   for (; at < data.slots; at += 1)
-    made.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, "sv-unfilled", 3));
-  const mark = left + data.wanted * wide;
-  made.push(line(mark, y - 4, mark, y + high + 4, "sv-cutline"));
-  made.push(text(stage, mark - 3, y - 6, "μ", { anchor: "end", bold: true }));
-  return made;
+    parts.push(box(left + at * wide + 1, y + 3, Math.max(2, wide - 2), high - 6, "sv-unfilled", 3));
+  const mark = left + data.capacity * wide;
+  parts.push(line(mark, y - 4, mark, y + high + 4, "sv-threshold-line"));
+  parts.push(text(stage, mark - 3, y - 6, "μ", { anchor: "end", bold: true }));
+  return parts;
 }
 
 function verdicts(data, step, stage, y, high) {
@@ -126,7 +126,7 @@ function drafted(stage, pass, y, high) {
   const left = 98 * stage.u;
   const wide = Math.min(22 * stage.u, (stage.column - 106 * stage.u) / Math.max(1, pass.drafted));
   return Array.from({ length: pass.drafted }, (_, at) =>
-    box(left + at * wide + 1, y + 4, wide - 3, high - 8, at < pass.kept ? "sv-bydrafter" : "sv-refused", 3),
+    box(left + at * wide + 1, y + 4, wide - 3, high - 8, at < pass.kept ? "sv-by-drafter" : "sv-not-taken", 3),
   );
 }
 
@@ -148,8 +148,8 @@ function picture(data, step, stage, moment) {
 function axes(stage, at, balance) {
   const { left, right, top, floor } = at;
   return [
-    line(left, floor, right, floor, "sv-rail"),
-    line(left, top, left, floor, "sv-rail"),
+    line(left, floor, right, floor, "sv-axis"),
+    line(left, top, left, floor, "sv-axis"),
     text(stage, right, floor + 15 * stage.u, "tokens a target pass", { anchor: "end", kind: "sv-mute" }),
     text(stage, left, floor + 15 * stage.u, format.probability(balance.without), { anchor: "middle", kind: "sv-mute" }),
     text(stage, left - 6, top + 10 * stage.u, "cost", { anchor: "end", kind: "sv-mute" }),
@@ -163,20 +163,20 @@ function axes(stage, at, balance) {
 function curve(balance, stage) {
   const { u } = stage;
   const now = balance.points[balance.points.length - 1];
-  const most = 1.15 * Math.max(2 * balance.without, ...balance.points.map((one) => one.at));
-  const tallest = Math.max(1.05, ...balance.points.map((one) => one.ratio * 1.15));
+  const most = 1.15 * Math.max(2 * balance.without, ...balance.points.map((point) => point.at));
+  const tallest = Math.max(1.05, ...balance.points.map((point) => point.ratio * 1.15));
   const at = { left: 44 * u, right: stage.column - 8, top: 6 * u, floor: 116 * u };
   const x = (value) => at.left + ((value - balance.without) / (most - balance.without)) * (at.right - at.left);
   const y = (value) => at.floor - (Math.min(tallest, Math.max(0, value)) / tallest) * (at.floor - at.top);
   const places = Array.from({ length: 33 }, (_, step) => balance.without + ((most - balance.without) * step) / 32);
-  const path = places.map((one) => `${svgKit.round(x(one))} ${svgKit.round(y(bound(balance.without, now, one)))}`);
+  const path = places.map((tokens) => `${svgKit.round(x(tokens))} ${svgKit.round(y(bound(balance.without, now, tokens)))}`);
   const area = `M${svgKit.round(x(balance.without))} ${at.floor}L${path.join("L")}L${svgKit.round(x(most))} ${at.floor}Z`;
-  const points = balance.points.map((one) => {
-    const pays = one.gain > 1;
-    const place = [x(Math.max(balance.without, one.at)), y(one.ratio)];
+  const points = balance.points.map((point) => {
+    const pays = point.gain > 1;
+    const place = [x(Math.max(balance.without, point.at)), y(point.ratio)];
     return [
-      disc(place[0], place[1], 5.5 * u, `sv-balance ${pays ? "sv-pays" : "sv-costs"} sv-${one.name}`),
-      text(stage, place[0] - 9 * u, place[1] - 7 * u, one.name, { anchor: "end", kind: "sv-halo" }),
+      disc(place[0], place[1], 5.5 * u, `sv-break-even-point ${pays ? "sv-pays" : "sv-costs"} sv-${point.name}`),
+      text(stage, place[0] - 9 * u, place[1] - 7 * u, point.name, { anchor: "end", kind: "sv-halo" }),
     ];
   });
   const margin = bound(balance.without, now, now.at) - now.ratio;
@@ -184,13 +184,13 @@ function curve(balance, stage) {
     `A pass of the intermediate model costs ${format.probability(now.ratio)} of a target pass and may cost ` +
     `${format.probability(Math.max(0, now.ratio + margin))} by the published condition, the curve. With all times counted the chain ` +
     `runs at ${now.gain.toFixed(2)} times the one without it: it ${now.gain > 1 ? "pays" : "does not pay"} here.`;
-  const drawn = [
+  const parts = [
     dom.s("path", { d: area, class: "sv-region" }),
-    dom.s("path", { d: `M${path.join("L")}`, class: "sv-breakeven" }),
+    dom.s("path", { d: `M${path.join("L")}`, class: "sv-break-even-curve" }),
     axes(stage, at, balance),
     points,
   ];
-  return dom.h("div", {}, svgKit.frame(stage.column, 136 * u, summary, drawn), svgKit.caption(summary));
+  return dom.h("div", {}, svgKit.frame(stage.column, 136 * u, summary, parts), svgKit.caption(summary));
 }
 
 function draw(note, step, stage) {
@@ -198,19 +198,19 @@ function draw(note, step, stage) {
   if (!data.passes.length) return svgKit.caption("There was no room left for a draft in this step.");
   const moments = data.passes.map((pass, place) => ({ key: `pass ${place}`, label: `Intermediate pass ${place + 1}`, pass, place }));
   moments.push({ key: "target", label: "Target", pass: null, place: data.passes.length });
-  const made = (moment) =>
+  const drawMoment = (moment) =>
     dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const key = svgKit.key(
-    [square("sv-bydrafter"), "the drafter's, taken"],
-    [square("sv-bymiddle"), "the intermediate model's own"],
-    [square("sv-refused"), "not taken"],
+    [square("sv-by-drafter"), "the drafter's, taken"],
+    [square("sv-by-intermediate"), "the intermediate model's own"],
+    [square("sv-not-taken"), "not taken"],
   );
   const balance = balances(note);
   const chart = balance
     ? curve(balance, stage)
     : dom.h("p", { class: "sv-mute" }, "What the target alone would do here was not measured: there is no break-even curve.");
-  return dom.h("div", {}, scrubber.make(stage, "belts", moments, made), key, chart);
+  return dom.h("div", {}, scrubber.make(stage, "belts", moments, drawMoment), key, chart);
 }
 
 noteRegistry.register("belts", { title: "Cascade (drafter → intermediate → target)", roomy: true, draw });

@@ -10,15 +10,15 @@ import { box, text } from "../kit/svgKit.js";
 const MOST = 64;
 
 function read(note, step) {
-  const found = coerce
+  const blocks = coerce
     .list(note.blocks)
     .slice(0, MOST)
-    .map((one) => {
-      const [from, to] = coerce.list(one.depths).map(coerce.number);
-      const nodes = coerce.list(one.nodes).filter((id) => step.nodes[id]);
+    .map((block) => {
+      const [from, to] = coerce.list(block.depths).map(coerce.number);
+      const nodes = coerce.list(block.nodes).filter((id) => step.nodes[id]);
       return { from: from || 1, to: Math.min(MOST, Math.max(from || 1, to || from || 1)), nodes };
     });
-  return { blocks: found, width: coerce.number(note.width) || 1, levels: Math.max(0, ...found.map((one) => one.to)) };
+  return { blocks, width: coerce.number(note.width) || 1, levels: Math.max(0, ...blocks.map((block) => block.to)) };
 }
 
 const moments = (data) =>
@@ -28,11 +28,11 @@ const span = (block) => (block.from === block.to ? `level ${block.from}` : `leve
 
 function sentence(data, step, moment) {
   const { block, place } = moment;
-  const kept = block.nodes.filter((id) => step.path.includes(id)).length;
+  const acceptedCount = block.nodes.filter((id) => step.path.includes(id)).length;
   const sent = block.nodes.filter((id) => step.nodes[id].status !== "pruned").length;
   const got = format.count(block.nodes.length, "token");
   const cut = sent < block.nodes.length ? `, of which ${sent} went to the target` : "";
-  const tail = step.veiled ? "" : ` The target kept ${kept}.`;
+  const tail = step.veiled ? "" : ` The target kept ${acceptedCount}.`;
   return `Forward ${place + 1} writes ${span(block)} at once: ${got}${cut}.${tail}`;
 }
 
@@ -44,28 +44,28 @@ function mask(data, stage, moment, side) {
   const left = 58 * u,
     top = 20 * u;
   const cell = (side - top) / Math.max(1, data.levels);
-  const made = [];
+  const parts = [];
   for (let row = 1; row <= data.levels; row += 1) {
     const mine = of(data, row);
     for (let column = 1; column <= data.levels; column += 1) {
       const its = of(data, column);
-      const kind = its === mine ? "sv-ownblock" : its < mine ? "sv-before" : "sv-unseen";
-      const fresh = mine > moment.place ? "sv-later" : "";
+      const kind = its === mine ? "sv-own-block" : its < mine ? "sv-earlier-block" : "sv-unseen";
+      const fresh = mine > moment.place ? "sv-upcoming" : "";
       const at = [left + (column - 1) * cell, top + (row - 1) * cell];
-      made.push(box(at[0] + 1, at[1] + 1, cell - 2, cell - 2, `${kind} ${fresh}`, 2));
+      parts.push(box(at[0] + 1, at[1] + 1, cell - 2, cell - 2, `${kind} ${fresh}`, 2));
     }
-    made.push(
+    parts.push(
       text(stage, left - 6 * u, top + (row - 0.5) * cell + 4, `level ${row}`, { anchor: "end", kind: "sv-mute" }),
     );
-    made.push(
+    parts.push(
       text(stage, left + (row - 0.5) * cell, top - 6 * u, String(row), { anchor: "middle", kind: "sv-mute" }),
     );
   }
   const { from, to } = moment.block;
   const at = (level) => (level - 1) * cell;
   const wide = (to - from + 1) * cell;
-  made.push(box(left + at(from) - 1, top + at(from) - 1, wide + 2, wide + 2, "sv-pulse", 3));
-  return { made, left, end: left + data.levels * cell };
+  parts.push(box(left + at(from) - 1, top + at(from) - 1, wide + 2, wide + 2, "sv-current-frame", 3));
+  return { parts, left, end: left + data.levels * cell };
 }
 
 /** How many tokens every forward brought, as rows of dots: each forward one row of k levels. */
@@ -74,14 +74,14 @@ function harvest(data, step, stage, moment, x, side) {
   const pitch = Math.min(40 * u, side / Math.max(1, data.blocks.length));
   return data.blocks.map((block, place) => {
     const high = (place + 0.5) * pitch + 8 * u;
-    const look = place > moment.place ? "sv-later" : place === moment.place ? "sv-nowrow" : "";
-    const kept = block.nodes.filter((id) => step.path.includes(id)).length;
-    const told2 = `${format.count(block.nodes.length, "token")}${step.veiled ? "" : `, ${kept} kept`}`;
+    const look = place > moment.place ? "sv-upcoming" : place === moment.place ? "sv-current-row" : "";
+    const acceptedCount = block.nodes.filter((id) => step.path.includes(id)).length;
+    const summary = `${format.count(block.nodes.length, "token")}${step.veiled ? "" : `, ${acceptedCount} kept`}`;
     return dom.s(
       "g",
-      { class: `sv-harvest ${look}` },
+      { class: `sv-forward-row ${look}` },
       text(stage, x, high, `forward ${place + 1}`, { bold: place === moment.place }),
-      text(stage, x, high + 15 * u, told2, { kind: "sv-mute" }),
+      text(stage, x, high + 15 * u, summary, { kind: "sv-mute" }),
     );
   });
 }
@@ -89,8 +89,8 @@ function harvest(data, step, stage, moment, x, side) {
 function picture(data, step, stage, moment) {
   const { u } = stage;
   const side = Math.min(stage.column - 190 * u, Math.max(130 * u, stage.tall - 128 * u));
-  const drawn = mask(data, stage, moment, side);
-  const parts = [drawn.made, harvest(data, step, stage, moment, drawn.end + 20 * u, side)];
+  const maskFigure = mask(data, stage, moment, side);
+  const parts = [maskFigure.parts, harvest(data, step, stage, moment, maskFigure.end + 20 * u, side)];
   const spoken = `Attention mask of ${data.levels} levels in blocks of ${data.width}. ${sentence(data, step, moment)}`;
   return svgKit.frame(stage.column, side + 6, spoken, parts);
 }
@@ -98,46 +98,46 @@ function picture(data, step, stage, moment) {
 function draw(note, step, stage) {
   const data = read(note, step);
   if (!data.levels) return svgKit.caption("Nothing was drafted in this step, so there are no blocks to show.");
-  const made = (moment) =>
+  const drawMoment = (moment) =>
     dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const legend = svgKit.key(
-    [square("sv-ownblock"), "own block: seen both ways"],
-    [square("sv-before"), "before: seen"],
+    [square("sv-own-block"), "own block: seen both ways"],
+    [square("sv-earlier-block"), "before: seen"],
     [square("sv-unseen"), "later: hidden"],
   );
-  return dom.h("div", {}, scrubber.make(stage, "blocks", moments(data), made), legend);
+  return dom.h("div", {}, scrubber.make(stage, "blocks", moments(data), drawMoment), legend);
 }
 
 /** In the main tree: a band behind the levels of each forward; what is not written yet is dim. */
 function overlay(note, step, stage) {
   const data = read(note, step);
   if (!data.levels) return null;
-  const shown = moments(data);
-  const now = scrubber.place(stage, "blocks", shown, shown.length - 1);
+  const forwards = moments(data);
+  const now = scrubber.place(stage, "blocks", forwards, forwards.length - 1);
   return {
     dim: (item) => item.kind === "node" && item.depth > data.blocks[now].to,
-    under: (made, u) => data.blocks.map((block, place) => band(made, u, block, place, now)),
+    under: (treeLayout, u) => data.blocks.map((block, place) => band(treeLayout, u, block, place, now)),
   };
 }
 
-function band(made, u, block, place, now) {
-  const inside = [...made.items.values()].filter(
+function band(treeLayout, u, block, place, now) {
+  const inside = [...treeLayout.items.values()].filter(
     (item) => item.kind === "node" && item.depth >= block.from && item.depth <= block.to,
   );
   if (!inside.length) return null;
   const left = Math.min(...inside.map((item) => item.x)) - 8 * u;
   const right = Math.max(...inside.map((item) => item.x + item.w)) + 8 * u;
-  const kind = `sv-band ${place === now ? "sv-nowband" : ""} ${place > now ? "sv-later" : ""}`;
-  const beside = [...made.items.values()].filter((item) => item.x < right && item.x + item.w > left);
-  const low = beside.some((item) => item.y > made.height - 30 * u);
-  const said = {
+  const kind = `sv-band ${place === now ? "sv-current-band" : ""} ${place > now ? "sv-upcoming" : ""}`;
+  const beside = [...treeLayout.items.values()].filter((item) => item.x < right && item.x + item.w > left);
+  const low = beside.some((item) => item.y > treeLayout.height - 30 * u);
+  const attributes = {
     x: left + 6 * u,
-    y: low ? 15 * u : made.height - 7 * u,
+    y: low ? 15 * u : treeLayout.height - 7 * u,
     "font-size": Math.max(11, 11.5 * u),
     class: "sv-halo",
   };
-  return [box(left, 3, right - left, made.height - 6, kind, 8), dom.s("text", said, `forward ${place + 1}`)];
+  return [box(left, 3, right - left, treeLayout.height - 6, kind, 8), dom.s("text", attributes, `forward ${place + 1}`)];
 }
 
 noteRegistry.register("blocks", { title: "Blocks", roomy: true, draw, overlay });

@@ -10,8 +10,8 @@ function draw(note, step, stage) {
     src: /^[A-Za-z0-9+/=]+$/.test(note.png) ? `data:image/png;base64,${note.png}` : "",
   });
   image.style.width = `${stage.column}px`;
-  const said = `Rows ${Number(note.row) + 1} to ${Number(note.row) + Number(note.rows)} after this step, ${note.codes} codes drawn so far.`;
-  return dom.h("div", {}, svgKit.caption(said), image);
+  const summary = `Rows ${Number(note.row) + 1} to ${Number(note.row) + Number(note.rows)} after this step, ${note.codes} codes drawn so far.`;
+  return dom.h("div", {}, svgKit.caption(summary), image);
 }
 
 noteRegistry.register("canvas", { title: "Decoded rows", draw });

@@ -9,7 +9,7 @@ import { box } from "../kit/svgKit.js";
 
 function grid(list, columns, size, book, stage, spoken) {
   const parts = list.map((code, place) => {
-    const tile = box((place % columns) * size, Math.floor(place / columns) * size, size, size, "sv-heatcell", 0);
+    const tile = box((place % columns) * size, Math.floor(place / columns) * size, size, size, "sv-heat-cell", 0);
     tile.style.fill = codes.colour(book, code) || "var(--sv-track)";
     return tile;
   });
@@ -26,11 +26,11 @@ function draw(note, step, stage) {
   const book = codes.of(run);
   const size = Math.max(6, Math.min(22 * stage.u, Math.floor((stage.column - 6) / columns)));
   const rows = format.count(Math.ceil(small.length / half), "coarse row");
-  const said = `${rows} drawn by the low-resolution model, one pass a code; the up-sampler makes ${fine.length} codes of them.`;
+  const summary = `${rows} drawn by the low-resolution model, one pass a code; the up-sampler makes ${fine.length} codes of them.`;
   return dom.h(
     "div",
     {},
-    svgKit.caption(said),
+    svgKit.caption(summary),
     grid(small, half, 2 * size, book, stage, `${small.length} coarse codes`),
     dom.h("p", { class: "sv-mute" }, "↓ up-sampled"),
     grid(fine, columns, size, book, stage, `${fine.length} fine codes`),

@@ -14,10 +14,10 @@ noteRegistry.register("copy", {
         "The last tokens stand nowhere else in the text, so there is nothing to copy: the target adds one token by itself.",
       );
     const context = contextOf(stage, step);
-    const found = source - length;
+    const matchStart = source - length;
     const accepted = new Set(step.path.map((_, place) => place));
     const marks = (place) => {
-      if (place >= found && place < source) return "sv-match";
+      if (place >= matchStart && place < source) return "sv-match";
       if (place >= source && place < source + copied)
         return accepted.has(place - source)
           ? "sv-is-accepted"
@@ -27,13 +27,13 @@ noteRegistry.register("copy", {
       return "";
     };
     const ending = (place) => (place >= start && place < start + length ? "sv-match" : "");
-    const earlier = excerpt(context, found - 8, source + copied + 4, marks, "Earlier in the text");
+    const earlier = excerpt(context, matchStart - 8, source + copied + 4, marks, "Earlier in the text");
     const now = excerpt(context, start - 8, start + length, ending, "Where the text is now");
     const summary =
       `The last ${format.count(length, "token")}, ${format.quote(context.slice(start, start + length).join(""))}, ` +
       `stood in the text before. What followed there, ${format.count(copied, "token")}, became the draft` +
       (step.veiled ? "." : `; the target kept ${step.counts.kept}.`);
-    return dom.h("div", {}, dom.h("p", { class: "sv-why" }, summary), arrows(earlier, now));
+    return dom.h("div", {}, dom.h("p", { class: "sv-explanation" }, summary), arrows(earlier, now));
   },
 });
 
@@ -52,7 +52,7 @@ function excerpt(context, from, to, mark, name) {
     last = Math.min(context.length, to);
   const tokens = context
     .slice(first, last)
-    .map((piece, index) => dom.h("span", { class: `sv-tok ${mark(first + index)}` }, format.plain(piece)));
+    .map((piece, index) => dom.h("span", { class: `sv-token ${mark(first + index)}` }, format.plain(piece)));
   return dom.h(
     "figure",
     { class: "sv-excerpt" },

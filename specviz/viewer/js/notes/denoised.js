@@ -24,7 +24,7 @@ function read(note, step) {
       node: step.nodes[at + 1] || null,
       texts: coerce.list(place.texts).map(coerce.text),
       tokens: coerce.list(place.tokens),
-      probability: coerce.list(place.probability).map((one) => Math.min(1, Math.max(0, coerce.number(one) || 0))),
+      probability: coerce.list(place.probability).map((share) => Math.min(1, Math.max(0, coerce.number(share) || 0))),
     }));
 }
 
@@ -38,9 +38,9 @@ function sentence(data, step, moment) {
     );
   }
   if (step.veiled) return "The target has not looked at the block yet.";
-  const kept = step.path.length;
-  const all = kept === data.length ? " The whole block was right." : "";
-  return `The target kept ${format.count(kept, "token")} of ${data.length}: the first one that it rejects ends the block.${all}`;
+  const acceptedCount = step.path.length;
+  const all = acceptedCount === data.length ? " The whole block was right." : "";
+  return `The target kept ${format.count(acceptedCount, "token")} of ${data.length}: the first one that it rejects ends the block.${all}`;
 }
 
 function place(stage, data, moment) {
@@ -56,30 +56,30 @@ const verdict = (step, node, moment) =>
 
 function cell(step, stage, data, at, moment, number) {
   const { u } = stage;
-  const one = data[number];
+  const slot = data[number];
   const left = (number % at.across) * at.wide + 4 * u;
   const top = Math.floor(number / at.across) * at.high;
   const width = at.wide - 8 * u;
   const most = Math.max(3, Math.floor((width - 8 * u) / (7.2 * u)));
-  if (moment.key === "masks" || !one.node) {
+  if (moment.key === "masks" || !slot.node) {
     const blank = box(left, top, width, 24 * u, "sv-mask", 4);
     return dom.s("g", { class: "sv-cell" }, blank, text(stage, left + 6 * u, top + 16 * u, `mask ${number + 1}`, { kind: "sv-mute" }));
   }
-  const shown = box(left, top, width, 24 * u, "sv-cellbox", 4);
-  const word = text(stage, left + 5 * u, top + 16 * u, format.token(one.node.text, most), { kind: "sv-word" });
+  const cellBox = box(left, top, width, 24 * u, "sv-cell-box", 4);
+  const word = text(stage, left + 5 * u, top + 16 * u, format.token(slot.node.text, most), { kind: "sv-word" });
   const fresh = moment.key === "resolved" ? "sv-resolved" : "";
-  const look = `sv-cell ${fresh} sv-is-${verdict(step, one.node, moment)}`;
-  return dom.s("g", {}, dom.s("g", { class: look, "data-id": one.node.id }, shown, word), guesses(stage, one, left, top, width, most));
+  const look = `sv-cell ${fresh} sv-is-${verdict(step, slot.node, moment)}`;
+  return dom.s("g", {}, dom.s("g", { class: look, "data-id": slot.node.id }, cellBox, word), guesses(stage, slot, left, top, width, most));
 }
 
 /** The place's own likeliest tokens, with bars. */
-const guesses = (stage, one, left, top, width, most) =>
-  one.texts.slice(0, SHOWN).map((word, rank) => {
+const guesses = (stage, slot, left, top, width, most) =>
+  slot.texts.slice(0, SHOWN).map((word, rank) => {
     const { u } = stage;
     const high = top + (38 + rank * 17) * u;
     return [
-      text(stage, left + 2 * u, high, format.token(word || `#${one.tokens[rank]}`, most), { kind: "sv-word sv-mute" }),
-      box(left, high + 3 * u, Math.max(1, width * one.probability[rank]), 2.2 * u, "sv-q", 1),
+      text(stage, left + 2 * u, high, format.token(word || `#${slot.tokens[rank]}`, most), { kind: "sv-word sv-mute" }),
+      box(left, high + 3 * u, Math.max(1, width * slot.probability[rank]), 2.2 * u, "sv-q", 1),
     ];
   });
 
@@ -87,37 +87,37 @@ function picture(data, step, stage, moment) {
   const at = place(stage, data, moment);
   const parts = data.map((_, number) => cell(step, stage, data, at, moment, number));
   const height = Math.ceil(data.length / at.across) * at.high;
-  const made = svgKit.frame(stage.column, height, sentence(data, step, moment), parts);
-  return svgKit.picks(made, stage, (id) => Tip.about(step, step.nodes[id]));
+  const figure = svgKit.frame(stage.column, height, sentence(data, step, moment), parts);
+  return svgKit.pickable(figure, stage, (id) => Tip.about(step, step.nodes[id]));
 }
 
 /** How many steps so far accepted how many tokens: blocks of a diffusion drafter have a long tail. */
 function lengths(stage, step) {
   const steps = coerce.list(stage.trace && stage.trace.steps);
   const counts = [];
-  for (const one of steps.length ? steps : [step]) counts[one.counts.kept] = (counts[one.counts.kept] || 0) + 1;
-  const found = Array.from(counts, (one) => one || 0);
+  for (const round of steps.length ? steps : [step]) counts[round.counts.kept] = (counts[round.counts.kept] || 0) + 1;
+  const histogram = Array.from(counts, (many) => many || 0);
   const { u } = stage;
-  const most = Math.max(1, ...found);
-  const pitch = Math.min(34 * u, (stage.column - 8 * u) / Math.max(1, found.length));
+  const most = Math.max(1, ...histogram);
+  const pitch = Math.min(34 * u, (stage.column - 8 * u) / Math.max(1, histogram.length));
   const floor = 62 * u;
-  const bars = found.map((many, length) => {
+  const bars = histogram.map((many, length) => {
     const own = !step.veiled && length === step.counts.kept;
     const high = (44 * u * many) / most;
     const middle = (length + 0.5) * pitch;
     return [
-      box(middle - pitch * 0.36, floor - high, pitch * 0.72, Math.max(many ? 1.5 : 0, high), own ? "sv-lengthnow" : "sv-length", 1),
+      box(middle - pitch * 0.36, floor - high, pitch * 0.72, Math.max(many ? 1.5 : 0, high), own ? "sv-length-bar-current" : "sv-length-bar", 1),
       text(stage, middle, floor + 14 * u, String(length), { anchor: "middle", kind: own ? "" : "sv-mute", bold: own }),
       many && pitch > 16 * u
         ? text(stage, middle, floor - high - 4 * u, String(many), { anchor: "middle", kind: "sv-mute" })
         : null,
     ];
   });
-  const spoken = `Accepted lengths over the run: ${found.map((many, length) => `${length}: ${format.count(many, "step")}`).join(", ")}`;
-  const rule = line(0, floor, found.length * pitch, floor, "sv-grid");
+  const spoken = `Accepted lengths over the run: ${histogram.map((many, length) => `${length}: ${format.count(many, "step")}`).join(", ")}`;
+  const rule = line(0, floor, histogram.length * pitch, floor, "sv-grid");
   return dom.h(
     "div",
-    { class: "sv-lengths" },
+    { class: "sv-length-chart" },
     dom.h("b", {}, "Accepted in a step, over the run"),
     svgKit.frame(stage.column, floor + 20 * u, spoken, rule, bars),
   );
@@ -126,14 +126,14 @@ function lengths(stage, step) {
 function draw(note, step, stage) {
   const data = read(note, step);
   if (!data.length) return svgKit.caption("There was no room for a block in this step.");
-  const made = (moment) =>
+  const drawMoment = (moment) =>
     dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
   const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
   const legend = svgKit.key(
     [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
-    [box(-6, -6, 12, 12, "sv-lengthnow", 1), "this step"],
+    [box(-6, -6, 12, 12, "sv-length-bar-current", 1), "this step"],
   );
-  return dom.h("div", {}, scrubber.make(stage, "denoised", moments, made), lengths(stage, step), legend);
+  return dom.h("div", {}, scrubber.make(stage, "denoised", moments, drawMoment), lengths(stage, step), legend);
 }
 
 /** In the main tree: while the masks stand there, nothing is drafted. */

@@ -14,7 +14,7 @@ function read(note) {
     coerce
       .list(row)
       .slice(0, 2000)
-      .map((one) => coerce.number(one) || 0);
+      .map((entropy) => coerce.number(entropy) || 0);
   const rows = coerce
     .list(note && note.entropy)
     .slice(0, 128)
@@ -26,19 +26,19 @@ function read(note) {
 
 /** The tokens from the root's child down to this node. */
 function path(step, id) {
-  const found = [];
-  for (let at = id; at > 0; at = step.nodes[at].parent) found.unshift(step.nodes[at].token);
-  return found;
+  const tokens = [];
+  for (let at = id; at > 0; at = step.nodes[at].parent) tokens.unshift(step.nodes[at].token);
+  return tokens;
 }
 
 /** The look from which the chosen node was guessed: that of its parent's row. */
-function looked(note, step, stage) {
+function lookOf(note, step, stage) {
   const node = stage.selected;
   const parent = node && node.id !== 0 ? node.parent : 0;
-  const wanted = path(step, parent).join(" ");
+  const prefix = path(step, parent).join(" ");
   const rows = coerce.list(note.looks);
-  const own = rows.find((one) => coerce.list(one && one.tokens).join(" ") === wanted);
-  return { found: own || rows[0] || null, word: own && node && node.id !== 0 ? node.text : "" };
+  const own = rows.find((row) => coerce.list(row && row.tokens).join(" ") === prefix);
+  return { row: own || rows[0] || null, word: own && node && node.id !== 0 ? node.text : "" };
 }
 
 /** One path for every shade: a rectangle for every cell would be thousands. */
@@ -54,7 +54,7 @@ function heat(data, left, top, wide, high) {
     }),
   );
   const dark = (shade) => `opacity:${(0.06 + (0.94 * shade) / (SHADES - 1)).toFixed(2)}`;
-  return shades.map((d, at) => (d ? dom.s("path", { d, class: "sv-heatcell", style: dark(at) }) : null));
+  return shades.map((d, at) => (d ? dom.s("path", { d, class: "sv-heat-cell", style: dark(at) }) : null));
 }
 
 function map(data, stage) {
@@ -68,7 +68,7 @@ function map(data, stage) {
   const name = (layer) => text(stage, left - 6 * u, top + (many - layer - 0.5) * high + 4, `layer ${layer}`, quiet);
   const cell = (layer, column) => [left + column * wide, top + (many - 1 - layer) * high, wide, high];
   const marks = data.chosen.map((layer, column) =>
-    layer === null || layer >= many ? null : box(...cell(layer, column), "sv-chosencell", 0),
+    layer === null || layer >= many ? null : box(...cell(layer, column), "sv-chosen-cell", 0),
   );
   const below = text(stage, left, low + 15 * u, "places of the prompt", { kind: "sv-mute" });
   const of = `of layers ${data.middle.join(", ")} the least scattered is outlined`;
@@ -85,37 +85,37 @@ function bow(from, at, weight) {
   return dom.s("path", { d, class: "sv-arc", "stroke-width": svgKit.round(1 + 4 * weight) });
 }
 
-function arcs(picture, look, stage, kept) {
+function arcs(picture, look, stage, visible) {
   const { u } = stage;
   const side = Math.min(stage.column * 0.6, Math.max(112, stage.tall * 0.42));
   const [wide, high] = promptImage.fit(picture, side);
   const [x, y] = [stage.column - wide - 2, 2];
   const from = [stage.column - wide - 26 * u, high / 2];
   const rows = coerce
-    .list(look.found && look.found.at)
-    .map((one) => coerce.list(one).map(coerce.number))
-    .filter((one) => one[0] !== null && one[1] !== null && one.length === 2);
-  const most = Math.max(1e-9, ...rows.map((one) => one[1]));
+    .list(look.row && look.row.at)
+    .map((entry) => coerce.list(entry).map(coerce.number))
+    .filter((row) => row[0] !== null && row[1] !== null && row.length === 2);
+  const most = Math.max(1e-9, ...rows.map((row) => row[1]));
   const bows = rows.map(([place, weight]) => {
     const at = promptImage.middle(picture, place, x, y, side);
     return at && bow(from, at, Math.max(0, weight) / most);
   });
-  const at = new Set(rows.map((one) => one[0]));
+  const at = new Set(rows.map((row) => row[0]));
   const kind = (place) =>
-    `sv-patch ${kept.has(place) ? "" : "sv-greyed"} ${at.has(place) ? "sv-lookedat" : ""}`.trimEnd();
-  const said = format.token(look.word, 12);
-  const word = text(stage, from[0] - 6 * u, from[1] + 4, look.word ? said : "next", {
+    `sv-patch ${visible.has(place) ? "" : "sv-greyed"} ${at.has(place) ? "sv-attended" : ""}`.trimEnd();
+  const label = format.token(look.word, 12);
+  const word = text(stage, from[0] - 6 * u, from[1] + 4, look.word ? label : "next", {
     anchor: "end",
     bold: true,
     kind: "sv-word",
   });
-  const parts = [promptImage.draw(picture, x, y, side, kind), bows, svgKit.disc(...from, 3, "sv-rootmark"), word];
+  const parts = [promptImage.draw(picture, x, y, side, kind), bows, svgKit.disc(...from, 3, "sv-root-mark"), word];
   return svgKit.frame(stage.column, high + 4, sentence(look), parts);
 }
 
 function sentence(look) {
-  if (!look.found) return "Nothing was drafted in this step.";
-  const share = Math.round(100 * (coerce.number(look.found.picture) || 0));
+  if (!look.row) return "Nothing was drafted in this step.";
+  const share = Math.round(100 * (coerce.number(look.row.picture) || 0));
   const what = look.word ? `When the drafter guessed ${format.quote(look.word)}` : "At the first word of this step";
   return `${what}, ${share} % of its look across went to the picture. Greyed patches it never got.`;
 }
@@ -123,17 +123,17 @@ function sentence(look) {
 function draw(note, step, stage) {
   const data = read(promptImage.first(stage, "entropy_map"));
   const picture = promptImage.of(stage);
-  const look = looked(note, step, stage);
-  const seen = step.notes.find((one) => one.type === "visual_tokens");
-  const kept = new Set(promptImage.places(seen && seen.kept));
+  const look = lookOf(note, step, stage);
+  const visualNote = step.notes.find((entry) => entry.type === "visual_tokens");
+  const visible = new Set(promptImage.places(visualNote && visualNote.kept));
   const layers = data.middle.join(", ");
-  const said = `Target: dark is scattered. Outlined is the most focused of layers ${layers}; it taught the drafter.`;
+  const legend = `Target: dark is scattered. Outlined is the most focused of layers ${layers}; it taught the drafter.`;
   return dom.h(
     "div",
     {},
     svgKit.caption(sentence(look)),
-    picture ? arcs(picture, look, stage, kept) : null,
-    data.columns ? [map(data, stage), svgKit.caption(said)] : null,
+    picture ? arcs(picture, look, stage, visible) : null,
+    data.columns ? [map(data, stage), svgKit.caption(legend)] : null,
   );
 }
 

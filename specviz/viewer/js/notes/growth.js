@@ -16,12 +16,12 @@ function read(note, step) {
   const value = coerce.list(note.value).map(coerce.number);
   const beams = coerce.list(note.beams).map((beam) => new Set(coerce.list(beam)));
   const marks = step.nodes.slice(0, MOST).filter((node) => node.id === 0 || value[node.id] !== null);
-  const kept = marks.filter((node) => node.id && node.status !== "pruned");
-  const cut = kept.length ? Math.min(...kept.map((node) => value[node.id])) : 0;
+  const sent = marks.filter((node) => node.id && node.status !== "pruned");
+  const cut = sent.length ? Math.min(...sent.map((node) => value[node.id])) : 0;
   const levels = Math.max(1, ...marks.map((node) => node.depth));
   const lowest = Math.min(-1, ...marks.map((node) => value[node.id] || 0));
   const considered = coerce.number(note.considered) || marks.length - 1;
-  return { value, beams, marks, kept, cut, levels, lowest, considered, chosen: chosen(note.depth) };
+  return { value, beams, marks, sent, cut, levels, lowest, considered, chosen: chosen(note.depth) };
 }
 
 /** Why trees are as deep as they are, where no depth was stated. */
@@ -37,26 +37,26 @@ function chosen(depth) {
 }
 
 function moments(data, step) {
-  const found = [];
+  const events = [];
   for (let level = 1; level <= data.levels; level += 1) {
-    found.push({ key: `level ${level}`, label: `Expand, level ${level}`, level });
+    events.push({ key: `level ${level}`, label: `Expand, level ${level}`, level });
   }
-  found.push({ key: "rerank", label: "Rerank" });
-  if (!step.veiled) found.push({ key: "verdict", label: "Verdict" });
-  return found;
+  events.push({ key: "rerank", label: "Rerank" });
+  if (!step.veiled) events.push({ key: "verdict", label: "Verdict" });
+  return events;
 }
 
 function sentence(data, step, moment) {
-  const { beams, marks, kept, considered, levels } = data;
-  const dropped = considered - kept.length;
+  const { beams, marks, sent, considered, levels } = data;
+  const dropped = considered - sent.length;
   if (moment.key === "rerank") {
     return (
-      `All ${considered} candidates compete by the probability of their whole path. The best ${kept.length} lie above ` +
+      `All ${considered} candidates compete by the probability of their whole path. The best ${sent.length} lie above ` +
       `the line and go to the target; ${format.count(dropped, "candidate")} ${dropped === 1 ? "is" : "are"} pruned.${data.chosen}`
     );
   }
   if (moment.key === "verdict") {
-    return `The target judged ${format.count(kept.length, "token")} in one pass and kept ${step.counts.kept}, the thick line.`;
+    return `The target judged ${format.count(sent.length, "token")} in one pass and kept ${step.counts.kept}, the thick line.`;
   }
   const grown = beams[moment.level - 1] ? beams[moment.level - 1].size : 0;
   const born = marks.filter((node) => node.depth === moment.level).length;
@@ -71,16 +71,16 @@ function sentence(data, step, moment) {
 }
 
 /** Side by side where several lie at one height: each mark's distance from the middle of its level. */
-function spread(data, y, r, half) {
+function sideOffsets(data, y, r, half) {
   const offset = new Map();
   for (let level = 0; level <= data.levels; level += 1) {
     const placed = [];
-    const here = data.marks.filter((node) => node.depth === level);
-    for (const node of here.sort((a, b) => data.value[b.id] - data.value[a.id])) {
+    const levelNodes = data.marks.filter((node) => node.depth === level);
+    for (const node of levelNodes.sort((a, b) => data.value[b.id] - data.value[a.id])) {
       const high = y(data.value[node.id] || 0);
-      const near = placed.filter((one) => Math.abs(one.high - high) < 2 * r + 1);
+      const near = placed.filter((neighbour) => Math.abs(neighbour.high - high) < 2 * r + 1);
       let at = 0;
-      for (let turn = 0; turn < 60 && near.some((one) => Math.abs(one.at - at) < 2 * r + 1); turn += 1) {
+      for (let turn = 0; turn < 60 && near.some((neighbour) => Math.abs(neighbour.at - at) < 2 * r + 1); turn += 1) {
         at = (turn % 2 ? -1 : 1) * Math.ceil((turn + 1) / 2) * (r + 0.6);
       }
       at = Math.max(-half, Math.min(half, at));
@@ -101,29 +101,29 @@ function place(data, stage) {
   const pitch = (width - left) / data.levels;
   const y = (value) => top + (floor - top) * Math.min(1, value / data.lowest);
   const r = (data.marks.length > 90 ? 3 : 4) * u;
-  const offset = spread(data, y, r, pitch / 2 - 2 * r);
+  const offset = sideOffsets(data, y, r, pitch / 2 - 2 * r);
   const x = (node) => (node.depth ? left + (node.depth - 0.5) * pitch + offset.get(node.id) : left - 8 * u);
   return { width, height, left, floor, pitch, y, x, r };
 }
 
 /** Powers of ten of the path's probability, with as many lines as have room. */
 function scale(data, at, stage) {
-  const made = [];
+  const parts = [];
   const most = Math.floor(-data.lowest / Math.LN10);
   const every = Math.max(1, Math.ceil(most / 6));
   for (let power = 0; power <= most; power += every) {
     const high = at.y(-power * Math.LN10);
-    const said = power < 4 ? String(1 / 10 ** power) : `1e-${power}`;
-    made.push(line(at.left - 2, high, at.width, high, "sv-grid"));
-    made.push(text(stage, at.left - 14 * stage.u, high + 4, said, { anchor: "end", kind: "sv-mute" }));
+    const label = power < 4 ? String(1 / 10 ** power) : `1e-${power}`;
+    parts.push(line(at.left - 2, high, at.width, high, "sv-grid"));
+    parts.push(text(stage, at.left - 14 * stage.u, high + 4, label, { anchor: "end", kind: "sv-mute" }));
   }
-  made.push(text(stage, 0, 11 * stage.u, "probability of the path", { kind: "sv-mute" }));
-  made.push(text(stage, 0, at.height - 4, "level", { kind: "sv-mute" }));
+  parts.push(text(stage, 0, 11 * stage.u, "probability of the path", { kind: "sv-mute" }));
+  parts.push(text(stage, 0, at.height - 4, "level", { kind: "sv-mute" }));
   for (let level = 1; level <= data.levels; level += 1) {
     const x = at.left + (level - 0.5) * at.pitch;
-    made.push(text(stage, x, at.height - 4, String(level), { anchor: "middle", kind: "sv-mute" }));
+    parts.push(text(stage, x, at.height - 4, String(level), { anchor: "middle", kind: "sv-mute" }));
   }
-  return made;
+  return parts;
 }
 
 /** How a mark looks at a moment: hidden, fresh (just drafted), old, kept or out; and whether it stands in the beam. */
@@ -142,26 +142,26 @@ function mark(data, at, node, moment) {
   const beam = data.beams[node.depth] && data.beams[node.depth].has(node.id) && node.id;
   const parts = [];
   if (moment.key === "verdict" && how === "in") parts.push(verdict(node, x, y, r));
-  else if (how === "out") parts.push(rhombus(x, y, r, "sv-outmark"));
-  else parts.push(disc(x, y, r, node.id ? "sv-heat" : "sv-rootmark"));
+  else if (how === "out") parts.push(rhombus(x, y, r, "sv-pruned-mark"));
+  else parts.push(disc(x, y, r, node.id ? "sv-candidate-mark" : "sv-root-mark"));
   parts[0].setAttribute("fill-opacity", how === "out" || moment.key === "verdict" ? "1" : node.id ? heat : "1");
-  if (beam && moment.key !== "verdict") parts.push(disc(x, y, r + 2, "sv-beamring"));
-  return dom.s("g", { class: `sv-grown sv-${how}`, "data-id": node.id }, parts);
+  if (beam && moment.key !== "verdict") parts.push(disc(x, y, r + 2, "sv-beam-ring"));
+  return dom.s("g", { class: `sv-candidate sv-${how}`, "data-id": node.id }, parts);
 }
 
 function verdict(node, x, y, r) {
   if (FAILED.has(node.status)) return cross(x, y, r);
-  if (node.status === "accepted" || node.status === "relaxed") return disc(x, y, r + 1.5, "sv-keptmark");
-  return disc(x, y, r - 0.6, node.id ? "sv-quietmark" : "sv-rootmark");
+  if (node.status === "accepted" || node.status === "relaxed") return disc(x, y, r + 1.5, "sv-accepted-mark");
+  return disc(x, y, r - 0.6, node.id ? "sv-unverified-mark" : "sv-root-mark");
 }
 
 function link(data, at, step, node, moment) {
   const how = state(data, node, moment);
   const up = step.nodes[node.parent];
   if (!how || !up) return null;
-  const kept = moment.key === "verdict" && (node.status === "accepted" || node.status === "relaxed");
+  const accepted = moment.key === "verdict" && (node.status === "accepted" || node.status === "relaxed");
   const ends = [at.x(up), at.y(data.value[up.id] || 0), at.x(node), at.y(data.value[node.id] || 0)];
-  return line(...ends, `sv-growth sv-${how} ${kept ? "sv-keptline" : ""}`);
+  return line(...ends, `sv-tree-link sv-${how} ${accepted ? "sv-accepted-line" : ""}`);
 }
 
 function picture(data, step, stage, moment) {
@@ -169,11 +169,11 @@ function picture(data, step, stage, moment) {
   const drafted = data.marks.filter((node) => node.id);
   const parts = [scale(data, at, stage), drafted.map((node) => link(data, at, step, node, moment))];
   parts.push(data.marks.map((node) => mark(data, at, node, moment)));
-  if (moment.key === "rerank" && data.marks.length > data.kept.length + 1) {
+  if (moment.key === "rerank" && data.marks.length > data.sent.length + 1) {
     const high = at.y(data.cut) + at.r + 2;
-    parts.push(line(at.left - 8, high, at.width, high, "sv-cutline"));
+    parts.push(line(at.left - 8, high, at.width, high, "sv-threshold-line"));
     parts.push(
-      text(stage, at.width, high + 13 * stage.u, `the best ${data.kept.length} lie above`, {
+      text(stage, at.width, high + 13 * stage.u, `the best ${data.sent.length} lie above`, {
         anchor: "end",
         bold: true,
         kind: "sv-halo",
@@ -181,8 +181,8 @@ function picture(data, step, stage, moment) {
     );
   }
   const spoken = `${drafted.length} drafted tokens by level and by the probability of their path. ${moment.label}.`;
-  const drawn = svgKit.frame(at.width, at.height, spoken, parts);
-  return svgKit.picks(drawn, stage, (id) => about(data, step.nodes[id]));
+  const figure = svgKit.frame(at.width, at.height, spoken, parts);
+  return svgKit.pickable(figure, stage, (id) => about(data, step.nodes[id]));
 }
 
 const about = (data, node) => [
@@ -193,19 +193,19 @@ const about = (data, node) => [
 
 function legend(moment) {
   if (moment.key === "verdict") {
-    const quiet = [disc(0, 0, 3, "sv-quietmark"), "not verified"];
-    return svgKit.key([disc(0, 0, 5, "sv-keptmark"), "accepted"], [cross(0, 0, 3.5), "rejected"], quiet);
+    const quiet = [disc(0, 0, 3, "sv-unverified-mark"), "not verified"];
+    return svgKit.key([disc(0, 0, 5, "sv-accepted-mark"), "accepted"], [cross(0, 0, 3.5), "rejected"], quiet);
   }
-  const beam = [[disc(0, 0, 3.5, "sv-heat"), disc(0, 0, 5.5, "sv-beamring")], "beam: grown further"];
-  const all = [disc(0, 0, 4, "sv-heat"), "candidate"];
-  return moment.level ? svgKit.key(all, beam) : svgKit.key(all, beam, [rhombus(0, 0, 4, "sv-outmark"), "pruned"]);
+  const beam = [[disc(0, 0, 3.5, "sv-candidate-mark"), disc(0, 0, 5.5, "sv-beam-ring")], "beam: grown further"];
+  const all = [disc(0, 0, 4, "sv-candidate-mark"), "candidate"];
+  return moment.level ? svgKit.key(all, beam) : svgKit.key(all, beam, [rhombus(0, 0, 4, "sv-pruned-mark"), "pruned"]);
 }
 
 function draw(note, step, stage) {
   const data = read(note, step);
   if (data.marks.length < 2) return svgKit.caption("Nothing was drafted in this step, so there is no tree to grow.");
-  const shown = moments(data, step);
-  const made = (moment) =>
+  const events = moments(data, step);
+  const drawMoment = (moment) =>
     dom.h(
       "div",
       {},
@@ -213,7 +213,7 @@ function draw(note, step, stage) {
       picture(data, step, stage, moment),
       legend(moment),
     );
-  return scrubber.make(stage, "growth", shown, made, data.levels);
+  return scrubber.make(stage, "growth", events, drawMoment, data.levels);
 }
 
 noteRegistry.register("growth", { title: "Expand and rerank", roomy: true, draw });

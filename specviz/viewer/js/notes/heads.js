@@ -25,10 +25,10 @@ function read(note) {
 /** The best verdict on a token at a depth: a head's list is the same under every branch. */
 function verdict(step, depth, token) {
   const order = ["accepted", "relaxed", "rejected", "resampled", "skipped"];
-  const found = step.nodes.filter(
+  const candidates = step.nodes.filter(
     (node) => node.depth === depth && node.token === token && order.includes(node.status),
   );
-  return found.sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status))[0] || null;
+  return candidates.sort((a, b) => order.indexOf(a.status) - order.indexOf(b.status))[0] || null;
 }
 
 function place(data, step, stage) {
@@ -63,7 +63,7 @@ function cell(step, at, stage, head, place, rank) {
   return dom.s(
     "g",
     { class: look, "data-id": node ? node.id : null, "data-at": `${place} ${rank}` },
-    box(left - 4 * at.u, high, width + 8 * at.u, at.pitch - 3 * at.u, "sv-cellbox", 4),
+    box(left - 4 * at.u, high, width + 8 * at.u, at.pitch - 3 * at.u, "sv-cell-box", 4),
     node && node.status === "relaxed"
       ? box(left - 1.4 * at.u, high + 2.6 * at.u, width + 2.8 * at.u, at.pitch - 8.2 * at.u, "sv-inner", 3)
       : null,
@@ -81,10 +81,10 @@ function column(step, at, stage, head, place) {
     to = at.top - 20 * at.u;
   const bend = (from + to) / 2;
   return [
-    dom.s("path", { d: `M${start} ${from}C${start} ${bend} ${middle} ${bend} ${middle} ${to}`, class: "sv-fan" }),
+    dom.s("path", { d: `M${start} ${from}C${start} ${bend} ${middle} ${bend} ${middle} ${to}`, class: "sv-head-link" }),
     text(stage, middle, at.top - 7 * at.u, `head ${head.number}`, { anchor: "middle", bold: true }),
     head.tokens.slice(0, at.rows).map((_, rank) => cell(step, at, stage, head, place, rank)),
-    place ? line(place * at.wide, at.top - 16 * at.u, place * at.wide, at.height, "sv-apart") : null,
+    place ? line(place * at.wide, at.top - 16 * at.u, place * at.wide, at.height, "sv-divider") : null,
   ];
 }
 
@@ -94,17 +94,17 @@ function draw(note, step, stage) {
   const at = place(data, step, stage);
   const middle = at.width / 2;
   const parts = data.map((head, number) => column(step, at, stage, head, number));
-  parts.push(box(middle - 44 * at.u, 0, 88 * at.u, 18 * at.u, "sv-state", 9));
-  parts.push(text(stage, middle, 13 * at.u, "hidden state", { anchor: "middle", kind: "sv-statename" }));
+  parts.push(box(middle - 44 * at.u, 0, 88 * at.u, 18 * at.u, "sv-hidden-state", 9));
+  parts.push(text(stage, middle, 13 * at.u, "hidden state", { anchor: "middle", kind: "sv-hidden-state-label" }));
   const spoken = `${format.count(data.length, "head")}: ${data.map((head) => `head ${head.number} says first ${format.token(head.texts[0] || "", 16)}`).join("; ")}`;
-  const drawn = svgKit.picks(svgKit.frame(at.width, at.height, spoken, parts), stage, (id) =>
+  const figure = svgKit.pickable(svgKit.frame(at.width, at.height, spoken, parts), stage, (id) =>
     Tip.about(step, step.nodes[id]),
   );
   const sample = (status) =>
     dom.s(
       "g",
       { class: `sv-cell sv-is-${status}` },
-      box(-7, -5, 14, 10, "sv-cellbox", 3),
+      box(-7, -5, 14, 10, "sv-cell-box", 3),
       status === "relaxed" ? box(-4.6, -2.6, 9.2, 5.2, "sv-inner", 2) : null,
     );
   const relaxed = step.nodes.some((node) => node.status === "relaxed");
@@ -117,7 +117,7 @@ function draw(note, step, stage) {
     [sample("rejected"), "rejected"],
     [sample("skipped"), "in the tree"],
   ].filter(Boolean);
-  return dom.h("div", {}, svgKit.caption(caption), drawn, svgKit.key(...key));
+  return dom.h("div", {}, svgKit.caption(caption), figure, svgKit.key(...key));
 }
 
 noteRegistry.register("heads", { title: "Independent heads", roomy: true, draw });

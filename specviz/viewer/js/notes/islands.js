@@ -11,10 +11,10 @@ import { box, text } from "../kit/svgKit.js";
 const number = coerce.number;
 
 function read(note, step) {
-  const mass = coerce.list(note.mass).map((one) => number(one) || 0);
-  const wave = coerce.list(note.waves).map((one) => number(one) || 0);
+  const mass = coerce.list(note.mass).map((share) => number(share) || 0);
+  const wave = coerce.list(note.waves).map((count) => number(count) || 0);
   // A wave resamples at least one cell, so there are no more waves than cells; each becomes an event.
-  if (wave.some((one) => !Number.isInteger(one) || one < 0 || one >= step.nodes.length)) throw new Error("no such wave");
+  if (wave.some((index) => !Number.isInteger(index) || index < 0 || index >= step.nodes.length)) throw new Error("no such wave");
   const failed = new Set(coerce.list(note.failed));
   const owner = new Map();
   coerce.list(note.islands).forEach((island, at) => coerce.list(island).forEach((node) => owner.set(node, at)));
@@ -47,14 +47,14 @@ export function stale(note, cells) {
 const heat = (mass, tau) => Math.max(0, Math.min(1, 1 - mass / Math.max(tau, 1e-9)));
 
 function edges(cell, cells, at) {
-  const same = (row, column) => cells.some((one) => one.row === row && one.column === column && one.island === cell.island);
+  const same = (row, column) => cells.some((other) => other.row === row && other.column === column && other.island === cell.island);
   const { x, y, size } = at(cell);
   const lines = [];
   if (!same(cell.row - 1, cell.column)) lines.push(`M${x} ${y}h${size}`);
   if (!same(cell.row + 1, cell.column)) lines.push(`M${x} ${y + size}h${size}`);
   if (!same(cell.row, cell.column - 1)) lines.push(`M${x} ${y}v${size}`);
   if (!same(cell.row, cell.column + 1)) lines.push(`M${x + size} ${y}v${size}`);
-  return dom.s("path", { d: lines.join(""), class: "sv-isle" });
+  return dom.s("path", { d: lines.join(""), class: "sv-island-outline" });
 }
 
 function board(cells, note, stage, moment) {
@@ -65,12 +65,12 @@ function board(cells, note, stage, moment) {
   const at = (cell) => ({ x: cell.column * size, y: (cell.row - top) * size, size });
   const book = codes.of(stage.trace.run);
   const parts = [];
-  const last = Math.max(0, ...cells.map((one) => one.wave));
+  const last = Math.max(0, ...cells.map((cell) => cell.wave));
   const old = stale(note, cells);
   for (const cell of cells) {
     const { x, y } = at(cell);
     const done = cell.wave && cell.wave <= moment;
-    const tile = box(x, y, size, size, "sv-heatcell", 0);
+    const tile = box(x, y, size, size, "sv-heat-cell", 0);
     tile.dataset.id = cell.id;
     const colour = codes.colour(book, cell.code);
     const settled = !cell.wave || done;
@@ -82,16 +82,16 @@ function board(cells, note, stage, moment) {
       parts.push(word);
     }
     if (moment === last && old.has(cell.id)) {
-      parts.push(dom.s("path", { d: `M${x} ${y + size}L${x + size} ${y}`, class: "sv-staleness" }));
+      parts.push(dom.s("path", { d: `M${x} ${y + size}L${x + size} ${y}`, class: "sv-stale-mark" }));
     }
   }
   for (const cell of cells) if (cell.island >= 0) parts.push(edges(cell, cells, at));
   const spoken = `${cells.length} drafted cells in ${rows} rows; ${cells.filter((cell) => cell.failed).length} failed.`;
-  return svgKit.picks(svgKit.frame(columns * size + 2, rows * size + 2, spoken, parts), stage, (id) => {
-    const cell = cells.find((one) => one.id === id);
-    const said = [`row ${cell.row + 1}, column ${cell.column + 1}`, `pooled mass ${format.probability(cell.mass)}, bar ${format.probability(note.tau)}`];
-    if (cell.wave) said.push(cell.failed ? `failed; resampled in wave ${cell.wave}` : `taken along; resampled in wave ${cell.wave}`);
-    return said;
+  return svgKit.pickable(svgKit.frame(columns * size + 2, rows * size + 2, spoken, parts), stage, (id) => {
+    const cell = cells.find((other) => other.id === id);
+    const lines = [`row ${cell.row + 1}, column ${cell.column + 1}`, `pooled mass ${format.probability(cell.mass)}, bar ${format.probability(note.tau)}`];
+    if (cell.wave) lines.push(cell.failed ? `failed; resampled in wave ${cell.wave}` : `taken along; resampled in wave ${cell.wave}`);
+    return lines;
   });
 }
 
@@ -116,8 +116,8 @@ function draw(note, step, stage) {
   const last = Math.max(0, ...cells.map((cell) => cell.wave));
   const moments = [{ key: -1, label: "pooled mass" }];
   for (let wave = 0; wave <= last; wave += 1) moments.push({ key: wave, label: wave ? `wave ${wave} of ${last}` : "what stays" });
-  const marks = [[svgKit.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-isle" }), "island"]];
-  if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-staleness" }), "cache entry not renewed"]);
+  const marks = [[svgKit.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-island-outline" }), "island"]];
+  if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "cache entry not renewed"]);
   const story = scrubber.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key));
   return dom.h("div", {}, svgKit.caption(sentence(cells, note)), story, svgKit.key(...marks));
 }

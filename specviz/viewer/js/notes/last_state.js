@@ -15,97 +15,97 @@ const HALF = { tree: "the network's tree", suffix: "copied from memory" };
 function sentence(note) {
   const length = format.count(size(note.length), "token");
   const probe = note.probed === true ? " and the state of a [SPEC] token behind it, which nothing else reads" : "";
-  const seen = `Of ${length} of text the network sees the last one's state${probe}: nothing grows with the text.`;
+  const reach = `Of ${length} of text the network sees the last one's state${probe}: nothing grows with the text.`;
   const score = coerce.number(note.score),
     threshold = coerce.number(note.threshold);
-  if (threshold === null) return seen;
-  if (score === null) return `${HALF[note.half] || "Nobody"} drafts. ${seen}`;
+  if (threshold === null) return reach;
+  if (score === null) return `${HALF[note.half] || "Nobody"} drafts. ${reach}`;
   const bar = format.probability(threshold);
   if (note.half === "suffix")
     return `The memories expect ${format.probability(score)} right tokens, at least ${bar}, so they draft and the network rests.`;
-  if (score >= threshold) return `The memories know nothing to draft here, so the network drafts. ${seen}`;
-  return `The memories expect only ${format.probability(score)} right tokens, less than ${bar}, so the network drafts. ${seen}`;
+  if (score >= threshold) return `The memories know nothing to draft here, so the network drafts. ${reach}`;
+  return `The memories expect only ${format.probability(score)} right tokens, less than ${bar}, so the network drafts. ${reach}`;
 }
 
 /** (length, tokens, half) of every step that tells of them. */
 function points(stage, note, step) {
   const all = coerce.list(stage.trace && stage.trace.steps);
   const from = Math.max(0, Math.min(stage.cursor - MOST / 2, all.length - MOST)) || 0;
-  const found = [];
-  all.slice(from, from + MOST).forEach((one, at) => {
-    const row = coerce.list(one.notes).find((other) => other.type === "last_state");
-    if (row && !one.cut)
-      found.push({ at: from + at, length: size(row.length), tokens: one.emitted.length, half: row.half });
+  const series = [];
+  all.slice(from, from + MOST).forEach((round, at) => {
+    const row = coerce.list(round.notes).find((other) => other.type === "last_state");
+    if (row && !round.cut)
+      series.push({ at: from + at, length: size(row.length), tokens: round.emitted.length, half: row.half });
   });
-  return found.length ? found : [{ at: 0, length: size(note.length), tokens: step.emitted.length, half: note.half }];
+  return series.length ? series : [{ at: 0, length: size(note.length), tokens: step.emitted.length, half: note.half }];
 }
 
 function chart(note, step, stage) {
   const { u } = stage;
-  const found = points(stage, note, step);
-  const first = found[0].length,
-    last = Math.max(first + 1, found[found.length - 1].length);
-  const most = Math.max(3, ...found.map((one) => one.tokens));
+  const series = points(stage, note, step);
+  const first = series[0].length,
+    last = Math.max(first + 1, series[series.length - 1].length);
+  const most = Math.max(3, ...series.map((point) => point.tokens));
   const left = 26 * u,
     top = 20 * u,
     high = Math.max(90 * u, Math.min(170 * u, stage.tall - 190 * u)),
     wide = stage.column - left - 10 * u;
   const x = (length) => left + (wide * (length - first)) / (last - first);
   const y = (tokens) => top + high * (1 - tokens / most);
-  const mean = found.map((one, at) => {
-    const near = found.slice(Math.max(0, at - AROUND), at + AROUND + 1);
-    return [x(one.length), y(near.reduce((sum, other) => sum + other.tokens, 0) / near.length)];
+  const mean = series.map((point, at) => {
+    const near = series.slice(Math.max(0, at - AROUND), at + AROUND + 1);
+    return [x(point.length), y(near.reduce((sum, other) => sum + other.tokens, 0) / near.length)];
   });
-  const ticks = [1, Math.round(most / 2), most].filter((one, at, every) => every.indexOf(one) === at);
-  const grid = ticks.map((one) => [
-    line(left, y(one), left + wide, y(one), "sv-grid"),
-    text(stage, left - 6 * u, y(one) + 4 * u, String(one), { anchor: "end", kind: "sv-mute" }),
+  const ticks = [1, Math.round(most / 2), most].filter((tick, at, every) => every.indexOf(tick) === at);
+  const grid = ticks.map((tick) => [
+    line(left, y(tick), left + wide, y(tick), "sv-grid"),
+    text(stage, left - 6 * u, y(tick) + 4 * u, String(tick), { anchor: "end", kind: "sv-mute" }),
   ]);
-  const marks = found.map((one) => {
-    const made = one.half === "suffix" ? rhombus(x(one.length), y(one.tokens), 4.5 * u, "sv-heat") : disc(x(one.length), y(one.tokens), 3.2 * u, "sv-keptmark");
-    made.setAttribute("data-step", one.at);
-    return made;
+  const marks = series.map((point) => {
+    const mark = point.half === "suffix" ? rhombus(x(point.length), y(point.tokens), 4.5 * u, "sv-candidate-mark") : disc(x(point.length), y(point.tokens), 3.2 * u, "sv-accepted-mark");
+    mark.setAttribute("data-step", point.at);
+    return mark;
   });
   const path = mean.map(([a, b], at) => `${at ? "L" : "M"}${svgKit.round(a)} ${svgKit.round(b)}`).join("");
-  const here = found.find((one) => one.at === stage.cursor) || found[0];
+  const current = series.find((point) => point.at === stage.cursor) || series[0];
   const parts = [
     text(stage, left, 11 * u, "tokens a pass, by length of the text", { kind: "sv-mute" }),
     grid,
     marks,
-    dom.s("path", { d: path, class: "sv-meanline" }),
-    disc(x(here.length), y(here.tokens), 8 * u, "sv-cursor"),
+    dom.s("path", { d: path, class: "sv-mean-line" }),
+    disc(x(current.length), y(current.tokens), 8 * u, "sv-cursor"),
     text(stage, left, top + high + 15 * u, `${first} tokens`, { kind: "sv-mute" }),
     text(stage, left + wide, top + high + 15 * u, String(last), { anchor: "end", kind: "sv-mute" }),
   ];
   const spoken = `Tokens a pass from a text of ${first} to one of ${last} tokens; this step brought ${step.emitted.length}`;
-  const made = svgKit.frame(stage.column, top + high + 22 * u, spoken, parts);
-  made.addEventListener("click", (event) => {
+  const figure = svgKit.frame(stage.column, top + high + 22 * u, spoken, parts);
+  figure.addEventListener("click", (event) => {
     const mark = event.target.closest("[data-step]");
     if (mark && stage.go) stage.go(Number(mark.dataset.step));
   });
-  const at = Math.max(0, found.indexOf(here));
-  const near = found.slice(Math.max(0, at - AROUND), at + AROUND + 1);
-  return { made, found, here: { length: here.length, tokens: near.reduce((sum, one) => sum + one.tokens, 0) / near.length } };
+  const at = Math.max(0, series.indexOf(current));
+  const near = series.slice(Math.max(0, at - AROUND), at + AROUND + 1);
+  return { figure, series, current: { length: current.length, tokens: near.reduce((sum, point) => sum + point.tokens, 0) / near.length } };
 }
 
 function draw(note, step, stage) {
-  const { made, found, here } = chart(note, step, stage);
+  const { figure, series, current } = chart(note, step, stage);
   const badge = dom.h("b", { class: `sv-badge sv-half-${note.half === "suffix" ? "suffix" : "tree"}` }, HALF[note.half] || "?");
   const counts = Object.keys(HALF)
-    .map((half) => [half, found.filter((one) => one.half === half)])
+    .map((half) => [half, series.filter((point) => point.half === half)])
     .filter(([, rows]) => rows.length);
   const summary = counts.map(([half, rows]) => {
-    const mean = rows.reduce((sum, one) => sum + one.tokens, 0) / rows.length;
+    const mean = rows.reduce((sum, point) => sum + point.tokens, 0) / rows.length;
     return `${HALF[half]}: ${format.count(rows.length, "step")}, ${format.probability(mean)} tokens a pass`;
   });
   const key = svgKit.key(
-    [disc(0, 0, 5, "sv-keptmark"), "network"],
-    ...(counts.some(([half]) => half === "suffix") ? [[rhombus(0, 0, 6, "sv-heat"), "memory"]] : []),
-    [line(-7, 0, 7, 0, "sv-meanline"), "running mean"],
+    [disc(0, 0, 5, "sv-accepted-mark"), "network"],
+    ...(counts.some(([half]) => half === "suffix") ? [[rhombus(0, 0, 6, "sv-candidate-mark"), "memory"]] : []),
+    [line(-7, 0, 7, 0, "sv-mean-line"), "running mean"],
   );
-  const said = dom.h("p", { class: "sv-mute" }, summary.join("; ") + ".");
-  const beside = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", here);
-  return dom.h("div", {}, badge, svgKit.caption(sentence(note)), made, key, said, beside);
+  const totals = dom.h("p", { class: "sv-mute" }, summary.join("; ") + ".");
+  const beside = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", current);
+  return dom.h("div", {}, badge, svgKit.caption(sentence(note)), figure, key, totals, beside);
 }
 
 noteRegistry.register("last_state", { title: "τ by text length", roomy: true, draw });

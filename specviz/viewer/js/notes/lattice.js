@@ -15,7 +15,7 @@ function column(raw) {
   return {
     texts: coerce.list(raw.texts).slice(0, ROWS).map(coerce.text),
     tokens: coerce.list(raw.tokens).slice(0, ROWS),
-    probability: coerce.list(raw.probability).map((one) => Math.min(1, Math.max(0, coerce.number(one) || 0))),
+    probability: coerce.list(raw.probability).map((share) => Math.min(1, Math.max(0, coerce.number(share) || 0))),
     size: coerce.number(raw.size) || 0,
   };
 }
@@ -25,7 +25,7 @@ function read(note) {
   const beams = coerce
     .list(note.beams)
     .slice(0, columns.length)
-    .map((one) => ({ parents: coerce.list(one.parents), picks: coerce.list(one.picks) }));
+    .map((beam) => ({ parents: coerce.list(beam.parents), picks: coerce.list(beam.picks) }));
   const gauge = note.gauge && typeof note.gauge === "object" ? note.gauge : {};
   const fence = coerce.number(note.fence);
   const ended = note.ended === undefined ? fence !== null : note.ended === true;
@@ -34,13 +34,13 @@ function read(note) {
 
 /** The rows that the best beam took, first place first. */
 function best(beams) {
-  const found = [];
+  const rows = [];
   let at = 0;
-  for (const one of beams.slice().reverse()) {
-    found.unshift(one.picks[at]);
-    at = one.parents[at] || 0;
+  for (const beam of beams.slice().reverse()) {
+    rows.unshift(beam.picks[at]);
+    at = beam.parents[at] || 0;
   }
-  return found;
+  return rows;
 }
 
 const moments = (data) => [
@@ -54,49 +54,49 @@ function sentence(data, step, moment) {
     return "One forward gave every place a distribution. The likeliest tokens of each make a column; none knows the others.";
   }
   if (!moment.done) {
-    const here = data.beams[moment.upTo];
+    const beam = data.beams[moment.upTo];
     const share = data.weight === null ? "" : ` Score: ${format.probability(data.weight)} of the drafter's probability, the rest an n-gram model.`;
-    return `At place ${moment.upTo + 1} the ${format.count(here.picks.length, "best beam")} survive.${share}`;
+    return `At place ${moment.upTo + 1} the ${format.count(beam.picks.length, "best beam")} survive.${share}`;
   }
   const swapped = data.path.filter((row, at) => row > 0 && at < data.path.length).length;
   const other = swapped ? ` At ${format.count(swapped, "place")} it is not the likeliest token that was taken.` : "";
-  const kept = step.veiled ? "" : ` The target kept ${step.path.length} of ${data.path.length}.`;
+  const outcome = step.veiled ? "" : ` The target kept ${step.path.length} of ${data.path.length}.`;
   const cut = " At the fence the text should be over: no place follows it.";
   const end = (data.fence === null ? "" : cut) + (data.ended ? " The path takes the end of the text." : "");
-  return `The best beam is the draft.${other}${end}${kept}`;
+  return `The best beam is the draft.${other}${end}${outcome}`;
 }
 
 function place(data, stage) {
   const { u } = stage;
   const wide = Math.max(74 * u, Math.min(150 * u, stage.column / Math.max(1, data.columns.length)));
-  const rows = Math.max(1, ...data.columns.map((one) => one.texts.length));
+  const rows = Math.max(1, ...data.columns.map((entry) => entry.texts.length));
   return { u, wide, top: 22 * u, pitch: 24 * u, width: wide * data.columns.length, height: (22 + rows * 24 + 4) * u };
 }
 
 const middle = (at, row) => at.top + (row + 0.5) * at.pitch - 2 * at.u;
 
 function cell(data, step, stage, at, moment, number, rank) {
-  const one = data.columns[number];
+  const guesses = data.columns[number];
   const { u } = at;
   const left = number * at.wide + 3 * u,
     width = at.wide - 20 * u;
   const high = at.top + rank * at.pitch;
   const drafted = moment.done && data.path[number] === rank ? step.nodes[number + 1] : null;
   const beam = data.beams[number];
-  const held = number <= moment.upTo && beam && beam.picks.includes(rank);
+  const surviving = number <= moment.upTo && beam && beam.picks.includes(rank);
   const most = Math.max(3, Math.floor(width / (7.2 * u)));
-  const look = drafted ? `sv-is-${step.veiled ? "skipped" : drafted.status}` : held ? "sv-held" : "sv-unpicked";
+  const look = drafted ? `sv-is-${step.veiled ? "skipped" : drafted.status}` : surviving ? "sv-in-beam" : "sv-unpicked";
   return dom.s(
     "g",
     { class: `sv-cell ${look}`, "data-id": drafted ? drafted.id : null },
-    box(left - 2 * u, high, width + 6 * u, at.pitch - 4 * u, "sv-cellbox", 4),
-    text(stage, left + 2 * u, high + 13 * u, format.token(one.texts[rank] || `#${one.tokens[rank]}`, most), { kind: "sv-word" }),
-    box(left + 2 * u, high + 16 * u, Math.max(1, (width - 2 * u) * one.probability[rank]), 2.2 * u, "sv-q", 1),
+    box(left - 2 * u, high, width + 6 * u, at.pitch - 4 * u, "sv-cell-box", 4),
+    text(stage, left + 2 * u, high + 13 * u, format.token(guesses.texts[rank] || `#${guesses.tokens[rank]}`, most), { kind: "sv-word" }),
+    box(left + 2 * u, high + 16 * u, Math.max(1, (width - 2 * u) * guesses.probability[rank]), 2.2 * u, "sv-q", 1),
   );
 }
 
 function edges(data, at, moment) {
-  const made = [];
+  const lines = [];
   for (let number = 1; number <= Math.min(moment.upTo, data.beams.length - 1); number += 1) {
     const { parents, picks } = data.beams[number];
     picks.forEach((row, rank) => {
@@ -104,19 +104,19 @@ function edges(data, at, moment) {
       if (from === undefined) return;
       const own = moment.done && data.path[number] === row && data.path[number - 1] === from;
       const x = number * at.wide;
-      made.push(line(x - 13 * at.u, middle(at, from), x, middle(at, row), own ? "sv-beamline sv-pathline" : "sv-beamline"));
+      lines.push(line(x - 13 * at.u, middle(at, from), x, middle(at, row), own ? "sv-beam-line sv-path-line" : "sv-beam-line"));
     });
   }
-  return made;
+  return lines;
 }
 
 function picture(data, step, stage, moment) {
   const at = place(data, stage);
   const parts = [edges(data, at, moment)];
-  data.columns.forEach((one, number) => {
+  data.columns.forEach((guesses, number) => {
     const bold = number === moment.upTo;
     parts.push(text(stage, number * at.wide + 3 * at.u, 13 * at.u, `place ${number + 1}`, { kind: bold ? "" : "sv-mute", bold }));
-    one.texts.forEach((_, rank) => parts.push(cell(data, step, stage, at, moment, number, rank)));
+    guesses.texts.forEach((_, rank) => parts.push(cell(data, step, stage, at, moment, number, rank)));
   });
   if (data.fence !== null && moment.upTo >= data.fence - 1) {
     const x = data.fence * at.wide - 5 * at.u;
@@ -124,9 +124,9 @@ function picture(data, step, stage, moment) {
     parts.push(text(stage, x, at.height + 12 * at.u, "end of the text", { anchor: "end" }));
   }
   const spoken = `${format.count(data.columns.length, "column")} of guesses. ${sentence(data, step, moment)}`;
-  const made = svgKit.frame(at.width, at.height + (data.fence === null ? 0 : 16 * at.u), spoken, parts);
-  svgKit.picks(made, stage, (id) => Tip.about(step, step.nodes[id]));
-  return dom.h("div", { class: "sv-latticeview" }, made);
+  const figure = svgKit.frame(at.width, at.height + (data.fence === null ? 0 : 16 * at.u), spoken, parts);
+  svgKit.pickable(figure, stage, (id) => Tip.about(step, step.nodes[id]));
+  return dom.h("div", { class: "sv-lattice" }, figure);
 }
 
 /** How long the draft may be: masks now, and the two running means that the next length comes from. */
@@ -137,13 +137,13 @@ function gauge(data, stage) {
   const left = 104 * u;
   const unit = (stage.column - left - 44 * u) / longest;
   const rows = [
-    ["masks now", of("length"), "sv-length"],
-    ["drafted, mean", of("drafted"), "sv-gaugemean"],
-    ["accepted, mean", of("accepted"), "sv-gaugekept"],
+    ["masks now", of("length"), "sv-length-bar"],
+    ["drafted, mean", of("drafted"), "sv-gauge-drafted"],
+    ["accepted, mean", of("accepted"), "sv-gauge-accepted"],
   ];
   const parts = rows.map(([name, value, kind], row) => [
     text(stage, 0, (14 + row * 19) * u, name, { kind: "sv-mute" }),
-    box(left, (4 + row * 19) * u, longest * unit, 12 * u, "sv-gaugewall"),
+    box(left, (4 + row * 19) * u, longest * unit, 12 * u, "sv-gauge-track"),
     box(left, (4 + row * 19) * u, Math.max(1, Math.min(longest, value) * unit), 12 * u, kind),
     text(stage, left + longest * unit + 5 * u, (14 + row * 19) * u, String(Math.round(value * 10) / 10)),
   ]);
@@ -152,30 +152,30 @@ function gauge(data, stage) {
   const spoken = rows.map(([name, value]) => `${name}: ${Math.round(value * 10) / 10}`).join(", ");
   return dom.h(
     "div",
-    { class: "sv-lengths" },
+    { class: "sv-length-chart" },
     dom.h("b", {}, `Length of the draft: ${how}`),
-    svgKit.frame(stage.column, 62 * u, spoken, parts, data.gauge.adaptive ? line(low, 0, low, 58 * u, "sv-cutline") : null),
+    svgKit.frame(stage.column, 62 * u, spoken, parts, data.gauge.adaptive ? line(low, 0, low, 58 * u, "sv-threshold-line") : null),
   );
 }
 
 function draw(note, step, stage) {
   const data = read(note);
   if (!data.columns.length) return svgKit.caption("There was no room for a block in this step.");
-  const made = (moment) =>
+  const drawMoment = (moment) =>
     dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
   const legend = svgKit.key(
     [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
-    [line(-7, 0, 7, 0, "sv-beamline"), "beams that survive"],
-    [line(-7, 0, 7, 0, "sv-beamline sv-pathline"), "the draft"],
-    ...(data.gauge.adaptive ? [[line(0, -7, 0, 7, "sv-cutline"), "shortest draft"]] : []),
+    [line(-7, 0, 7, 0, "sv-beam-line"), "beams that survive"],
+    [line(-7, 0, 7, 0, "sv-beam-line sv-path-line"), "the draft"],
+    ...(data.gauge.adaptive ? [[line(0, -7, 0, 7, "sv-threshold-line"), "shortest draft"]] : []),
   );
-  return dom.h("div", {}, scrubber.make(stage, "lattice", moments(data), made), gauge(data, stage), legend);
+  return dom.h("div", {}, scrubber.make(stage, "lattice", moments(data), drawMoment), gauge(data, stage), legend);
 }
 
 /** In the main tree: what the search has not reached is dim. */
 function overlay(note, step, stage) {
-  const shown = moments(read(note));
-  const now = shown[scrubber.place(stage, "lattice", shown, shown.length - 1)];
+  const events = moments(read(note));
+  const now = events[scrubber.place(stage, "lattice", events, events.length - 1)];
   return { dim: (item) => item.kind === "node" && item.depth > now.upTo + 1 };
 }
 

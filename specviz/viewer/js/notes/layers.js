@@ -16,14 +16,14 @@ function read(note) {
   const groups = coerce
     .list(note.groups)
     .slice(0, MOST)
-    .map((row) => coerce.list(row).filter((one) => Number.isInteger(one) && one >= 0 && one < whole))
+    .map((row) => coerce.list(row).filter((layer) => Number.isInteger(layer) && layer >= 0 && layer < whole))
     .filter((row) => row.length);
   const likeness = coerce
     .list(note.likeness)
     .slice(0, MOST)
-    .map((row) => coerce.list(row).slice(0, TOKENS).map((one) => coerce.number(one) ?? 0));
+    .map((row) => coerce.list(row).slice(0, TOKENS).map((cosine) => coerce.number(cosine) ?? 0));
   const cells = likeness.flat();
-  const mean = cells.length ? cells.reduce((sum, one) => sum + one, 0) / cells.length : null;
+  const mean = cells.length ? cells.reduce((sum, cosine) => sum + cosine, 0) / cells.length : null;
   const number = (name) => Math.max(0, Math.round(coerce.number(note[name]) || 0));
   return { whole, groups, likeness, mean, calibrated: note.calibrated === true, number, devices: coerce.list(note.devices) };
 }
@@ -60,11 +60,11 @@ function stack(data, stage, moment) {
   const stacked = moment.key === "stack";
   const parts = [];
   for (let layer = 0; layer < data.whole; layer += 1) {
-    const one = place(data, at, layer, stacked);
+    const rect = place(data, at, layer, stacked);
     const alone = (data.groups.find((group) => group.includes(layer)) || []).length < 2;
-    parts.push(box(one.x, one.y, one.wide, Math.max(2, one.tall), stacked || alone ? "sv-exactcell" : "sv-sidecell", 3));
-    if (one.tall > 10 * u && one.wide > 14 * u)
-      parts.push(text(stage, one.x + one.wide / 2, one.y + one.tall / 2 + 4, String(layer + 1), { anchor: "middle" }));
+    parts.push(box(rect.x, rect.y, rect.wide, Math.max(2, rect.tall), stacked || alone ? "sv-exact-cell" : "sv-parallel-cell", 3));
+    if (rect.tall > 10 * u && rect.wide > 14 * u)
+      parts.push(text(stage, rect.x + rect.wide / 2, rect.y + rect.tall / 2 + 4, String(layer + 1), { anchor: "middle" }));
   }
   return { parts, high: at.high };
 }
@@ -82,8 +82,8 @@ function cells(data, stage, moment) {
     row.forEach((value, token) => {
       const off = fixed ? 0 : Math.min(1, Math.max(0, (1 - value) / (1 - FUZZIEST)));
       const where = [left + token * side, 18 * u + layer * tall];
-      parts.push(box(where[0], where[1], side - 2, Math.max(2, tall - 2), "sv-exactcell", 2));
-      const tint = box(where[0], where[1], side - 2, Math.max(2, tall - 2), "sv-fuzzycell", 2);
+      parts.push(box(where[0], where[1], side - 2, Math.max(2, tall - 2), "sv-exact-cell", 2));
+      const tint = box(where[0], where[1], side - 2, Math.max(2, tall - 2), "sv-fuzzy-cell", 2);
       tint.setAttribute("fill-opacity", off.toFixed(2));
       parts.push(tint);
     }),
@@ -92,10 +92,10 @@ function cells(data, stage, moment) {
 }
 
 function picture(data, stage, moment) {
-  const drawn = stack(data, stage, moment);
+  const layerStack = stack(data, stage, moment);
   const side = data.likeness.length ? cells(data, stage, moment) : { parts: [], high: 0 };
-  const edge = data.likeness.length ? line(stage.column * 0.46, 0, stage.column * 0.46, drawn.high, "sv-apart") : null;
-  return svgKit.frame(stage.column, Math.max(drawn.high, side.high) + 4, sentence(data, moment), drawn.parts, edge, side.parts);
+  const edge = data.likeness.length ? line(stage.column * 0.46, 0, stage.column * 0.46, layerStack.high, "sv-divider") : null;
+  return svgKit.frame(stage.column, Math.max(layerStack.high, side.high) + 4, sentence(data, moment), layerStack.parts, edge, side.parts);
 }
 
 function draw(note, step, stage) {
@@ -106,17 +106,17 @@ function draw(note, step, stage) {
     { key: "stack", label: "Stack" },
     { key: "rows", label: "Side by side" },
   ];
-  const made = (moment) => dom.h("div", {}, svgKit.caption(sentence(data, moment)), picture(data, stage, moment));
+  const drawMoment = (moment) => dom.h("div", {}, svgKit.caption(sentence(data, moment)), picture(data, stage, moment));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const key = svgKit.key(
-    [square("sv-exactcell"), "exact"],
-    [square("sv-sidecell"), "side by side"],
-    [square("sv-fuzzycell"), "fuzzy cell"],
+    [square("sv-exact-cell"), "exact"],
+    [square("sv-parallel-cell"), "side by side"],
+    [square("sv-fuzzy-cell"), "fuzzy cell"],
   );
   const where = data.devices.length
     ? dom.h("p", { class: "sv-mute" }, `Layers lie on ${[...new Set(data.devices.map(coerce.text))].join(", ")}.`)
     : null;
-  return dom.h("div", {}, scrubber.make(stage, "layers", moments, made), key, where);
+  return dom.h("div", {}, scrubber.make(stage, "layers", moments, drawMoment), key, where);
 }
 
 noteRegistry.register("layers", { title: "Layers side by side", roomy: true, draw });

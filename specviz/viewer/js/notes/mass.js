@@ -9,23 +9,23 @@ import { box, line, tank, text } from "../kit/svgKit.js";
 const MOST = 64;
 
 function read(note) {
-  const held = coerce
+  const masses = coerce
     .list(note.mass)
     .slice(0, MOST)
     .map((value) => Math.min(1, Math.exp(coerce.number(value) ?? -Infinity)));
   const threshold = Math.min(1, Math.exp(coerce.number(note.threshold) ?? -Infinity));
-  const limit = Math.min(MOST, Math.max(held.length, coerce.number(note.limit) || 0));
+  const limit = Math.min(MOST, Math.max(masses.length, coerce.number(note.limit) || 0));
   const below = coerce.list(note.below).map(coerce.number);
   const tested = new Set(coerce.list(note.tested));
-  return { held, threshold, limit, tested, below, stopped: coerce.number(note.stopped) };
+  return { masses, threshold, limit, tested, below, stopped: coerce.number(note.stopped) };
 }
 
 function sentence(data) {
-  const { held, threshold, stopped, limit, below } = data;
+  const { masses, threshold, stopped, limit, below } = data;
   const bar = format.probability(threshold);
   if (stopped === null) {
     const why = data.tested.size ? `At every tested level the beam held at least ${bar}` : "No level was tested";
-    return `${why}, so the drafter grew all ${format.count(held.length, "level")}.`;
+    return `${why}, so the drafter grew all ${format.count(masses.length, "level")}.`;
   }
   const saved = limit - stopped;
   const rare = below[stopped - 1] ?? null;
@@ -33,7 +33,7 @@ function sentence(data) {
     rare === null ? "" : ` In the calibration ${Math.round(100 * rare)} % of the beams at this level held less.`;
   const spared = saved > 0 ? ` ${format.count(saved, "drafter forward")} of ${limit} saved.` : "";
   return (
-    `After level ${stopped} the beam holds ${format.probability(held[stopped - 1])} of the drafter's probability, less than ` +
+    `After level ${stopped} the beam holds ${format.probability(masses[stopped - 1])} of the drafter's probability, less than ` +
     `${bar}: a deeper guess would hardly be right, so growing stops.${quantile}${spared}`
   );
 }
@@ -45,8 +45,8 @@ function blade(stage, x, top, floor) {
   return dom.s(
     "g",
     { class: "sv-blade" },
-    line(x, top - 6, x, floor + 3, "sv-rail"),
-    dom.s("path", { d: `M${x - w} ${edge - 22}H${x + w}V${edge - 8}L${x - w} ${edge}Z`, class: "sv-steel" }),
+    line(x, top - 6, x, floor + 3, "sv-axis"),
+    dom.s("path", { d: `M${x - w} ${edge - 22}H${x + w}V${edge - 8}L${x - w} ${edge}Z`, class: "sv-blade-edge" }),
   );
 }
 
@@ -54,14 +54,14 @@ function level(data, at, stage, number) {
   const { u } = stage;
   const { pitch, wide, top, floor, left } = at;
   const middle = left + (number - 0.5) * pitch;
-  const grown = number <= data.held.length;
+  const grown = number <= data.masses.length;
   const tested = data.tested.has(number);
-  const low = tested && data.held[number - 1] < data.threshold;
-  const label = grown && (low || pitch > 28 * u) ? format.probability(data.held[number - 1]) : "";
+  const low = tested && data.masses[number - 1] < data.threshold;
+  const label = grown && (low || pitch > 28 * u) ? format.probability(data.masses[number - 1]) : "";
   return [
     grown
-      ? tank(middle - wide / 2, top, wide, floor - top, data.held[number - 1], low ? "sv-low" : "")
-      : box(middle - wide / 2, top, wide, floor - top, "sv-never"),
+      ? tank(middle - wide / 2, top, wide, floor - top, data.masses[number - 1], low ? "sv-below-threshold" : "")
+      : box(middle - wide / 2, top, wide, floor - top, "sv-absent"),
     label ? text(stage, middle, top - 6, label, { anchor: "middle", bold: low }) : null,
     text(stage, middle, floor + 15 * u, String(number), {
       anchor: "middle",
@@ -69,7 +69,7 @@ function level(data, at, stage, number) {
       kind: tested ? "" : "sv-mute",
     }),
     tested
-      ? dom.s("path", { d: `M${middle} ${floor + 19 * u}l5 8h-10Z`, class: low ? "sv-testlow" : "sv-testpass" })
+      ? dom.s("path", { d: `M${middle} ${floor + 19 * u}l5 8h-10Z`, class: low ? "sv-test-failed" : "sv-test-passed" })
       : null,
   ];
 }
@@ -84,11 +84,11 @@ function picture(data, stage) {
   const bar = at.floor - (at.floor - at.top) * data.threshold;
   const parts = [];
   for (let number = 1; number <= data.limit; number += 1) parts.push(level(data, at, stage, number));
-  parts.push(line(left - 4, bar, width, bar, "sv-cutline"));
+  parts.push(line(left - 4, bar, width, bar, "sv-threshold-line"));
   parts.push(text(stage, left - 8, bar + 4, format.probability(data.threshold), { anchor: "end", bold: true }));
   parts.push(text(stage, 0, at.floor + 15 * u, "level", { kind: "sv-mute" }));
   if (data.stopped !== null) parts.push(blade(stage, left + data.stopped * pitch, at.top, at.floor));
-  const list = data.held.map((value, place) => `level ${place + 1}: ${format.probability(value)}`).join(", ");
+  const list = data.masses.map((value, place) => `level ${place + 1}: ${format.probability(value)}`).join(", ");
   return svgKit.frame(
     width,
     height,
@@ -99,14 +99,14 @@ function picture(data, stage) {
 
 function draw(note, step, stage) {
   const data = read(note);
-  if (!data.held.length) return svgKit.caption("Nothing was drafted in this step, so there was no beam to weigh.");
+  if (!data.masses.length) return svgKit.caption("Nothing was drafted in this step, so there was no beam to weigh.");
   const mark = (kind) => dom.s("path", { d: "M0 -5l5 9h-10Z", class: kind });
   const vessel = (full, kind) => tank(-5, -6, 10, 12, full, kind);
   const legend = [
     [vessel(0.6, ""), "held by the beam"],
-    [line(-7, 0, 7, 0, "sv-cutline"), "threshold"],
-    [mark("sv-testpass"), "tested"],
-    data.limit > data.held.length ? [box(-5, -6, 10, 12, "sv-never"), "never grown"] : null,
+    [line(-7, 0, 7, 0, "sv-threshold-line"), "threshold"],
+    [mark("sv-test-passed"), "tested"],
+    data.limit > data.masses.length ? [box(-5, -6, 10, 12, "sv-absent"), "never grown"] : null,
   ].filter(Boolean);
   return dom.h("div", {}, svgKit.caption(sentence(data)), picture(data, stage), svgKit.key(...legend));
 }
@@ -116,15 +116,15 @@ function overlay(note) {
   const { stopped } = read(note);
   if (stopped === null) return null;
   return {
-    over(made, u) {
-      const upTo = [...made.items.values()].filter((item) => item.kind === "node" && item.depth <= stopped);
+    over(treeLayout, u) {
+      const upTo = [...treeLayout.items.values()].filter((item) => item.kind === "node" && item.depth <= stopped);
       const deepest = Math.max(...upTo.map((item) => item.depth));
       const edge = Math.max(...upTo.filter((item) => item.depth === deepest).map((item) => item.x + item.w)) + 9 * u;
       const size = Math.max(11, 11.5 * u);
-      const said = { x: edge - 6, y: made.height - 6, "font-size": size, "text-anchor": "end", class: "sv-halo" };
+      const attributes = { x: edge - 6, y: treeLayout.height - 6, "font-size": size, "text-anchor": "end", class: "sv-halo" };
       return [
-        line(edge, 2, edge, made.height - 2, "sv-rail"),
-        dom.s("text", said, `growing stopped at level ${stopped}`),
+        line(edge, 2, edge, treeLayout.height - 2, "sv-axis"),
+        dom.s("text", attributes, `growing stopped at level ${stopped}`),
       ];
     },
   };

@@ -10,23 +10,23 @@ import { JUDGED } from "../run/parseStep.js";
 const KINDS = { drafter: "drafter", context: "this text", outputs: "earlier outputs", both: "both agree" };
 
 function kind(source) {
-  const found = coerce.text(source).split("+");
-  return found.length > 1 && found.includes("drafter") ? "both" : found[0];
+  const names = coerce.text(source).split("+");
+  return names.length > 1 && names.includes("drafter") ? "both" : names[0];
 }
 
 const of = (note, id) => kind(coerce.list(note.sources)[id]);
 
 /** Nodes, judged and kept, by source. */
 function tally(note, step) {
-  const found = Object.keys(KINDS).map((key) => ({ key, sent: 0, judged: 0, kept: 0 }));
+  const counts = Object.keys(KINDS).map((key) => ({ key, sent: 0, judged: 0, kept: 0 }));
   for (const node of step.nodes.slice(1)) {
-    const one = found.find((row) => row.key === of(note, node.id));
-    if (!one || node.status === "pruned") continue;
-    one.sent += 1;
-    one.judged += JUDGED.has(node.status) ? 1 : 0;
-    one.kept += step.path.includes(node.id) ? 1 : 0;
+    const count = counts.find((row) => row.key === of(note, node.id));
+    if (!count || node.status === "pruned") continue;
+    count.sent += 1;
+    count.judged += JUDGED.has(node.status) ? 1 : 0;
+    count.kept += step.path.includes(node.id) ? 1 : 0;
   }
-  return found.filter((row) => row.sent);
+  return counts.filter((row) => row.sent);
 }
 
 /** A bar a source: as long as its nodes, filled as far as they were kept. */
@@ -37,12 +37,12 @@ function bars(rows, stage) {
   const unit = (stage.column - left - 96 * u) / Math.max(1, ...rows.map((row) => row.sent));
   const parts = rows.map((row, at) => {
     const y = at * pitch + 4;
-    const said = `${row.sent}, ${row.kept} kept`;
+    const label = `${row.sent}, ${row.kept} kept`;
     return [
       text(stage, 0, y + 11 * u, KINDS[row.key], { bold: row.kept > 0 }),
       box(left, y, row.sent * unit, 14 * u, `sv-src-${row.key}`),
-      box(left, y + 5 * u, row.kept * unit, 4 * u, "sv-keptmark", 0),
-      text(stage, left + row.sent * unit + 6 * u, y + 11 * u, said, { kind: "sv-mute" }),
+      box(left, y + 5 * u, row.kept * unit, 4 * u, "sv-accepted-mark", 0),
+      text(stage, left + row.sent * unit + 6 * u, y + 11 * u, label, { kind: "sv-mute" }),
     ];
   });
   const spoken = rows.map((row) => `${KINDS[row.key]}: ${row.sent} nodes, ${row.kept} kept`).join("; ");
@@ -70,9 +70,9 @@ function draw(note, step, stage) {
 function overlay(note) {
   const ground = (item) => {
     const source = item.kind === "node" && item.id ? of(note, item.id) : null;
-    return KINDS[source] ? box(item.x - 4, item.y - 13, item.w + 8, 26, `sv-src-${source} sv-ground`, 7) : null;
+    return KINDS[source] ? box(item.x - 4, item.y - 13, item.w + 8, 26, `sv-src-${source} sv-source-ground`, 7) : null;
   };
-  return { under: (made) => [...made.items.values()].map(ground) };
+  return { under: (treeLayout) => [...treeLayout.items.values()].map(ground) };
 }
 
 noteRegistry.register("merged", { title: "Merged tree: sources", roomy: true, draw, overlay });

@@ -29,7 +29,7 @@ noteRegistry.register("ngram_rows", {
       "div",
       {},
       noteRegistry.chooser(rows, row, stage),
-      dom.h("p", { class: "sv-why" }, summary),
+      dom.h("p", { class: "sv-explanation" }, summary),
       slopes(row, step, stage.column),
       stored,
     );
@@ -42,7 +42,7 @@ function slopes(row, step, w) {
   const texts = coerce.list(row.texts);
   const order = (values) => texts.map((_, index) => index).sort((a, b) => (values[b] ?? 0) - (values[a] ?? 0));
   const stored = coerce.list(row.probability);
-  const drawn = {
+  const plot = {
     row,
     step,
     w,
@@ -56,7 +56,7 @@ function slopes(row, step, w) {
     left: order(stored),
     right: order(coerce.list(row.perturbed)),
   };
-  const { top, pitch, from, to, right } = drawn;
+  const { top, pitch, from, to, right } = plot;
   const head = (x, anchor, text) => s("text", { x, y: 10, "text-anchor": anchor, class: "sv-mute" }, text);
   const cut = top + row.picked * pitch - pitch / 2;
   const spoken = `Order after the noise: ${right.map((index) => format.token(texts[index], 12)).join(", ")}`;
@@ -64,21 +64,21 @@ function slopes(row, step, w) {
     "svg",
     { class: "sv-slopes", width: w, height: top + texts.length * pitch, role: "img", "aria-label": spoken },
     [head(0, "start", "stored"), head(from - 6, "end", "prob."), head(to + 6, "start", "with noise")],
-    row.picked < texts.length ? s("path", { d: `M${to} ${cut}H${w}`, class: "sv-cutline" }) : null,
-    texts.map((text, index) => slope(drawn, text, index)),
+    row.picked < texts.length ? s("path", { d: `M${to} ${cut}H${w}`, class: "sv-threshold-line" }) : null,
+    texts.map((text, index) => slope(plot, text, index)),
   );
 }
 
 /** One token: its name and bar at its stored place, a line to its place after the noise, its name and value there. */
-function slope(drawn, text, index) {
+function slope(plot, text, index) {
   const { s } = dom;
-  const { row, w, stored, noisy, top, pitch, from, to, left, right } = drawn;
+  const { row, w, stored, noisy, top, pitch, from, to, left, right } = plot;
   const y1 = top + left.indexOf(index) * pitch;
   const y2 = top + right.indexOf(index) * pitch;
   const middle = (from + to) / 2;
   const picked = right.indexOf(index) < row.picked;
-  const status = picked ? noteRegistry.verdict(drawn.step, row.node, row.tokens[index]) || "skipped" : "unused";
-  const width = Math.max(1, (w * 0.09 * (stored[index] || 0)) / drawn.most);
+  const status = picked ? noteRegistry.verdict(plot.step, row.node, row.tokens[index]) || "skipped" : "unused";
+  const width = Math.max(1, (w * 0.09 * (stored[index] || 0)) / plot.most);
   const value = Number.isFinite(noisy[index]) ? noisy[index].toFixed(1) : "–";
   return s(
     "g",

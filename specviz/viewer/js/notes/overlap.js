@@ -9,45 +9,45 @@ noteRegistry.register("overlap", {
   draw(note, step, stage) {
     const positions = coerce.list(note.positions);
     if (!positions.length) return dom.h("p", {}, "No guess was judged in this step.");
-    const shown = noteRegistry.focus(positions, stage);
-    const node = step.nodes[shown.node];
-    const share = format.probability(shown.overlap);
+    const position = noteRegistry.focus(positions, stage);
+    const node = step.nodes[position.node];
+    const share = format.probability(position.overlap);
     const summary =
       `After ${format.quote(node ? node.text : "")} target and drafter share ${share} of their probability. ` +
       "That sum of min(p, q) is the probability that one guess drawn from q is kept here.";
-    const width = `width:${(100 * Math.min(1, shown.overlap)).toFixed(1)}%`;
+    const width = `width:${(100 * Math.min(1, position.overlap)).toFixed(1)}%`;
     const bar = dom.h("div", {}, dom.h("i", { style: width }));
     return dom.h(
       "div",
       { class: "sv-bars" },
-      noteRegistry.chooser(positions, shown, stage),
-      dom.h("p", { class: "sv-why" }, summary),
-      dom.h("div", { class: "sv-shared" }, bar, dom.h("b", {}, share)),
+      noteRegistry.chooser(positions, position, stage),
+      dom.h("p", { class: "sv-explanation" }, summary),
+      dom.h("div", { class: "sv-overlap-bar" }, bar, dom.h("b", {}, share)),
       distributionKey(),
-      distributionTable(shown, step),
+      distributionTable(position, step),
     );
   },
 });
 
 function distributionKey() {
-  const key = (kind, text) => [dom.h("i", { class: `sv-key ${kind}` }), text];
+  const key = (kind, text) => [dom.h("i", { class: `sv-swatch ${kind}` }), text];
   const parts = [
-    key("sv-both", "shared "),
+    key("sv-overlap", "shared "),
     key("sv-more-p", "p only: the residual "),
     key("sv-more-q", "q only: too eager"),
   ];
-  return dom.h("p", { class: "sv-mute sv-distributionkey" }, parts);
+  return dom.h("p", { class: "sv-mute sv-distribution-legend" }, parts);
 }
 
-function distributionTable(shown, step) {
-  const most = Math.max(1e-9, ...shown.p, ...shown.q);
+function distributionTable(position, step) {
+  const most = Math.max(1e-9, ...position.p, ...position.q);
   const width = (value) => `width:${((100 * Math.max(0, value)) / most).toFixed(1)}%`;
-  const rows = shown.texts.map((text, index) => {
-    const p = shown.p[index];
-    const q = shown.q[index];
-    const status = noteRegistry.verdict(step, shown.node, shown.tokens[index]);
+  const rows = position.texts.map((text, index) => {
+    const p = position.p[index];
+    const q = position.q[index];
+    const status = noteRegistry.verdict(step, position.node, position.tokens[index]);
     const larger = dom.h("i", { class: p > q ? "sv-more-p" : "sv-more-q", style: width(Math.max(p, q)) });
-    const both = dom.h("i", { class: "sv-both", style: width(Math.min(p, q)) });
+    const both = dom.h("i", { class: "sv-overlap", style: width(Math.min(p, q)) });
     return dom.h(
       "tr",
       { class: status ? `sv-chosen sv-is-${status}` : "" },

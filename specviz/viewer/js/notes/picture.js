@@ -15,11 +15,11 @@ function draw(note, step, stage) {
   const cut = picture.rows ? `${picture.rows} × ${picture.columns} patches` : "several tiles of patches";
   const took = coerce.number(note.encoding_ns);
   const once = took ? ` Encoding it took ${format.time(took)}, once for every method.` : "";
-  const said = `The picture as the model sees it: ${cut}. They are ${many} of the prompt's ${picture.prompt} tokens.${once}`;
+  const summary = `The picture as the model sees it: ${cut}. They are ${many} of the prompt's ${picture.prompt} tokens.${once}`;
   const side = Math.min(stage.column - 4, Math.max(150, stage.tall - 90));
   const [wide, high] = promptImage.fit(picture, side);
-  const drawn = promptImage.draw(picture, 1, 1, side, () => "sv-patch");
-  return dom.h("div", {}, svgKit.caption(said), svgKit.frame(wide + 2, high + 2, said, drawn));
+  const figure = promptImage.draw(picture, 1, 1, side, () => "sv-patch");
+  return dom.h("div", {}, svgKit.caption(summary), svgKit.frame(wide + 2, high + 2, summary, figure));
 }
 
 noteRegistry.register("picture", { title: "Picture", draw });

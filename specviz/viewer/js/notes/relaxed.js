@@ -39,7 +39,7 @@ function unpack(note, step) {
   });
 }
 
-const kept = (row) => row.status === "accepted" || row.status === "relaxed";
+const isKept = (row) => row.status === "accepted" || row.status === "relaxed";
 const setting = (note) => (typeof note.delta === "number" ? ["δ", note.delta] : ["λ", number(note.factor) || 1]);
 
 /** How many of them the map shades; an older trace knows the ids of ten at most, and says so. */
@@ -63,24 +63,24 @@ function map(row, book, stage, width, height) {
   if (own !== null && inside.size) {
     const away = [...inside].map((code) => Math.hypot(x(code) - x(own), y(code) - y(own)));
     const r = Math.min(Math.max(...away) + 7, Math.max(width, height) * 0.6);
-    parts.push(svgKit.disc(x(own), y(own), r, "sv-zone"), svgKit.disc(x(own), y(own), r, "sv-rim"));
-    for (const code of inside) parts.push(line(x(own), y(own), x(code), y(code), "sv-spoke"));
+    parts.push(svgKit.disc(x(own), y(own), r, "sv-neighbourhood"), svgKit.disc(x(own), y(own), r, "sv-neighbourhood-edge"));
+    for (const code of inside) parts.push(line(x(own), y(own), x(code), y(code), "sv-neighbour-line"));
   }
   const near = [...beyond].filter((code) => code !== own && !inside.has(code));
   for (const code of [...near, ...inside, ...(own === null ? [] : [own])]) {
-    const here = code === own || inside.has(code);
-    const size = here ? 9 : 7;
-    const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, here ? "sv-dot" : "sv-dot sv-near", 1.5);
+    const inRegion = code === own || inside.has(code);
+    const size = inRegion ? 9 : 7;
+    const dot = box(x(code) - size / 2, y(code) - size / 2, size, size, inRegion ? "sv-code-dot" : "sv-code-dot sv-considered-code", 1.5);
     dot.setAttribute("fill", codes.colour(book, code));
-    if (code === own) dot.classList.add("sv-self");
+    if (code === own) dot.classList.add("sv-drafted-code");
     parts.push(dot);
   }
   const more = beyond.size ? `, ${beyond.size} more were considered` : "";
   const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
   const flat = "The two main directions of the codes' vectors: what is near here is not always alike. Spokes lead to the nearest latent codes.";
   parts.push(dom.s("g", {}, dom.s("title", {}, flat), text(stage, width - 4, height - 3, "two directions of many", { anchor: "end", kind: "sv-mute", size: 9 })));
-  const drawn = dom.s("svg", { class: "sv-sketch", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
-  return dom.h("div", { class: "sv-codemap", style: `width:${width}px;height:${height}px` }, codes.ground(book, width, height), drawn);
+  const figure = dom.s("svg", { class: "sv-figure", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
+  return dom.h("div", { class: "sv-codemap", style: `width:${width}px;height:${height}px` }, codes.ground(book, width, height), figure);
 }
 
 /** p alone, P with the nearest latent codes, and q with the draw, on one scale. */
@@ -96,27 +96,27 @@ function bars(row, note, stage, width) {
   const label = (at, words_) => parts.push(text(stage, 0, at * gap + 11 * u, words_, { kind: "sv-mute" }));
   const amount = (at, wide, words_) => parts.push(text(stage, wide + 6, at * gap + 25 * u, words_, { bold: true }));
   label(0, "Drafted code alone");
-  parts.push(box(0, 16 * u, scale(row.p), high, "sv-ownbar", 1));
+  parts.push(box(0, 16 * u, scale(row.p), high, "sv-p-bar", 1));
   amount(0, scale(row.p), `p = ${format.probability(row.p)}`);
   label(1, `P, with ${format.count(row.count, "nearest latent code")}`);
-  parts.push(box(0, gap + 16 * u, scale(row.p), high, "sv-ownbar", 1));
+  parts.push(box(0, gap + 16 * u, scale(row.p), high, "sv-p-bar", 1));
   let from = scale(row.p);
-  const shown = row.mass.slice(0, row.count);
-  const rest = row.moved - shown.reduce((sum, one) => sum + (number(one) || 0), 0);
-  for (const mass of [...shown, Math.max(0, rest)]) {
+  const masses = row.mass.slice(0, row.count);
+  const rest = row.moved - masses.reduce((sum, share) => sum + (number(share) || 0), 0);
+  for (const mass of [...masses, Math.max(0, rest)]) {
     const wide = ((number(mass) || 0) / widest) * (width - 74 * u);
     if (wide < 0.4) continue;
-    parts.push(box(from + 0.6, gap + 16 * u, Math.max(0.5, wide - 0.6), high, "sv-likebar", 1));
+    parts.push(box(from + 0.6, gap + 16 * u, Math.max(0.5, wide - 0.6), high, "sv-neighbour-bar", 1));
     from += wide;
   }
   const edge = scale(row.p + row.limit);
-  parts.push(line(edge, gap + 12 * u, edge, gap + 29 * u, "sv-limitmark"));
+  parts.push(line(edge, gap + 12 * u, edge, gap + 29 * u, "sv-limit-mark"));
   amount(1, Math.max(from, edge), `P = ${format.probability(total)}`);
   if (!greedy) {
     label(2, row.q === 1 ? "A certain candidate counts as q = 1" : "Drafter's q, and this step's draw");
-    parts.push(box(0, 2 * gap + 16 * u, scale(row.q), high, "sv-qbar", 1));
+    parts.push(box(0, 2 * gap + 16 * u, scale(row.q), high, "sv-q-bar", 1));
     const mark = scale(row.q) * row.draw;
-    parts.push(line(mark, 2 * gap + 14 * u, mark, 2 * gap + 29 * u, "sv-drawmark"));
+    parts.push(line(mark, 2 * gap + 14 * u, mark, 2 * gap + 29 * u, "sv-draw-mark"));
     amount(2, scale(row.q), `q = ${format.probability(row.q)}`);
   }
   const height = (greedy ? 2 : 3) * gap + 2;
@@ -127,12 +127,12 @@ function sentence(row, note) {
   const [name, value] = setting(note);
   const total = row.p + row.moved;
   if (row.draw === null) {
-    const said = kept(row) ? "it leads, so it is kept" : "it still does not lead, so it is dropped";
-    return `With ${format.count(row.count, "nearest latent code")} (${name} = ${value}) the code's share is ${format.probability(total)}: ${said}.`;
+    const outcome = isKept(row) ? "it leads, so it is kept" : "it still does not lead, so it is dropped";
+    return `With ${format.count(row.count, "nearest latent code")} (${name} = ${value}) the code's share is ${format.probability(total)}: ${outcome}.`;
   }
   const bar = Math.min(1, total / row.q),
     strict = Math.min(1, row.p / row.q);
-  const verdict = kept(row)
+  const verdict = isKept(row)
     ? `Kept: draw ${format.probability(row.draw)} < P / q = ${format.probability(bar)}.`
     : `Rejected: draw ${format.probability(row.draw)} ≥ P / q = ${format.probability(bar)}.`;
   const exactly =
@@ -143,7 +143,7 @@ function sentence(row, note) {
 }
 
 /** The mass a code may take over under another limit, from the noted sums of its nearest latent codes. */
-function taken(row, name, value) {
+function massUnder(row, name, value) {
   const most = name === "δ" ? value : (value - 1) * row.p;
   let mass = 0;
   for (const [, sum] of row.sums) if (number(sum) !== null && sum <= most + 1e-12) mass = Math.max(mass, sum);
@@ -153,10 +153,10 @@ function taken(row, name, value) {
 const walked = new WeakMap();
 
 /** Walk the recorded judgements again. `unsure`: the walk came to where not every child had been judged. */
-export function again(note, step, name, value) {
+export function replayPath(note, step, name, value) {
   const key = name + value;
-  if (!walked.has(note) || walked.get(note).key !== key) walked.set(note, { key, found: walk(note, step, name, value) });
-  return walked.get(note).found;
+  if (!walked.has(note) || walked.get(note).key !== key) walked.set(note, { key, replay: walk(note, step, name, value) });
+  return walked.get(note).replay;
 }
 
 function walk(note, step, name, value) {
@@ -164,23 +164,23 @@ function walk(note, step, name, value) {
   const path = [];
   let at = step.nodes[0];
   for (;;) {
-    const asked = sentChildren(step, at);
-    const judged = asked.map((id) => rows.get(id)).filter(Boolean);
-    const found = judged.find((row) => row.draw !== null && row.draw < (row.p + taken(row, name, value)) / row.q);
-    if (!found) return { path, count: path.length, unsure: judged.length < asked.length };
-    path.push(found.node);
-    at = step.nodes[found.node];
+    const children = sentChildren(step, at);
+    const judged = children.map((id) => rows.get(id)).filter(Boolean);
+    const accepted = judged.find((row) => row.draw !== null && row.draw < (row.p + massUnder(row, name, value)) / row.q);
+    if (!accepted) return { path, count: path.length, unsure: judged.length < children.length };
+    path.push(accepted.node);
+    at = step.nodes[accepted.node];
   }
 }
 
 /** What another limit would change about the kept path of a step. */
-export function turned(note, step, name, value) {
-  const { path } = again(note, step, name, value);
+export function pathChanges(note, step, name, value) {
+  const { path } = replayPath(note, step, name, value);
   return { kept: path.filter((id) => !step.path.includes(id)), lost: step.path.filter((id) => !path.includes(id)) };
 }
 
 /** The limit that the reader tries; it holds for this run and this parameter only. */
-export function tried(stage, name) {
+export function triedLimit(stage, name) {
   const { limit } = stage.moments;
   return limit && limit.run === stage.trace.run && limit.name === name ? limit.value : null;
 }
@@ -190,13 +190,13 @@ function overall(stage, name, value) {
   let all = 0,
     before = 0,
     open = false;
-  for (const one of stage.trace.steps) {
-    const recorded = one.notes.find((found) => found.type === "relaxed");
+  for (const step of stage.trace.steps) {
+    const recorded = step.notes.find((entry) => entry.type === "relaxed");
     if (!recorded) continue;
-    const found = again(recorded, one, name, value);
-    all += found.count;
-    before += one.path.length;
-    open = open || found.unsure;
+    const replayed = replayPath(recorded, step, name, value);
+    all += replayed.count;
+    before += step.path.length;
+    open = open || replayed.unsure;
   }
   return [all, before, open];
 }
@@ -208,22 +208,22 @@ const WHY =
 function slider(note, step, stage) {
   const rows = read(note, step);
   if (!rows.some((row) => row.draw !== null)) {
-    const said = "No other limit can be tried at temperature 0: what else would lead is not in the recording.";
-    return rows.length ? dom.h("small", { class: "sv-mute" }, said) : null;
+    const message = "No other limit can be tried at temperature 0: what else would lead is not in the recording.";
+    return rows.length ? dom.h("small", { class: "sv-mute" }, message) : null;
   }
   const [name, value] = setting(note);
   const range = name === "δ" ? { min: 0, max: 1, step: 0.01 } : { min: 1, max: Math.max(10, 2 * value), step: 0.1 };
-  const chosen = tried(stage, name);
+  const chosen = triedLimit(stage, name);
   const input = dom.h("input", { type: "range", ...range, value: chosen === null ? value : chosen, "aria-label": `another ${name}` });
-  const said = dom.h("span", {});
+  const status = dom.h("span", {});
   const tell = () => {
     const other = Number(input.value);
-    const here = again(note, step, name, other);
+    const replayed = replayPath(note, step, name, other);
     const [all, before, open] = overall(stage, name, other);
     const mark = (count, unsure) => (unsure ? `${count} or more` : String(count));
     dom.say(
-      said,
-      `${name} = ${other}: this step would keep ${mark(here.count, here.unsure)} (it kept ${step.path.length}); all steps ${mark(all, open)} (${before}).`,
+      status,
+      `${name} = ${other}: this step would keep ${mark(replayed.count, replayed.unsure)} (it kept ${step.path.length}); all steps ${mark(all, open)} (${before}).`,
     );
   };
   input.addEventListener("input", () => {
@@ -232,24 +232,24 @@ function slider(note, step, stage) {
     stage.touch("overlay");
   });
   tell();
-  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, said, dom.h("small", { class: "sv-mute" }, WHY));
+  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status, dom.h("small", { class: "sv-mute" }, WHY));
 }
 
 /** In the main tree: which codes would be kept or lost under the limit that is tried. */
 function overlay(note, step, stage) {
   const [name] = setting(note);
-  const value = tried(stage, name);
+  const value = triedLimit(stage, name);
   if (value === null) return null;
-  const { kept, lost } = turned(note, step, name, value);
-  const beside = (made, u, id, mark) => {
-    const item = made.items.get(id);
+  const { kept: gained, lost } = pathChanges(note, step, name, value);
+  const besideItem = (treeLayout, u, id, mark) => {
+    const item = treeLayout.items.get(id);
     return item ? mark(item.x + item.w + 7 * u, item.y, 4 * u) : null;
   };
   return {
-    over: (made, u) => [
-      ...kept.map((id) => beside(made, u, id, (x, y, r) => line(x - r, y, x + r, y, "sv-wouldkeep"))),
-      ...kept.map((id) => beside(made, u, id, (x, y, r) => line(x, y - r, x, y + r, "sv-wouldkeep"))),
-      ...lost.map((id) => beside(made, u, id, (x, y, r) => svgKit.cross(x, y, r, "sv-wouldlose"))),
+    over: (treeLayout, u) => [
+      ...gained.map((id) => besideItem(treeLayout, u, id, (x, y, r) => line(x - r, y, x + r, y, "sv-would-keep"))),
+      ...gained.map((id) => besideItem(treeLayout, u, id, (x, y, r) => line(x, y - r, x, y + r, "sv-would-keep"))),
+      ...lost.map((id) => besideItem(treeLayout, u, id, (x, y, r) => svgKit.cross(x, y, r, "sv-would-lose"))),
     ],
   };
 }
@@ -257,7 +257,7 @@ function overlay(note, step, stage) {
 function draw(note, step, stage) {
   const rows = read(note, step);
   if (!rows.length) return svgKit.caption("No code was judged in this step.");
-  const shown = noteRegistry.focus(rows, stage);
+  const focused = noteRegistry.focus(rows, stage);
   const book = codes.of(stage.trace.run);
   const other = slider(note, step, stage);
   const wide = book && stage.column > 430,
@@ -265,16 +265,16 @@ function draw(note, step, stage) {
   const left = Math.floor(stage.column * (three ? 0.34 : wide ? 0.54 : 1));
   const right = three ? left : wide ? stage.column - left - 20 : stage.column;
   const height = Math.max(120, Math.min(left * 0.72, stage.tall - (three ? 44 : 74)));
-  const weighed = bars(shown, note, stage, right);
+  const weighed = bars(focused, note, stage, right);
   const pieces = dom.h(
     "div",
-    { class: "sv-two" },
-    book ? map(shown, book, stage, left, height) : null,
-    three ? [weighed, other] : dom.h("div", { class: "sv-weighing" }, weighed, other),
+    { class: "sv-columns" },
+    book ? map(focused, book, stage, left, height) : null,
+    three ? [weighed, other] : dom.h("div", { class: "sv-judgement-column" }, weighed, other),
   );
-  const chooser = noteRegistry.chooser(rows.slice(0, 14), shown, stage);
-  const said = svgKit.caption(dom.h("b", {}, sentence(shown, note)));
-  return dom.h("div", {}, dom.h("div", { class: "sv-weighed" }, chooser, said), pieces);
+  const chooser = noteRegistry.chooser(rows.slice(0, 14), focused, stage);
+  const heading = svgKit.caption(dom.h("b", {}, sentence(focused, note)));
+  return dom.h("div", {}, dom.h("div", { class: "sv-judgement-head" }, chooser, heading), pieces);
 }
 
 noteRegistry.register("relaxed", { title: "Nearest latent codes", roomy: true, draw, overlay });

@@ -10,7 +10,7 @@ function read(note) {
     coerce
       .list(note[name])
       .slice(0, 16)
-      .map((one) => Math.max(0, coerce.number(one) || 0));
+      .map((count) => Math.max(0, coerce.number(count) || 0));
   const compared = Array.isArray(note.without);
   const names = compared ? ["asked", "with", "without"] : ["reached", "kept", "none"];
   const [total, ours, bare] = names.map(numbers);
@@ -24,7 +24,7 @@ function bars(data, stage) {
   const scale = stage.column - left - 64 * u;
   const rows = Array.from({ length: data.depths }, (_, depth) => {
     const y = depth * pitch + 2;
-    const one = (values, at, kind) => {
+    const bar = (values, at, kind) => {
       const share = Math.min(1, values[depth] / data.total[depth]);
       return [
         box(left, at, Math.max(1, share * scale), 14 * u, kind, 2),
@@ -35,8 +35,8 @@ function bars(data, stage) {
     };
     return [
       text(stage, left - 8 * u, y + 11 * u, `level ${depth + 1}`, { anchor: "end" }),
-      one(data.ours, y, "sv-withbar"),
-      data.compared ? one(data.bare, y + 17 * u, "sv-withoutbar") : null,
+      bar(data.ours, y, "sv-with-bar"),
+      data.compared ? bar(data.bare, y + 17 * u, "sv-without-bar") : null,
     ];
   });
   return svgKit.frame(stage.column, Math.max(1, data.depths) * pitch, sentence(data), rows);
@@ -60,7 +60,7 @@ function draw(note, step, stage) {
     svgKit.caption(sentence(data)),
     data.depths ? bars(data, stage) : svgKit.caption("Nothing was judged before this step."),
     data.compared
-      ? svgKit.key([square("sv-withbar"), "with its vectors"], [square("sv-withoutbar"), "without"])
+      ? svgKit.key([square("sv-with-bar"), "with its vectors"], [square("sv-without-bar"), "without"])
       : null,
     dom.h("p", { class: "sv-mute" }, `Length of the vector each step adds · ${lengths}`),
   );

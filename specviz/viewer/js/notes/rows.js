@@ -13,9 +13,9 @@ const MOST = 8,
 function read(note) {
   const rows = coerce.list(note.rows).slice(0, MOST);
   return rows.map((row) => {
-    const runs = coerce.list(row.runs).map((one) => Math.max(0, coerce.number(one) || 0));
-    const kept = runs.filter((_, at) => at % 2 === 0).reduce((sum, one) => sum + one, 0);
-    return { number: row.row, runs, kept, holes: runs.reduce((sum, one) => sum + one, 0) - kept };
+    const runs = coerce.list(row.runs).map((length) => Math.max(0, coerce.number(length) || 0));
+    const keptLength = runs.filter((_, at) => at % 2 === 0).reduce((sum, length) => sum + length, 0);
+    return { number: row.row, runs, kept: keptLength, holes: runs.reduce((sum, length) => sum + length, 0) - keptLength };
   });
 }
 
@@ -51,7 +51,7 @@ function picture(data, note, stage, moment) {
   const parts = data.map((row, at) => strip(row, swept, at, scale, stage, note.row, from));
   const end = 50 * u + (Math.max(...data.map((row) => row.kept)) - from) * scale,
     low = data.length * 20 * u;
-  if (swept) parts.push(line(end, 0, end, low, "sv-cutline"));
+  if (swept) parts.push(line(end, 0, end, low, "sv-threshold-line"));
   const first = from ? `from slot ${from + 1}: all before it is kept in every row` : "from the first slot";
   parts.push(text(stage, 50 * u, low + 12 * u, first, { kind: "sv-mute" }));
   return svgKit.frame(stage.column, low + 18 * u, sentence(data, note, moment), parts);
@@ -70,11 +70,11 @@ function draw(note, step, stage) {
   if (!data.length) return svgKit.caption("This batch has no rows.");
   const moments = [{ key: "round", label: "After the round" }];
   if (note.swept) moments.push({ key: "swept", label: "Swept" });
-  const made = (moment) =>
+  const drawMoment = (moment) =>
     dom.h("div", {}, svgKit.caption(sentence(data, note, moment)), picture(data, note, stage, moment));
   const square = (kind) => box(-6, -6, 12, 12, kind, 0);
   const key = svgKit.key([square("sv-slot"), "kept"], [square("sv-hole"), "hole: rejected, masked"]);
-  return dom.h("div", {}, scrubber.make(stage, "rows", moments, made), key);
+  return dom.h("div", {}, scrubber.make(stage, "rows", moments, drawMoment), key);
 }
 
 noteRegistry.register("rows", { title: "Batch KV cache", roomy: true, draw });

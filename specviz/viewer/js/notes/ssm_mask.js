@@ -14,12 +14,12 @@ function read(note, step) {
     .list(note.heads)
     .slice(0, 6)
     .map((head) => ({ ...head, fade: coerce.list(head.fade).slice(0, MOST).map(coerce.number) }))
-    .filter((head) => head.fade.length && head.fade.every((one) => one !== null));
+    .filter((head) => head.fade.length && head.fade.every((decay) => decay !== null));
   const count = Math.min(step.nodes.length, ...heads.map((head) => head.fade.length));
   const paths = [];
   for (let id = 0; id < count; id += 1) paths.push([...(paths[step.nodes[id].parent] || []), id]);
   const whole = (name) => Math.max(0, coerce.number(note[name]) || 0);
-  const bytes = { one: whole("state_bytes"), each: whole("per_node_bytes"), replay: whole("replay_bytes") };
+  const bytes = { carried: whole("state_bytes"), each: whole("per_node_bytes"), replay: whole("replay_bytes") };
   return { heads, count, paths, taps: Math.min(16, whole("taps") || 1), layers: coerce.list(note.layers), bytes };
 }
 
@@ -58,9 +58,9 @@ function sentence(data, step, head, id) {
 }
 
 function cell(x, y, side, kind, share) {
-  const made = box(x + 0.5, y + 0.5, side - 1, side - 1, kind, Math.min(2, side / 5));
-  if (share !== undefined) made.setAttribute("fill-opacity", (0.06 + 0.94 * share).toFixed(3));
-  return made;
+  const rect = box(x + 0.5, y + 0.5, side - 1, side - 1, kind, Math.min(2, side / 5));
+  if (share !== undefined) rect.setAttribute("fill-opacity", (0.06 + 0.94 * share).toFixed(3));
+  return rect;
 }
 
 /** Row t, column s: empty where s is no ancestor. The first column is the carried state. */
@@ -74,19 +74,19 @@ function matrix(data, step, stage, head) {
   const top = 17 * u;
   const rows = data.paths.map((path, id) => {
     const y = top + id * side;
-    const parts = [box(0, y, x(data.count - 1) + side, side, "sv-maskrow", 0)];
+    const parts = [box(0, y, x(data.count - 1) + side, side, "sv-mask-row", 0)];
     if (named) {
-      const said = { anchor: "end", size: Math.min(11.5, side / u), kind: "sv-word" };
-      parts.push(text(stage, start - 6 * u, y + side * 0.72, format.token(step.nodes[id].text, 9), said));
+      const style = { anchor: "end", size: Math.min(11.5, side / u), kind: "sv-word" };
+      parts.push(text(stage, start - 6 * u, y + side * 0.72, format.token(step.nodes[id].text, 9), style));
     }
     parts.push(cell(x(-1), y, side, "sv-decay sv-carried", left(head, id, null)));
-    for (const one of path) parts.push(cell(x(one), y, side, "sv-decay", left(head, id, one)));
+    for (const ancestor of path) parts.push(cell(x(ancestor), y, side, "sv-decay", left(head, id, ancestor)));
     return dom.s("g", { "data-id": id }, parts);
   });
   const nothing = data.paths.map((path, id) => {
-    const seen = new Set(path);
+    const ancestors = new Set(path);
     return data.paths.map((_, other) =>
-      other < id && !seen.has(other) ? cell(x(other), top + id * side, side, "sv-unseen") : null,
+      other < id && !ancestors.has(other) ? cell(x(other), top + id * side, side, "sv-unseen") : null,
     );
   });
   const heading = [
@@ -102,8 +102,8 @@ function matrix(data, step, stage, head) {
 function marks(data, at, x, top, side) {
   const y = top + at * side;
   const { own } = reads(data, at);
-  const ring = (id) => cell(x(id), y, side, own.has(id) ? "sv-tapring" : "sv-pathring");
-  return [box(0, y, x(data.count - 1) + side, side, "sv-focusrow", 2), data.paths[at].map(ring)];
+  const ring = (id) => cell(x(id), y, side, own.has(id) ? "sv-tap-ring" : "sv-path-ring");
+  return [box(0, y, x(data.count - 1) + side, side, "sv-focus-row", 2), data.paths[at].map(ring)];
 }
 
 /** The path itself, from the carried state down to the node, with what is left of each at the end. */
@@ -120,7 +120,7 @@ function strip(data, step, stage, head, at, top) {
     const inside = box(x + 1, top + high - high * share, wide - 12 * u, high * share, "sv-decay", 2);
     const name = id === null ? "carried" : format.token(step.nodes[id].text, Math.max(3, Math.floor(wide / (8 * u))));
     return [
-      box(x + 1, top, wide - 12 * u, high, id === null || !own.has(id) ? "sv-tankwall" : "sv-tankwall sv-taps", 2),
+      box(x + 1, top, wide - 12 * u, high, id === null || !own.has(id) ? "sv-tank-wall" : "sv-tank-wall sv-in-tap", 2),
       inside,
       text(stage, x + 3, top + high + 13 * u, name, { kind: "sv-word" }),
       text(stage, x + 3, top + high + 27 * u, format.probability(share), { kind: "sv-mute" }),
@@ -129,9 +129,9 @@ function strip(data, step, stage, head, at, top) {
   });
   const from = Math.max(1, places.length - data.taps) * wide;
   const end = places.length * wide - 11 * u;
-  const said = before ? `convolution, and ${before} carried` : "convolution";
-  parts.push(line(from, top - 4, end, top - 4, "sv-tapline"));
-  parts.push(text(stage, end, top - 8 * u, said, { anchor: "end", kind: "sv-tapword" }));
+  const label = before ? `convolution, and ${before} carried` : "convolution";
+  parts.push(line(from, top - 4, end, top - 4, "sv-tap-line"));
+  parts.push(text(stage, end, top - 8 * u, label, { anchor: "end", kind: "sv-tap-label" }));
   return parts;
 }
 
@@ -143,65 +143,65 @@ function size(bytes) {
 /** Three bars on one scale, each below its name: what a state for each node would take, and what is really kept. */
 function memory(data, stage, x, top) {
   const { u } = stage;
-  const { one, each, replay } = data.bytes;
+  const { carried, each, replay } = data.bytes;
   const room = stage.column - x - 58 * u;
   if (!each) return null;
   const bar = (name, bytes, place, kind) => [
     text(stage, x, top + (place * 38 + 10) * u, name),
-    box(x, top + (place * 38 + 15) * u, room, 11 * u, "sv-tankwall", 2),
+    box(x, top + (place * 38 + 15) * u, room, 11 * u, "sv-tank-wall", 2),
     box(x, top + (place * 38 + 15) * u, Math.max(1.5, (room * bytes) / each), 11 * u, kind, 2),
     text(stage, x + room + 6 * u, top + (place * 38 + 25) * u, size(bytes), { bold: true }),
   ];
   return [
-    bar("a state for each node", each, 0, "sv-costbar"),
-    bar("kept for the replay", replay, 1, "sv-rewardbar"),
-    bar("the one carried state", one, 2, "sv-tankfill"),
+    bar("a state for each node", each, 0, "sv-cost-bar"),
+    bar("kept for the replay", replay, 1, "sv-reward-bar"),
+    bar("the one carried state", carried, 2, "sv-tank-fill"),
   ];
 }
 
 /** The picture of one head: what stays, and a layer that follows the pointer, here and over the main tree. */
-function picture(data, step, stage, head, said) {
+function picture(data, step, stage, head, caption) {
   const { u } = stage;
-  const drawn = matrix(data, step, stage, head);
-  const below = Math.max(drawn.height, 128 * u) + 20 * u;
+  const decayMatrix = matrix(data, step, stage, head);
+  const below = Math.max(decayMatrix.height, 128 * u) + 20 * u;
   const { each, replay } = data.bytes;
   const cost = each ? ` A state for each node would take ${size(each)}, the replay takes ${size(replay)}.` : "";
   const spoken = `Decay matrix of ${data.count} nodes, ${coerce.text(head.name)} head.${cost}`;
-  const beside = stage.column - drawn.end > 140 * u;
+  const beside = stage.column - decayMatrix.end > 140 * u;
   const moving = dom.s("g", { class: "sv-moving" });
   const show = () => {
     const at = focus(data, stage);
-    said.textContent = sentence(data, step, head, at);
-    const fresh = dom.s("g", {}, drawn.mark(at), strip(data, step, stage, head, at, below));
+    caption.textContent = sentence(data, step, head, at);
+    const fresh = dom.s("g", {}, decayMatrix.mark(at), strip(data, step, stage, head, at, below));
     moving.replaceChildren(...fresh.childNodes);
   };
-  const made = svgKit.frame(
+  const figure = svgKit.frame(
     stage.column,
     below + (beside || !each ? 58 : 184) * u,
     spoken,
-    drawn.parts,
-    beside ? memory(data, stage, drawn.end + 22 * u, 6 * u) : memory(data, stage, 0, below + 66 * u),
+    decayMatrix.parts,
+    beside ? memory(data, stage, decayMatrix.end + 22 * u, 6 * u) : memory(data, stage, 0, below + 66 * u),
     moving,
   );
   show();
-  return { made, show };
+  return { figure, show };
 }
 
 function follow(data, step, stage, head) {
-  const said = svgKit.caption();
-  const { made, show } = picture(data, step, stage, head, said);
+  const caption = svgKit.caption();
+  const { figure, show } = picture(data, step, stage, head, caption);
   stage.pointing = () => {
-    if (!made.isConnected) return;
+    if (!figure.isConnected) return;
     show();
     stage.touch("overlay");
   };
   const row = (event) => (event.target.closest ? event.target.closest("[data-id]") : null);
-  made.addEventListener("pointermove", (event) => stage.point(row(event) ? Number(row(event).dataset.id) : null));
-  made.addEventListener("pointerleave", () => stage.point(null));
-  made.addEventListener("click", (event) => {
+  figure.addEventListener("pointermove", (event) => stage.point(row(event) ? Number(row(event).dataset.id) : null));
+  figure.addEventListener("pointerleave", () => stage.point(null));
+  figure.addEventListener("click", (event) => {
     if (row(event)) stage.pick(Number(row(event).dataset.id));
   });
-  return dom.h("div", { class: "sv-decays" }, said, made);
+  return dom.h("div", { class: "sv-decay-note" }, caption, figure);
 }
 
 function draw(note, step, stage) {
@@ -213,7 +213,7 @@ function draw(note, step, stage) {
   const legend = svgKit.key(
     [square("sv-decay"), "left of what an ancestor wrote"],
     [square("sv-unseen"), "another branch: nothing"],
-    [square("sv-tapring"), "read by the convolution"],
+    [square("sv-tap-ring"), "read by the convolution"],
   );
   const kinds = data.layers.filter((kind) => kind === "state").length;
   const mixed = `${format.count(kinds, "state layer")}, ${format.count(data.layers.length - kinds, "attention layer")}.`;
@@ -234,8 +234,8 @@ function overlay(note, step, stage) {
   const path = new Set(data.paths[at]);
   const { own } = reads(data, at);
   return {
-    under: (made) =>
-      [...made.items.values()]
+    under: (treeLayout) =>
+      [...treeLayout.items.values()]
         .filter((item) => item.kind === "node" && path.has(item.id))
         .map((item) =>
           box(
@@ -243,7 +243,7 @@ function overlay(note, step, stage) {
             item.y - item.h / 2 - 4,
             item.w + 8,
             item.h + 8,
-            own.has(item.id) ? "sv-tapring" : "sv-pathring",
+            own.has(item.id) ? "sv-tap-ring" : "sv-path-ring",
             9,
           ),
         ),

@@ -19,7 +19,7 @@ noteRegistry.register("successors", {
     return dom.h(
       "div",
       {},
-      dom.h("p", { class: "sv-why" }, summary + anew),
+      dom.h("p", { class: "sv-explanation" }, summary + anew),
       rows.length ? successorTable(rows, step, stage) : null,
       hidden ? dom.h("p", { class: "sv-mute" }, `The first ${format.count(rows.length, "row")} of this tree.`) : null,
     );
@@ -27,15 +27,15 @@ noteRegistry.register("successors", {
 });
 
 function successorTable(rows, step, stage) {
-  const shown = noteRegistry.focus(rows, stage);
+  const focused = noteRegistry.focus(rows, stage);
   const most = Math.max(1, ...rows.map((row) => coerce.list(row.texts).length));
   const heads = Array.from({ length: most }, (_, rank) => dom.h("th", { scope: "col" }, String(rank + 1)));
   const body = rows.map((row) => {
     const name = dom.h("th", { scope: "row" }, format.token(coerce.text(row.text), 11));
     const cells = coerce.list(row.texts).map((text, rank) => successorCell(row, rank, text, step));
-    const made = dom.h("tr", { class: row === shown ? "sv-chosen" : "", "data-id": row.node }, name, cells);
-    made.addEventListener("click", () => stage.pick(row.node));
-    return made;
+    const tableRow = dom.h("tr", { class: row === focused ? "sv-chosen" : "", "data-id": row.node }, name, cells);
+    tableRow.addEventListener("click", () => stage.pick(row.node));
+    return tableRow;
   });
   const head = dom.h("thead", {}, dom.h("tr", {}, dom.h("td"), heads));
   return dom.h(

@@ -14,11 +14,11 @@ function sentence(note, step) {
   const matched = coerce.number(note.suffix_length) || 0;
   if (note.source === "none" || !matched)
     return "Nothing is known to have followed the end of this text, so nothing is drafted: the target adds one token.";
-  const seen = format.count(coerce.number(note.occurrences) || 0, "time");
+  const times = format.count(coerce.number(note.occurrences) || 0, "time");
   const allowed = format.count(coerce.number(note.limit) || 0, "token");
-  const said = `The last ${format.count(matched, "token")} occur ${seen} in ${WHERE[note.source] || "memory"}; a match that long allows ${allowed}.`;
-  if (!note.used) return `${said} The score is below the threshold, so nothing is drafted.`;
-  return said + (step.veiled ? "" : ` The target kept ${step.counts.kept} of ${step.counts.drafted}.`);
+  const opening = `The last ${format.count(matched, "token")} occur ${times} in ${WHERE[note.source] || "memory"}; a match that long allows ${allowed}.`;
+  if (!note.used) return `${opening} The score is below the threshold, so nothing is drafted.`;
+  return opening + (step.veiled ? "" : ` The target kept ${step.counts.kept} of ${step.counts.drafted}.`);
 }
 
 /** Score by match length, each under the most it could reach; the threshold across. */
@@ -27,26 +27,26 @@ function chart(note, stage) {
   if (!tried.length) return null;
   const { u } = stage;
   const threshold = coerce.number(note.threshold) || 0;
-  const most = Math.max(1, threshold, ...tried.map((one) => coerce.number(one.score) || 0));
+  const most = Math.max(1, threshold, ...tried.map((attempt) => coerce.number(attempt.score) || 0));
   const left = 30 * u,
     top = 18 * u,
     height = 92 * u,
     pitch = Math.min(34 * u, (stage.column - left) / tried.length);
   const y = (value) => top + (height - top) * (1 - Math.min(1, value / most));
-  const bars = tried.map((one, at) => {
-    const score = coerce.number(one.score) || 0;
+  const bars = tried.map((attempt, at) => {
+    const score = coerce.number(attempt.score) || 0;
     const x = left + at * pitch;
-    const best = one.length === note.suffix_length;
+    const best = attempt.length === note.suffix_length;
     const wide = Math.max(2, pitch - 4 * u);
-    const name = best || at === 0 || at === tried.length - 1 ? String(one.length) : "";
+    const name = best || at === 0 || at === tried.length - 1 ? String(attempt.length) : "";
     return [
-      box(x, y(score), wide, height - y(score), best ? "sv-keptmark" : "sv-quietmark"),
+      box(x, y(score), wide, height - y(score), best ? "sv-accepted-mark" : "sv-unverified-mark"),
       text(stage, x + wide / 2, height + 13 * u, name, { anchor: "middle", kind: "sv-mute", bold: best }),
     ];
   });
   const parts = [text(stage, 0, 11 * u, "score: tokens expected to be right, by length of the match", { kind: "sv-mute" })];
   parts.push(text(stage, left - 5 * u, top + 6 * u, format.probability(most), { anchor: "end", kind: "sv-mute" }), bars);
-  if (threshold > 0) parts.push(line(left, y(threshold), stage.column, y(threshold), "sv-cutline"));
+  if (threshold > 0) parts.push(line(left, y(threshold), stage.column, y(threshold), "sv-threshold-line"));
   const spoken = `Score ${format.probability(coerce.number(note.score))} at a match of ${note.suffix_length}, threshold ${threshold}`;
   return svgKit.frame(stage.column, height + 17 * u, spoken, parts);
 }
@@ -56,17 +56,17 @@ function fork(row, step, stage) {
   const whole = Math.max(1, coerce.number(row.count) || 1);
   const cells = coerce.list(row.texts).map((word, at) => {
     const status = noteRegistry.verdict(step, row.node, row.tokens[at]);
-    const seen = coerce.number(row.counts[at]) || 0;
+    const times = coerce.number(row.counts[at]) || 0;
     return dom.h(
       "td",
-      { class: status ? `sv-used sv-is-${status}` : "sv-unused", title: `followed ${seen} of ${whole} times` },
-      `${format.token(word, 9)} ${seen}×`,
+      { class: status ? `sv-used sv-is-${status}` : "sv-unused", title: `followed ${times} of ${whole} times` },
+      `${format.token(word, 9)} ${times}×`,
     );
   });
   const name = dom.h("th", { scope: "row" }, `${format.token(node ? node.text : "", 11)} ${whole}×`);
-  const made = dom.h("tr", { "data-id": row.node }, name, cells);
-  made.addEventListener("click", () => stage.pick(row.node));
-  return made;
+  const tableRow = dom.h("tr", { "data-id": row.node }, name, cells);
+  tableRow.addEventListener("click", () => stage.pick(row.node));
+  return tableRow;
 }
 
 function draw(note, step, stage) {

@@ -17,28 +17,28 @@ function read(note, step) {
   const visits = coerce
     .list(note.visits)
     .slice(0, MOST)
-    .map((one) => ({
-      node: one.node,
-      start: number(one.start),
-      weight: number(one.weight),
-      draw: number(one.draw),
-      outcome: one.outcome,
+    .map((visit) => ({
+      node: visit.node,
+      start: number(visit.start),
+      weight: number(visit.weight),
+      draw: number(visit.draw),
+      outcome: visit.outcome,
     }))
-    .filter((one) => step.nodes[one.node]);
+    .filter((visit) => step.nodes[visit.node]);
   return { visits, rescued: new Set(coerce.list(note.rescued)), topDown: number(note.top_down) };
 }
 
 /** Every visit is a moment; the last one looks back at the coin that decided. */
 function moments(data, step) {
   const { visits } = data;
-  const found = visits.map((visit, place) => ({
+  const events = visits.map((visit, place) => ({
     key: `${step.index} ${place}`,
     label: `Visit ${place + 1} of ${visits.length}`,
     visit,
     place,
   }));
   const deciding = visits.find((visit) => visit.outcome === "accepted") || visits[visits.length - 1];
-  return [...found, { key: "result", label: "Result", visit: deciding, place: visits.length - 1 }];
+  return [...events, { key: "result", label: "Result", visit: deciding, place: visits.length - 1 }];
 }
 
 /** What has happened up to a moment: the last visit of every node. */
@@ -75,14 +75,14 @@ function scales(step, visit, stage) {
   const right = 78 * u;
   return dom.s(
     "g",
-    { class: `sv-scales sv-is-${look}` },
+    { class: `sv-visit sv-is-${look}` },
     tank(24 * u, 8, 40 * u, floor - 8, fill(visit), `sv-is-${look}`),
     before
-      ? line(24 * u, floor - (floor - 8) * visit.start, 64 * u, floor - (floor - 8) * visit.start, "sv-cutline")
+      ? line(24 * u, floor - (floor - 8) * visit.start, 64 * u, floor - (floor - 8) * visit.start, "sv-threshold-line")
       : null,
     text(stage, 18 * u, 14, "1", { anchor: "end", kind: "sv-mute" }),
     text(stage, 18 * u, floor, "0", { anchor: "end", kind: "sv-mute" }),
-    coin === null ? null : [line(16 * u, coin, 72 * u, coin, "sv-coinline"), disc(72 * u, coin, 4 * u, "sv-draw")],
+    coin === null ? null : [line(16 * u, coin, 72 * u, coin, "sv-draw-line"), disc(72 * u, coin, 4 * u, "sv-draw")],
     text(stage, right + 8 * u, 20 * u, format.token(node.text, 20), { kind: "sv-word", size: 14, bold: true }),
     visit.weight === null ? null : text(stage, right + 8 * u, 42 * u, weighs(visit, before), {}),
     visit.draw === null ? null : text(stage, right + 8 * u, 60 * u, `coin ${format.probability(visit.draw)}`, {}),
@@ -106,20 +106,20 @@ const weighs = (visit, before) =>
   `weight ${format.probability(visit.weight)}${before ? `, ${format.probability(visit.start)} before its children failed` : ""}`;
 
 /** Every visit as a small tank, in the order of the walk. */
-function row(data, stage, { place, visit: shown }, high) {
+function row(data, stage, { place, visit: current }, high) {
   const { u } = stage;
   const pitch = Math.min(22 * u, (stage.column - 4) / data.visits.length);
   const wide = Math.max(2, pitch - 4 * u),
     tall = 34 * u;
   return data.visits.map((visit, at) => {
     const x = 2 + at * pitch;
-    const look = at > place ? "sv-later" : `sv-is-${DONE[visit.outcome] || "skipped"}`;
+    const look = at > place ? "sv-upcoming" : `sv-is-${DONE[visit.outcome] || "skipped"}`;
     const parts = [tank(x, high, wide, tall, at > place ? 0 : fill(visit), look)];
     if (at <= place && visit.outcome === "failed" && wide > 5)
       parts.push(cross(x + wide / 2, high + tall / 2, wide / 3.2));
     if (at <= place && data.rescued.has(visit.node)) parts.push(star(x + wide / 2, high - 7 * u, 5 * u));
-    if (visit === shown)
-      parts.push(dom.s("path", { d: `M${x + wide / 2} ${high + tall + 4}l6 9h-12Z`, class: "sv-testpass" }));
+    if (visit === current)
+      parts.push(dom.s("path", { d: `M${x + wide / 2} ${high + tall + 4}l6 9h-12Z`, class: "sv-test-passed" }));
     return dom.s("g", { "data-id": visit.node, "data-visit": at }, parts);
   });
 }
@@ -138,8 +138,8 @@ const last = (moment) => moment.key === "result";
 
 function result(data, step) {
   if (step.veiled || data.topDown === null) return null;
-  const kept = step.path.length;
-  const more = kept - data.topDown;
+  const acceptedCount = step.path.length;
+  const more = acceptedCount - data.topDown;
   const side =
     more > 0
       ? `going up from the leaves rescued ${format.count(more, "token")}.`
@@ -147,7 +147,7 @@ function result(data, step) {
         ? "the other order was luckier here; on average going up never keeps less."
         : "no difference here.";
   const other = ` Judged from the root down, with the same coins, this tree would have kept ${data.topDown}: ${side}`;
-  return dom.h("p", {}, dom.h("b", {}, `${kept} kept.`), other);
+  return dom.h("p", {}, dom.h("b", {}, `${acceptedCount} kept.`), other);
 }
 
 function picture(data, step, stage, moment) {
@@ -155,14 +155,14 @@ function picture(data, step, stage, moment) {
     height = high + 52 * stage.u;
   const parts = [scales(step, moment.visit, stage), row(data, stage, moment, high)];
   const spoken = `${moment.label}. ${sentence(step, moment.visit)}`;
-  const drawn = svgKit.frame(stage.column, height, spoken, parts);
-  return svgKit.picks(drawn, stage, (id) => Tip.about(step, step.nodes[id]));
+  const figure = svgKit.frame(stage.column, height, spoken, parts);
+  return svgKit.pickable(figure, stage, (id) => Tip.about(step, step.nodes[id]));
 }
 
 function draw(note, step, stage) {
   const data = read(note, step);
   if (!data.visits.length) return svgKit.caption("Nothing was drafted in this step, so there was nothing to judge.");
-  const made = (moment) =>
+  const drawMoment = (moment) =>
     dom.h(
       "div",
       {},
@@ -172,27 +172,27 @@ function draw(note, step, stage) {
     );
   const legend = svgKit.key(
     [tank(-4, -6, 8, 12, 0.6, "sv-is-accepted"), "weight: probability of being kept"],
-    [[line(-7, 0, 7, 0, "sv-coinline"), disc(5, 0, 3, "sv-draw")], "coin"],
+    [[line(-7, 0, 7, 0, "sv-draw-line"), disc(5, 0, 3, "sv-draw")], "coin"],
     data.rescued.size ? [star(0, 0, 5), "rescued"] : [cross(0, 0, 3.5), "failed"],
   );
-  return dom.h("div", {}, scrubber.make(stage, "traversal", moments(data, step), made), legend);
+  return dom.h("div", {}, scrubber.make(stage, "traversal", moments(data, step), drawMoment), legend);
 }
 
 /** In the main tree: a tank beside every node visited so far, the cursor, and the rest of the tree dimmed. */
 function overlay(note, step, stage) {
   const data = read(note, step);
   if (!data.visits.length) return null;
-  const shown = moments(data, step);
-  const place = scrubber.place(stage, "traversal", shown, shown.length - 1);
-  const seen = known(data, place);
+  const events = moments(data, step);
+  const place = scrubber.place(stage, "traversal", events, events.length - 1);
+  const visited = known(data, place);
   return {
-    dim: (item) => item.kind === "node" && item.id !== 0 && !seen.has(item.id),
-    over: (made, u) => [...seen.values()].map((visit) => beside(made, u, visit, data, visit === shown[place].visit)),
+    dim: (item) => item.kind === "node" && item.id !== 0 && !visited.has(item.id),
+    over: (treeLayout, u) => [...visited.values()].map((visit) => besideItem(treeLayout, u, visit, data, visit === events[place].visit)),
   };
 }
 
-function beside(made, u, visit, data, here) {
-  const item = made.items.get(visit.node);
+function besideItem(treeLayout, u, visit, data, current) {
+  const item = treeLayout.items.get(visit.node);
   if (!item) return null;
   const small = !item.label;
   const high = small ? 7 * u : 20 * u;
@@ -204,7 +204,7 @@ function beside(made, u, visit, data, here) {
     data.rescued.has(visit.node) && visit.outcome !== "failed"
       ? star(item.x + item.w + 8 * u, item.y - 8 * u, 6 * u)
       : null,
-    here ? cursor(item, u) : null,
+    current ? cursor(item, u) : null,
   );
 }
 
@@ -217,7 +217,7 @@ const cursor = (item, u) => [
     rx: 7,
     class: "sv-cursor",
   }),
-  dom.s("path", { d: `M${item.x - 14 * u} ${item.y}l${-9 * u} ${-6 * u}v${12 * u}Z`, class: "sv-testpass" }),
+  dom.s("path", { d: `M${item.x - 14 * u} ${item.y}l${-9 * u} ${-6 * u}v${12 * u}Z`, class: "sv-test-passed" }),
 ];
 
 noteRegistry.register("traversal", { title: "Leaf to root", roomy: true, draw, overlay });

@@ -26,7 +26,7 @@ function read(note, step) {
 }
 
 const above = (row) => row.p > row.bar;
-const kept = (row) => row.status === "accepted" || row.status === "relaxed";
+const isKept = (row) => row.status === "accepted" || row.status === "relaxed";
 
 /** The bar as a curve: its flat part is ε, the rest falls as exp(−H), so any point on the falling part gives δ. */
 function curve(rows) {
@@ -51,21 +51,21 @@ function axes(rows, stage) {
 }
 
 function grid(at, stage) {
-  const made = [];
+  const parts = [];
   for (let power = 0; power >= at.lowest; power -= 1) {
     const high = at.y(10 ** power);
-    const said = power > -4 ? String(1 / 10 ** -power) : `1e${power}`;
-    made.push(line(at.left, high, at.width, high, "sv-grid"));
-    made.push(text(stage, at.left - 6, high + 4, said, { anchor: "end", kind: "sv-mute" }));
+    const label = power > -4 ? String(1 / 10 ** -power) : `1e${power}`;
+    parts.push(line(at.left, high, at.width, high, "sv-grid"));
+    parts.push(text(stage, at.left - 6, high + 4, label, { anchor: "end", kind: "sv-mute" }));
   }
   for (let entropy = 0; entropy <= at.widest; entropy += at.widest > 4 ? 2 : 1) {
-    made.push(text(stage, at.x(entropy), at.height - 4, String(entropy), { anchor: "middle", kind: "sv-mute" }));
+    parts.push(text(stage, at.x(entropy), at.height - 4, String(entropy), { anchor: "middle", kind: "sv-mute" }));
   }
-  made.push(text(stage, 0, 11 * stage.u, "p of the guess", { kind: "sv-mute" }));
-  made.push(
+  parts.push(text(stage, 0, 11 * stage.u, "p of the guess", { kind: "sv-mute" }));
+  parts.push(
     text(stage, at.width, 11 * stage.u, "across: entropy of the target, nats", { anchor: "end", kind: "sv-mute" }),
   );
-  return made;
+  return parts;
 }
 
 /** The area where a guess is kept, and the bar as its lower edge. */
@@ -76,7 +76,7 @@ function region(rows, at) {
   const right = svgKit.round(at.x(at.widest));
   return [
     dom.s("path", { d: `M${at.left} ${at.top}L${edge}L${right} ${at.top}Z`, class: "sv-region" }),
-    dom.s("path", { d: `M${edge}`, class: "sv-cutline" }),
+    dom.s("path", { d: `M${edge}`, class: "sv-threshold-line" }),
   ];
 }
 
@@ -84,10 +84,10 @@ function point(row, at, stage, chosen) {
   const { u } = stage;
   const x = at.x(row.entropy),
     y = at.y(row.p);
-  const made = kept(row)
-    ? disc(x, y, 5 * u, "sv-keptmark")
+  const mark = isKept(row)
+    ? disc(x, y, 5 * u, "sv-accepted-mark")
     : above(row)
-      ? disc(x, y, 4.5 * u, "sv-offmark")
+      ? disc(x, y, 4.5 * u, "sv-off-path-mark")
       : cross(x, y, 4 * u);
   const early = x > at.width * 0.7;
   const label = { anchor: early ? "end" : "start", kind: "sv-halo sv-word", bold: true };
@@ -95,9 +95,9 @@ function point(row, at, stage, chosen) {
     "g",
     { class: "sv-point", "data-id": row.node },
     disc(x, y, 9 * u, "sv-hit"),
-    chosen ? line(x, y, x, at.y(row.bar), "sv-drop") : null,
-    chosen ? disc(x, y, 8 * u, "sv-beamring") : null,
-    made,
+    chosen ? line(x, y, x, at.y(row.bar), "sv-drop-line") : null,
+    chosen ? disc(x, y, 8 * u, "sv-beam-ring") : null,
+    mark,
     chosen ? text(stage, x + (early ? -10 : 10) * u, y + 4, format.token(row.text, 12), label) : null,
   );
 }
@@ -105,7 +105,7 @@ function point(row, at, stage, chosen) {
 function sentence(row) {
   const side = above(row) ? "above" : "not above";
   const lost = "typical enough, but another branch went further";
-  const end = kept(row) ? "typical enough, so it is kept" : above(row) ? lost : "not typical, so it is dropped";
+  const end = isKept(row) ? "typical enough, so it is kept" : above(row) ? lost : "not typical, so it is dropped";
   return (
     `${format.quote(row.text)} has p = ${format.probability(row.p)}. The target's entropy here is ${row.entropy.toFixed(2)} nats, ` +
     `which puts the bar at ${format.probability(row.bar)}. p is ${side} it: ${end}.`
@@ -115,28 +115,28 @@ function sentence(row) {
 function draw(note, step, stage) {
   const rows = read(note, step);
   if (!rows.length) return svgKit.caption("No guess was judged in this step.");
-  const shown = noteRegistry.focus(rows, stage);
+  const focused = noteRegistry.focus(rows, stage);
   const at = axes(rows, stage);
   const parts = [region(rows, at), grid(at, stage)];
-  parts.push(rows.map((row) => point(row, at, stage, row === shown)));
-  const spoken = `${format.count(rows.length, "guess", "guesses")} by entropy and probability, with the bar. ${sentence(shown)}`;
-  const drawn = svgKit.picks(svgKit.frame(at.width, at.height, spoken, parts), stage, (id) => {
-    const row = rows.find((one) => one.node === id);
+  parts.push(rows.map((row) => point(row, at, stage, row === focused)));
+  const spoken = `${format.count(rows.length, "guess", "guesses")} by entropy and probability, with the bar. ${sentence(focused)}`;
+  const figure = svgKit.pickable(svgKit.frame(at.width, at.height, spoken, parts), stage, (id) => {
+    const row = rows.find((guess) => guess.node === id);
     return [
       format.token(row.text, 40),
       `p ${format.probability(row.p)}, bar ${format.probability(row.bar)}`,
       `entropy ${row.entropy.toFixed(2)}`,
     ];
   });
-  const edge = [line(-7, 0, 7, 0, "sv-cutline"), "the bar: min(ε, δ · exp(−H))"];
+  const edge = [line(-7, 0, 7, 0, "sv-threshold-line"), "the bar: min(ε, δ · exp(−H))"];
   const marks = [
-    [disc(0, 0, 5, "sv-keptmark"), "kept"],
+    [disc(0, 0, 5, "sv-accepted-mark"), "kept"],
     [cross(0, 0, 4), "not typical"],
   ];
-  if (rows.some((row) => above(row) && !kept(row)))
-    marks.push([disc(0, 0, 4.5, "sv-offmark"), "typical, off the path"]);
+  if (rows.some((row) => above(row) && !isKept(row)))
+    marks.push([disc(0, 0, 4.5, "sv-off-path-mark"), "typical, off the path"]);
   marks.push(edge);
-  return dom.h("div", {}, svgKit.caption(sentence(shown)), drawn, svgKit.key(...marks));
+  return dom.h("div", {}, svgKit.caption(sentence(focused)), figure, svgKit.key(...marks));
 }
 
 noteRegistry.register("typical", { title: "Typical acceptance", roomy: true, draw });

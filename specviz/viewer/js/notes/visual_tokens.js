@@ -16,7 +16,7 @@ function read(note) {
 }
 
 /** Long rows of patches are cut in the middle, in both strips alike. */
-function shown(data) {
+function shownPlaces(data) {
   const all = Array.from({ length: Math.min(data.target, 20000) }, (_, place) => place);
   if (all.length <= MOST) return all;
   const spare = new Set([...data.visual].slice(24, -24));
@@ -26,15 +26,15 @@ function shown(data) {
 function cell(data, place, pieces, drafter) {
   const visual = data.visual.has(place);
   const hidden = drafter && (visual ? !data.kept.has(place) : data.unseen.has(place));
-  const kind = `${visual ? "sv-eyecell" : "sv-wordcell"} ${hidden ? "sv-hiddencell" : ""}`;
+  const kind = `${visual ? "sv-patch-cell" : "sv-word-cell"} ${hidden ? "sv-hidden-cell" : ""}`;
   const word = visual ? "" : format.token(pieces[place] || "", 14);
   return dom.h("span", { class: kind, title: visual ? "a patch of the picture" : null }, word);
 }
 
 function strip(data, name, count, pieces, drafter) {
-  const cells = shown(data).map((place) => cell(data, place, pieces, drafter));
+  const cells = shownPlaces(data).map((place) => cell(data, place, pieces, drafter));
   const spoken = `${name}: ${format.count(count, "token")}`;
-  const head = dom.h("p", { class: "sv-why" }, dom.h("b", {}, name), ` reads ${format.count(count, "token")} before it starts`);
+  const head = dom.h("p", { class: "sv-explanation" }, dom.h("b", {}, name), ` reads ${format.count(count, "token")} before it starts`);
   return dom.h("div", {}, head, dom.h("div", { class: "sv-cells", role: "img", "aria-label": spoken }, cells));
 }
 
@@ -52,16 +52,16 @@ function draw(note, step, stage) {
   const picture = promptImage.of(stage);
   const side = Math.min(stage.column * 0.5, 190 * stage.u);
   const look = (place) => (data.kept.has(place) ? "sv-patch" : "sv-patch sv-greyed");
-  const drawn = picture && promptImage.draw(picture, 1, 1, side, look);
-  const seen = picture && svgKit.frame(side + 2, promptImage.fit(picture, side)[1] + 2, sentence(data), drawn);
+  const patches = picture && promptImage.draw(picture, 1, 1, side, look);
+  const figure = picture && svgKit.frame(side + 2, promptImage.fit(picture, side)[1] + 2, sentence(data), patches);
   return dom.h(
     "div",
-    { class: "sv-sightnote" },
+    { class: "sv-visual-note" },
     svgKit.caption(sentence(data)),
     strip(data, "Target", data.target, pieces, false),
     strip(data, "Drafter", data.drafter, pieces, true),
-    seen ? dom.h("p", { class: "sv-mute" }, "What the drafter is shown of the picture") : null,
-    seen,
+    figure ? dom.h("p", { class: "sv-mute" }, "What the drafter is shown of the picture") : null,
+    figure,
   );
 }
 

@@ -11,14 +11,14 @@ const ROUNDS = 10;
 
 /** Rounds up to this one, oldest first: where each began and what it guessed. */
 function rounds(stage) {
-  const found = [];
-  for (let at = stage.cursor; at >= 0 && found.length < ROUNDS; at -= 1) {
+  const rows = [];
+  for (let at = stage.cursor; at >= 0 && rows.length < ROUNDS; at -= 1) {
     const step = stage.trace.steps[at];
-    const note = step.notes.find((one) => one.type === "window");
+    const note = step.notes.find((entry) => entry.type === "window");
     if (!note) break;
-    found.unshift({ at, step, guesses: coerce.list(note.codes), redrawn: coerce.number(note.redrawn) || 0 });
+    rows.unshift({ at, step, guesses: coerce.list(note.codes), redrawn: coerce.number(note.redrawn) || 0 });
   }
-  return found;
+  return rows;
 }
 
 function draw(note, step, stage) {
@@ -33,22 +33,22 @@ function draw(note, step, stage) {
     parts.push(text(stage, label - 6, line * size + size * 0.75, `step ${row.at + 1}`, { anchor: "end", kind: "sv-mute" }));
     row.guesses.forEach((code, place) => {
       const x = label + (row.step.position - first + place) * size;
-      const tile = box(x, line * size, size - 1, size - 1, "sv-heatcell", 1);
+      const tile = box(x, line * size, size - 1, size - 1, "sv-heat-cell", 1);
       tile.style.fill = codes.colour(book, code) || "var(--sv-track)";
-      const kept = place < row.step.path.length;
-      tile.style.opacity = kept ? 1 : place < row.redrawn ? 0.7 : 0.35;
-      if (kept) tile.style.stroke = "var(--sv-acc)";
-      if (kept) tile.style.strokeWidth = 2;
+      const accepted = place < row.step.path.length;
+      tile.style.opacity = accepted ? 1 : place < row.redrawn ? 0.7 : 0.35;
+      if (accepted) tile.style.stroke = "var(--sv-acc)";
+      if (accepted) tile.style.strokeWidth = 2;
       if (row.at === stage.cursor) tile.dataset.id = place + 1;
       parts.push(tile);
     });
   });
   const certain = note.codes.length - note.redrawn;
-  const said =
+  const summary =
     `${step.path.length} of ${format.count(coerce.list(note.codes).length, "guess", "guesses")} kept; ${note.redrawn} were resampled from what ` +
     `the last pass thought at their place, ${certain} were new to the window.`;
-  const drawn = svgKit.picks(svgKit.frame(stage.column, rows.length * size + 4, said, parts), stage, (id) => [`place ${id} of the window`]);
-  return dom.h("div", {}, svgKit.caption(said), drawn, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."));
+  const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * size + 4, summary, parts), stage, (id) => [`place ${id} of the window`]);
+  return dom.h("div", {}, svgKit.caption(summary), figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."));
 }
 
 noteRegistry.register("window", { title: "Jacobi window", roomy: true, draw });

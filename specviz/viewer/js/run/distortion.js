@@ -1,7 +1,7 @@
 // What relaxing has cost so far: the mass that kept codes took over from their nearest latent codes, and what bounds it.
 import * as coerce from "../kit/coerce.js";
 
-const find = (step, type) => step.notes.find((one) => one.type === type);
+const find = (step, type) => step.notes.find((note) => note.type === type);
 
 /** Most guesses that were judged in one place of this step. */
 function siblings(step, rows) {
@@ -14,8 +14,8 @@ function siblings(step, rows) {
 }
 
 /** How far the distribution of a code can have moved, in total variation: proven above temperature 0, for the exact residual. */
-function bound(note, most, drawn) {
-  if (note.form !== "exact" || !drawn) return null;
+function bound(note, most, sampled) {
+  if (note.form !== "exact" || !sampled) return null;
   if (typeof note.delta === "number") return 1 - (1 - note.delta) ** most;
   return typeof note.factor === "number" ? 1 - 1 / note.factor : null;
 }
@@ -29,27 +29,27 @@ export function until(trace, cursor) {
     emitted = 0,
     most = 0,
     last = null,
-    drawn = false;
+    sampled = false;
   const pooled = [];
   for (const step of trace.steps.slice(0, cursor + 1)) {
     emitted += step.emitted.length;
     const local = find(step, "islands");
     const mass = local ? coerce.list(local.mass) : [];
     for (const id of step.path) if (step.nodes[id].status !== "resampled" && local) pooled.push(coerce.number(mass[id - 1]) || 0);
-    const found = find(step, "relaxed");
-    if (!found) continue;
-    last = found;
-    const rows = coerce.list(found.nodes).filter((row) => row && typeof row === "object");
+    const relaxedNote = find(step, "relaxed");
+    if (!relaxedNote) continue;
+    last = relaxedNote;
+    const rows = coerce.list(relaxedNote.nodes).filter((row) => row && typeof row === "object");
     most = Math.max(most, siblings(step, rows));
     for (const row of rows) {
       const node = step.nodes[row.node];
-      drawn = drawn || Boolean(node && node.draw !== null);
+      sampled = sampled || Boolean(node && node.draw !== null);
       if (node && node.status === "relaxed") moved += coerce.number(row.moved) || 0;
     }
   }
   if (!emitted || (!last && !pooled.length)) return null;
-  const mean = pooled.reduce((sum, one) => sum + one, 0) / pooled.length;
-  return last ? { mean: moved / emitted, bound: bound(last, most, drawn) } : { pooled: mean };
+  const mean = pooled.reduce((sum, share) => sum + share, 0) / pooled.length;
+  return last ? { mean: moved / emitted, bound: bound(last, most, sampled) } : { pooled: mean };
 }
 
 export function sentence(spent) {

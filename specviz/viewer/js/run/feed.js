@@ -91,21 +91,21 @@ export class Feed {
 
   line(text, whole) {
     if (!text.trim() || this.known(text)) return true;
-    let made;
+    let record;
     try {
-      made = JSON.parse(text);
+      record = JSON.parse(text);
     } catch {
       if (whole) this.problem("a line that is not JSON");
       return whole;
     }
-    if (made && typeof made === "object") this.place(made);
+    if (record && typeof record === "object") this.place(record);
     return true;
   }
 
   /** A line that has been read, told by its number without parsing the rest. */
   known(text) {
-    const found = /^\{"v":\d+,"seq":(\d+),/.exec(text.slice(0, 40));
-    return Boolean(found) && Number(found[1]) < this.next && text.endsWith("}");
+    const match = /^\{"v":\d+,"seq":(\d+),/.exec(text.slice(0, 40));
+    return Boolean(match) && Number(match[1]) < this.next && text.endsWith("}");
   }
 
   /** Put a line where its number says. Early lines wait while the missing ones are asked for. */
@@ -144,9 +144,9 @@ export class Feed {
       .catch(() => this.age === age && this.skip(until));
   }
 
-  answer(text, asked, until) {
+  answer(text, start, until) {
     for (const line of text.split("\n")) this.line(line, true);
-    if (this.next === asked) return this.skip(until);
+    if (this.next === start) return this.skip(until);
     if (this.early.size) this.ask(Math.min(...this.early.keys()));
     return this.onChange(true);
   }

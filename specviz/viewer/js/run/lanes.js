@@ -131,12 +131,12 @@ function difference(pen, view) {
   if (slower) return;
   const y = at.run + at.lane / 2;
   pen.font = `600 ${11.5 * stage.u}px ${dom.SANS}`;
-  measured(pen, view, start, end, y, fits ? pen.measureText(label).width + 12 : 0);
+  bracket(pen, view, start, end, y, fits ? pen.measureText(label).width + 12 : 0);
   if (fits) text(pen, view, label, (start + end) / 2, y, { align: "center", colour: "bonus", bold });
 }
 
 /** A line with end strokes, open in the middle for its words. */
-function measured(pen, view, from, to, y, hole) {
+function bracket(pen, view, from, to, y, hole) {
   if (to - from < 12) return;
   const open = hole / 2,
     middle = (from + to) / 2;

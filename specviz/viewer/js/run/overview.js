@@ -9,22 +9,22 @@ import { PHASES } from "./parseStep.js";
 export class Overview {
   constructor(stage) {
     this.stage = stage;
-    this.title = dom.h("h3", { class: "sv-cap" });
+    this.title = dom.h("h3", { class: "sv-card-title" });
     this.base = dom.h("canvas", { class: "sv-plot", role: "img" });
-    this.veil = dom.h("canvas", { class: "sv-plot sv-veil", "aria-hidden": "true" });
+    this.veil = dom.h("canvas", { class: "sv-plot sv-clock-layer", "aria-hidden": "true" });
     this.box = dom.h("div", { class: "sv-plots" }, this.base, this.veil);
-    const key = (kind, text) => dom.h("span", {}, dom.h("i", { class: `sv-key ${kind}` }), text);
+    const key = (kind, text) => dom.h("span", {}, dom.h("i", { class: `sv-swatch ${kind}` }), text);
     const legend = dom.h(
       "div",
       { class: "sv-legend" },
-      key("sv-t-draft", "draft"),
-      key("sv-t-verify", "verify"),
-      key("sv-t-judge", "judge, commit, host"),
+      key("sv-phase-draft", "draft"),
+      key("sv-phase-verify", "verify"),
+      key("sv-phase-judge", "judge, commit, host"),
     );
     this.card = dom.h(
       "div",
       { class: "sv-card sv-run" },
-      dom.h("div", { class: "sv-cardhead" }, this.title, legend),
+      dom.h("div", { class: "sv-card-head" }, this.title, legend),
       this.box,
     );
     this.veil.addEventListener("click", (event) => this.click(event));
@@ -40,7 +40,7 @@ export class Overview {
     if (changed.has("size") || !this.size || !this.size.width)
       this.size = { width: this.box.clientWidth, height: this.box.clientHeight };
     if (changed.has("theme") || changed.has("size") || !this.paint) this.paint = palette(stage.root);
-    const base = ["data", "run", "theme", "size"].some((one) => changed.has(one));
+    const base = ["data", "run", "theme", "size"].some((topic) => changed.has(topic));
     this.stale = {
       base: base || (this.stale && this.stale.base),
       veil: base || changed.has("clock") || changed.has("cursor"),
@@ -61,15 +61,15 @@ export class Overview {
   words() {
     const { stage } = this;
     const { trace, step } = stage;
-    const emitted = trace.steps.slice(0, stage.cursor + 1).reduce((sum, one) => sum + one.emitted.length, 0);
+    const emitted = trace.steps.slice(0, stage.cursor + 1).reduce((sum, entry) => sum + entry.emitted.length, 0);
     const alone = this.plain && step ? this.plain.ends.filter((end) => end <= stage.clock).length : null;
     const tau = trace.end && trace.end.metrics ? trace.end.metrics.tau : null;
     const rate = typeof tau === "number" ? ` · ${tau.toFixed(2)} tokens per target pass (τ)` : "";
     const now = step
       ? ` · at ${format.time(stage.clock)}: ${format.count(emitted, "token")}${alone === null ? "" : `, baseline ${alone}`}`
       : "";
-    const found = lanes.gain(this);
-    const gained = found && !found.fits ? [" · ", dom.h("b", { class: found.slower ? "sv-lost" : "sv-saved" }, found.label)] : [];
+    const difference = lanes.gain(this);
+    const gained = difference && !difference.fits ? [" · ", dom.h("b", { class: difference.slower ? "sv-lost" : "sv-saved" }, difference.label)] : [];
     this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + now);
     const gain = this.plain ? ` Autoregressive baseline: ${format.time(this.plain.total)}.` : "";
     this.base.setAttribute(
@@ -86,7 +86,7 @@ export class Overview {
     const left = (phone ? 80 : 84) * stage.u,
       right = (phone ? 56 : 66) * stage.u;
     const baseline = stage.trace.end && stage.trace.end.baseline;
-    if (this.of !== baseline) this.plain = Overview.alone(baseline);
+    if (this.of !== baseline) this.plain = Overview.baselineTimes(baseline);
     this.of = baseline;
     const longest = Math.max(1, stage.total, this.plain ? this.plain.total : 0);
     const span = stage.running ? 2 ** Math.ceil(Math.log2(longest * 1.05)) : longest;
@@ -98,7 +98,7 @@ export class Overview {
   }
 
   /** When the autoregressive baseline had each of its tokens, or null where it was not measured. */
-  static alone(baseline) {
+  static baselineTimes(baseline) {
     const times = baseline ? coerce.list(baseline.token_ns).map((ns) => Math.max(0, coerce.number(ns) || 0)) : [];
     let sum = 0;
     const ends = times.map((ns) => (sum += ns));

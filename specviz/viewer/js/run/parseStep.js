@@ -61,7 +61,7 @@ function origins(step) {
 
 function counts(step) {
   const counted = Object.fromEntries(STATUSES.map((status) => [status, 0]));
-  for (const one of step.nodes) counted[one.status] += 1;
+  for (const entry of step.nodes) counted[entry.status] += 1;
   counted.drafted = step.nodes.length - 1;
   const written = step.path.slice(0, step.emitted.length);
   counted.kept = written.filter((id) => step.nodes[id].status !== "resampled").length;
@@ -84,7 +84,7 @@ function rows(raw) {
 export function parseStep(raw) {
   if (list(raw.nodes).length > MOST_NODES) throw new Error("a tree of more than 20 000 nodes");
   const nodes = [];
-  list(raw.nodes).forEach((one, id) => nodes.push(node(one, id, nodes)));
+  list(raw.nodes).forEach((fields, id) => nodes.push(node(fields, id, nodes)));
   if (!nodes.length) throw new Error("a step without a root");
   const times = PHASES.map((_, place) => Math.max(0, number(list(raw.time)[place]) || 0));
   const step = {
@@ -97,7 +97,7 @@ export function parseStep(raw) {
     rule: text(raw.rule) || "none",
     certain: raw.certain === true,
     times,
-    total: times.reduce((sum, one) => sum + one, 0),
+    total: times.reduce((sum, ns) => sum + ns, 0),
     cut: raw.cut || null,
     calls: number(raw.draft_calls) || 0,
     verified: number(raw.verified) || 0,
@@ -127,7 +127,7 @@ export function weigh(step, node) {
   if (node.p === null || node.status === "pruned") return null;
   if (step.rule === "relaxed") {
     const note = step.notes.find(({ type }) => type === "relaxed");
-    const row = note && list(note.nodes).find((one) => one && one.node === node.id);
+    const row = note && list(note.nodes).find((entry) => entry && entry.node === node.id);
     if (!row || number(row.p) === null) return null;
     return { p: row.p, q: number(row.q) === null ? 1 : row.q, left: node.rank > 0 };
   }

@@ -11,8 +11,8 @@ export class Player {
   static comfortable(trace) {
     const times = trace.steps.map((step) => step.total).sort((a, b) => a - b);
     const typical = times[Math.floor(times.length / 2)] || 1;
-    const wanted = typical / 6e8;
-    return Player.SPEEDS.filter((speed) => speed >= 0.05 && speed <= Math.max(0.05, wanted)).pop() || 0.05;
+    const target = typical / 6e8;
+    return Player.SPEEDS.filter((speed) => speed >= 0.05 && speed <= Math.max(0.05, target)).pop() || 0.05;
   }
 
   toggle() {

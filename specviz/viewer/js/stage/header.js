@@ -9,7 +9,7 @@ export class Header {
     this.title = dom.h("b", { class: "sv-title" });
     this.prompt = dom.h("span", { class: "sv-prompt" });
     this.facts = dom.h("div", { class: "sv-facts" });
-    this.about = dom.h("details", { class: "sv-about" }, dom.h("summary", {}, this.title, this.prompt), this.facts);
+    this.about = dom.h("details", { class: "sv-run-details" }, dom.h("summary", {}, this.title, this.prompt), this.facts);
     this.badges = dom.h("div", { class: "sv-badges" });
     this.banners = dom.h("div", { class: "sv-banners", role: "status" });
     stage.root.append(dom.h("header", { class: "sv-head" }, this.about, this.badges), this.banners);
@@ -19,7 +19,7 @@ export class Header {
     if (changed.has("run") || changed.has("data")) {
       const { run, mode, end, problems, notice, steps } = this.stage.trace;
       const key = [run, mode, end, problems.length, notice, steps.length > 0];
-      if (this.key && key.every((one, place) => one === this.key[place])) return;
+      if (this.key && key.every((part, place) => part === this.key[place])) return;
       this.key = key;
       this.draw();
     }
@@ -36,7 +36,7 @@ export class Header {
     if (!run) return;
     dom.say(this.title, run.title || run.method || "run");
     dom.say(this.prompt, format.short(run.prompt.replace(/\s+/g, " "), 160));
-    this.facts.replaceChildren(dom.h("p", { class: "sv-asked" }, run.prompt), Header.table(run));
+    this.facts.replaceChildren(dom.h("p", { class: "sv-full-prompt" }, run.prompt), Header.table(run));
   }
 
   badgeList(trace, run) {
@@ -68,28 +68,28 @@ export class Header {
   }
 
   static messages(trace) {
-    const found = [];
+    const messages = [];
     const { end, notice, run, problems } = trace;
-    if (notice && notice.error) found.push(["error", coerce.text(notice.error)]);
-    if (end) found.push(...Header.ending(trace, end));
-    for (const warning of run ? run.warnings : []) found.push(["warning", warning]);
+    if (notice && notice.error) messages.push(["error", coerce.text(notice.error)]);
+    if (end) messages.push(...Header.ending(trace, end));
+    for (const warning of run ? run.warnings : []) messages.push(["warning", warning]);
     if (problems.length)
-      found.push([
+      messages.push([
         "warning",
         `This trace could not be read whole: ${problems.slice(0, 3).join("; ")}${problems.length > 3 ? "; …" : ""}.`,
       ]);
-    return found;
+    return messages;
   }
 
   static ending(trace, end) {
-    const kept = trace.steps.length
+    const remainder = trace.steps.length
       ? ` The ${format.count(trace.steps.length, "step")} up to there are kept and can be replayed.`
       : "";
     const more = end.message ? " " + coerce.text(end.message) : "";
-    if (end.reason === "error") return [["error", `The run failed.${more}${kept}`]];
-    if (end.reason === "out_of_memory") return [["error", `The device ran out of memory.${more}${kept}`]];
-    if (end.reason === "time_limit") return [["note", `The run reached its time limit.${more}${kept}`]];
-    if (end.reason === "cancelled") return [["note", `The run was stopped.${more}${kept}`]];
+    if (end.reason === "error") return [["error", `The run failed.${more}${remainder}`]];
+    if (end.reason === "out_of_memory") return [["error", `The device ran out of memory.${more}${remainder}`]];
+    if (end.reason === "time_limit") return [["note", `The run reached its time limit.${more}${remainder}`]];
+    if (end.reason === "cancelled") return [["note", `The run was stopped.${more}${remainder}`]];
     return end.message ? [["note", coerce.text(end.message)]] : [];
   }
 

@@ -88,7 +88,7 @@ export class Inspector {
     pane.replaceChildren(
       ...[
         this.head(step, selected),
-        dom.h("p", { class: "sv-why" }, rules.explain(step, selected)),
+        dom.h("p", { class: "sv-explanation" }, rules.explain(step, selected)),
         this.coin(selected),
         this.siblings(step, selected),
         this.target(step, selected),
@@ -103,7 +103,7 @@ export class Inspector {
    * scroll, since touching the position makes the browser lay out the page).
    */
   settle() {
-    for (const drawn of this.panes.method.querySelectorAll("[data-after]")) drawn.settle();
+    for (const figure of this.panes.method.querySelectorAll("[data-after]")) figure.settle();
     if (!this.scrolled || !this.anew) return;
     for (const pane of Object.values(this.panes)) pane.scrollTop = 0;
     this.scrolled = this.anew = false;
@@ -136,13 +136,13 @@ export class Inspector {
     const text = `draw ${format.probability(node.draw)} ${sign} ${format.probability(node.threshold)}`;
     return dom.h(
       "div",
-      { class: "sv-coin" },
+      { class: "sv-draw-chart" },
       s(
         "svg",
         { viewBox: "-8 -10 216 22", role: "img", "aria-label": text },
-        s("rect", { x: 0, y: -4, width: 200, height: 8, rx: 2, class: "sv-lose" }),
-        s("rect", { x: 0, y: -4, width: bar, height: 8, rx: 2, class: "sv-win" }),
-        s("path", { d: `M${bar} -8V8`, class: "sv-bar" }),
+        s("rect", { x: 0, y: -4, width: 200, height: 8, rx: 2, class: "sv-reject-range" }),
+        s("rect", { x: 0, y: -4, width: bar, height: 8, rx: 2, class: "sv-accept-range" }),
+        s("path", { d: `M${bar} -8V8`, class: "sv-threshold-mark" }),
         s("circle", { cx: dot, cy: 0, r: 5, class: "sv-draw" }),
       ),
       dom.h("p", {}, text),
@@ -151,14 +151,14 @@ export class Inspector {
 
   bars(rows, title, keyed) {
     const part = (value, kind) => dom.h("i", { class: kind, style: `width:${Math.min(100, value * 100).toFixed(1)}%` });
-    const made = rows.map(({ text, q, p, chosen, status, id }) =>
+    const tableRows = rows.map(({ text, q, p, chosen, status, id }) =>
       dom.h(
         "tr",
         { class: `${chosen ? "sv-chosen" : ""} sv-is-${status || "none"}`, "data-id": id },
         dom.h("th", { scope: "row" }, format.token(text, 14)),
         dom.h(
           "td",
-          { class: "sv-pair" },
+          { class: "sv-bar-pair" },
           q === null || q === undefined ? null : part(q, "sv-q"),
           p === null ? null : part(p, "sv-p"),
         ),
@@ -183,7 +183,7 @@ export class Inspector {
             heads.map((name) => dom.h(name ? "th" : "td", name ? { scope: "col" } : {}, name)),
           ),
         ),
-        dom.h("tbody", {}, made),
+        dom.h("tbody", {}, tableRows),
       ),
     );
   }
@@ -194,15 +194,15 @@ export class Inspector {
     if (!all.length) return null;
     const at = Math.max(0, all.indexOf(node));
     const from = Math.max(0, Math.min(at - 3, all.length - 7));
-    const shown = all.slice(from, from + 7);
+    const visible = all.slice(from, from + 7);
     const title =
-      all.length > shown.length
-        ? `Guesses after ${format.quote(step.nodes[node.parent].text)} (${shown.length} of ${all.length})`
+      all.length > visible.length
+        ? `Guesses after ${format.quote(step.nodes[node.parent].text)} (${visible.length} of ${all.length})`
         : `Guesses after ${format.quote(step.nodes[node.parent].text)}`;
     const table = this.bars(
-      shown.map((one) => ({ ...one, chosen: one === node })),
+      visible.map((sibling) => ({ ...sibling, chosen: sibling === node })),
       title,
-      shown.some((one) => one.q !== null),
+      visible.some((sibling) => sibling.q !== null),
     );
     table.addEventListener("click", (event) => {
       const row = event.target.closest("tr[data-id]");
@@ -216,30 +216,30 @@ export class Inspector {
     const at = node.status === "root" ? 0 : node.parent;
     const rows = step.rows.get(at);
     if (!rows || !rows.length) return null;
-    const shown = rows
+    const candidates = rows
       .slice(0, 6)
       .map((row) => ({ ...row, chosen: node.status !== "root" && row.token === node.token }));
-    return this.bars(shown, `What the target says after ${format.quote(step.nodes[at].text)}`, false);
+    return this.bars(candidates, `What the target says after ${format.quote(step.nodes[at].text)}`, false);
   }
 
   numbers(step, node) {
     const root = node.status === "root";
     const rule = rules.of(step);
-    const given = (value) => (value === null || value === undefined ? null : format.probability(value));
+    const formatted = (value) => (value === null || value === undefined ? null : format.probability(value));
     const guess = !root && node.id !== "bonus";
     const weighed = guess && RATIOS.has(step.rule) ? weigh(step, node) : null;
-    const drawn = weighed && weighed.q < 1;
-    const drafter = guess ? given(node.q) || "none: a certain guess" : null;
-    const chosen = guess && node.q !== null && (step.certain || (weighed && !drawn));
+    const sampled = weighed && weighed.q < 1;
+    const drafter = guess ? formatted(node.q) || "none: a certain guess" : null;
+    const chosen = guess && node.q !== null && (step.certain || (weighed && !sampled));
     const rows = [
       ["rule", root ? null : rule.title],
-      ["p, target", given(node.p)],
+      ["p, target", formatted(node.p)],
       [chosen ? "drafter's confidence" : "q, drafter", drafter],
-      ["q, as judged", chosen ? "1: chosen, not drawn" : weighed && weighed.left && drawn ? given(weighed.q) : null],
-      ["r, left of p", weighed && weighed.left ? given(weighed.p) : null],
-      [weighed && weighed.left ? "min(1, r/q)" : "min(1, p/q)", drawn ? given(Math.min(1, weighed.p / weighed.q)) : null],
-      ["threshold", given(node.threshold)],
-      ["draw", given(node.draw)],
+      ["q, as judged", chosen ? "1: chosen, not drawn" : weighed && weighed.left && sampled ? formatted(weighed.q) : null],
+      ["r, left of p", weighed && weighed.left ? formatted(weighed.p) : null],
+      [weighed && weighed.left ? "min(1, r/q)" : "min(1, p/q)", sampled ? formatted(Math.min(1, weighed.p / weighed.q)) : null],
+      ["threshold", formatted(node.threshold)],
+      ["draw", formatted(node.draw)],
       ["token id", coerce.text(node.token)],
       ["position", String(step.position + node.depth)],
       ["grid", node.grid ? node.grid.join(", ") : null],

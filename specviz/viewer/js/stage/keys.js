@@ -18,7 +18,7 @@ const ACTIONS = {
 };
 
 /** Keys that the focused control uses itself. */
-function taken(target, key) {
+function usesKey(target, key) {
   const tag = target.tagName;
   if (tag === "SELECT" || tag === "TEXTAREA") return true;
   if (tag === "INPUT") return target.type !== "range" || key !== " ";
@@ -31,7 +31,7 @@ export function listen(stage) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
     const action = ACTIONS[key];
-    if (!action || taken(event.target, key)) return;
+    if (!action || usesKey(event.target, key)) return;
     event.preventDefault();
     action(stage);
   });

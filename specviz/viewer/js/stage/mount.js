@@ -39,7 +39,7 @@ function mount(host, options = {}) {
 function attach(element, props, server, watch) {
   const host = element.querySelector(".specviz-host") || element;
   const fetchRange = server && server.get_range ? (run, first, last) => server.get_range([run, first, last]) : null;
-  const tail = props.tail ? (...asked) => globalThis.specvizTail && globalThis.specvizTail(props.tail, ...asked) : null;
+  const tail = props.tail ? (...request) => globalThis.specvizTail && globalThis.specvizTail(props.tail, ...request) : null;
   const handle = mount(host, { text: props.value || "", autoplay: props.autoplay !== false, fetchRange, tail });
   watch("value", () => handle.update(props.value || ""));
   host.specviz = handle;

@@ -15,6 +15,6 @@ export function buildPanels(stage) {
   const tree = new Tree(stage);
   const inspector = new Inspector(stage);
   const overview = new Overview(stage);
-  stage.root.append(picture.card, dom.h("div", { class: "sv-mid" }, tree.card, inspector.card), overview.card);
+  stage.root.append(picture.card, dom.h("div", { class: "sv-workspace" }, tree.card, inspector.card), overview.card);
   return [header, strip, picture, tree, inspector, overview, new Transport(stage)];
 }

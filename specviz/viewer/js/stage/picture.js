@@ -10,17 +10,17 @@ export class Picture {
   constructor(stage) {
     this.stage = stage;
     this.plain = false;
-    this.head = dom.h("h3", { class: "sv-cap" });
-    this.toggle = dom.button("", "Verdicts on or off (V)", () => this.flip(), { class: "sv-flip" });
+    this.head = dom.h("h3", { class: "sv-card-title" });
+    this.toggle = dom.button("", "Verdicts on or off (V)", () => this.flip(), { class: "sv-verdict-toggle" });
     this.canvas = dom.h("canvas", { class: "sv-pixels", "aria-hidden": "true" });
-    this.marks = dom.s("svg", { class: "sv-spots", role: "img", preserveAspectRatio: "none" });
-    this.frame = dom.h("div", { class: "sv-easel" }, dom.h("div", { class: "sv-paper" }, this.canvas, this.marks));
-    this.foot = dom.h("p", { class: "sv-spent" });
-    this.key = dom.h("div", { class: "sv-legend sv-cellkey" });
+    this.marks = dom.s("svg", { class: "sv-picture-marks", role: "img", preserveAspectRatio: "none" });
+    this.frame = dom.h("div", { class: "sv-picture-frame" }, dom.h("div", { class: "sv-picture-box" }, this.canvas, this.marks));
+    this.foot = dom.h("p", { class: "sv-picture-summary" });
+    this.key = dom.h("div", { class: "sv-legend sv-cell-legend" });
     this.card = dom.h(
       "div",
       { class: "sv-card sv-picture", hidden: true },
-      dom.h("div", { class: "sv-cardhead" }, this.head, this.toggle),
+      dom.h("div", { class: "sv-card-head" }, this.head, this.toggle),
       this.frame,
       this.key,
       this.foot,
@@ -51,7 +51,7 @@ export class Picture {
     while (this.read < steps.length) this.take(steps[this.read]);
     const { end } = this.stage.trace;
     if (end && end.picture && !this.whole) this.whole = this.load(coerce.text(end.picture));
-    if (["run", "data", "cursor", "ui", "theme"].some((one) => changed.has(one))) this.paint();
+    if (["run", "data", "cursor", "ui", "theme"].some((topic) => changed.has(topic))) this.paint();
     else if (changed.has("node")) this.mark();
   }
 
@@ -62,7 +62,7 @@ export class Picture {
 
   legend() {
     const sample = (kind) =>
-      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, dom.s("path", { d: Picture.outline(kind, 0, 0), class: `sv-spot sv-is-${kind}` }));
+      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, dom.s("path", { d: Picture.outline(kind, 0, 0), class: `sv-cell-mark sv-is-${kind}` }));
     const pairs = Picture.NAMES.map(([kind, name]) => dom.h("span", {}, sample(kind), name));
     this.key.replaceChildren(...pairs);
   }
@@ -80,7 +80,7 @@ export class Picture {
         token: step.emitted[place],
       };
     });
-    const note = step.notes.find((one) => one.type === "canvas");
+    const note = step.notes.find((entry) => entry.type === "canvas");
     if (note && typeof note.png === "string") this.bands.set(this.read, { row: note.row, image: this.load(note.png), rows: note.rows });
     this.upto.push(this.cells.length);
     this.read += 1;
@@ -183,8 +183,8 @@ export class Picture {
       const cell = this.cells[at];
       if (!cell) continue;
       const [x, y] = this.corner(at);
-      add(`sv-spot sv-is-${cell.kind}`, Picture.outline(cell.kind, x, y));
-      if (cell.index === cursor) add("sv-nowcell", `M${x} ${y}h10v10h-10Z`);
+      add(`sv-cell-mark sv-is-${cell.kind}`, Picture.outline(cell.kind, x, y));
+      if (cell.index === cursor) add("sv-current-cell", `M${x} ${y}h10v10h-10Z`);
     }
     return Object.keys(kinds).map((name) => dom.s("path", { d: kinds[name], class: name }));
   }
@@ -197,7 +197,7 @@ export class Picture {
     const lines = [];
     for (let row = 0; row <= this.rows; row += 1) lines.push(`M0 ${row * 10}H${this.columns * 10}`);
     for (let column = 0; column <= this.columns; column += 1) lines.push(`M${column * 10} 0V${this.rows * 10}`);
-    return dom.s("path", { d: lines.join(""), class: `sv-mesh${this.plain ? " sv-quiet" : ""}` });
+    return dom.s("path", { d: lines.join(""), class: `sv-picture-grid${this.plain ? " sv-transparent" : ""}` });
   }
 
   mark() {
@@ -213,7 +213,7 @@ export class Picture {
     const at = this.cells.findIndex((cell, place) => place < this.drawn && cell && cell.index === cursor && cell.id === node);
     if (at < 0) return null;
     const [x, y] = this.corner(at);
-    return dom.s("path", { d: `M${x - 0.5} ${y - 0.5}h11v11h-11Z`, class: "sv-chosencell" });
+    return dom.s("path", { d: `M${x - 0.5} ${y - 0.5}h11v11h-11Z`, class: "sv-chosen-cell" });
   }
 
   /** Where a drafted code that was not kept would have gone. */
@@ -221,10 +221,10 @@ export class Picture {
     const { selected } = this.stage;
     if (!selected || !selected.grid) return null;
     const [row, column] = selected.grid;
-    const kept = this.cells[row * this.columns + column];
-    if (kept && kept.index === this.stage.cursor && kept.id === selected.id) return null;
+    const cell = this.cells[row * this.columns + column];
+    if (cell && cell.index === this.stage.cursor && cell.id === selected.id) return null;
     const fill = codes.colour(codes.of(this.stage.trace.run), selected.token);
-    const spot = { x: column * 10 + 1.5, y: row * 10 + 1.5, width: 7, height: 7, fill, class: "sv-ghostcell" };
+    const spot = { x: column * 10 + 1.5, y: row * 10 + 1.5, width: 7, height: 7, fill, class: "sv-rejected-cell" };
     return dom.s("rect", spot);
   }
 
@@ -232,10 +232,10 @@ export class Picture {
   tell() {
     const counts = { accepted: 0, relaxed: 0, resampled: 0, bonus: 0 };
     for (const cell of this.cells.slice(0, this.drawn)) if (cell && cell.kind in counts) counts[cell.kind] += 1;
-    const said = Picture.NAMES.filter(([kind]) => counts[kind]).map(([kind, name]) => `${counts[kind]} ${name}`);
+    const parts = Picture.NAMES.filter(([kind]) => counts[kind]).map(([kind, name]) => `${counts[kind]} ${name}`);
     const spent = distortion.until(this.stage.trace, this.stage.cursor);
-    if (spent) said.push(distortion.sentence(spent));
-    dom.say(this.foot, said.join(" · "));
+    if (spent) parts.push(distortion.sentence(spent));
+    dom.say(this.foot, parts.join(" · "));
   }
 
   at(event) {

@@ -24,7 +24,7 @@ export class Stage {
     });
     this.feed = new Feed({
       onReset: () => this.reset(),
-      onChange: () => this.grown(),
+      onChange: () => this.onNewLines(),
       fetchRange: options.fetchRange,
       mode: options.mode,
     });
@@ -69,7 +69,7 @@ export class Stage {
   }
 
   /** New lines have arrived. */
-  grown() {
+  onNewLines() {
     this.touch("data", "run");
     if (this.last < 0) return;
     if (this.live && this.follow) this.show(this.last);
@@ -95,13 +95,13 @@ export class Stage {
     this.opened = new Set();
     this.picked = false;
     this.pointed = null;
-    this.node = Stage.telling(this.step);
+    this.node = Stage.nodeToExplain(this.step);
     this.touch("cursor", "node");
     this.root.dispatchEvent(new CustomEvent("specviz:step", { bubbles: true, detail: { step: cursor } }));
   }
 
   /** The node worth explaining when a step comes up: the last one kept, else the token that ended it. */
-  static telling(step) {
+  static nodeToExplain(step) {
     if (!step) return null;
     if (step.path.length) return step.path[step.path.length - 1];
     return step.bonus ? "bonus" : 0;
@@ -111,9 +111,9 @@ export class Stage {
   go(cursor, node = null) {
     if (this.last < 0) return;
     this.player.pause();
-    const wanted = Math.min(Math.max(cursor, 0), this.last);
-    this.follow = this.running && wanted === this.last && node === null;
-    this.show(wanted);
+    const target = Math.min(Math.max(cursor, 0), this.last);
+    this.follow = this.running && target === this.last && node === null;
+    this.show(target);
     if (node !== null) this.pick(node);
     this.touch("ui");
   }
@@ -138,8 +138,8 @@ export class Stage {
   rejection() {
     const { steps } = this.trace;
     const at = steps.findIndex((step, index) => index > this.cursor && step.overruled);
-    const found = at >= 0 ? at : steps.findIndex((step) => step.overruled);
-    if (found >= 0) this.go(found, "bonus");
+    const place = at >= 0 ? at : steps.findIndex((step) => step.overruled);
+    if (place >= 0) this.go(place, "bonus");
   }
 
   followLive() {
@@ -157,12 +157,12 @@ export class Stage {
   fullScreen() {
     if (document.fullscreenElement) document.exitFullscreen();
     else if (this.root.requestFullscreen)
-      this.root.requestFullscreen().catch(() => this.root.classList.toggle("sv-full"));
-    else this.root.classList.toggle("sv-full");
+      this.root.requestFullscreen().catch(() => this.root.classList.toggle("sv-full-screen"));
+    else this.root.classList.toggle("sv-full-screen");
   }
 
   touch(...what) {
-    for (const one of what) this.changed.add(one);
+    for (const topic of what) this.changed.add(topic);
     if (!this.frame && this.panels) this.frame = requestAnimationFrame(() => this.flush());
   }
 
@@ -178,16 +178,16 @@ export class Stage {
 
   /** Follow the size of the stage and the theme around it. */
   watch() {
-    this.sizes = new ResizeObserver((seen) => {
+    this.sizes = new ResizeObserver((entries) => {
       this.measure();
       // A banner or a longer text moves the panels without a change of the stage's own size.
-      if (seen.some((one) => one.target !== this.root)) this.touch("size", "tree");
+      if (entries.some((entry) => entry.target !== this.root)) this.touch("size", "tree");
     });
     this.sizes.observe(this.root);
     for (const panel of this.panels) if (panel.measured) this.sizes.observe(panel.measured);
     this.themes = new MutationObserver(() => this.touch("theme"));
-    for (const one of [document.documentElement, document.body]) {
-      this.themes.observe(one, { attributes: true, attributeFilter: ["class", "data-theme"] });
+    for (const element of [document.documentElement, document.body]) {
+      this.themes.observe(element, { attributes: true, attributeFilter: ["class", "data-theme"] });
     }
     this.measure();
   }

@@ -63,15 +63,15 @@ export class Strip {
 
   add(step) {
     const index = this.groups.length;
-    const group = dom.h("span", { class: "sv-group sv-future", "data-step": index });
+    const group = dom.h("span", { class: "sv-step-tokens sv-future", "data-step": index });
     step.origins.forEach((origin, place) => {
       const piece = format.plain(step.pieces[place] || "");
       this.pieces += 1;
       this.letters += piece.length;
-      if (piece && !this.full()) group.append(dom.h("span", { class: `sv-tok sv-is-${origin.kind}`, "data-place": place }, piece));
+      if (piece && !this.full()) group.append(dom.h("span", { class: `sv-token sv-is-${origin.kind}`, "data-place": place }, piece));
     });
     this.groups.push(group);
-    if (this.full() && !this.rest) this.text.append((this.rest = dom.h("p", { class: "sv-rest" })));
+    if (this.full() && !this.rest) this.text.append((this.rest = dom.h("p", { class: "sv-strip-overflow" })));
     if (this.rest) this.rest.textContent = `The text goes on; ${format.count(this.pieces, "token")} are more than this strip can show.`;
     else this.text.append(group);
   }
@@ -83,11 +83,11 @@ export class Strip {
   /** Move the frame, and the border between past and future, touching only the steps in between. */
   mark() {
     const now = this.stage.cursor;
-    if (this.at >= 0 && this.groups[this.at]) this.groups[this.at].classList.remove("sv-now");
+    if (this.at >= 0 && this.groups[this.at]) this.groups[this.at].classList.remove("sv-current-step");
     for (let index = Math.min(this.at, now) + 1; index <= Math.max(this.at, now); index += 1) {
       if (this.groups[index]) this.groups[index].classList.toggle("sv-future", index > now);
     }
-    if (this.groups[now]) this.groups[now].classList.add("sv-now");
+    if (this.groups[now]) this.groups[now].classList.add("sv-current-step");
     this.moved = this.moved || this.at !== now;
     this.at = now;
   }
@@ -114,14 +114,14 @@ export class Strip {
   }
 
   click(event) {
-    const found = this.find(event);
-    if (found) this.stage.go(found.index, found.node ? found.node.id : null);
+    const hit = this.find(event);
+    if (hit) this.stage.go(hit.index, hit.node ? hit.node.id : null);
   }
 
   describe(event) {
-    const found = this.find(event);
-    if (!found || !found.node) return null;
-    const [token, ...rest] = Tip.about(found.step, found.node);
-    return [token, `step ${found.index + 1}`, ...rest];
+    const hit = this.find(event);
+    if (!hit || !hit.node) return null;
+    const [token, ...rest] = Tip.about(hit.step, hit.node);
+    return [token, `step ${hit.index + 1}`, ...rest];
   }
 }

@@ -9,7 +9,7 @@ export class Transport {
     this.stage = stage;
     this.buttons();
     this.controls();
-    const shown = [
+    const controls = [
       this.first,
       this.back,
       this.play,
@@ -20,9 +20,9 @@ export class Transport {
       this.speed,
       this.live,
     ];
-    const named = { class: "sv-bar-transport", role: "group", "aria-label": "Playback" };
-    this.bar = dom.h("footer", named, shown, Transport.hints());
-    this.heard = dom.h("div", { class: "sv-heard", role: "status", "aria-live": "polite" });
+    const named = { class: "sv-transport", role: "group", "aria-label": "Playback" };
+    this.bar = dom.h("footer", named, controls, Transport.hints());
+    this.heard = dom.h("div", { class: "sv-live-region", role: "status", "aria-live": "polite" });
     stage.root.append(this.bar, this.heard);
     this.spoken = 0;
   }
@@ -35,10 +35,10 @@ export class Transport {
     this.first = dom.button(dom.icon("first"), "First step (Home)", () => stage.go(0), { "aria-label": "First step" });
     this.back = dom.button(dom.icon("back"), "One step back (←)", by(-1), { "aria-label": "One step back" });
     this.play = dom.button("", "Play or pause (space)", () => stage.player.toggle(), { class: "sv-play" });
-    this.step = dom.button(both("Step", "on"), "One step on (→)", by(1), { class: "sv-next" });
-    this.reject = dom.button(both("Next rejection", "reject"), over, () => stage.rejection(), { class: "sv-reject" });
+    this.step = dom.button(both("Step", "on"), "One step on (→)", by(1), { class: "sv-step-forward" });
+    this.reject = dom.button(both("Next rejection", "reject"), over, () => stage.rejection(), { class: "sv-next-rejection" });
     const live = "Show each step as it is computed (End)";
-    this.live = dom.button("● Follow live", live, () => stage.followLive(), { class: "sv-follow" });
+    this.live = dom.button("● Follow live", live, () => stage.followLive(), { class: "sv-follow-live" });
   }
 
   controls() {
@@ -51,7 +51,7 @@ export class Transport {
     this.speed.addEventListener("change", () => {
       stage.player.speed = Number(this.speed.value);
     });
-    this.place = dom.h("output", { class: "sv-place" });
+    this.place = dom.h("output", { class: "sv-step-number" });
   }
 
   static hints() {
@@ -64,7 +64,7 @@ export class Transport {
     const { stage } = this;
     const { player } = stage;
     const none = stage.last < 0;
-    for (const one of [this.first, this.back, this.play, this.step, this.reject, this.slider]) one.disabled = none;
+    for (const control of [this.first, this.back, this.play, this.step, this.reject, this.slider]) control.disabled = none;
     if (this.played !== player.playing) {
       this.played = player.playing;
       this.play.replaceChildren(dom.icon(player.playing ? "pause" : "play"), player.playing ? "Pause" : "Play");

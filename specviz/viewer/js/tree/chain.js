@@ -7,30 +7,30 @@ const PITCH = 46;
 const LANE = 37; // how far below its row a bonus token hangs when the row goes on without it
 
 /** The chain's items in order, or null when the tree branches. */
-export function line(drawn) {
-  const found = [];
-  for (let item = drawn.root; item;) {
-    found.push(item);
+export function line(drawing) {
+  const items = [];
+  for (let item = drawing.root; item;) {
+    items.push(item);
     const next = item.children.filter((child) => child.kind !== "bonus");
     if (next.length > 1 || (next[0] && next[0].kind === "chip")) return null;
     item = next[0];
   }
-  return found;
+  return items;
 }
 
-export function wanted(drawn, room) {
-  const items = line(drawn);
+export function needsRows(drawing, room) {
+  const items = line(drawing);
   if (!items || items.length < 5) return false;
-  for (const item of drawn.items.values()) measureItem(item, FORMS[0], room);
-  const bonus = drawn.items.get("bonus");
+  for (const item of drawing.items.values()) measureItem(item, FORMS[0], room);
+  const bonus = drawing.items.get("bonus");
   const tail = bonus && bonus.depth === items.length ? bonus.w + GAP : 0;
   const width = items.reduce((sum, item) => sum + item.w + FORMS[0].gap * room.u, tail);
   return width + MARGIN.left + MARGIN.right > room.width;
 }
 
-export function plan(drawn, room) {
-  const items = line(drawn);
-  const bonus = drawn.items.get("bonus");
+export function plan(drawing, room) {
+  const items = line(drawing);
+  const bonus = drawing.items.get("bonus");
   const hangs = bonus && bonus.depth < items.length;
   const row = hangs || !bonus ? items : [...items, bonus];
   const rows = place(row, room);
@@ -38,12 +38,12 @@ export function plan(drawn, room) {
     const beside = items[bonus.depth];
     Object.assign(bonus, { x: beside.x, row: beside.row, lane: true });
   }
-  const height = lines(drawn, rows, hangs ? bonus : null, room);
+  const height = lines(drawing, rows, hangs ? bonus : null, room);
   const width = Math.max(
     room.width,
-    MARGIN.right + Math.max(...[...drawn.items.values()].map((item) => item.x + item.w)),
+    MARGIN.right + Math.max(...[...drawing.items.values()].map((item) => item.x + item.w)),
   );
-  return { width, height, edges: links(drawn, room) };
+  return { width, height, edges: links(drawing, room) };
 }
 
 /** x and row of each item, left to right, a new row when the next does not fit. Returns the number of rows. */
@@ -62,24 +62,24 @@ function place(items, room) {
   return row + 1;
 }
 
-function lines(drawn, rows, bonus, room) {
+function lines(drawing, rows, bonus, room) {
   const { top, bottom } = MARGIN;
   const extra = bonus ? LANE * room.u : 0;
   const spare = room.height - top - bottom - extra - rows * PITCH * room.u;
   const pitch = PITCH * room.u + Math.min(26 * room.u, Math.max(0, spare / rows));
   const total = rows * pitch + extra;
   const start = Math.max(top, (room.height - total) / 2) + pitch / 2;
-  for (const item of drawn.items.values()) {
+  for (const item of drawing.items.values()) {
     item.y = start + item.row * pitch + (bonus && item.row > bonus.row ? extra : 0) + (item.lane ? LANE * room.u : 0);
   }
   return Math.max(room.height, total + top + bottom);
 }
 
-function links(drawn, room) {
-  return [...drawn.items.values()]
+function links(drawing, room) {
+  return [...drawing.items.values()]
     .filter((item) => item.parent !== -1)
     .map((item) => {
-      const from = drawn.items.get(item.parent);
+      const from = drawing.items.get(item.parent);
       return {
         from: item.parent,
         to: item.id,

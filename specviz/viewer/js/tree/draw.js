@@ -27,9 +27,9 @@ function cross(x, y, r) {
 function shape(item, status, hatch) {
   const { w, h } = item;
   if (status === "pruned") return [chamfered(w, h)];
-  const made = [box(0, -h / 2, w, h, status === "resampled" ? h / 2 : Math.min(6, h / 3), "sv-box")];
+  const parts = [box(0, -h / 2, w, h, status === "resampled" ? h / 2 : Math.min(6, h / 3), "sv-box")];
   if (status === "relaxed") {
-    made.push(
+    parts.push(
       s("rect", {
         x: 3,
         y: 3 - h / 2,
@@ -41,16 +41,16 @@ function shape(item, status, hatch) {
       }),
     );
   }
-  if (status === "rejected") made.push(cross(w, -h / 2, 2.6));
-  return made;
+  if (status === "rejected") parts.push(cross(w, -h / 2, 2.6));
+  return parts;
 }
 
-function label(item, u, quiet) {
-  const size = Math.max(11, (quiet || item.form === "chip" ? 11 : 12.5) * u);
+function label(item, u, compact) {
+  const size = Math.max(11, (compact || item.form === "chip" ? 11 : 12.5) * u);
   const x =
     item.form === "full" || item.form === "bare"
       ? (item.w - dom.measure(item.label, size)) / 2
-      : (quiet ? 4.5 : 7) * u;
+      : (compact ? 4.5 : 7) * u;
   return s("text", { x, y: size * 0.35, "font-size": size }, item.label);
 }
 
@@ -60,15 +60,15 @@ function bars(item, u) {
   const track = TRACK * u,
     top = item.h / 2 + 3 * u,
     thick = 2.4 * u;
-  const one = (value, y, kind) => [
+  const bar = (value, y, kind) => [
     s("rect", { x: 2, y, width: track, height: thick, class: "sv-track" }),
     s("rect", { x: 2, y, width: Math.max(0.8, track * Math.min(1, value)), height: thick, class: kind }),
   ];
   return s(
     "g",
     { "aria-hidden": "true" },
-    node.q === null ? [] : one(node.q, top, "sv-q"),
-    one(node.p, top + (node.q === null ? 0 : thick + 0.8 * u), "sv-p"),
+    node.q === null ? [] : bar(node.q, top, "sv-q"),
+    bar(node.p, top + (node.q === null ? 0 : thick + 0.8 * u), "sv-p"),
   );
 }
 
@@ -83,7 +83,7 @@ function diamond(item, u) {
 function dot(item, status, u) {
   const r = ROUND[item.form] * u;
   if (FAILED.has(status)) {
-    return [s("path", { d: `M0.5 ${-r}L${2 * r} ${r}M${2 * r} ${-r}L0.5 ${r}`, class: "sv-mark" })];
+    return [s("path", { d: `M0.5 ${-r}L${2 * r} ${r}M${2 * r} ${-r}L0.5 ${r}`, class: "sv-failed-mark" })];
   }
   if (status === "pruned") return [s("path", { d: `M0 0L${r} ${-r}L${2 * r} 0L${r} ${r}Z`, class: "sv-box" })];
   return [s("circle", { cx: r, cy: 0, r, class: "sv-box" })];
@@ -93,11 +93,11 @@ function inside(item, u, hatch) {
   if (item.kind === "bonus") return diamond(item, u);
   const { status } = item.node;
   if (ROUND[item.form]) return dot(item, status, u);
-  const made =
+  const parts =
     item.kind === "chip" ? [box(0, -item.h / 2, item.w, item.h, item.h / 2, "sv-box")] : shape(item, status, hatch);
-  made.push(label(item, u, item.form === "small"));
-  if (item.bars) made.push(bars(item, u));
-  return made;
+  parts.push(label(item, u, item.form === "small"));
+  if (item.bars) parts.push(bars(item, u));
+  return parts;
 }
 
 /** The node's group, at its place, with a wider invisible target for fingers and a ring for focus and selection. */
@@ -116,7 +116,7 @@ export function node(item, u, hatch) {
   const place = `translate(${Math.round(item.x * 10) / 10} ${Math.round(item.y * 10) / 10})`;
   return s(
     "g",
-    { class: `sv-node sv-is-${status} sv-as-${item.form}`, transform: place, "data-id": item.id },
+    { class: `sv-node sv-is-${status} sv-form-${item.form}`, transform: place, "data-id": item.id },
     hit,
     ring,
     inside(item, u, hatch),
@@ -127,8 +127,8 @@ export function edge(link) {
   const { item } = link;
   const status = item.kind === "node" ? item.node.status : item.kind;
   const weight = item.kind === "node" && item.node.q !== null ? (1 + 1.4 * item.node.q).toFixed(2) : null;
-  const quiet = status === "skipped" || status === "pruned";
-  return s("path", { d: link.path, class: `sv-edge sv-is-${status}`, "stroke-width": quiet ? weight : null });
+  const unverified = status === "skipped" || status === "pruned";
+  return s("path", { d: link.path, class: `sv-edge sv-is-${status}`, "stroke-width": unverified ? weight : null });
 }
 
 /** The hatch that fills relaxed nodes; its id is the stage's own, for two stages may share a page. */
@@ -147,13 +147,13 @@ export function hatch(id) {
 /** A small sample of a verdict for the legend. */
 export function sample(status, id) {
   const item = { w: 17, h: 11, form: "full" };
-  const made =
+  const parts =
     status === "bonus"
       ? [s("path", { d: "M2 0L8.5 -6.5L15 0L8.5 6.5Z", class: "sv-diamond" })]
       : shape(item, status, id);
   return s(
     "svg",
     { width: 22, height: 17, viewBox: "-2 -8.5 22 17", "aria-hidden": "true", class: "sv-sample" },
-    s("g", { class: `sv-node sv-is-${status}` }, made),
+    s("g", { class: `sv-node sv-is-${status}` }, parts),
   );
 }

@@ -2,22 +2,22 @@
 import * as format from "../kit/format.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 
-// From roomy to dense: how nodes that were not verified are drawn (quiet), how those that failed are, how much text the
-// quiet ones keep, and the smallest gap between columns. What was accepted is always drawn in full.
+// From roomy to dense: how nodes that were not verified are drawn (unverified), how those that failed are, how much text the
+// unverified ones keep, and the smallest gap between columns. What was accepted is always drawn in full.
 // `named` of the failed siblings keep their text, the rest become dots.
 export const FORMS = [
-  { quiet: "full", failed: "full", named: 99, chars: 16, gap: 26 },
-  { quiet: "small", failed: "full", named: 99, chars: 14, gap: 20 },
-  { quiet: "small", failed: "full", named: 99, chars: 7, gap: 16 },
-  { quiet: "dot", failed: "full", named: 99, chars: 14, gap: 15 },
-  { quiet: "dot", failed: "bare", named: 99, chars: 14, gap: 15 },
-  { quiet: "dot", failed: "small", named: 99, chars: 14, gap: 15 },
-  { quiet: "dot", failed: "small", named: 3, chars: 14, gap: 15 },
-  { quiet: "speck", failed: "small", named: 1, chars: 14, gap: 14 },
-  { quiet: "mote", failed: "small", named: 1, chars: 14, gap: 14 },
+  { unverified: "full", failed: "full", named: 99, chars: 16, gap: 26 },
+  { unverified: "small", failed: "full", named: 99, chars: 14, gap: 20 },
+  { unverified: "small", failed: "full", named: 99, chars: 7, gap: 16 },
+  { unverified: "dot", failed: "full", named: 99, chars: 14, gap: 15 },
+  { unverified: "dot", failed: "bare", named: 99, chars: 14, gap: 15 },
+  { unverified: "dot", failed: "small", named: 99, chars: 14, gap: 15 },
+  { unverified: "dot", failed: "small", named: 3, chars: 14, gap: 15 },
+  { unverified: "dot-small", failed: "small", named: 1, chars: 14, gap: 14 },
+  { unverified: "dot-tiny", failed: "small", named: 1, chars: 14, gap: 14 },
 ];
-const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, speck: 6.5, mote: 4.9, bonus: 28, chip: 21 };
-export const ROUND = { dot: 3, speck: 2.1, mote: 1.6 }; // radius of what has no room for its text
+const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, "dot-small": 6.5, "dot-tiny": 4.9, bonus: 28, chip: 21 };
+export const ROUND = { dot: 3, "dot-small": 2.1, "dot-tiny": 1.6 }; // radius of what has no room for its text
 export const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
 export const TRACK = 40; // width of the p and q hairlines at probability 1
 
@@ -27,7 +27,7 @@ function formOf(item, form, chosen) {
   if (FAILED.has(item.node.status)) return item.place < form.named || chosen === item.id ? form.failed : "dot";
   return item.node.status === "root" || JUDGED.has(item.node.status) || chosen === item.id
     ? "full"
-    : form.quiet;
+    : form.unverified;
 }
 
 const hasBars = (item) => item.kind === "node" && item.node.status !== "root" && item.node.p !== null;

@@ -7,7 +7,7 @@ import * as chain from "./chain.js";
 import { edges } from "./edges.js";
 import { FORMS, MARGIN, ROUND, measureItem } from "./items.js";
 
-const NAMED = FORMS.filter((form) => !ROUND[form.quiet]);
+const NAMED = FORMS.filter((form) => !ROUND[form.unverified]);
 const WIDEST_GAP = 112;
 const LIMIT = 400;
 const MANY = 12; // so many pruned nodes are folded into a count as soon as others would lose their text to them
@@ -23,23 +23,23 @@ export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
   const order = nodes
     .slice()
     .sort((a, b) => weight(a) - weight(b) || a.depth - b.depth || a.rank - b.rank || a.id - b.id);
-  const kept = new Set([0]);
+  const visible = new Set([0]);
   // A hidden branch costs one place for its count, hence half the places when something must hide.
   const places = nodes.length + 1 <= limit ? nodes.length : Math.floor(limit * 0.75);
   for (const node of order) {
-    if (kept.size >= places) break;
-    if (kept.has(node.parent)) kept.add(node.id);
+    if (visible.size >= places) break;
+    if (visible.has(node.parent)) visible.add(node.id);
   }
-  const drawn = assemble(step, kept, limit, fold);
+  const drawing = assemble(step, visible, limit, fold);
   const { pruned } = step.counts;
   if (fold && pruned) {
     const count = { text: `${pruned} pruned`, status: "chip", parent: 0 };
-    drawn.root.children.push(hang(drawn.items, PRUNED_CHIP, "chip", count, drawn.root, pruned));
+    drawing.root.children.push(addItem(drawing.items, PRUNED_CHIP, "chip", count, drawing.root, pruned));
   }
-  return drawn;
+  return drawing;
 }
 
-function assemble(step, kept, limit, fold) {
+function assemble(step, visible, limit, fold) {
   const size = step.nodes.map((node) => Number(!fold || node.status !== "pruned"));
   for (let id = step.nodes.length - 1; id > 0; id -= 1) size[step.nodes[id].parent] += size[id];
   const items = new Map();
@@ -48,20 +48,20 @@ function assemble(step, kept, limit, fold) {
     const node = step.nodes[id];
     const item = { id, kind: "node", node, parent, depth: node.depth, children: [] };
     items.set(id, item);
-    const shown = node.children.filter((child) => kept.has(child));
-    item.children = shown.map((child) => add(child, id));
+    const children = node.children.filter((child) => visible.has(child));
+    item.children = children.map((child) => add(child, id));
     // A failed node's place among its failed siblings decides which of them keep their text when room is short.
     item.children
       .filter((child) => FAILED.has(child.node.status))
       .forEach((child, place) => {
         child.place = place;
       });
-    if (step.bonus && step.bonus.parent === id) item.children.push(hang(items, "bonus", "bonus", step.bonus, item));
-    const hidden = node.children.reduce((sum, child) => sum + (kept.has(child) ? 0 : size[child]), 0);
+    if (step.bonus && step.bonus.parent === id) item.children.push(addItem(items, "bonus", "bonus", step.bonus, item));
+    const hidden = node.children.reduce((sum, child) => sum + (visible.has(child) ? 0 : size[child]), 0);
     if (hidden && items.size + chips < limit) {
       chips += 1;
       item.children.push(
-        hang(items, `chip${id}`, "chip", { text: `+${hidden}`, status: "chip", parent: id }, item, hidden),
+        addItem(items, `chip${id}`, "chip", { text: `+${hidden}`, status: "chip", parent: id }, item, hidden),
       );
     }
     return item;
@@ -70,7 +70,7 @@ function assemble(step, kept, limit, fold) {
   return { root, items };
 }
 
-function hang(items, id, kind, node, parent, hidden = 0) {
+function addItem(items, id, kind, node, parent, hidden = 0) {
   const item = { id, kind, node, parent: parent.id, depth: parent.depth + 1, children: [], hidden };
   items.set(id, item);
   return item;
@@ -83,13 +83,13 @@ function hang(items, id, kind, node, parent, hidden = 0) {
 function outline(item) {
   const joined = { top: [], bottom: [] };
   for (const child of item.children) {
-    const one = outline(child);
-    const shared = Math.min(joined.bottom.length, one.top.length);
+    const contour = outline(child);
+    const shared = Math.min(joined.bottom.length, contour.top.length);
     child.off = 0;
-    for (let at = 0; at < shared; at += 1) child.off = Math.max(child.off, joined.bottom[at] - one.top[at]);
-    one.top.forEach((edge, at) => {
+    for (let at = 0; at < shared; at += 1) child.off = Math.max(child.off, joined.bottom[at] - contour.top[at]);
+    contour.top.forEach((edge, at) => {
       if (at >= joined.top.length) joined.top[at] = edge + child.off;
-      joined.bottom[at] = one.bottom[at] + child.off;
+      joined.bottom[at] = contour.bottom[at] + child.off;
     });
   }
   const { children } = item;
@@ -121,28 +121,28 @@ function columns(items) {
   return widths;
 }
 
-function plan(drawn, form, room) {
-  const items = [...drawn.items.values()];
+function plan(drawing, form, room) {
+  const items = [...drawing.items.values()];
   for (const item of items) measureItem(item, form, room);
   const widths = columns(items);
   const gap = form.gap * room.u;
-  const least = MARGIN.left + MARGIN.right + widths.reduce((sum, one) => sum + one, 0) + gap * (widths.length - 1);
-  const tall = MARGIN.top + MARGIN.bottom + extent(drawn.root).tall;
+  const least = MARGIN.left + MARGIN.right + widths.reduce((sum, width) => sum + width, 0) + gap * (widths.length - 1);
+  const tall = MARGIN.top + MARGIN.bottom + extent(drawing.root).tall;
   return { items, widths, gap, least, tall, fits: least <= room.width && tall <= room.height };
 }
 
-function spread(made, drawn, room) {
+function placeItems(sizing, drawing, room) {
   const inner = room.height - MARGIN.top - MARGIN.bottom;
-  const stretch = Math.min(1.75, Math.max(1, inner / (made.tall - MARGIN.top - MARGIN.bottom)));
-  for (const item of made.items) item.tall *= stretch;
-  const { above, tall } = extent(drawn.root);
+  const stretch = Math.min(1.75, Math.max(1, inner / (sizing.tall - MARGIN.top - MARGIN.bottom)));
+  for (const item of sizing.items) item.tall *= stretch;
+  const { above, tall } = extent(drawing.root);
   const height = Math.max(room.height, tall + MARGIN.top + MARGIN.bottom);
-  settle(drawn.root, Math.max(MARGIN.top, (height - tall) / 2) + above);
-  const spare = room.width - made.least;
-  const gap = Math.min(WIDEST_GAP * room.u, made.gap + Math.max(0, spare) / Math.max(1, made.widths.length - 1));
+  settle(drawing.root, Math.max(MARGIN.top, (height - tall) / 2) + above);
+  const spare = room.width - sizing.least;
+  const gap = Math.min(WIDEST_GAP * room.u, sizing.gap + Math.max(0, spare) / Math.max(1, sizing.widths.length - 1));
   let x = MARGIN.left;
-  const lefts = made.widths.map((width) => (x += width + gap) - width - gap);
-  for (const item of made.items) item.x = lefts[item.depth];
+  const lefts = sizing.widths.map((width) => (x += width + gap) - width - gap);
+  for (const item of sizing.items) item.x = lefts[item.depth];
   return { height, width: Math.max(room.width, x - gap + MARGIN.right) };
 }
 
@@ -160,24 +160,24 @@ const fullRoom = (room) => ({
  * Lay out a step. `room` has width and height in CSS pixels, u (size of everything relative to 12.5 px text),
  * measure(text, size, bold), and may have limit, opened (ids whose hidden children are wanted) and chosen (a node to enlarge).
  */
-export function tree(step, given) {
-  const room = fullRoom(given);
+export function tree(step, frame) {
+  const room = fullRoom(frame);
   const foldable = step.counts.pruned > MANY && !room.opened.has("pruned");
-  const named = foldable ? fitted(step, room, false, NAMED) : null;
-  const { drawn, made, bent } = named && (named.bent || named.made.fits) ? named : fitted(step, room, foldable);
-  if (bent) return { items: drawn.items, ...bent, form: "chain" };
-  return { items: drawn.items, ...spread(made, drawn, room), edges: edges(drawn.items, room.u), form: made.form };
+  const named = foldable ? fittingForm(step, room, false, NAMED) : null;
+  const { drawing, sizing, bent } = named && (named.bent || named.sizing.fits) ? named : fittingForm(step, room, foldable);
+  if (bent) return { items: drawing.items, ...bent, form: "chain" };
+  return { items: drawing.items, ...placeItems(sizing, drawing, room), edges: edges(drawing.items, room.u), form: sizing.form };
 }
 
 /** A step's items in the roomiest form that fits, or in the densest where none does. */
-function fitted(step, room, fold, forms = FORMS) {
-  const drawn = choose(step, room.limit, room.opened, fold);
-  for (const id of step.path) if (drawn.items.has(id)) drawn.items.get(id).on = true;
-  if (chain.wanted(drawn, room)) return { drawn, bent: chain.plan(drawn, room) };
-  let made;
+function fittingForm(step, room, fold, forms = FORMS) {
+  const drawing = choose(step, room.limit, room.opened, fold);
+  for (const id of step.path) if (drawing.items.has(id)) drawing.items.get(id).on = true;
+  if (chain.needsRows(drawing, room)) return { drawing, bent: chain.plan(drawing, room) };
+  let sizing;
   for (const form of forms) {
-    made = { ...plan(drawn, form, room), form: form.quiet };
-    if (made.fits) break;
+    sizing = { ...plan(drawing, form, room), form: form.unverified };
+    if (sizing.fits) break;
   }
-  return { drawn, made };
+  return { drawing, sizing };
 }

@@ -4,9 +4,9 @@ import { FAILED, sentChildren, weigh } from "../run/parseStep.js";
 
 const KEPT = new Set(["accepted", "relaxed"]);
 
-const kept = (node) => KEPT.has(node.status);
+const isKept = (node) => KEPT.has(node.status);
 const below = (node) => (node.children.length ? ", and all that was drafted below it goes with it" : "");
-const fate = (node) => (kept(node) ? "so it is kept" : `so it is dropped${below(node)}`);
+const fate = (node) => (isKept(node) ? "so it is kept" : `so it is dropped${below(node)}`);
 const after = (step, node) => quote(step.nodes[node.parent].text);
 export const failed = (step, ids) => ids.filter((id) => FAILED.has(step.nodes[id].status)).length;
 
@@ -17,7 +17,7 @@ function ordinal(node, step) {
 
 /** The token that won at `node`'s place: the accepted sibling, else the bonus if it hangs there. */
 export function winner(step, node) {
-  const sibling = step.nodes[node.parent].children.map((id) => step.nodes[id]).find(kept);
+  const sibling = step.nodes[node.parent].children.map((id) => step.nodes[id]).find(isKept);
   if (sibling) return sibling;
   return step.bonus && step.bonus.parent === node.parent ? step.bonus : null;
 }
@@ -31,15 +31,15 @@ function coin(node) {
 
 /** The coin and what follows from it, as one sentence with or without the coin. */
 function verdict(node, tail = "") {
-  const drawn = coin(node);
+  const coinText = coin(node);
   const end = `${fate(node)}${tail}.`;
-  return drawn ? `${drawn}, ${end}` : end[0].toUpperCase() + end.slice(1);
+  return coinText ? `${coinText}, ${end}` : end[0].toUpperCase() + end.slice(1);
 }
 
 /** Target-first rules: the choice is made, then looked for among the children. */
 const chosen = (how) => (step, node) => {
   const opening = how(step, node);
-  if (kept(node)) {
+  if (isKept(node)) {
     return `${opening} ${quote(node.text)}. It was drafted (${ordinal(node, step)}), so it is kept and the walk goes on.`;
   }
   const won = winner(step, node);
@@ -55,14 +55,14 @@ const match = chosen(
 );
 
 function ratio(step, node) {
-  if (kept(node) && node.threshold !== null && node.threshold >= 1) {
+  if (isKept(node) && node.threshold !== null && node.threshold >= 1) {
     return "The target likes this token at least as much as the drafter did (p ≥ q), so it is kept whatever the draw.";
   }
   const share =
     step.certain || node.q === null
       ? "The draft is a certain guess (q = 1), so it is kept with probability p."
       : "A guess drawn from q is kept with probability min(1, p/q).";
-  const tail = kept(node)
+  const tail = isKept(node)
     ? ""
     : ". Its place goes to a token drawn from (p − q)₊: what the target likes more than the drafter";
   return `${share} ${verdict(node, tail)}`;
@@ -74,18 +74,18 @@ function withoutReplacement(step, node) {
     ? `${count(tried, "guess", "guesses")} before it failed; what they stood for is taken out of the target's distribution, which leaves r.`
     : "It is tried first, so r is still the target's own distribution p.";
   const share = step.certain || node.q === null ? "r, the draft being a certain guess (q = 1)" : "min(1, r/q)";
-  const tail = kept(node) ? "" : ", and its drafted share leaves r";
+  const tail = isKept(node) ? "" : ", and its drafted share leaves r";
   return `Guesses are tried in the order they were drawn. ${left} It is kept with probability ${share}. ${verdict(node, tail)}`;
 }
 
 function traversal(step, node) {
-  const drawn = coin(node);
+  const coinText = coin(node);
   const order = "Whole paths are judged, deepest node first";
   const weighs = node.threshold === null ? "" : ` The path down to here weighs ${probability(node.threshold)}.`;
-  if (kept(node) && drawn) return `${order}.${weighs} ${drawn}, so all of it is kept at once.`;
-  if (kept(node)) return `${order}. This node lies on the path that was kept, so it needed no draw of its own.`;
+  if (isKept(node) && coinText) return `${order}.${weighs} ${coinText}, so all of it is kept at once.`;
+  if (isKept(node)) return `${order}. This node lies on the path that was kept, so it needed no draw of its own.`;
   const had = sentChildren(step, node).length ? "; everything below this one had failed already" : "";
-  const so = drawn ? `${drawn}, so` : "So";
+  const so = coinText ? `${coinText}, so` : "So";
   return (
     `${order}${had}.${weighs} ${so} it is taken off the tree. What it leaves of the target's distribution makes its next sibling, ` +
     "or in the end its parent, weigh more."
@@ -96,11 +96,11 @@ function typical(step, node) {
   const bar =
     "A guess may stay when the target finds it typical: p above a bar that sinks where the target is unsure.";
   if (node.threshold === null || node.p === null) return `${bar} ${verdict(node)}`;
-  const here = `Here the bar is ${probability(node.threshold)} and p is ${probability(node.p)}`;
-  if (!kept(node) && node.p > node.threshold) {
-    return `${bar} ${here}: typical enough, but another branch went further, and one path alone can stay.`;
+  const numbers = `Here the bar is ${probability(node.threshold)} and p is ${probability(node.p)}`;
+  if (!isKept(node) && node.p > node.threshold) {
+    return `${bar} ${numbers}: typical enough, but another branch went further, and one path alone can stay.`;
   }
-  return `${bar} ${here}, ${fate(node)}.`;
+  return `${bar} ${numbers}, ${fate(node)}.`;
 }
 
 /** What the strict ratio rule would have said, where the numbers allow it. */
@@ -108,10 +108,10 @@ function strict(step, node) {
   const weighed = weigh(step, node);
   if (!weighed || node.draw === null) return "";
   const bar = Math.min(1, weighed.p / (weighed.q || 1));
-  const said = node.draw < bar ? "kept too" : "rejected";
+  const outcome = node.draw < bar ? "kept too" : "rejected";
   const what = `${weighed.left ? "r" : "p"}${weighed.q === 1 ? "" : "/q"}`;
   const left = weighed.left ? ", with what earlier guesses left" : "";
-  return ` Strictly (${what} = ${probability(bar)}${left}) it would have been ${said}.`;
+  return ` Strictly (${what} = ${probability(bar)}${left}) it would have been ${outcome}.`;
 }
 
 const relaxed = (step, node) =>
@@ -127,7 +127,7 @@ function local(step, node) {
   }
   const rule =
     "Each code is judged alone: the target's probability of it and its nearest latent codes must reach a fixed bar.";
-  const end = kept(node)
+  const end = isKept(node)
     ? "It does, so the code stays."
     : "It does not, so this place and its neighbours are drawn again.";
   return `${rule}${bar} ${end}`;

@@ -56,8 +56,8 @@ export class Roving {
   }
 
   reveal(group) {
-    const { scroller, made } = this.tree;
-    const item = this.item(group, made);
+    const { scroller, plan } = this.tree;
+    const item = this.item(group, plan);
     if (!item) return;
     const right = item.x + item.w + 20,
       left = item.x - 20;
@@ -68,9 +68,9 @@ export class Roving {
       scroller.scrollTop = item.y + 24 - scroller.clientHeight;
   }
 
-  item(group, made) {
+  item(group, plan) {
     const name = group.dataset.id;
-    return made.items.get(/^\d+$/.test(name) ? Number(name) : name);
+    return plan.items.get(/^\d+$/.test(name) ? Number(name) : name);
   }
 
   /** The item an arrow leads to. Left and right change depth; up and down go to the nearest item of the same depth. */
@@ -80,7 +80,7 @@ export class Roving {
     if (key === "Home") return items.get(0);
     if (key === "End") return items.get("bonus") || [...items.values()].pop();
     const down = key === "ArrowDown" ? 1 : -1;
-    const beside = [...items.values()].filter((one) => one.depth === item.depth && (one.y - item.y) * down > 0);
+    const beside = [...items.values()].filter((other) => other.depth === item.depth && (other.y - item.y) * down > 0);
     return beside.sort((a, b) => (a.y - b.y) * down)[0];
   }
 
@@ -95,8 +95,8 @@ export class Roving {
   }
 
   walk(key, group) {
-    const { items } = this.tree.made;
-    const item = this.item(group, this.tree.made);
+    const { items } = this.tree.plan;
+    const item = this.item(group, this.tree.plan);
     const next = item && this.toward(key, item, items);
     if (!next) return;
     const target = this.tree.svg.querySelector(`[data-id="${next.id}"]`);

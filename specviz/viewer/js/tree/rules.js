@@ -39,9 +39,9 @@ function skipped(step, node) {
     if (FAILED.has(up.status))
       return `Not verified: it was drafted after ${quote(up.text)}, which was rejected.`;
   }
-  const kept = winner(step, node);
-  if (kept && kept.id !== "bonus") {
-    return `Not verified: its sibling ${quote(kept.text)} was accepted before its turn came.`;
+  const sibling = winner(step, node);
+  if (sibling && sibling.id !== "bonus") {
+    return `Not verified: its sibling ${quote(sibling.text)} was accepted before its turn came.`;
   }
   return "Not verified: the walk did not come this way.";
 }
@@ -74,9 +74,9 @@ function bonus(step) {
   const tried = failed(step, step.end.children);
   if (step.bonus.source === "residual") {
     const all = tried === 1 ? "The guess" : `All ${tried} guesses`;
-    const kept = EXACT.has(step.rule) ? ", so the output keeps the target's own distribution" : "";
+    const guarantee = EXACT.has(step.rule) ? ", so the output keeps the target's own distribution" : "";
     const left = "what is left of the target's distribution once the drafter's share is taken out";
-    return `${all} after ${where} failed. ${token} is drawn from ${left}${kept}.`;
+    return `${all} after ${where} failed. ${token} is drawn from ${left}${guarantee}.`;
   }
   if (!tried) return `The step ends with the target's own token, ${token}.`;
   if (step.rule === "typical") {
@@ -92,8 +92,8 @@ const CUTS = { eos: "the end-of-text token", budget: "the token budget", context
 /** One line under the tree: why the step ended where it did. */
 export function ending(step) {
   if (step.cut) {
-    const kept = count(step.emitted.length, "token");
-    return `Cut short by ${CUTS[step.cut] || format.short(coerce.text(step.cut), 30)}: ${kept} of this step entered the output.`;
+    const emitted = count(step.emitted.length, "token");
+    return `Cut short by ${CUTS[step.cut] || format.short(coerce.text(step.cut), 30)}: ${emitted} of this step entered the output.`;
   }
   if (!step.bonus) return "";
   const token = quote(step.bonus.text);

@@ -8,7 +8,7 @@ export class Table {
   constructor(stage) {
     this.stage = stage;
     this.box = dom.h("div", {
-      class: "sv-tablebox",
+      class: "sv-table-box",
       tabindex: "0",
       role: "region",
       "aria-label": "Step as a table",

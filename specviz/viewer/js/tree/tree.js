@@ -17,7 +17,7 @@ export class Tree {
   constructor(stage) {
     this.stage = stage;
     this.hatch = dom.id("hatch");
-    this.head = dom.h("h3", { class: "sv-cap" });
+    this.head = dom.h("h3", { class: "sv-card-title" });
     this.legend = dom.h("div", { class: "sv-legend" });
     this.svg = dom.s("svg", { class: "sv-tree", role: "tree" });
     this.scroller = dom.h("div", { class: "sv-scroll" }, this.svg);
@@ -27,12 +27,12 @@ export class Tree {
     this.tools = this.buttons();
     this.card = dom.h(
       "div",
-      { class: "sv-card sv-treecard" },
-      dom.h("div", { class: "sv-cardhead" }, this.head, this.legend),
+      { class: "sv-card sv-tree-card" },
+      dom.h("div", { class: "sv-card-head" }, this.head, this.legend),
       this.scroller,
       this.table.box,
       this.empty,
-      dom.h("div", { class: "sv-cardfoot" }, this.why, this.tools),
+      dom.h("div", { class: "sv-card-foot" }, this.why, this.tools),
     );
     this.roving = new Roving(this);
     pan(this.scroller);
@@ -96,7 +96,7 @@ export class Tree {
     if (!group || !step) return null;
     const name = group.dataset.id;
     if (name.startsWith("chip")) {
-      return [Roving.count(this.made.items.get(name)), "click to see them"];
+      return [Roving.count(this.plan.items.get(name)), "click to see them"];
     }
     return Tip.about(step, findNode(step, name === "bonus" ? name : Number(name)));
   }
@@ -144,13 +144,13 @@ export class Tree {
   words() {
     const { stage } = this;
     const { step, trace } = stage;
-    const shown = labels.shown(trace);
-    if (shown.join() !== this.legendKey) {
-      this.legendKey = shown.join();
+    const statuses = labels.legendStatuses(trace);
+    if (statuses.join() !== this.legendKey) {
+      this.legendKey = statuses.join();
       this.legend.replaceChildren(
-        ...shown.map((status) => dom.h("span", {}, draw.sample(status, this.hatch), LEGEND[status])),
-        dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-key sv-q" }), "q drafter"),
-        dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-key sv-p" }), "p target"),
+        ...statuses.map((status) => dom.h("span", {}, draw.sample(status, this.hatch), LEGEND[status])),
+        dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-swatch sv-q" }), "q drafter"),
+        dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-swatch sv-p" }), "p target"),
       );
     }
     this.legend.hidden = !step;
@@ -176,7 +176,7 @@ export class Tree {
     if (!width) return undefined;
     const room = { width: width * stage.zoom, height: (height - 2) * stage.zoom };
     const measure = (text, size, bold) => dom.measure(text, size, bold);
-    this.made = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened });
+    this.plan = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened });
     const focused = this.svg.contains(document.activeElement);
     this.paint(step);
     this.select(focused);
@@ -193,20 +193,20 @@ export class Tree {
 
   /** Draw anew where everything has stayed in its place. */
   repaint() {
-    if (!this.step || !this.made || this.stage.table) return;
+    if (!this.step || !this.plan || this.stage.table) return;
     const focused = this.svg.contains(document.activeElement);
     this.paint(this.step);
     this.select(focused);
   }
 
   paint(step) {
-    const { items, edges, width, height } = this.made;
+    const { items, edges, width, height } = this.plan;
     const { u } = this.stage;
     const overlay = noteRegistry.overlay(this.stage) || {};
-    const marks = (part) => dom.s("g", { class: "sv-treeoverlay", "aria-hidden": "true" }, part ? part(this.made, u) : []);
+    const marks = (part) => dom.s("g", { class: "sv-tree-overlay", "aria-hidden": "true" }, part ? part(this.plan, u) : []);
     const lines = dom.s("g", { "aria-hidden": "true" }, edges.map(draw.edge));
     // Drawn last, the accepted path lies over the rest.
-    for (const edge of [...lines.children].filter((one) => /accepted|relaxed|bonus/.test(one.getAttribute("class"))))
+    for (const edge of [...lines.children].filter((line) => /accepted|relaxed|bonus/.test(line.getAttribute("class"))))
       lines.append(edge);
     const nodes = [...items.values()].map((item) =>
       this.roving.describe(draw.node(item, u, this.hatch), item, step, items),
@@ -233,16 +233,16 @@ export class Tree {
   }
 
   settle() {
-    if (this.framing && this.made && !this.stage.table) this.frame();
+    if (this.framing && this.plan && !this.stage.table) this.frame();
     this.framing = false;
   }
 
   /** When the drawing is larger than its frame, begin where the walk ended, with as much before it as fits. */
   frame() {
-    const { scroller, made } = this;
+    const { scroller, plan } = this;
     const { width, height } = this.room();
-    if (made.width <= width + 1 && made.height <= height + 1) return;
-    const end = made.items.get("bonus") || made.items.get(this.stage.node) || made.items.get(0);
+    if (plan.width <= width + 1 && plan.height <= height + 1) return;
+    const end = plan.items.get("bonus") || plan.items.get(this.stage.node) || plan.items.get(0);
     scroller.scrollLeft = Math.max(0, end.x + end.w + 20 - width);
     scroller.scrollTop = Math.max(0, end.y - height / 2);
   }

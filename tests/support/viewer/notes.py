@@ -1,4 +1,4 @@
-"""Notes of every family of methods, written out by hand for the seven nodes of ``tests.figures.made.TREE``."""
+"""Notes of every family of methods, written out by hand for the seven nodes of ``tests.support.traces.made.TREE``."""
 
 from __future__ import annotations
 

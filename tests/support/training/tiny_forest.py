@@ -14,7 +14,7 @@ from specviz.training.common.features import FeatureStore
 from specviz.training.feature.feature_start import sample, shape_of, start
 from specviz.training.feature.gto import Arena
 from tests.support.tiny.text import tiny_llama
-from tests.training.tiny_training import END, MARKERS
+from tests.support.training.tiny_training import END, MARKERS
 
 VOCAB, HIDDEN, TAPS = 40, 32, (1, 1, 0)
 ANSWER = 40
