@@ -134,7 +134,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 
 
 def insertion(report: Report, bench: Bencher, prompts: Sequence[str]) -> None:
-    """A row for every intermediate model: predicted and measured gain over target and drafter alone, and whether the signs agree."""
+    """A row for every intermediate model: predicted and measured gain over target and drafter alone, and whether they agree."""
     alone = count_chain(bench, prompts, *DRAFTER_ALONE).alone
     agreed, tried, best = 0, 0, 0.0
     for kind in INTERMEDIATES:
