@@ -216,9 +216,9 @@ def refit(report: Callable[[str], None] = print) -> Path:
     """Fit the tree to the heads that ship, which stay as they are; the path of its file."""
     inputs = gather(Job(recipes()["medusa"], "auto", 0.0, False))
     head = inputs.assets.target.model.get_output_embeddings().weight.detach().float()
-    net = load(WEIGHTS / "safetensors", head, torch.float32, inputs.device)
+    net = load(WEIGHTS / "medusa.safetensors", head, torch.float32, inputs.device)
     tree, figures = fitted(inputs, net, cores())
     report("held-out: " + "  ".join(f"{key} {value:.4f}" for key, value in figures.items()))
-    path = TREES / "json"
+    path = TREES / "medusa.json"
     tree.save(path)
     return path
