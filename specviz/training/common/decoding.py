@@ -20,6 +20,8 @@ from specviz.engine.cache import CACHE_ARGUMENT
 TOP_K = 64
 GRAM = 8
 REPEATS = 2
+GROUP = 32
+"""Rows whose keys are padded to one width."""
 _LARGEST = 65504.0
 _ATTENTION = "specviz_rows"
 
@@ -61,30 +63,34 @@ class _Row:
 
 
 class _Slots:
-    """Keys and values of all rows, [layer][row, kv head, place, size]. ``rows`` None: every row."""
+    """Keys and values of all rows, [layer][row, kv head, place, size].
+
+    The rows of a pass come in groups, so that a short text need not be padded to the longest of all.
+    """
 
     def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (config.num_hidden_layers, rows, heads, places, size)
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
-        self.rows: Tensor = torch.arange(rows, device=like.device)
-        self.all_rows, self.width = True, 0
-        self.places = torch.zeros(rows, 1, dtype=torch.long, device=like.device)
+        self.rows = torch.zeros(1, dtype=torch.long, device=like.device)
+        self.places = torch.zeros(1, 1, dtype=torch.long, device=like.device)
+        self._groups: list[tuple[list[int], int]] = []
 
-    def at(self, rows: Tensor | None, places: Tensor, width: int) -> None:
-        """The next pass is about these rows and places [row, token], and looks at the first ``width`` places."""
-        self.all_rows = rows is None
-        self.rows = torch.arange(self.keys.shape[1], device=places.device) if rows is None else rows
-        self.places, self.width = places, width
+    def at(self, rows: Tensor, places: Tensor) -> None:
+        """The next pass is about these rows and places [row, token]: best sorted by length."""
+        self.rows, self.places = rows, places
+        parts = zip(rows.split(GROUP), places.split(GROUP), strict=True)
+        self._groups = [(part.tolist(), int(where.max()) + 1) for part, where in parts]
 
-    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """transformers' own name: keep new keys and values [row, kv head, token, size], return all that is seen."""
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[list[Tensor], list[Tensor]]:
+        """transformers' own name: keep new keys and values [row, kv head, token, size]. Returns for each group of rows all
+        that it may see, [row, kv head, place, size]; ``_attend`` is what reads it."""
         states = []
         for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
             cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2)
-            visible = cache[:, :, : self.width] if self.all_rows else cache[self.rows, :, : self.width]
-            states.append(visible.contiguous())  # otherwise each product copies it, transposed, which takes five times as long
+            # Without a copy in one piece each product makes its own, transposed, which takes five times as long.
+            states.append([torch.stack([cache[row, :, :width] for row in rows]) for rows, width in self._groups])
         return states[0], states[1]
 
     def get_seq_length(self, layer: int = 0) -> int:
@@ -93,16 +99,20 @@ class _Slots:
 
 
 def _attend(
-    module: Any, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float = 1.0, **_: Any
+    module: Any, queries: Tensor, keys: list[Tensor], values: list[Tensor], mask: Tensor, scaling: float = 1.0, **_: Any
 ) -> tuple[Tensor, None]:
-    """Grouped-query attention as two products: for one query a row far faster on a processor than torch's fused kernels,
-    which took thirteen times as long (bfloat16, 32 rows, 300 places)."""
-    rows, heads, tokens, size = queries.shape
-    groups = keys.shape[1]
-    scaled_queries = (queries * scaling).reshape(rows, groups, heads // groups * tokens, size)
-    scores = (scaled_queries @ keys.transpose(-1, -2)).view(rows, groups, heads // groups, tokens, -1) + mask[:, :, None]
-    attention = scores.softmax(-1).view(rows, groups, heads // groups * tokens, -1) @ values
-    return attention.view(rows, heads, tokens, size).transpose(1, 2), None
+    """Grouped-query attention as two products for each group of rows: for one query a row far faster on a processor than
+    torch's fused kernels, which took thirteen times as long (bfloat16, 32 rows, 300 places)."""
+    outputs = []
+    scaled_queries = (queries * scaling).split(GROUP)
+    for query, visible, state, hidden in zip(scaled_queries, keys, values, mask.split(GROUP), strict=True):
+        rows, heads, tokens, size = query.shape
+        kv_heads, width = visible.shape[1:3]
+        scores = query.reshape(rows, kv_heads, heads // kv_heads * tokens, size) @ visible.transpose(-1, -2)
+        scores = scores.view(rows, kv_heads, heads // kv_heads, tokens, width) + hidden[:, :, None, :, :width]
+        attention = scores.softmax(-1).view(rows, kv_heads, heads // kv_heads * tokens, width) @ state
+        outputs.append(attention.view(rows, heads, tokens, size))
+    return torch.cat(outputs).transpose(1, 2), None
 
 
 AttentionInterface.register(_ATTENTION, _attend)
@@ -165,18 +175,18 @@ class Decoder:
 
     def _step(self, generator: torch.Generator | None) -> Iterator[Finished]:
         """Every row's last token through the model, and the next one where there is to be one."""
-        busy = [place for place, row in enumerate(self._rows) if row is not None]
         rows = {place: row for place, row in enumerate(self._rows) if row is not None}
+        length = {place: self._prefix + len(row.request.ids) + len(row.answer) for place, row in rows.items()}
+        busy = sorted(rows, key=length.__getitem__)
         ids = torch.tensor([[rows[place].answer[-1]] for place in busy], device=self._device)
-        at = [[self._prefix + len(rows[place].request.ids) + len(rows[place].answer) - 1] for place in busy]
-        chosen = None if len(busy) == len(self._rows) else torch.tensor(busy, device=self._device)
-        hidden = self._pass(ids, torch.tensor(at, device=self._device), chosen)[:, 0]
+        at = torch.tensor([[length[place] - 1] for place in busy], device=self._device)
+        hidden = self._pass(ids, at, torch.tensor(busy, device=self._device))[:, 0]
         on: list[int] = []
         for number, place in enumerate(busy):
             row = rows[place]
             looped = row.looped()
             if looped or row.answer[-1] == self._end or len(row.answer) >= row.request.longest:
-                features = self._features[place, : at[number][0] + 1].clone()
+                features = self._features[place, : length[place]].clone()
                 self._rows[place] = None
                 yield Finished(row.request, tuple(row.answer), features, looped)
             else:
@@ -197,10 +207,10 @@ class Decoder:
         for row, token in zip(rows, torch.where(temperature > 0, drawn, greedy).tolist(), strict=True):
             row.answer.append(token)
 
-    def _pass(self, ids: Tensor, places: Tensor, rows: Tensor | None) -> Tensor:
+    def _pass(self, ids: Tensor, places: Tensor, rows: Tensor) -> Tensor:
         """The model over tokens [row, token] at these places, [row, token, hidden]; the taps are kept."""
         width = int(places.max()) + 1
-        self._slots.at(rows, places, width)
+        self._slots.at(rows, places)
         visible = torch.arange(width, device=self._device) <= places[:, None, :, None]
         mask = torch.zeros(visible.shape, dtype=self._dtype, device=self._device).masked_fill(~visible, float("-inf"))
         base, config = self._model.base_model, self._model.config
@@ -213,5 +223,5 @@ class Decoder:
         finally:
             config._attn_implementation = usual
         stacked = torch.stack([passed.hidden_states[tap] for tap in self._taps], dim=2)
-        self._features[self._slots.rows[:, None], places] = stacked.clamp(-_LARGEST, _LARGEST).half()
+        self._features[rows[:, None], places] = stacked.clamp(-_LARGEST, _LARGEST).half()
         return passed.last_hidden_state

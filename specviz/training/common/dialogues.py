@@ -76,7 +76,7 @@ def make(job: Job) -> None:
     seed = zlib.crc32(f"{path.name} {len(dialogues)}".encode())
     author = Author(assets, dialogues, Reserved(job.reserved), seed)
     store = store_for(assets.target.model, assets.target.name, packed(dialogues), assets.markers)
-    rows = 256 if assets.target.device.type == "cuda" else 64
+    rows = 256 if assets.target.device.type == "cuda" else 192
     longest = len(assets.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
     decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, store.taps, rows, longest)
     generator = torch.Generator(assets.target.device).manual_seed(seed)
