@@ -165,7 +165,7 @@ class Recollection:
         self._entries: list[_Entry] = []
 
     def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """As :meth:`Memory.recall`, and noted."""
+        """As :meth:`Memory.remember`, and noted."""
         self._entries.append(self._memory.entry(key, make))
         return self._entries[-1].value
 

@@ -35,14 +35,7 @@ def execute(options: argparse.Namespace) -> int:
 def card(method: Method) -> dict[str, Any]:
     """A method as plain data."""
     return {
-        "name": method.name,
-        "title": method.title,
-        "summary": method.summary,
-        "modality": list(method.modality),
-        "exactness": method.exactness,
-        "token_exact": method.token_exact,
-        "in_distribution": list(method.in_distribution or ()),
-        "token_exact_with": list(method.token_exact_with or ()),
+        **method.card(),
         "bound": method.bound,
         "family": method.family,
         "claim": method.claim,

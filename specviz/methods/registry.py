@@ -76,6 +76,19 @@ class Method:
             return f"token for token with {' '.join(self.token_exact_with)}"
         return f"in distribution with {' '.join(self.in_distribution)}" if self.in_distribution else ""
 
+    def card(self) -> dict[str, Any]:
+        """What a program asks of a method first: what it is and how exact, as plain data."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "summary": self.summary,
+            "modality": list(self.modality),
+            "exactness": self.exactness,
+            "token_exact": self.token_exact,
+            "in_distribution": list(self.in_distribution or ()),
+            "token_exact_with": list(self.token_exact_with or ()),
+        }
+
 
 @dataclass
 class _Registry:

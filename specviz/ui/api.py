@@ -87,20 +87,7 @@ def streamed(shared: AppState, caller: Caller, form_state: FormState) -> Iterato
 
 def methods() -> list[dict[str, Any]]:
     """Every method: its name, title, what it does, how exact it is, and its parameters with their bounds."""
-    return [
-        {
-            "name": method.name,
-            "title": method.title,
-            "summary": method.summary,
-            "modality": list(method.modality),
-            "exactness": method.exactness,
-            "token_exact": method.token_exact,
-            "in_distribution": list(method.in_distribution or ()),
-            "token_exact_with": list(method.token_exact_with or ()),
-            "parameters": controls.fields(method.parameters),
-        }
-        for method in all_methods().values()
-    ]
+    return [{**method.card(), "parameters": controls.fields(method.parameters)} for method in all_methods().values()]
 
 
 def _form(of: str, values: dict[str, Any]) -> str:

@@ -35,8 +35,7 @@ _LONGEST = 220
 
 @dataclass(frozen=True)
 class PictureDialogues:
-    """``dialogues`` without picture tokens, and by dialogue the ``scene`` it is about; scenes from ``HELD_OUT_FROM`` on,
-    counted from the end, are held out."""
+    """``dialogues`` without picture tokens, and by dialogue the ``scene`` it is about; the last scenes are held out."""
 
     dialogues: data.Dialogues
     scene: np.ndarray
