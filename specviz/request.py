@@ -12,6 +12,8 @@ from os import PathLike
 from typing import Any
 
 from specviz.errors import BadInput, shown
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
 
 MOST_NEW_TOKENS = 4096
 MOST_LETTERS = 1_000_000
@@ -27,6 +29,7 @@ class Request:
     """What to run. ``raw`` skips the chat template; "auto" picks dtype, device and tier by what the machine can do.
 
     ``image`` is a picture that the prompt is about, a path or a PNG's or JPEG's bytes, for targets that read pictures.
+    ``parameters`` are the method's own, given by name and kept as its dataclass: here, and nowhere else, they are checked.
     ``guidance`` is how hard an image follows its prompt, None for what the target was made for. ``temperature`` None is
     0 for text and 1 for images, which want to be drawn.
     """
@@ -44,7 +47,7 @@ class Request:
     dtype: str = "auto"
     device: str = "auto"
     tier: str = "auto"
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Any = field(default_factory=dict)
     baseline: bool = False
     record: str = "tree"
     image: bytes | str | None = None
@@ -68,8 +71,11 @@ class Request:
         pictures = self.image if isinstance(self.image, list | tuple) else (self.image,)
         if not all(isinstance(picture, bytes | str | PathLike | None) for picture in pictures):
             raise BadInput(f"image is {shown(self.image)}; give the path of a picture, or the bytes of a PNG or JPEG.")
-        if not isinstance(self.parameters, Mapping):
+        method = get(self.method)
+        if not isinstance(self.parameters, Mapping | method.parameters):
             raise BadInput(f'parameters is {shown(self.parameters)}; give a dict of the method\'s own, as {{"nodes": 8}}.')
+        if isinstance(self.parameters, Mapping):
+            object.__setattr__(self, "parameters", build(method.parameters, self.parameters, method.title))
         if not self.prompt.strip():
             raise BadInput("The prompt is empty; write what the model should continue, or draw.")
         if len(self.prompt) > MOST_LETTERS:

@@ -10,7 +10,6 @@ from typing import Any
 from specviz.engine.stop import Stop, why
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.parameters import build
 from specviz.methods.registry import Method, get
 from specviz.models.hub.modality import modality_of
 from specviz.request import Memory, Request
@@ -20,7 +19,7 @@ from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
 
 Event = Run | Step | End
-_KINDS: dict[str, Callable[[Request, Method, Any, Memory, Progress], Prepared]] = {
+_KINDS: dict[str, Callable[[Request, Method, Memory, Progress], Prepared]] = {
     "text": text.prepare,
     "image": image.prepare,
     "vision_language": vision_language.prepare,
@@ -35,7 +34,6 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     progress = progress or (lambda message, fraction: None)
     # What is wrong with the request itself is said before anything is fetched or loaded.
     method = get(request.method)
-    parameters = build(method.parameters, request.parameters, method.name)
     modality = modality_of(request.target, progress)
     if modality not in _KINDS:
         known = " or ".join(KINDS[kind] for kind in _KINDS)
@@ -43,7 +41,7 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     if request.temperature is None:
         request = replace(request, temperature=1.0 if modality == "image" else 0.0)
     check_modality(method, modality, request.target)
-    return _KINDS[modality](request, method, parameters, memory or Memory(), progress)
+    return _KINDS[modality](request, method, memory or Memory(), progress)
 
 
 def stream(

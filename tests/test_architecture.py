@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(MIDDLE, frozenset({"errors", "trace", "engine"})),
     "methods": BELOW_METHODS,
     "models": BELOW_METHODS,
-    "request": frozenset({"errors", "trace"}),
+    "request": frozenset({"errors", "methods", "trace"}),
     "requests": BELOW_RUN,
     "runner": BELOW_RUN | {"requests"},
     **dict.fromkeys(("figures", "viewer"), frozenset({"errors", "palette", "trace"})),

@@ -24,7 +24,7 @@ from tests.support.fakes.commands import ROOT, RUN, breaking, one_sentence, put_
         ((*RUN, "--param", "nodes"), "--param nodes is not of the form name=value"),
         ((*RUN, "--param", "a=1", "--param", "a=2"), "--param a is given twice"),
         ((*RUN, "--out", "no/such/folder/x.jsonl"), "not a folder that can be written to"),
-        ((*RUN, "--param", "nodes=1"), "token_recycling has no parameter 'nodes'; it has: tree, keep."),
+        ((*RUN, "--param", "nodes=1"), "Token Recycling has no parameter 'nodes'; it has: tree, keep."),
         ((*RUN, "--max-new-tokens", "0"), "max_new_tokens is 0"),
         (("run", "--method", "stand", "--prompt", " "), "The prompt is empty"),
         (("run", "--method", "stand", "--prompt-file", "no.txt"), "The prompt file no.txt cannot be read"),

@@ -47,7 +47,7 @@ def test_what_is_wrong_with_a_request_is_said_before_anything_is_fetched() -> No
 
 def test_an_error_of_a_parameter_names_its_field() -> None:
     """So that a form may call it by the name it has on the page."""
-    with pytest.raises(BadInput, match=r"^stand's parameter nodes is 0.5; give a whole number") as met:
+    with pytest.raises(BadInput, match=r"^STAND's parameter nodes is 0.5; give a whole number") as met:
         prepare(Request("stand", "hello", "nobody/has-this", parameters={"nodes": "0.5"}))
     assert met.value.field == "nodes" and str(met.value).endswith(met.value.problem)
     with pytest.raises(BadInput, match="^top_p is nan") as met:

@@ -11,8 +11,6 @@ from specviz.commands.run import BROKEN, OUT_OF_MEMORY, STOPPED
 from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput
 from specviz.figures.theme import count, number
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Memory, Request
 from specviz.trace import store
@@ -38,9 +36,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Decode, write the traces, and say what each row accepted."""
     parameters = dict(assignment.split("=", 1) if "=" in assignment else (assignment, "") for assignment in options.param)
-    # runner.prepare checks this too; said now, before a folder is made and torch imported.
-    build(get(options.method).parameters, parameters, options.method)
-    prompts = read(options.prompts)
+    common_fields = {"target": options.target, "max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
+    requests = [
+        Request(options.method, prompt, seed=options.seed + row, parameters=parameters, **common_fields)
+        for row, prompt in enumerate(read(options.prompts))
+    ]
     try:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -49,13 +49,7 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.runner import prepare
 
     progress, memory = ProgressLine(), Memory()
-    common_fields = {"target": options.target, "max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
-    ready = [
-        prepare(
-            Request(options.method, prompt, seed=options.seed + row, parameters=parameters, **common_fields), memory, progress
-        )
-        for row, prompt in enumerate(prompts)
-    ]
+    ready = [prepare(request, memory, progress) for request in requests]
     progress.close()
     with Stopping() as stopping:
         stopping.started = True

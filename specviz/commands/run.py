@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from specviz.commands.console import ProgressLine, emit, tell
 from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput, shown
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Request
 from specviz.trace import metrics, store
@@ -60,8 +58,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Decode. What was decoded is kept in ``--out`` however the run ends."""
     request = _request(options)
-    # runner.prepare checks this too; said now, before its import brings in torch, which takes seconds.
-    build(get(request.method).parameters, request.parameters, request.method)
     _check_out(options.out)
     _check_out(options.picture)
     from specviz.commands.live import Live

@@ -144,7 +144,7 @@ class DrawingResources(ImageResources):
         return _partner(self.request, self.loaded, self.scale, self.progress)
 
 
-def prepare(request: Request, method: Method, parameters: Any, memory: Memory, progress: Progress) -> Prepared:
+def prepare(request: Request, method: Method, memory: Memory, progress: Progress) -> Prepared:
     """Load and check. Raises a SpecvizError that says what to change."""
     warp = Warp(request.temperature, request.top_k, request.top_p)
     guidance = _guidance(request.guidance)
@@ -174,7 +174,7 @@ def prepare(request: Request, method: Method, parameters: Any, memory: Memory, p
     run_fields["warnings"] = tuple(word for word in warnings if word)
     text = CodeText(loaded)
     about = (parts, "image", loaded.cells, run_fields, memory)
-    return PreparedImage(request, method, parameters, loaded, target, text, prompt, *about)
+    return PreparedImage(request, method, loaded, target, text, prompt, *about)
 
 
 def _loaded(request: Request, progress: Progress) -> LoadedImage:

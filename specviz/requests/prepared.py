@@ -63,13 +63,12 @@ class PreparedTarget(Target, Protocol):
 class Prepared:
     """A request with everything it names loaded and checked; nothing has been decoded yet.
 
-    ``parameters`` are the method's own, validated. ``run_fields`` are further fields of the trace's run line that this kind
+    ``run_fields`` are further fields of the trace's run line that this kind
     of target fills. ``memory`` is the user's.
     """
 
     request: Request
     method: Method
-    parameters: Any
     loaded: LoadedModel
     target: PreparedTarget
     text: TokenText
@@ -89,7 +88,7 @@ class Prepared:
         What it recalls from the memory gives the run its generation, so each run needs a composition of its own. Raises
         BadInput where a draft was asked for and the method drafts without one.
         """
-        method, values = (self.method, self.parameters) if name is None else (get(name), get(name).parameters())
+        method, values = (self.method, self.request.parameters) if name is None else (get(name), get(name).parameters())
         recollection = Recollection(self.memory)
         composition = method.compose(values, self.parts.using(memory=recollection, **changed))
         if name is None and self.request.draft and not composition.draft_name:
@@ -137,7 +136,7 @@ class Prepared:
         They may take half of a time limit, so that it leaves something to see. Answers with a warning when that cut them
         short.
         """
-        count = getattr(self.parameters, "earlier_trajectories", 0)
+        count = getattr(self.request.parameters, "earlier_trajectories", 0)
         for number in range(1, count + 1):
             if progress is not None:
                 progress(f"Decoding earlier trajectory {number} of {count}", (number - 1) / count)
@@ -162,7 +161,7 @@ class Prepared:
             method=method.name,
             title=method.title,
             exactness=method.exactness,
-            parameters=dict(vars(self.parameters)),
+            parameters=dict(vars(self.request.parameters)),
             sampling=Sampling(request.temperature, request.top_k, request.top_p, request.seed, composition.generation),
             device=str(target.device),
             dtype=str(target.dtype).removeprefix("torch."),

@@ -55,7 +55,7 @@ class LanguageModelResources(TextResources):
         return measured_curve(draft, self.progress)
 
 
-def prepare(request: Request, method: Method, parameters: Any, memory: Memory, progress: Progress) -> Prepared:
+def prepare(request: Request, method: Method, memory: Memory, progress: Progress) -> Prepared:
     """Load and check. Raises a SpecvizError that says what to change."""
     if request.image is not None:
         raise BadInput(f"{request.target} reads no pictures. Leave the picture out, or choose a target that does: scenes-vlm.")
@@ -81,4 +81,4 @@ def prepare(request: Request, method: Method, parameters: Any, memory: Memory, p
         progress=progress,
     )
     template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
-    return Prepared(request, method, parameters, loaded, target, text, ids, parts, run_fields=template, memory=memory)
+    return Prepared(request, method, loaded, target, text, ids, parts, run_fields=template, memory=memory)

@@ -65,7 +65,7 @@ class QuestionResources(VisionLanguageResources):
         return text_only_model(self.loaded, self.target)
 
 
-def prepare(request: Request, method: Method, parameters: Any, memory: Memory, progress: Progress) -> PreparedPicture:
+def prepare(request: Request, method: Method, memory: Memory, progress: Progress) -> PreparedPicture:
     """Load and check. Raises a SpecvizError that says what to change."""
     refuse_unused(request, UNUSED)
     warp = Warp(request.temperature, request.top_k, request.top_p)
@@ -94,7 +94,6 @@ def prepare(request: Request, method: Method, parameters: Any, memory: Memory, p
     return PreparedPicture(
         request,
         method,
-        parameters,
         loaded,
         target,
         loaded.text,

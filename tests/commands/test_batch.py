@@ -28,7 +28,7 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(
         return [sample_trace(3) for _ in ready]
 
     def prepare(request: Any, memory: Any, progress: Any) -> Any:
-        asked.append((request.prompt, request.seed, request.method, request.temperature, dict(request.parameters)))
+        asked.append((request.prompt, request.seed, request.method, request.temperature, request.parameters.nodes))
         return request
 
     monkeypatch.setitem(sys.modules, "specviz.bench.suites.batch", SimpleNamespace(traces=traces))
@@ -49,7 +49,7 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(
         "0.5",
     ]
     assert main([*given, "--param", "nodes=12"]) == 0
-    assert asked == [("One.", 5, "reader", 0.5, {"nodes": "12"}), ("Two.", 6, "reader", 0.5, {"nodes": "12"}), 3]
+    assert asked == [("One.", 5, "reader", 0.5, 12), ("Two.", 6, "reader", 0.5, 12), 3]
     written = sorted(path.name for path in out.iterdir())
     assert written == ["row-1.spectrace.jsonl", "row-2.spectrace.jsonl"]
     assert len(store.read(out / written[0]).steps) == 3
@@ -99,5 +99,6 @@ def test_no_prompts_or_too_many_are_refused(text: str, said: str, tmp_path: Path
     assert main(["batch", "--prompts", str(prompts), "--out", str(tmp_path / "out")]) == 2
     assert said in capsys.readouterr().err
     assert main(["batch", "--prompts", str(tmp_path / "none"), "--out", str(tmp_path)]) == 2
+    prompts.write_text("One.", encoding="utf-8")
     assert main(["batch", "--prompts", str(prompts), "--out", str(tmp_path), "--param", "colour=red"]) == 2
     assert "no parameter 'colour'" in capsys.readouterr().err

@@ -85,9 +85,6 @@ def request(form_state: ImageFormState, settings: Settings) -> Request:
     method = registry.get(form_state.method or "")
     basics = build(Basics, controls.values(form_state.basics, "image-basics"), "this run")
     advanced = build(Advanced, controls.values(form_state.advanced, "image-advanced"), "this run")
-    own = controls.values(form_state.own, method.name)
-    # runner.prepare checks this too, but only after the wait in the queue: a form with a bad value must not wait.
-    build(method.parameters, own, method.title)
     return Request(
         method=method.name,
         prompt=_prompt(form_state.prompt),
@@ -97,7 +94,7 @@ def request(form_state: ImageFormState, settings: Settings) -> Request:
         seed=basics.seed,
         guidance=basics.guidance or None,
         device=settings.device,
-        parameters=own,
+        parameters=controls.values(form_state.own, method.name),
         baseline=advanced.baseline,
     )
 

@@ -43,9 +43,6 @@ def request(form_state: FormState, settings: Settings) -> Request:
     advanced = _checked(controls.Advanced, form_state.advanced, "advanced")
     if basics.max_new_tokens > settings.max_new_tokens:
         raise BadInput(f"New tokens is {basics.max_new_tokens}; here the most is {settings.max_new_tokens}.")
-    own = controls.values(form_state.own, method.name)
-    # runner.prepare checks this too, but only after the wait in the queue: a form with a bad value must not wait.
-    build(method.parameters, own, method.title)
     return Request(
         method=method.name,
         prompt=_prompt(form_state.prompt),
@@ -60,7 +57,7 @@ def request(form_state: FormState, settings: Settings) -> Request:
         dtype=advanced.dtype,
         device=advanced.device,
         tier=advanced.tier,
-        parameters=own,
+        parameters=controls.values(form_state.own, method.name),
         baseline=advanced.baseline,
         image=form_state.image,
     )

@@ -70,7 +70,7 @@ def test_what_cannot_be_drawn_is_refused_with_the_control_that_is_wrong(wanted: 
 
 def test_a_request_carries_every_control() -> None:
     found = made(asked(own={"factor": 3.0}, temperature=0.7, guidance=4.0, seed=11))
-    assert (found.temperature, found.guidance, found.seed, found.parameters["factor"]) == (0.7, 4.0, 11, 3.0)
+    assert (found.temperature, found.guidance, found.seed, found.parameters.factor) == (0.7, 4.0, 11, 3.0)
     assert made(asked()).guidance is None and made(asked()).temperature == 1.0
 
 

@@ -48,7 +48,7 @@ def test_every_control_reaches_the_request(shared: AppState) -> None:
         "cpu",
         "eager",
     )
-    assert not request.baseline and request.parameters["nodes"] == "12"
+    assert not request.baseline and request.parameters.nodes == 12
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_the_app_s_own_target_is_on_its_list() -> None:
 
 def test_another_method_s_form_is_not_mistaken_for_this_one_s(shared: AppState) -> None:
     late = asked(shared, "stand", own=controls.method_answer("prompt_lookup"))
-    assert request_form.request(late, shared.settings).parameters == {}
+    assert request_form.request(late, shared.settings).parameters == all_methods()["stand"].parameters()
 
 
 def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: AppState) -> None:
