@@ -60,6 +60,12 @@ def products(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if device.type != "cpu" or cpu_has_bfloat16() else torch.float32
 
 
+def keep_cast(frozen: Tensor) -> None:
+    """Let autocast cast a tensor that is not learned once for all parts too: it keeps only what could want a gradient.
+    None is computed, since :func:`gradients` asks for those of the leaves alone."""
+    frozen.requires_grad_()
+
+
 class _Sums:
     """Parts that wait, and what those that are done add up to."""
 
@@ -76,17 +82,20 @@ class _Sums:
     def work(self) -> None:
         """Take parts until there are none, or one has failed. An error is kept for the thread that started it all."""
         try:
-            while not self.failed:
-                self._add(self._waiting.get_nowait())
+            # One context for all parts: what autocast has cast once it keeps until the end of it, and casting the weights
+            # anew for each part took as long as the products.
+            with arithmetic(self._leaves[0].device):
+                while not self.failed:
+                    self._add(self._waiting.get_nowait())
         except queue.Empty:
             return
         except Exception as problem:
             self.failed.append(problem)
 
     def _add(self, part: Any) -> None:
-        with arithmetic(self._leaves[0].device):
-            loss = self._loss(part)
-        part_gradients = torch.autograd.grad(loss, self._leaves)
+        loss = self._loss(part)
+        with torch.autocast(self._leaves[0].device.type, enabled=False):
+            part_gradients = torch.autograd.grad(loss, self._leaves)
         with self._lock:
             self.value += float(loss.detach())
             # Not in place: two leaves may have been given one and the same gradient tensor.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specviz.drafters.networks.block_net import BlockNet, load, save
 from specviz.models.drafters.falcon_ablation import plain_file
+from specviz.training.common import parallel
 from specviz.training.common.card import print_card
 from specviz.training.common.loop import Progress, checkpoint_of, quantised_file, train
 from specviz.training.common.optimizer import Optimizer
@@ -54,6 +55,7 @@ def fresh_net(inputs: TrainInputs, settings: Settings) -> BlockNet:
     head = model.get_output_embeddings().weight.detach().float()
     shape = block_shape(model.config, inputs.store.taps[-1], len(inputs.draft_ids))
     net = BlockNet(shape, inputs.assets.embedding, head, inputs.draft_ids).to(inputs.device)
+    parallel.keep_cast(net.head)
     start(net, model, inputs.store.get(fitted_on(inputs, settings)))
     return net
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -91,9 +91,16 @@ class FeatureTraining(TrainState):
             return self.loss(self.store.get([number])[0], generator, 1.0 / answers)
 
         longest_first = sorted(batch, key=lambda number: -len(self.store.dialogues.of(number)))
+        parts = list(enumerate(longest_first))
+        # A long and a short one together: gradients leave bfloat16 once for both, and the parts take equally long.
+        half = (len(parts) + 1) // 2
+        pairs = [list(pair) for pair in zip_longest(parts[:half], reversed(parts[half:]))]
         parameters = self.optimizer.parameters
         gradients, value = parallel.gradients(
-            list(enumerate(longest_first)), loss, list(parameters.values()), self.settings.workers
+            pairs,
+            lambda pair: torch.stack([loss(part) for part in pair if part]).sum(),
+            list(parameters.values()),
+            self.settings.workers,
         )
         return Step(value, answers, dict(zip(parameters, gradients, strict=True)))
 
@@ -221,6 +228,7 @@ def fresh_net(inputs: TrainInputs, kind: Kind, settings: Settings) -> FeatureNet
     head = model.get_output_embeddings().weight.detach().float()
     shape = shape_of(model.config, inputs.store.taps[kind.columns], kind.wide)
     net = FeatureNet(shape, embedding, head, inputs.draft_ids).to(inputs.device)
+    parallel.keep_cast(net.head)
     start(net, model, sample(inputs.store, fitted_on(inputs, settings), embedding, kind.columns))
     return net
 
