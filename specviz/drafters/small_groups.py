@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.layer_spans import spans
+from specviz.drafters.networks.fused_decoder import spans
 from specviz.drafters.networks.small_lm import SmallCache, SmallLM, Stepper, unit
 
 

@@ -8,6 +8,7 @@ them in closed form, and the carried state moves on. Attention layers get the sa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,13 +22,18 @@ from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
 from specviz.errors import ContextFull
-from specviz.targets.pass_notes import PassNotes
 from specviz.targets.state_layers import Block, anatomy
+from specviz.trace.notes.models import DecayHead, DecayMaskNote
+from specviz.trace.schema import Note
 
 CHUNK = 128
 """A prompt is read so many tokens at a time: the masked product grows with the square of them."""
 REWIND = 64
 """So many tokens back a session that goes back can go without reading the text again."""
+_SHOWN_HEADS = (("slow", 0.1), ("middle", 0.5), ("fast", 0.9))
+"""Heads worth showing, by how quickly they forget: their place in that order, 0 for the slowest."""
+_LARGEST_SHOWN = 96
+"""Nodes of a tree beyond which no note is made of its pass."""
 
 
 class HybridTarget:
@@ -184,7 +190,7 @@ class HybridSession:
         """One pass over the tree; nothing committed changes until :meth:`keep`."""
         hidden, tapped = self._pass(tree)
         assert self._passed is not None
-        pass_notes = PassNotes(self.target.together, self._passed, tree.shape, self.carried, self.target.kinds)
+        pass_notes = _PassNotes(self.target.together, self._passed, tree.shape, self.carried, self.target.kinds)
         return TargetPass(self.target.logits(hidden), tapped, pass_notes)
 
     def _pass(self, tree: DraftTree) -> tuple[Tensor, dict[int, Tensor]]:
@@ -262,6 +268,48 @@ class HybridSession:
     def close(self) -> None:
         """Drop everything."""
         self._cache, self._passed, self._base, self._since = None, None, None, None
+
+
+@dataclass(frozen=True)
+class _PassNotes:
+    """Notes of a pass over a tree, computed only when notes are recorded. ``carried`` is what the pass started from."""
+
+    layers: Recurrence
+    passed: Activations
+    shape: TreeShape
+    carried: Carried
+    kinds: tuple[str, ...]
+
+    def __call__(self) -> tuple[Note, ...]:
+        """A note on the L matrix: logarithms of decay along every path for three heads, and what each way of keeping
+        states would cost. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has none."""
+        nodes = len(self.shape)
+        if not 1 < nodes <= _LARGEST_SHOWN:
+            return ()
+        log_decay = self.passed.steps * self.layers.rate.unsqueeze(-2)
+        fade = self.shape.ancestors_on(log_decay.device).to(log_decay.dtype) @ log_decay
+        order = (-log_decay.mean(-2)).flatten().argsort().tolist()
+        state = self.carried.state
+        state_bytes = state.numel() * state.element_size()
+        return (
+            DecayMaskNote(
+                heads=[self._head(fade, order, *which) for which in _SHOWN_HEADS],
+                taps=self.layers.taps,
+                layers=["attention" if kind == "attention" else "state" for kind in self.kinds],
+                state_bytes=state_bytes,
+                per_node_bytes=state_bytes * nodes,
+                replay_bytes=self.passed.bytes,
+            ).to_note(),
+        )
+
+    def _head(self, fade: Tensor, order: list[int], name: str, place: float) -> DecayHead:
+        """One head's logarithms of decay from the carried state to every node."""
+        heads = self.layers.heads
+        index = order[min(len(order) - 1, int(place * len(order)))]
+        layer, head = divmod(index, heads)
+        states = [number for number, kind in enumerate(self.kinds) if kind == "state"]
+        values = [round(float(log_decay), 3) for log_decay in fade[layer, :, head].tolist()]
+        return DecayHead(name, states[layer], head, values)
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

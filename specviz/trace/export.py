@@ -1,19 +1,28 @@
-"""Export of a run to other tools' formats: Perfetto, GraphML, node-link JSON, a summary in vLLM's words, an HTML replay."""
+"""Export of a run to other tools' formats: Perfetto, GraphML, node-link JSON, a summary in vLLM's words, an HTML replay.
+
+GraphML and node-link JSON hold one step's draft tree as a networkx graph. networkx takes a while to import and most exports do
+without it, so it is imported where a tree is made.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specviz.errors import BadInput
 from specviz.trace import perfetto, replay
 from specviz.trace.metrics import histogram, ratio, summarise
-from specviz.trace.schema import PRUNED, Run, Step, Trace
+from specviz.trace.schema import PRUNED, Bonus, Node, Run, Step, Trace
 from specviz.trace.store import save
 from specviz.trace.wire import rounded
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 KINDS = {
     "perfetto": ".perfetto.json",
@@ -25,6 +34,10 @@ KINDS = {
 """What a trace can be turned into, and how such a file's name ends."""
 
 OF_ONE_STEP = ("graphml", "nodelink")
+
+_BONUS = "bonus"
+_NOT_XML = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML cannot hold, and the carriage return, which its readers turn into a line end."""
 
 DEFINITIONS = (
     "mean_acceptance_length to per_step_drafted have the names and definitions of vLLM's per-request metrics: steps "
@@ -109,10 +122,54 @@ def content(trace: Trace, kind: str, step: int | None = None, page: Callable[[Tr
     return json.dumps(perfetto.document(trace) if kind == "perfetto" else summary(trace), ensure_ascii=False)
 
 
-def _tree(step: Step, kind: str) -> str:
-    from specviz.trace import graph  # networkx takes a while to import, and most exports do without it
+def graph(step: Step) -> nx.DiGraph:
+    """One step's draft tree: nodes are "0" (the root) to "n", and "bonus".
 
-    return graph.graphml(step) if kind == "graphml" else json.dumps(graph.node_link(step), ensure_ascii=False)
+    Their attributes are scalars, left out where they are unknown.
+    """
+    import networkx as nx
+
+    tree = nx.DiGraph(
+        step=step.index, position=step.position, rule=step.rule, emitted="".join(step.pieces), accepted=step.accepted,
+        verified=step.verified,
+    )  # fmt: skip
+    if step.cut is not None:
+        tree.graph["cut"] = step.cut
+    path = set(step.path)
+    for place, (node, depth) in enumerate(zip(step.nodes, step.depths, strict=True)):
+        tree.add_node(str(place), **_attributes(node), depth=depth, status=node.status, on_path=place == 0 or place in path)
+        if node.parent >= 0:
+            tree.add_edge(str(node.parent), str(place), on_path=place in path)
+    if step.bonus is not None:
+        depth = step.depths[step.bonus.parent] + 1
+        tree.add_node(_BONUS, **_attributes(step.bonus), depth=depth, status=_BONUS, on_path=True, source=step.bonus.source)
+        tree.add_edge(str(step.bonus.parent), _BONUS, on_path=True)
+    return tree
+
+
+def _attributes(node: Node | Bonus) -> dict[str, Any]:
+    row, column = node.grid or (None, None)
+    attributes = {
+        "token": node.token, "text": node.text, "p": node.p, "q": getattr(node, "q", None), "row": row,
+        "column": column, "threshold": getattr(node, "threshold", None), "draw": getattr(node, "draw", None),
+    }  # fmt: skip
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _tree(step: Step, kind: str) -> str:
+    """The graph as node-link JSON, its edges under "edges", or as GraphML, where what XML cannot write becomes \\xNN."""
+    import networkx as nx
+
+    tree = graph(step)
+    if kind == "nodelink":
+        return json.dumps(nx.node_link_data(tree, edges="edges"), ensure_ascii=False)
+    for attributes in (tree.graph, *(data for _, data in tree.nodes(data=True))):
+        for name, value in attributes.items():
+            if isinstance(value, str):
+                attributes[name] = _NOT_XML.sub(lambda match: f"\\x{ord(match[0]):02X}", value)
+    buffer = io.BytesIO()
+    nx.write_graphml_xml(tree, buffer, encoding="utf-8", infer_numeric_types=True)
+    return buffer.getvalue().decode("utf-8")
 
 
 def _chosen(trace: Trace, kind: str, step: int | None) -> Step:

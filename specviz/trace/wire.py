@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, TextIO
 
 from specviz.errors import BadTrace
-from specviz.trace import packed, pictures
 from specviz.trace.schema import (
     PHASES,
     SCHEMA_VERSION,
     Baseline,
     Bonus,
     Candidate,
+    Codebook,
     Divergence,
     End,
     Nanoseconds,
     Node,
+    Note,
     Run,
     Sampling,
     Step,
@@ -30,6 +31,8 @@ MAX_LINE = 1 << 20
 """Most bytes of one line, its end not counted."""
 MAX_ENDS = 2
 """End lines of a file: a run writes one when it is over, and a second one once its baseline has been timed."""
+_PACKED = 2048
+"""Characters of JSON from which a note that was read stays JSON."""
 
 _RUN_PLAIN = (
     "modality", "target", "method", "title", "exactness", "device", "dtype", "tier", "prompt", "max_new_tokens",
@@ -102,8 +105,17 @@ def _run(run: Run) -> dict[str, Any]:
         "prompt_pieces": run.prompt_pieces,
         "libraries": dict(run.libraries),
         "warnings": run.warnings,
-        **pictures.line(run),
+        **_image_fields(run),
     }
+
+
+def _image_fields(run: Run) -> dict[str, Any]:
+    """The grid, the guidance, the map of the codes; those that are None are left out."""
+    book = run.codebook
+    fields: dict[str, Any] = {"grid": run.grid, "codebook": None, "guidance": _short(run.guidance)}
+    if book is not None:
+        fields["codebook"] = {"size": book.size, "places": book.places, "colours": book.colours}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _node(node: Node) -> list[Any]:
@@ -208,6 +220,42 @@ class TraceWriter:
         return text
 
 
+class _PackedNote(Mapping[str, Any]):
+    """A note's data as JSON text, read anew by whoever asks for a part of it: Python objects take twenty times the memory."""
+
+    __slots__ = ("_json",)
+
+    def __init__(self, text: str) -> None:
+        self._json = text.encode("utf-8")
+
+    def _read(self) -> dict[str, Any]:
+        fields: dict[str, Any] = json.loads(self._json)
+        return fields
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def items(self) -> ItemsView[str, Any]:
+        """All of it, read once."""
+        return self._read().items()
+
+    def values(self) -> ValuesView[Any]:
+        """The values, read once."""
+        return self._read().values()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self._read() == dict(other.items())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+
 def decoded(fields: Mapping[str, Any]) -> Record:
     """A line's JSON object as its record. The object has passed the schema, so every field has its type."""
     readers: dict[str, Callable[[Mapping[str, Any]], Record]] = {"run": _as_run, "step": _as_step, "end": _as_end}
@@ -238,8 +286,17 @@ def _as_run(fields: Mapping[str, Any]) -> Run:
         prompt_pieces=tuple(fields["prompt_pieces"]),
         libraries=fields.get("libraries", {}),
         warnings=tuple(fields.get("warnings", ())),
-        **pictures.read(fields),
+        **_as_image_fields(fields),
     )
+
+
+def _as_image_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    book = fields.get("codebook")
+    return {
+        "grid": _grid(fields.get("grid")),
+        "guidance": fields.get("guidance"),
+        "codebook": None if book is None else Codebook(int(book["size"]), book["places"], book["colours"]),
+    }
 
 
 def _as_node(values: list[Any]) -> Node:
@@ -273,10 +330,17 @@ def _as_step(fields: Mapping[str, Any]) -> Step:
             TargetRow(int(node), tuple(Candidate(int(token), text, p) for token, text, p in top))
             for node, top in fields.get("rows", ())
         ),
-        notes=tuple(packed.note(note) for note in fields.get("notes", ())),
+        notes=tuple(_as_note(note) for note in fields.get("notes", ())),
         passes=int(fields.get("passes", 1)),
         certain=bool(fields.get("certain", False)),
     )
+
+
+def _as_note(fields: Mapping[str, Any]) -> Note:
+    """The note in a line that has passed the checks, its data as it is where it is small."""
+    data = {name: value for name, value in fields.items() if name != "type"}
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return Note(fields["type"], data if len(text) < _PACKED else _PackedNote(text))
 
 
 def _as_end(fields: Mapping[str, Any]) -> End:

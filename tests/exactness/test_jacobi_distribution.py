@@ -22,8 +22,7 @@ from specviz.engine.sampling import EXTRA, Noise, Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.methods.speculative_jacobi import drafter as jacobi_window
-from specviz.methods.speculative_jacobi.drafter import JacobiWindow
-from specviz.methods.speculative_jacobi.window import Window
+from specviz.methods.speculative_jacobi.drafter import JacobiWindow, WindowChain
 from specviz.requests.image import CodeText
 from tests.support.worlds.enumerated import Tables
 from tests.support.worlds.image import WARM, World, plain_rows
@@ -77,7 +76,7 @@ def decoded(tables: Tables, drafter: JacobiWindow, fate: Fate) -> tuple[int, ...
         if not left:
             break
         context = Context([0, *text], 1, number, Warp(1.0), fate, torch.device("cpu"), left, False)  # type: ignore[arg-type]
-        draft = Window().build(drafter, context)
+        draft = WindowChain().build(drafter, context)
         guesses = draft.tree.host_tokens[1:]
         rows = [tables.p[(*text, *guesses[:place])] for place in range(len(guesses) + 1)]
         scored = TargetPass(torch.from_numpy(numpy.log(numpy.stack(rows))))

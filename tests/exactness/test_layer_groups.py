@@ -15,7 +15,7 @@ from torch import Tensor
 from specviz.acceptance.rejection import Rejection
 from specviz.drafters.language_model import DraftModel, SmallModel
 from specviz.drafters.layer_groups import GroupedDrafter
-from specviz.drafters.layer_spans import spans
+from specviz.drafters.networks.fused_decoder import spans
 from specviz.drafters.small_groups import GroupedStepper
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal

@@ -12,7 +12,7 @@ import networkx as nx
 import pytest
 
 from specviz.errors import BadInput
-from specviz.trace import export, graph
+from specviz.trace import export
 from specviz.trace.schema import PHASES, Nanoseconds, Node, Trace
 from tests.support.traces.samples import METHODS, sample_trace
 
@@ -72,7 +72,7 @@ def test_graphml_is_read_back_by_networkx_with_the_same_tree() -> None:
     trace = sample_trace(method="relaxed")
     for step in trace.steps:
         found = nx.parse_graphml(export.content(trace, "graphml", step.index))
-        made = graph.graph(step)
+        made = export.graph(step)
         assert set(found.edges) == set(made.edges) and nx.is_arborescence(found)
         for name, told in made.nodes(data=True):
             assert found.nodes[name] == pytest.approx(told)
@@ -84,7 +84,7 @@ def test_node_link_json_is_read_back_by_networkx() -> None:
     told = json.loads(export.content(trace, "nodelink", 2))
     assert "edges" in told and "links" not in told
     found = nx.node_link_graph(told, edges="edges")
-    assert nx.utils.graphs_equal(found, graph.graph(trace.steps[2]))
+    assert nx.utils.graphs_equal(found, export.graph(trace.steps[2]))
     assert len(found) == len(trace.steps[2].nodes) + 1
     assert {"row", "column"} <= set(found.nodes["1"])
 
@@ -94,7 +94,7 @@ def test_a_token_that_xml_cannot_hold_is_still_exported() -> None:
     nasty = ("\x00\x08\r\ufffe<b>&\"'", "", " ", "\n\t", "]]>", "🌅\u2028")
     nodes = [trace.steps[0].nodes[0], *(Node(0, place, text, status="rejected") for place, text in enumerate(nasty))]
     step = replace(trace.steps[0], nodes=tuple(nodes), path=(), bonus=None, emitted=(), pieces=())
-    found = nx.read_graphml(io.BytesIO(graph.graphml(step).encode()))
+    found = nx.read_graphml(io.BytesIO(export.content(replace(trace, steps=(step,)), "graphml", 0).encode()))
     texts = [found.nodes[str(place)].get("text") or "" for place in range(1, 7)]
     assert texts[0] == "\\x00\\x08\\x0D\\xFFFE<b>&\"'"
     assert texts[4:] == ["]]>", "🌅\u2028"]

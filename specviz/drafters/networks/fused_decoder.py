@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.feature_stepper import Layout, Product
-from specviz.drafters.layer_spans import spans
 
 _AT_ONCE = 512
 """Positions whose rotary table is made at first; it grows when needed."""
@@ -249,6 +248,17 @@ class LeanDecoder:
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.shape.eps)
+
+
+def spans(layers: int, group: int) -> tuple[tuple[int, ...], ...]:
+    """Spans of layers whose attention runs in parallel: those between the first and the last in groups of up to ``group``.
+
+    The first and the last layer never do. The order is the layers' own.
+    """
+    inner = list(range(1, layers - 1))
+    groups = [tuple(inner[start : start + group]) for start in range(0, len(inner), group)]
+    ends = [(0,), (layers - 1,)] if layers > 1 else [(0,)]
+    return (ends[0], *groups, *ends[1:])
 
 
 def _laid_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer:

@@ -2,6 +2,7 @@
 
 A low-resolution partner draws rows of its own picture one code after the other; an up-sampler makes two fine rows of each
 coarse one. Once the target has settled those rows, a down-sampler turns them back, and the partner goes on from that.
+The draft tree is one chain of deterministic codes in reading order, without a bonus token.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.null import NullDrafter
-from specviz.engine.interfaces import Context, Round, Session, TargetPass
+from specviz.engine.interfaces import Context, Draft, Round, Session, TargetPass
 from specviz.engine.sampling import DRAFT
 from specviz.engine.tree import DraftTree
+from specviz.trace.notes.images import CoarseCodesNote
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class CoarseRows(NullDrafter):
         self._session = None
 
     def block(self, context: Context) -> tuple[list[int], list[int]]:
-        """Fine codes of the next rows, and the coarse ones they were made of."""
+        """Fine codes of the next rows, and the coarse ones they were made of, which also count as the drafter's forwards."""
         assert self._session is not None
         columns = self._partner.columns
         rows = min(self._most, columns - len(self._drawn) // columns)
@@ -84,3 +86,14 @@ class CoarseRows(NullDrafter):
         if len(settled) > before:
             self._session.prefill(sequence[before : len(settled)])
         self._drawn = [*self._drawn, *settled[before:]]
+
+
+class BlockRows:
+    """Tree builder of whole rows: takes what the drafter gives. The block ends where the picture does."""
+
+    def build(self, drafter: CoarseRows, context: Context) -> Draft:
+        fine, coarse = drafter.block(context)
+        fine = fine[: max(0, context.max_depth)]
+        tree = DraftTree.of([context.ids[-1], *fine], range(-1, len(fine)), context.device)
+        notes = context.notes(lambda: [CoarseCodesNote(coarse, fine).to_note()])
+        return Draft(tree, confidence=(None,) * len(tree), calls=len(coarse), notes=notes)

@@ -60,8 +60,7 @@ class Parameters:
 def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.methods.mulo_sd.block_rows import BlockRows
-    from specviz.methods.mulo_sd.coarse_rows import CoarseRows
+    from specviz.methods.mulo_sd.coarse_rows import BlockRows, CoarseRows
     from specviz.methods.mulo_sd.local_verification import LocalVerification
 
     partner, grid = parts.coarse(), parts.grid

@@ -4,7 +4,7 @@ Every pass over the window gives the target's distribution at each of its places
 from the distribution that the last pass gave there, and that distribution is what the next pass's ratio test divides by. As each
 draw uses fresh noise and its distribution was fixed before, the test is the ordinary one and the output keeps the target's
 distribution. Places that no pass has reached yet are filled by repeating the last code to the left, or at random, as certain
-guesses.
+guesses. The draft tree is a chain of the window's tokens, each from a distribution of its own and independent of the one before.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from specviz.drafters.null import NullDrafter
-from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.engine.interfaces import Context, Draft, Proposal, Round, TargetPass
 from specviz.engine.sampling import DRAFT, EXTRA, draw
+from specviz.engine.tree import DraftTree
+from specviz.trace.notes.images import JacobiWindowNote
 
 FILLS = ("repeat", "random")
 
@@ -30,7 +32,8 @@ class JacobiWindow(NullDrafter):
         self._distributions = []
 
     def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
-        """Guesses for the next places, and by place the distribution a guess was drawn from; none where it is certain."""
+        """Guesses for at most so many next places, and by place the distribution a guess was drawn from; none where it is
+        certain."""
         count, codes, distributions = min(self._size, most), [], {}
         for place in range(count):
             if place < len(self._distributions):
@@ -49,3 +52,19 @@ class JacobiWindow(NullDrafter):
         window's guesses."""
         settled = len(finished.emitted)
         self._distributions = list(finished.target.logits[settled:])
+
+
+class WindowChain:
+    """Tree builder: the window as a chain."""
+
+    def build(self, drafter: JacobiWindow, context: Context) -> Draft:
+        codes, distributions = drafter.window(context, max(0, context.max_depth - 1))
+        tree = DraftTree.of([context.ids[-1], *codes], range(-1, len(codes)), context.device)
+        greedy = context.warp.greedy
+        proposals = {} if greedy else {place: Proposal(distribution) for place, distribution in distributions.items()}
+        shares = [
+            None,
+            *(float(distributions[place][code]) if place in distributions else None for place, code in enumerate(codes)),
+        ]
+        notes = context.notes(lambda: [JacobiWindowNote(codes, len(distributions)).to_note()])
+        return Draft(tree, proposals, shares, 0, notes=notes)

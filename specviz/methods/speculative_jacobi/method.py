@@ -45,8 +45,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.methods.speculative_jacobi.drafter import JacobiWindow
-    from specviz.methods.speculative_jacobi.window import Window
+    from specviz.methods.speculative_jacobi.drafter import JacobiWindow, WindowChain
 
     drafter = JacobiWindow(parameters.window, parameters.fill, parts.target.vocab_size)
-    return Composition(SingleDrafter(drafter, Window()), Rejection())
+    return Composition(SingleDrafter(drafter, WindowChain()), Rejection())

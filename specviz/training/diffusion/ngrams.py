@@ -1,4 +1,8 @@
-"""``train ngrams``: pairs and triples of tokens counted in the training answers, and how well they foresee the others."""
+"""``train ngrams``: pairs and triples of tokens counted in the training answers, and how well they foresee the others.
+
+How well is perplexity, and what DiffuSpec's search through a lattice is worth with them: the same blocks of held-out greedy
+answers with and without the n-grams.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,12 @@ import numpy as np
 import torch
 
 from specviz.drafters.memory.ngram_model import Counts, NgramModel, save
-from specviz.drafters.networks.masked_lm import load
+from specviz.drafters.networks.masked_lm import MaskedLM, load
+from specviz.methods.diffuspec.lattice import Ngrams, columns, distribution, search
+from specviz.methods.diffuspec.searched import Searching
 from specviz.training.common import data
 from specviz.training.common.card import commit
 from specviz.training.common.target_assets import target_assets
-from specviz.training.diffusion.searched_agreement import searched_agreement
 from specviz.training.registry import WEIGHTS, Job
 
 SUPPORT = 8192
@@ -23,6 +28,8 @@ RARE_PAIR, RARE_TRIPLE = 2, 2
 MEASURED = 100
 SEARCHED = (16, 8, 7)
 """Held-out greedy answers that are searched with the masked language model, masks in a block, places from block to block."""
+SEARCH_WEIGHTS = (1.0, 0.75, 0.5, 0.25)
+"""Shares of the drafter's distribution in a path's score; at 1 the path is each place's likeliest token."""
 
 
 def make(job: Job) -> None:
@@ -104,3 +111,34 @@ def perplexity(model: NgramModel, answers: Sequence[np.ndarray]) -> float:
                 total -= float(model.log_probability(text[None, place - 2 : place], text[place : place + 1])[0, 0])
                 count += 1
     return float(np.exp(total / max(1, count)))
+
+
+@torch.inference_mode()
+def searched_agreement(
+    model: MaskedLM, ngrams: Ngrams, dialogues: data.Dialogues, chosen: Sequence[int], markers: data.Markers,
+    places: int, stride: int,
+) -> dict[str, list[float]]:  # fmt: skip
+    """By weight: mean accepted tokens, the first place's acceptance, and the second's given the first.
+
+    A block begins at every ``stride``-th place of each of the ``chosen`` greedy answers, as far as a whole one fits.
+    """
+    how, ends = Searching(), frozenset([markers.end])
+    lengths_by_weight: dict[float, list[int]] = {weight: [] for weight in SEARCH_WEIGHTS}
+    for number in chosen:
+        answer = dialogues.answer(number).tolist()
+        text = [*markers.prefix, *dialogues.of(number).tolist()]
+        first = len(text) - len(answer)
+        for at in range(0, len(answer) - places, stride):
+            before = text[: first + at]
+            log_q = distribution(model(torch.tensor(before, device=model.embedding.device), places))
+            lattice = columns(log_q, model.draft_ids, how.mass, how.cap, ends)
+            for weight in SEARCH_WEIGHTS:
+                path = search(lattice, ngrams, before, weight, how.width, ends).path
+                right = [token == truth for token, truth in zip(path, answer[at:], strict=False)]
+                lengths_by_weight[weight].append(right.index(False) if False in right else len(right))
+    return {str(weight): _acceptance(np.array(lengths)) for weight, lengths in lengths_by_weight.items() if lengths}
+
+
+def _acceptance(lengths: np.ndarray) -> list[float]:
+    once, twice = float((lengths > 0).mean()), float((lengths > 1).mean())
+    return [round(float(lengths.mean()), 4), round(once, 3), round(twice / once, 3) if once else 0.0]

@@ -2,6 +2,10 @@
 
 The loss of a place is SmoothL1 of its feature plus 0.1 (0.9 KL + 0.1 CE) of its token under the target's own head. How much
 is shown to the network falls from 0.4 of what it gets wrong to nothing while the training goes on.
+
+That is its coupled sequential glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905). Where a block
+begins, feature and token together are replaced by the truth k steps ahead, so that the network learns how the later places of
+a block hang on the first. Such an input holds its own answer and is left out of the loss. Axis names: ``input``, ``hidden``.
 """
 
 from __future__ import annotations
@@ -15,7 +19,6 @@ from torch import Tensor
 from specviz.drafters.networks.block_net import BlockNet
 from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures
-from specviz.training.falcon.glancing import Inputs, glances, reveal
 
 TOKEN_WEIGHT = 0.1
 SOFT, HARD = 0.9, 0.1
@@ -55,6 +58,14 @@ class Supervision:
         return scale * summed(net, features, truth, counts)
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What the network reads: the tokens after each place [input], the features there [input, hidden]."""
+
+    tokens: Tensor
+    features: Tensor
+
+
 def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Inputs:
     """What the network reads of a dialogue. While drafting the features are its own and only nearly right, hence noise."""
     features = dialogue.features[:-1, -1]
@@ -88,6 +99,28 @@ def glanced(net: BlockNet, text: Inputs, truth: Truth, phase: int, ratio: float,
     guessed = net.logits(net(text.tokens[None], text.features[None], phase)[0, truth.places]).argmax(-1)
     beginnings = truth.places[(truth.places - phase) % net.block == 0]
     return glances(int((guessed != truth.logits.argmax(-1)).sum()), ratio, beginnings, net.block, generator)
+
+
+def glances(wrong: int, ratio: float, beginnings: Tensor, block: int, generator: torch.Generator) -> Tensor:
+    """Inputs to replace, int64, ascending: ``ratio`` of the number that were ``wrong``, at random ``beginnings`` of blocks.
+
+    With k = 2 a block is shown its first place. With larger blocks a random run of 1 to k - 1 places from the first on.
+    """
+    runs = max(1, block - 1)
+    count = min(round(ratio * wrong / ((1 + runs) / 2)), len(beginnings))
+    order = torch.randperm(len(beginnings), generator=generator)[:count]
+    length = torch.randint(1, runs + 1, (count,), generator=generator)
+    chosen = [beginnings[order] + step for step in range(runs)]
+    parts = [places[length > step] for step, places in enumerate(chosen)]
+    return torch.cat(parts).sort().values if parts else beginnings[:0]
+
+
+def reveal(text: Inputs, places: Tensor, block: int) -> Inputs:
+    """``text`` with the truth ``block`` steps ahead at ``places``; it goes at least so much further."""
+    tokens, features = text.tokens.clone(), text.features.clone()
+    tokens[places] = text.tokens[places + block]
+    features[places] = text.features[places + block]
+    return Inputs(tokens, features)
 
 
 def summed(net: BlockNet, features: Tensor, truth: Truth, counts: Tensor) -> Tensor:

@@ -2,20 +2,25 @@
 
 What a prompt asks for shows in the first rows, and who learns whole pictures sees each of those once for a whole picture's
 cost: the lower rows, which follow from the upper ones, take nearly all of it, and the prompt stays unread. One row costs an
-eighth, words and all, so that many more prompts are read in the same time. Drawings of its own reach no further than four
+eighth, words and all, so that many more prompts are read in the same time.
+
+A model that has only ever read right codes is lost after its first wrong one. It is therefore also shown beginnings of its own,
+drawn with guidance as they will be, and asked for the right code at each place of them: DAgger (Ross et al. 2011, "A
+reduction of imitation learning and structured prediction to no-regret online learning"). They reach no further than four
 rows: below its first wrong ones a picture is noise, and asking for right codes there undid what whole pictures had taught.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
 from specviz.training.image.image_codes import Batches, misread
-from specviz.training.image.image_drift import OwnDrawings
 from specviz.training.image.image_net import ImageNet
+from specviz.training.image.image_samples import draw, halved
 
 MISREAD = 0.15
 """Up to this share of the codes that are read as given is wrong."""
@@ -26,6 +31,9 @@ SCHEDULE: tuple[tuple[float, dict[tuple[int, bool], float]], ...] = (
     (1.00, {(16, False): 0.74, (8, False): 0.06, (4, True): 0.1, (2, True): 0.1}),
 )
 """Until which share of the time how often so many sixteenths of a picture are read, as given or as drawn (True)."""
+
+Asked = Callable[[int], tuple[Tensor, Tensor, Tensor]]
+"""So many prompts with words and without [picture, word], and the right codes [picture, place]."""
 
 
 class Curriculum:
@@ -73,3 +81,41 @@ def length(share: float, generator: float, grid: int) -> tuple[int, bool]:
 def many(places: int, grid: int, count: int, words: int) -> int:
     """How many pictures of which only ``places`` are read cost as much as ``count`` whole ones."""
     return max(1, count * (words + grid * grid) // (words + places))
+
+
+class OwnDrawings:
+    """Prompts [picture, word], right codes and own codes [picture, place] of the first ``places``, ``count`` at a time.
+
+    ``times`` times as many are drawn at once, and each of them is given ``times`` times before the next are drawn.
+    """
+
+    def __init__(
+        self, ask: Asked, places: int, count: int, guidance: float, workers: int | None, times: int = 3, seed: int = 0
+    ) -> None:
+        self.ask, self.places, self.count, self.guidance, self.workers = ask, places, count, guidance, workers
+        self.times, self.seed = times, seed
+        self.drawings: tuple[Tensor, ...] = ()
+        self.waiting: list[Tensor] = []
+
+    def next(self, net: Callable[[], ImageNet]) -> tuple[Tensor, Tensor, Tensor]:
+        """The next ``count``; ``net`` is the model as it is now, asked for when drawings have run out."""
+        if not self.waiting:
+            self._draw(halved(net()))
+        chosen = self.waiting.pop()
+        words, right, own = (tensor[chosen] for tensor in self.drawings)
+        return words, right, own
+
+    def _draw(self, net: ImageNet) -> None:
+        with_words, without, right = self.ask(self.count * self.times)
+        parts = torch.arange(len(right)).chunk(self.workers or 1)
+        rows = list(zip(with_words.tolist(), without.tolist(), strict=True))
+
+        def drawn(part: Tensor) -> Tensor:
+            chosen = [rows[place] for place in part.tolist()]
+            return draw(net, chosen, self.places, self.guidance, self.seed + int(part[0]))
+
+        with ThreadPoolExecutor(len(parts)) as pool:
+            own = torch.cat(list(pool.map(drawn, parts)))
+        self.seed += len(right)
+        self.drawings = (with_words, right[:, : self.places], own)
+        self.waiting = [part for _ in range(self.times) for part in torch.randperm(len(right)).to(right.device).chunk(self.times)]

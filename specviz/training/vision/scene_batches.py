@@ -18,9 +18,8 @@ from torch import Tensor
 
 from specviz.models.vision.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
 from specviz.training.vision import scene_art, scenes
-from specviz.training.vision.scene_drills import drill
 from specviz.training.vision.scene_names import DESCRIBE, Exchange
-from specviz.training.vision.scene_words import LESSONS, MIXED, READING, Speaker
+from specviz.training.vision.scene_words import LESSONS, MIXED, READING, Speaker, drill
 
 IGNORED = -100
 _BEGINNING = 3

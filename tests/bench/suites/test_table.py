@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.bench.kit.memory import held_bytes
-from specviz.bench.kit.paired_runs import Sample, Samples
+from specviz.bench.kit.paired_runs import Sample, Samples, held_bytes
 from specviz.bench.kit.report import Report, Row
 from specviz.bench.suites import table
 from specviz.methods.registry import all_methods

@@ -25,8 +25,7 @@ from specviz.training.falcon import acceptance_eval as block_acceptance
 from specviz.training.falcon import make_falcon
 from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
-from specviz.training.falcon.falcon import Supervision, noisy, summed, truth_of
-from specviz.training.falcon.glancing import Inputs, glances, reveal
+from specviz.training.falcon.falcon import Inputs, Supervision, glances, noisy, reveal, summed, truth_of
 from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues

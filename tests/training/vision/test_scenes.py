@@ -10,9 +10,8 @@ import pytest
 from specviz.training.vision import scenes
 from specviz.training.vision.picture_answers import Answered, figures, placed_things
 from specviz.training.vision.scene_batches import COMBINATIONS, DRAWINGS, FRESH, exchanges, held_out
-from specviz.training.vision.scene_drills import drill
 from specviz.training.vision.scene_names import NUMBERS, Exchange, a, at, named, plural
-from specviz.training.vision.scene_words import Speaker
+from specviz.training.vision.scene_words import Speaker, drill
 
 SEEDS = range(150)
 

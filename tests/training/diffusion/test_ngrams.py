@@ -7,8 +7,7 @@ import torch
 
 from specviz.drafters.memory.ngram_model import NgramModel
 from specviz.methods.diffuspec.lattice import columns, distribution, search
-from specviz.training.diffusion.ngrams import counted, texts
-from specviz.training.diffusion.searched_agreement import WEIGHTS, searched_agreement
+from specviz.training.diffusion.ngrams import SEARCH_WEIGHTS, counted, searched_agreement, texts
 from tests.support.training.tiny_training import END, MARKERS, dialogues
 from tests.training.diffusion.test_masked_training import state_of, taught
 
@@ -19,7 +18,7 @@ def test_accepted_tokens_are_counted_along_the_answer() -> None:
     model = made.model
     ngrams = NgramModel(counted(texts(told, range(40)), np.arange(4, 40), 2, 2))
     found = searched_agreement(model, ngrams, told, [41, 44], MARKERS, 3, 4)
-    assert list(found) == [str(weight) for weight in WEIGHTS]
+    assert list(found) == [str(weight) for weight in SEARCH_WEIGHTS]
     lengths = []
     for number in (41, 44):
         text, answer = [*MARKERS.prefix, *told.of(number).tolist()], told.answer(number).tolist()

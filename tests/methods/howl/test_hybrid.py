@@ -11,8 +11,7 @@ import torch
 from specviz.engine.interfaces import Context, Draft, Round
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.howl.hybrid import HybridController
-from specviz.methods.howl.threshold import TREE, AdaptiveThreshold, expected, followed
+from specviz.methods.howl.hybrid import TREE, AdaptiveThreshold, HybridController, expected, followed
 from specviz.trace.notes.drafts import SuffixNote
 from specviz.trees.retrieved import Retrieved
 
