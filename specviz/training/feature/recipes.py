@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -285,9 +286,16 @@ def finish(
     known = comparable(state, visited_numbers)[:MEASURED_DIALOGUES]
     figures["gap"] = acceptance_figures(net, store, kind.columns, known, DEPTH)["tau"] - figures["tau"]
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
+    curve = [{name: entry[name] for name in ("distinct", "tau", "gap")} for entry in progress.history]
+    print("learning curve:", ", ".join(f"{one['distinct']:.0f} tokens τ {one['tau']:.3f}" for one in curve), flush=True)
     tokens = sum(len(store.dialogues.answer(number)) for number in visited_numbers)
     facts = card_of(
-        job, inputs, state.settings, progress, figures, f"{len(visited_numbers)} dialogues of {tokens} answer tokens learned from"
+        job,
+        inputs,
+        state.settings,
+        progress,
+        {**figures, "curve": curve},
+        f"{len(visited_numbers)} dialogues of {tokens} answer tokens learned from",
     )
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     save(net, path, facts)
@@ -295,7 +303,7 @@ def finish(
 
 
 def card_of(
-    job: Job, inputs: TrainInputs, settings: Settings, progress: Progress, figures: dict[str, float], read: str
+    job: Job, inputs: TrainInputs, settings: Settings, progress: Progress, figures: Mapping[str, Any], read: str
 ) -> dict[str, str]:  # fmt: skip
     """The model card of a feature drafter; ``read`` says how much it learned from."""
     return card(

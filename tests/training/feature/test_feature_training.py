@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import torch
 
 from specviz.drafters.networks.feature_file import save
 from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafters.networks.weights import read_weights
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of
@@ -29,6 +32,7 @@ from specviz.training.feature.acceptance_eval import acceptance_figures, by_kind
 from specviz.training.feature.recipes import (
     FeatureTraining,
     Settings,
+    TrainInputs,
     batches,
     comparable,
     learned,
@@ -321,3 +325,22 @@ def test_a_training_goes_on_from_weights_that_ship_also_with_another_draft_vocab
         assert torch.allclose(value, learned(one.net)[name], atol=0.02), name
     (tmp_path / "eagle3.safetensors").unlink()
     assert recipes.shipped(job, other.net) == ""
+
+
+def test_the_card_tells_the_learning_curve_and_the_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(recipes, "WEIGHTS", tmp_path)
+    one = state_of("eagle3", tmp_path / "features", replace(SETTINGS, minutes=0.004, every=0.002))
+    progress = train(one, tmp_path / "checkpoint.safetensors")
+    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
+    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
+    assets = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
+    inputs = TrainInputs(assets, Path(__file__), one.store, one.training, one.held_out, IDS)  # type: ignore[arg-type]
+    kind = recipes.KINDS["eagle3"]
+    recipes.finish(Job(known_recipes()["eagle3"], "cpu", 1.0, False), inputs, one.net, kind, one, progress)  # type: ignore[arg-type]
+    metrics = json.loads(read_weights(tmp_path / "eagle3.safetensors")[1]["metrics"])
+    distinct = [entry["distinct"] for entry in metrics["curve"]]
+    assert distinct == [entry["distinct"] for entry in progress.history] and distinct == sorted(distinct)
+    assert np.isfinite(metrics["gap"]) and all({"tau", "gap"} <= set(entry) for entry in metrics["curve"])
+    assert f"learning curve: {distinct[0]:.0f} tokens" in capsys.readouterr().out
