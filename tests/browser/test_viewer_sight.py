@@ -1,8 +1,9 @@
-"""A run about a picture in a real browser: its patches, who is shown which token, and the keyboard through its stories."""
+"""What is in sight in a real browser: each step's words of every recording; a picture's patches, who is shown which token."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,26 @@ HIDDEN = """(at) => [...document.querySelectorAll('.sv-note .sv-cells')[at].chil
   one.classList.contains('sv-hidden-cell') ? [place] : [])"""
 
 
+RECORDINGS = sorted(
+    path for path in (Path(__file__).parents[2] / "assets" / "traces").glob("*.jsonl") if store.read(path).run.modality != "image"
+)
+LOST = """() => {
+  const lost = [], strip = document.querySelector(".sv-strip");
+  for (const back of [false, true])
+    for (let at = 0; at < stage.trace.steps.length; at += 1) {
+      const step = back ? stage.trace.steps.length - 1 - at : at;
+      stage.go(step);
+      stage.flush();
+      const frame = document.querySelector(".sv-current-step").getBoundingClientRect();
+      const seen = strip.getBoundingClientRect();
+      const tall = frame.height > seen.height;
+      const above = frame.top < seen.top - 1, below = (tall ? frame.top + 20 : frame.bottom) > seen.bottom + 1;
+      if (frame.height && (above || below)) lost.push(back ? -step : step);
+    }
+  return lost;
+}"""
+
+
 def opened(show: Open, trace: Trace, note: str, size: dict[str, int] | None = None) -> StagePage:
     tab = show("".join(line + "\n" for line in store.lines(trace)), size=size)
     tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", note)
@@ -36,6 +57,13 @@ def without_words(trace: Trace, unseen: list[list[int]]) -> Trace:
 
     steps = tuple(replace(step, notes=tuple(map(told, step.notes))) for step in trace.steps)
     return replace(trace, steps=steps)
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.split(".")[0])
+def test_the_words_of_the_shown_step_are_in_sight_whichever_way_one_goes(path: Path, show: Open) -> None:
+    tab = show(path.read_text(encoding="utf-8"))
+    assert tab.run("stage.stage.trace.steps.length") > 1
+    assert tab.run(LOST.replace("stage.", "stage.stage.")) == []
 
 
 @pytest.mark.parametrize("step", [0, 3])

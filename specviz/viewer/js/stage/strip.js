@@ -98,9 +98,13 @@ export class Strip {
     const { scrollTop, clientHeight, scrollHeight } = this.text;
     if (!group || !group.isConnected || scrollHeight <= clientHeight) return;
     const line = 14.5 * 1.85 * this.stage.u;
-    const top = group.offsetTop - this.text.offsetTop,
-      bottom = top + group.offsetHeight;
-    if (top < scrollTop) this.text.scrollTop = line * Math.max(0, Math.floor(top / line) - 1);
+    const box = group.getBoundingClientRect();
+    const top = box.top - this.text.getBoundingClientRect().top + scrollTop,
+      bottom = top + box.height;
+    const first = Math.floor(top / line),
+      before = box.height + line <= clientHeight ? 1 : 0;
+    if (top < scrollTop) this.text.scrollTop = line * Math.max(0, first - before);
+    else if (box.height > clientHeight) this.text.scrollTop = line * first;
     else if (bottom > scrollTop + clientHeight + 1)
       this.text.scrollTop = line * Math.ceil((bottom - clientHeight - 2) / line);
   }
