@@ -338,7 +338,8 @@ def test_the_card_tells_the_learning_curve_and_the_gap(
     assets = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
     inputs = TrainInputs(assets, Path(__file__), one.store, one.training, one.held_out, IDS)  # type: ignore[arg-type]
     kind = recipes.KINDS["eagle3"]
-    recipes.finish(Job(known_recipes()["eagle3"], "cpu", 1.0, False), inputs, one.net, kind, one, progress)  # type: ignore[arg-type]
+    job = Job(known_recipes()["eagle3"], "cpu", 1.0, False)
+    recipes.finish(job, inputs, one.net, kind, one, progress)  # type: ignore[arg-type]
     metrics = json.loads(read_weights(tmp_path / "eagle3.safetensors")[1]["metrics"])
     distinct = [entry["distinct"] for entry in metrics["curve"]]
     assert distinct == [entry["distinct"] for entry in progress.history] and distinct == sorted(distinct)
