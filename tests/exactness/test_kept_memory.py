@@ -29,7 +29,7 @@ from specviz.engine.tree import DraftTree, chain
 from specviz.methods.hedgespec.method import recalled
 from specviz.methods.hedgespec.online_learners import ExponentialWeights, NormalHedge, UpperConfidence
 from specviz.methods.hedgespec.selection import Arm, DrafterSelector
-from specviz.methods.parameters import NoParameters, build
+from specviz.methods.parameters import NoParameters
 from specviz.methods.registry import Method, get
 from specviz.methods.resources import MethodResources
 from specviz.request import Memory, Recollection, Request
@@ -150,10 +150,10 @@ def ready(toy: Toy, seed: int, **values: Any) -> Prepared:
     """A user with a fresh memory who asks for one seed."""
     target, memory, method = toy.target(), Memory(), toy.method
     parts = TinyResources(target, WARM, "prompt", memory, curve=CostCurve((1, 9), (1.0, 2.0)))
-    request = Request(method.name, "prompt", max_new_tokens=toy.budget, temperature=1.0, seed=seed)
+    given = {"nodes": 1, **values} if method.name == "stand" else values
+    request = Request(method.name, "prompt", max_new_tokens=toy.budget, temperature=1.0, seed=seed, parameters=given)
     loaded = SimpleNamespace(name="places", warnings=())
-    given = build(method.parameters, {"nodes": 1, **values} if method.name == "stand" else values, method.name)
-    return Prepared(request, method, given, loaded, target, Letters(), [toy.prompt], parts, memory=memory)
+    return Prepared(request, method, loaded, target, Letters(), [toy.prompt], parts, memory=memory)
 
 
 def written(one: Prepared, composition: Composition) -> tuple[int, ...]:
