@@ -21,7 +21,7 @@ TOP_K = 64
 GRAM = 8
 REPEATS = 2
 GROUP = 32
-"""Rows whose keys are padded to one width."""
+"""Rows whose keys are padded to one width on a processor."""
 _LARGEST = 65504.0
 _ATTENTION = "specviz_rows"
 
@@ -65,23 +65,25 @@ class _Row:
 class _Slots:
     """Keys and values of all rows, [layer][row, kv head, place, size].
 
-    The rows of a pass come in groups, so that a short text need not be padded to the longest of all.
+    The rows of a pass come in groups, so that a short text need not be padded to the longest of all. On a GPU they are one:
+    there the padding costs less than the many small products.
     """
 
     def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
+        self._group = GROUP if like.device.type == "cpu" else rows
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         shape = (config.num_hidden_layers, rows, heads, places, size)
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
         self.rows = torch.zeros(1, dtype=torch.long, device=like.device)
         self.places = torch.zeros(1, 1, dtype=torch.long, device=like.device)
-        self._groups: list[tuple[list[int], int]] = []
+        self._groups: list[tuple[Tensor, int]] = []
 
     def at(self, rows: Tensor, places: Tensor) -> None:
         """The next pass is about these rows and places [row, token]: best sorted by length."""
         self.rows, self.places = rows, places
-        parts = zip(rows.split(GROUP), places.split(GROUP), strict=True)
-        self._groups = [(part.tolist(), int(where.max()) + 1) for part, where in parts]
+        parts = zip(rows.split(self._group), places.split(self._group), strict=True)
+        self._groups = [(part, int(where.max()) + 1) for part, where in parts]
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[list[Tensor], list[Tensor]]:
         """transformers' own name: keep new keys and values [row, kv head, token, size]. Returns for each group of rows all
@@ -90,7 +92,7 @@ class _Slots:
         for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
             cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2)
             # Without a copy in one piece each product makes its own, transposed, which takes five times as long.
-            states.append([torch.stack([cache[row, :, :width] for row in rows]) for rows, width in self._groups])
+            states.append([cache[:, :, :width].index_select(0, rows) for rows, width in self._groups])
         return states[0], states[1]
 
     def get_seq_length(self, layer: int = 0) -> int:
@@ -104,8 +106,8 @@ def _attend(
     """Grouped-query attention as two products for each group of rows: for one query a row far faster on a processor than
     torch's fused kernels, which took thirteen times as long (bfloat16, 32 rows, 300 places)."""
     outputs = []
-    scaled_queries = (queries * scaling).split(GROUP)
-    for query, visible, state, hidden in zip(scaled_queries, keys, values, mask.split(GROUP), strict=True):
+    sizes = [len(visible) for visible in keys]
+    for query, visible, state, hidden in zip((queries * scaling).split(sizes), keys, values, mask.split(sizes), strict=True):
         rows, heads, tokens, size = query.shape
         kv_heads, width = visible.shape[1:3]
         scores = query.reshape(rows, kv_heads, heads // kv_heads * tokens, size) @ visible.transpose(-1, -2)

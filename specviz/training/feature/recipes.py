@@ -95,13 +95,10 @@ class FeatureTraining(TrainState):
         parts = list(enumerate(longest_first))
         # A long and a short one together: gradients leave bfloat16 once for both, and the parts take equally long.
         half = (len(parts) + 1) // 2
-        pairs = [list(pair) for pair in zip_longest(parts[:half], reversed(parts[half:]))]
+        pairs = [[part for part in pair if part] for pair in zip_longest(parts[:half], reversed(parts[half:]))]
         parameters = self.optimizer.parameters
         gradients, value = parallel.gradients(
-            pairs,
-            lambda pair: torch.stack([loss(part) for part in pair if part]).sum(),
-            list(parameters.values()),
-            self.settings.workers,
+            pairs, lambda pair: torch.stack([*map(loss, pair)]).sum(), list(parameters.values()), self.settings.workers
         )
         return Step(value, answers, dict(zip(parameters, gradients, strict=True)))
 
@@ -109,7 +106,8 @@ class FeatureTraining(TrainState):
         """Held-out figures, the gap of the acceptance length to learned dialogues, and how many of those there are."""
         figures = self.measured(self.held_out[: self.settings.measured])
         visited_numbers = visited(self.training, self.settings, self.progress)
-        known = comparable(self, visited_numbers)[: self.settings.measured]
+        # Of the same kinds, drawn as the held-out ones were: only such figures can be compared.
+        known = greedy_only(self.store, visited_numbers)[: self.settings.measured]
         gap = self.measured(known)["tau"] - figures["tau"] if known else float("nan")
         distinct = sum(len(self.store.dialogues.answer(number)) for number in visited_numbers)
         return {"read": len(visited_numbers), "distinct": distinct, "gap": gap, **figures}
@@ -138,13 +136,6 @@ def visited(training: Sequence[int], settings: Settings, progress: Progress) -> 
     """The dialogues that were learned from, each once, the first ones first."""
     past_batches = islice(batches(training, settings, progress.provenance), progress.updates)
     return list(dict.fromkeys(number for batch in past_batches for number in batch))
-
-
-def comparable(state: FeatureTraining, numbers: Sequence[int]) -> list[int]:
-    """Those of the dialogues whose answers were drawn as the held-out ones were: only such figures can be compared."""
-    temperature = state.store.dialogues.temperature
-    temperatures = {float(temperature[number]) for number in state.held_out}
-    return [number for number in numbers if float(temperature[number]) in temperatures]
 
 
 @dataclass(frozen=True)
@@ -283,20 +274,14 @@ def finish(
     for name, numbers in by_kind(store, chosen).items():
         figures[f"tau, {name}"] = acceptance_figures(net, store, kind.columns, numbers, DEPTH)["tau"]
     visited_numbers = visited(state.training, state.settings, progress)
-    known = comparable(state, visited_numbers)[:MEASURED_DIALOGUES]
+    known = greedy_only(store, visited_numbers)[:MEASURED_DIALOGUES]
     figures["gap"] = acceptance_figures(net, store, kind.columns, known, DEPTH)["tau"] - figures["tau"]
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
     curve = [{name: entry[name] for name in ("distinct", "tau", "gap")} for entry in progress.history]
     print("learning curve:", ", ".join(f"{one['distinct']:.0f} tokens τ {one['tau']:.3f}" for one in curve), flush=True)
     tokens = sum(len(store.dialogues.answer(number)) for number in visited_numbers)
-    facts = card_of(
-        job,
-        inputs,
-        state.settings,
-        progress,
-        {**figures, "curve": curve},
-        f"{len(visited_numbers)} dialogues of {tokens} answer tokens learned from",
-    )
+    read = f"{len(visited_numbers)} dialogues of {tokens} answer tokens learned from"
+    facts = card_of(job, inputs, state.settings, progress, {**figures, "curve": curve}, read)
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     save(net, path, facts)
     print_card(path, facts)

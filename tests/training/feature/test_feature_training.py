@@ -34,7 +34,6 @@ from specviz.training.feature.recipes import (
     Settings,
     TrainInputs,
     batches,
-    comparable,
     learned,
     visited,
 )
@@ -143,11 +142,16 @@ def test_a_resumed_training_goes_on_in_the_same_round() -> None:
     assert later[:36] == whole and sorted(later) == sorted(one.training)
 
 
-def test_what_is_compared_with_held_out_answers_was_drawn_like_them(tmp_path: Path) -> None:
-    one = state_of("eagle3", tmp_path)
-    temperature = one.store.dialogues.temperature
-    found = comparable(one, one.training)
-    assert found and {float(temperature[number]) for number in found} == {0.0} != set(temperature[one.training])
+def test_what_is_compared_with_held_out_answers_is_of_their_kinds_and_drawn_like_them(tmp_path: Path) -> None:
+    one = state_of("eagle3", tmp_path, replace(SETTINGS, minutes=0.002, every=0.001))
+    one.store.dialogues = replace(one.store.dialogues, kind=np.arange(len(one.store.dialogues)) % len(KINDS))
+    one.held_out = greedy_only(one.store, one.held_out)
+    measured: list[int] = []
+    one.measured = lambda numbers: measured.extend(numbers) or {"tau": 1.0}  # type: ignore[func-returns-value]
+    train(one, tmp_path / "checkpoint")
+    known = set(measured) & set(one.training)
+    assert known and {float(one.store.dialogues.temperature[number]) for number in known} == {0.0}
+    assert {KINDS[int(one.store.dialogues.kind[number])] for number in known} <= set(REPORTED)  # type: ignore[index]
 
 
 @pytest.mark.slow
