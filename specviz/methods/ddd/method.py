@@ -47,10 +47,9 @@ class Parameters:
     family="features",
     claim="3.16× on average on Vicuna and LLaMA2-Chat, 4 % over EAGLE-2.",
     differs=(
-        "On trees of 25 nodes, over sixty prompts of six kinds, 3.2 drafter forwards a round do instead of 8, at 0.999 of the τ; "
-        "over twelve the run is 1.13 times as fast as at fixed depth. A tree that always stops at 4 levels does as well: the "
-        "drafter had minutes of training and is seldom sure. The calibrated threshold costs under half a percent of the "
-        "tokens; as a quantile of the beam's mass it is 0.02, 0.22, 0.68 and 0.89 at levels 1 to 4."
+        "On trees of 25 nodes, over twelve held-out prompts of six kinds, 3.6 drafter forwards a round do instead of 8, at 0.96 "
+        "of the τ, and the run is 1.09 times as fast as at fixed depth. A tree that always stops at 4 levels does as well. By "
+        "default it is the fastest here: 1.71× with τ 2.36 at temperature 0, 1.28× with 1.70 at 1."
     ),
     paper=Paper("Dynamic Depth Decoding: Faster Speculative Decoding for LLMs", "Brown et al.", 2024, "2409.00142"),
     look_at="The gauge beside each level: it empties as the beam loses mass, and below the line no deeper level is drafted.",

@@ -51,7 +51,7 @@ class Parameters:
     claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy as the intermediate model.",
     differs=(
         "A 4-bit copy of SmolLM2, which itself comes in 4 bits, keeps the target's word 96 times in 100, but a pass of it costs "
-        "0.63 of the target's on two AVX2 cores, and its drafter, trained for minutes, adds half a token a pass, where the "
+        "0.63 of the target's on two AVX2 cores, and an earlier head of its drafter adds half a token a pass, where the "
         "paper's adds two. τ is 4.8, the run 1.24 times the target alone, yet 0.96 times target and drafter without it; its "
         "condition foretold 0.99."
     ),
