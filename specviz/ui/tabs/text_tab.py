@@ -48,12 +48,9 @@ class TextTab(RunTab):
         """What the controls ask for."""
         return request_form.request(FormState(*control_values), self.shared.settings)
 
-    def take_over(self, run: Run, run_name: str) -> Updates:
-        """Set every control to what a recorded run was asked."""
-        return super().take_over(run, run_name) | {
-            self.basics: request_form.basics(self.shared.settings, run),
-            self.advanced: request_form.advanced(self.shared.settings, run),
-        }
+    def forms(self, run: Run | None = None) -> tuple[str, str]:
+        """The basic and the advanced form, as a run was asked, or with the defaults."""
+        return request_form.basics(self.shared.settings, run), request_form.advanced(self.shared.settings, run)
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
         """What depends on the method alone: some need a draft model."""
