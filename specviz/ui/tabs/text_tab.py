@@ -12,7 +12,7 @@ from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.shared import AppState
-from specviz.ui.tabs import request_form, run_tab, text_run
+from specviz.ui.tabs import request_form, run_tab
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
 from specviz.ui.widgets import choice, controls, panels
@@ -72,19 +72,6 @@ def build(shared: AppState, run_name: gr.State, runs: gr.State) -> TextTab:
         tab.figures.on(event.then, shared, tab.run_name)
     tab.examples.choose(chosen, tab.basics, [tab.prompt, tab.basics], queue=False, **QUIET)
     return tab
-
-
-def arrive(tab: TextTab) -> Any:
-    """A handler for the page's opening: a link may name another recorded run than the first one."""
-
-    def arrived(runs: list[tuple[str, str]], request: gr.Request) -> Any:
-        name = request.query_params.get("trace", "")
-        default = tab.shared.archive.gallery.default
-        if not name or (default and name == default.name):
-            return {tab.run_name: default.name if default else ""}
-        return tab.updates(text_run.recording(tab.shared, request.session_hash, name), list(runs))
-
-    return arrived
 
 
 def _controls(shared: AppState) -> dict[str, Any]:
