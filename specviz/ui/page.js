@@ -60,14 +60,16 @@
     return host && host.specviz ? host.specviz.stage : null;
   };
 
-  // A link to a step: ?trace=NAME&step=12, counted as on the screen. Only runs that others can open are written there.
+  // A link to a step: ?trace=NAME&step=12, counted as on the screen; to a pair: ?left=NAME&right=NAME; to a lesson's page:
+  // ?lesson=NAME&at=2, since Gradio takes "page" for itself. Only runs that others can open are written there.
   const ROOMS = ["#sp-stage", "#sp-see-stage", "#sp-image-stage"];
   const query = () => new URL(location.href).searchParams;
   const isSeen = (viewer) => Boolean(viewer) && viewer.root.getClientRects().length > 0;
   const isShared = (viewer) => viewer.trace.mode === "recorded" && viewer.feed.name && !viewer.feed.name.startsWith("mine:");
-  const sought = { trace: query().get("trace"), step: query().has("step") ? Number(query().get("step")) - 1 : null };
+  const sought = { trace: query().get("left") || query().get("trace"), step: query().has("step") ? Number(query().get("step")) - 1 : null };
   let seeking = sought.trace !== null || sought.step !== null;
   let writing = 0;
+  let unseen = null;
 
   /** Go to the step that the address named, once its run is there. */
   function seek(viewer) {
@@ -86,17 +88,28 @@
   const word = (tab) => tab.textContent.trim().toLowerCase();
   const openTab = () => tabs().find((tab) => tab.getAttribute("aria-selected") === "true" || tab.classList.contains("selected"));
 
+  /** The lesson that is seen and its page. */
+  function lesson() {
+    const shown = document.querySelector(".sp-lesson[data-lesson]");
+    return shown && shown.getClientRects().length ? shown.dataset : { lesson: null, at: null };
+  }
+
   /** The address of what is seen. */
   function address() {
     const url = new URL(location.href);
     const set = (name, value) => { if (value === null) url.searchParams.delete(name); else url.searchParams.set(name, value); };
     const tab = openTab();
     if (tab) set("tab", tab === tabs()[0] ? null : word(tab));
-    const viewer = ROOMS.map(stage).find(isSeen);
     if (seeking) return url.href;
-    const shared = viewer && isShared(viewer);
-    set("trace", shared ? viewer.feed.name : null);
-    set("step", shared && viewer.cursor >= 0 ? viewer.cursor + 1 : null);
+    const [room, left, right] = [ROOMS.map(stage).find(isSeen), stage("#sp-left"), stage("#sp-right")];
+    const name = (viewer) => (isSeen(viewer) && isShared(viewer) ? viewer.feed.name : null);
+    const viewer = room || left;
+    set("trace", name(room));
+    set("left", name(left));
+    set("right", name(right));
+    set("step", name(viewer) && viewer.cursor >= 0 ? viewer.cursor + 1 : null);
+    set("lesson", lesson().lesson);
+    set("at", lesson().at);
     return url.href;
   }
 
@@ -133,7 +146,8 @@
       const viewer = host.specviz && host.specviz.stage;
       if (!viewer) return;
       hold(viewer);
-      if (ROOMS.some((id) => host.closest(id))) seek(viewer);
+      if ([...ROOMS, "#sp-left"].some((id) => host.closest(id))) seek(viewer);
+      if (unseen && host.closest(unseen.id)) goTo(unseen.id, unseen.at);
       if (isSeen(viewer)) writeSoon();
     });
   });
@@ -163,8 +177,8 @@
   async function copyLink() {
     clearTimeout(writing);
     write();
-    const viewer = ROOMS.map(stage).find(isSeen);
-    const own = viewer && viewer.last >= 0 && !isShared(viewer);
+    const seen = [...ROOMS, "#sp-left", "#sp-right"].map(stage).filter(isSeen);
+    const own = seen.some((viewer) => viewer.last >= 0 && !isShared(viewer));
     let said = own ? "Link to this tab copied. Your own run is not in it: save it under Traces." : "Link copied.";
     try {
       await copy(location.href);
@@ -178,6 +192,15 @@
   }
 
   document.addEventListener("click", (event) => { if (event.target.closest && event.target.closest("#sp-link")) copyLink(); });
+
+  /** Show a step and a panel on a stage; on one whose tab has not been opened yet, as soon as it is there. */
+  function goTo(id, at) {
+    const viewer = stage(id);
+    unseen = viewer ? null : { id, at };
+    if (!viewer) return;
+    viewer.set({ tab: at.panel ? "method" : "verdict", selectedNote: typeof at.panel === "string" ? at.panel : null });
+    if (at.step >= 0) setTimeout(() => viewer.go(at.step), 30);
+  }
 
   /** Tokens written by the end of each step. */
   function tokensByStep(viewer) {
@@ -227,12 +250,7 @@
     reveal,
     figures: (run) => [isOpen("sp-figures") ? run : "", dark() ? "dark" : "light"],
     align: (left, right, how) => { alignment = { left, right, how }; alignOther(left); },
-    go: (id, { step, panel }) => {
-      const viewer = stage(id);
-      if (!viewer) return;
-      viewer.set({ tab: panel ? "method" : "verdict", selectedNote: typeof panel === "string" ? panel : null });
-      if (step >= 0) setTimeout(() => viewer.go(step), 30);
-    },
+    go: goTo,
     stage,
   };
 }

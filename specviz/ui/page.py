@@ -59,7 +59,7 @@ def build(shared: AppState) -> gr.Blocks:
                 compare_tab.wire(compare_tab.build(shared, runs), compare, text.request_controls)
             if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
                 with gr.Tab("Learn", id="learn"):
-                    learn_tab.build(shared, playable)
+                    learn_tab.build(shared, playable, page)
             with gr.Tab("Traces", id="traces") as traces:
                 traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, traces, rooms)
             with gr.Tab("About", id="about"):

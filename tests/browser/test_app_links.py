@@ -140,3 +140,41 @@ def test_a_run_sent_from_the_traces_tab_plays_in_its_own_tab(visitor: AppPage) -
     visitor.until(f"{visitor.stage('#sp-see-stage')}.feed.name === 'hivis'")
     expect(visitor.page.locator("#sp-see-method select")).to_have_value("hivis")
     address(visitor, tab="vision-language", trace="hivis")
+
+
+def test_a_link_opens_a_pair_of_runs_at_its_step(opened: Browser, visitor: AppPage) -> None:
+    visitor.tab("Compare")
+    left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
+    visitor.until(f"{left}.trace.steps.length > 0 && {right}.trace.steps.length > 0")
+    visitor.choose("#sp-one", "A run of stand")
+    expect(visitor.page.locator("[data-testid=dropdown-option]")).to_have_count(0)
+    visitor.choose("#sp-two", "A run of token_recycling")
+    visitor.until(f"{left}.feed.name === 'stand' && {right}.feed.name === 'token_recycling'")
+    visitor.page.evaluate(f"{left}.go(5)")
+    address(visitor, tab="compare", left="stand", right="token_recycling", step="6", trace=None)
+    query = visitor.page.evaluate("location.search")
+    with closing(AppPage(opened, visitor.url, query)) as other:
+        other.until(f"{left}.feed.name === 'stand' && {right}.feed.name === 'token_recycling' && {left}.cursor === 5")
+        expect(other.page.locator("#sp-one input")).to_have_value("A run of stand")
+        address(other, left="stand", right="token_recycling", step="6")
+        other.tab("Text")
+        address(other, tab=None, trace="token_recycling", left=None, right=None)
+
+
+def test_a_link_opens_a_page_of_a_lesson(opened: Browser, visitor: AppPage) -> None:
+    visitor.tab("Learn")
+    visitor.button("Next").click()
+    address(visitor, tab="learn", at="2", trace=None)
+    step, query = visitor.run("cursor", "#sp-lesson"), visitor.page.evaluate("location.search")
+    said = visitor.page.locator(".sp-lesson").inner_text()
+    with closing(AppPage(opened, visitor.url, query)) as other:
+        expect(other.page.locator(".sp-lesson")).to_contain_text("2 of")
+        assert other.page.locator(".sp-lesson").inner_text() == said
+        other.until(f"{other.stage('#sp-lesson')}.cursor === {step}")
+        other.button("Back").click()
+        address(other, tab="learn", at="1")
+
+
+def test_a_link_to_a_lesson_that_is_not_here_opens_the_first(opened: Browser, url: str) -> None:
+    with closing(AppPage(opened, url, "?tab=learn&lesson=nowhere&at=x")) as linked:
+        expect(linked.page.locator(".sp-lesson")).to_contain_text("1 of")
