@@ -60,54 +60,147 @@
     return host && host.specviz ? host.specviz.stage : null;
   };
 
-  // A link to a step: ?trace=NAME&step=12, counted as on the screen. Only runs that others can open are written there.
+  // A link to a step: ?trace=NAME&step=12, counted as on the screen; to a pair: ?left=NAME&right=NAME; to a lesson's page:
+  // ?lesson=NAME&at=2, since Gradio takes "page" for itself. Only runs that others can open are written there.
+  const ROOMS = ["#sp-stage", "#sp-see-stage", "#sp-image-stage"];
   const query = () => new URL(location.href).searchParams;
-  let sought = query().has("step") ? { trace: query().get("trace"), step: Number(query().get("step")) - 1 } : null;
+  const isSeen = (viewer) => Boolean(viewer) && viewer.root.getClientRects().length > 0;
+  const isShared = (viewer) => viewer.trace.mode === "recorded" && viewer.feed.name && !viewer.feed.name.startsWith("mine:");
+  const sought = { trace: query().get("left") || query().get("trace"), step: query().has("step") ? Number(query().get("step")) - 1 : null };
+  let seeking = sought.trace !== null || sought.step !== null;
   let writing = 0;
+  let unseen = null;
 
+  /** Go to the step that the address named, once its run is there. */
   function seek(viewer) {
-    const { name, trace } = viewer.feed;
-    if (!sought || !trace.steps.length || (sought.trace && sought.trace !== name)) return false;
-    const { step } = sought;
-    sought = null;
-    if (Number.isInteger(step) && step >= 0) setTimeout(() => viewer.go(step), 30);
-    return true;
+    if (!seeking || (sought.trace && sought.trace !== viewer.feed.name)) return;
+    seeking = false;
+    if (Number.isInteger(sought.step) && sought.step >= 0) setTimeout(() => viewer.go(sought.step), 30);
   }
 
-  function write() {
-    writing = 0;
-    const viewer = stage("#sp-stage");
-    if (!viewer || sought) return;
-    const url = new URL(location.href);
-    const shared = viewer.trace.mode === "recorded" && viewer.feed.name && !viewer.feed.name.startsWith("mine:");
-    if (shared) url.searchParams.set("trace", viewer.feed.name);
-    else url.searchParams.delete("trace");
-    if (shared && viewer.cursor >= 0) url.searchParams.set("step", String(viewer.cursor + 1));
-    else url.searchParams.delete("step");
-    if (url.href !== location.href) history.replaceState(history.state, "", url);
+  // A link whose run is not here is never found: whoever plays or asks for something else gives it up.
+  for (const kind of ["pointerdown", "keydown"]) {
+    document.addEventListener(kind, (event) => { if (event.target.closest(".sp-room, .sp-top")) seeking = false; }, true);
   }
 
   // ?tab=learn opens a tab; the first one needs no word. Tabs that have no room stand in a menu, without their ids.
   const tabs = () => [...document.querySelectorAll(".sp-tabs > .tab-wrapper :is([role=tablist], .overflow-dropdown) > button")];
   const word = (tab) => tab.textContent.trim().toLowerCase();
-  document.addEventListener("click", (event) => {
-    const tab = tabs().find((button) => button.contains(event.target));
-    if (!tab) return;
+  const openTab = () => tabs().find((tab) => tab.getAttribute("aria-selected") === "true" || tab.classList.contains("selected"));
+
+  /** The lesson that is seen and its page. */
+  function lesson() {
+    const shown = document.querySelector(".sp-lesson[data-lesson]");
+    return shown && shown.getClientRects().length ? shown.dataset : { lesson: null, at: null };
+  }
+
+  /** The address of what is seen. */
+  function address() {
     const url = new URL(location.href);
-    if (tab === tabs()[0]) url.searchParams.delete("tab");
-    else url.searchParams.set("tab", word(tab));
-    history.replaceState(history.state, "", url);
+    const set = (name, value) => { if (value === null) url.searchParams.delete(name); else url.searchParams.set(name, value); };
+    const tab = openTab();
+    if (tab) set("tab", tab === tabs()[0] ? null : word(tab));
+    if (seeking) return url.href;
+    const [room, left, right] = [ROOMS.map(stage).find(isSeen), stage("#sp-left"), stage("#sp-right")];
+    const name = (viewer) => (isSeen(viewer) && isShared(viewer) ? viewer.feed.name : null);
+    const viewer = room || left;
+    set("trace", name(room));
+    set("left", name(left));
+    set("right", name(right));
+    set("step", name(viewer) && viewer.cursor >= 0 ? viewer.cursor + 1 : null);
+    set("lesson", lesson().lesson);
+    set("at", lesson().at);
+    return url.href;
+  }
+
+  function write() {
+    writing = 0;
+    const next = address();
+    if (next !== location.href) history.replaceState(history.state, "", next);
+  }
+
+  const writeSoon = () => { if (!writing) writing = setTimeout(write, 400); };
+
+  // A stage nobody sees stands still; it goes on when its tab is opened again.
+  const waiting = new WeakSet();
+
+  function hold(viewer) {
+    if (!viewer) return;
+    if (isSeen(viewer)) {
+      if (waiting.delete(viewer)) viewer.player.play();
+    } else if (viewer.player.playing) {
+      waiting.add(viewer);
+      viewer.player.pause();
+    }
+  }
+
+  function turn() {
+    for (const host of document.querySelectorAll(".specviz-host")) hold(host.specviz && host.specviz.stage);
+    writeSoon();
+  }
+
+  document.addEventListener("specviz:step", (event) => {
+    const host = event.target.closest(".specviz-host");
+    // The first step comes before the component has its stage, and before the stage plays.
+    if (host) setTimeout(() => {
+      const viewer = host.specviz && host.specviz.stage;
+      if (!viewer) return;
+      hold(viewer);
+      if ([...ROOMS, "#sp-left"].some((id) => host.closest(id))) seek(viewer);
+      if (unseen && host.closest(unseen.id)) goTo(unseen.id, unseen.at);
+      if (isSeen(viewer)) writeSoon();
+    });
   });
+  for (const viewer of ROOMS.map(stage)) if (viewer && viewer.last >= 0) seek(viewer);
+
+  const bar = document.querySelector(".sp-tabs > .tab-wrapper");
+  if (bar) new MutationObserver(() => setTimeout(turn)).observe(bar, { subtree: true, childList: true, attributeFilter: ["aria-selected"] });
   const wantedTab = tabs().find((button) => word(button) === query().get("tab"));
   if (wantedTab) wantedTab.click();
 
-  document.addEventListener("specviz:step", (event) => {
-    if (!event.target.closest("#sp-stage")) return;
-    const viewer = stage("#sp-stage");
-    if (viewer && seek(viewer)) return;
-    if (!writing) writing = setTimeout(write, 400);
-  });
-  if (stage("#sp-stage")) seek(stage("#sp-stage"));
+  /** Where the page is not served securely the browser has no clipboard but the one of a selection. */
+  async function copy(text) {
+    if (navigator.clipboard) return navigator.clipboard.writeText(text);
+    const field = document.createElement("textarea");
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    const copied = document.execCommand("copy");
+    field.remove();
+    if (!copied) throw new Error("the browser refused");
+    return undefined;
+  }
+
+  let fading = 0;
+
+  /** Copy the address of what is seen, and say so; a run of one's own is in no address. */
+  async function copyLink() {
+    clearTimeout(writing);
+    write();
+    const seen = [...ROOMS, "#sp-left", "#sp-right"].map(stage).filter(isSeen);
+    const own = seen.some((viewer) => viewer.last >= 0 && !isShared(viewer));
+    let said = own ? "Link to this tab copied. Your own run is not in it: save it under Traces." : "Link copied.";
+    try {
+      await copy(location.href);
+    } catch {
+      said = "The browser does not let this page copy. The link is in the address bar.";
+    }
+    const status = document.getElementById("sp-linked");
+    status.textContent = said;
+    clearTimeout(fading);
+    fading = setTimeout(() => { status.textContent = ""; }, 4000);
+  }
+
+  document.addEventListener("click", (event) => { if (event.target.closest && event.target.closest("#sp-link")) copyLink(); });
+
+  /** Show a step and a panel on a stage; on one whose tab has not been opened yet, as soon as it is there. */
+  function goTo(id, at) {
+    const viewer = stage(id);
+    unseen = viewer ? null : { id, at };
+    if (!viewer) return;
+    viewer.set({ tab: at.panel ? "method" : "verdict", selectedNote: typeof at.panel === "string" ? at.panel : null });
+    if (at.step >= 0) setTimeout(() => viewer.go(at.step), 30);
+  }
 
   /** Tokens written by the end of each step. */
   function tokensByStep(viewer) {
@@ -157,12 +250,7 @@
     reveal,
     figures: (run) => [isOpen("sp-figures") ? run : "", dark() ? "dark" : "light"],
     align: (left, right, how) => { alignment = { left, right, how }; alignOther(left); },
-    go: (id, { step, panel }) => {
-      const viewer = stage(id);
-      if (!viewer) return;
-      viewer.set({ tab: panel ? "method" : "verdict", selectedNote: typeof panel === "string" ? panel : null });
-      if (step >= 0) setTimeout(() => viewer.go(step), 30);
-    },
+    go: goTo,
     stage,
   };
 }

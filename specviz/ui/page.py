@@ -8,6 +8,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from specviz.ui import api, lessons, theme
+from specviz.ui.arrival import Rooms
 from specviz.ui.shared import AppState
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.presence import Departures, Watch
@@ -27,6 +28,11 @@ CACHE = (300, 900)
 
 MASTHEAD = """
 <h1 class="sp-brand">specviz</h1>
+<button type="button" id="sp-link" class="sp-theme" aria-label="Copy link" title="Copy a link to what is shown">
+<svg viewBox="0 0 16 16" width="15" height="15" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round"
+aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.5l1.6-1.6a2.9 2.9 0 0 1 4.1 4.1L11 8.7"/>
+<path d="M9 11.5l-1.6 1.6a2.9 2.9 0 0 1-4.1-4.1L5 7.3"/></svg></button>
+<p id="sp-linked" class="sp-linked" role="status"></p>
 <button type="button" id="sp-theme" class="sp-theme" aria-label="Use dark colours">
 <span aria-hidden="true">◐</span></button>
 """
@@ -45,21 +51,22 @@ def build(shared: AppState) -> gr.Blocks:
             with gr.Tab("Text", id="text"):
                 text = text_tab.build(shared, run_name, runs)
             with gr.Tab("Vision-language", id="vision"):
-                vision_tab.build(shared)
+                vision = vision_tab.build(shared)
             with gr.Tab("Image", id="image"):
-                image_tab.build(shared)
+                image = image_tab.build(shared)
+            rooms = Rooms(shared, tabs, {"text": text, "vision": vision, "image": image})
             with gr.Tab("Compare", id="compare") as compare:
                 compare_tab.wire(compare_tab.build(shared, runs), compare, text.request_controls)
             if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
                 with gr.Tab("Learn", id="learn"):
-                    learn_tab.build(shared, playable)
+                    learn_tab.build(shared, playable, page)
             with gr.Tab("Traces", id="traces") as traces:
-                traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, tabs, traces, text)
+                traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, traces, rooms)
             with gr.Tab("About", id="about"):
                 about_tab.build(shared)
         api.register(shared)
 
-        page.load(text_tab.arrive(text), runs, text.outputs, queue=False, show_progress="hidden", api_visibility="private")
+        page.load(rooms.arrive, rooms.runs, rooms.outputs, queue=False, show_progress="hidden", api_visibility="private")
 
         departures = Departures(shared.presence)
 

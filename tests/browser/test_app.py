@@ -131,6 +131,24 @@ def test_an_example_is_one_click(visitor: AppPage) -> None:
     expect(visitor.page.locator("#sp-basics").get_by_label("Temperature")).to_have_value(f"{EXAMPLES[0][1]:g}")
 
 
+def test_choosing_a_method_shows_its_recorded_run_and_keeps_what_was_typed(visitor: AppPage) -> None:
+    temperature = visitor.page.locator("#sp-basics").get_by_label("Temperature")
+    visitor.pick("#sp-method", "STAND")
+    visitor.until(f"{visitor.stage()}.feed.name === 'stand' && {visitor.stage()}.player.playing")
+    expect(visitor.page.locator("#sp-recording input")).to_have_value("A run of stand")
+    expect(temperature).to_have_value("0.8")
+    visitor.page.locator("#sp-prompt textarea").fill("My own prompt.")
+    visitor.page.locator("#sp-basics").get_by_label("New tokens").fill("33")
+    visitor.pick("#sp-method", "Prompt lookup")
+    visitor.until(f"{visitor.stage()}.feed.name === 'prompt_lookup'")
+    expect(temperature).to_have_value("0")
+    expect(visitor.page.locator("#sp-basics").get_by_label("New tokens")).to_have_value("33")
+    expect(visitor.page.locator("#sp-prompt textarea")).to_have_value("My own prompt.")
+    visitor.pick("#sp-method", "EAGLE-2")
+    expect(visitor.page.locator(".sp-side")).to_contain_text("No run of it is recorded here")
+    assert visitor.run("feed.name") == "prompt_lookup"
+
+
 def test_choosing_a_method_shows_its_own_parameters(visitor: AppPage) -> None:
     visitor.pick("#sp-method", "STAND")
     nodes = visitor.page.locator("#sp-own").get_by_label("Nodes")

@@ -138,6 +138,13 @@ def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
     shared = tab.shared
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
+    def opened(left: str | None, right: str | None, runs: Runs, request: gr.Request) -> dict[Any, Any]:
+        """The pair that the address names, where a link leads here; else the one that was chosen."""
+        recordings = shared.archive.gallery.recordings
+        named = (request.query_params.get("left"), request.query_params.get("right"))
+        left, right = (name if name in recordings else chosen for name, chosen in zip(named, (left, right), strict=True))
+        return pair(left, right, runs)
+
     def pair(left: str | None, right: str | None, runs: Runs) -> dict[Any, Any]:
         return tab.updates(comparing.both(shared, left or "", right or ""), list(runs))
 
@@ -151,8 +158,8 @@ def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
     def halt(request: gr.Request) -> None:
         text_run.stop(shared, request.session_hash)
 
-    for event in (tab_page.select, tab.left_choice.input, tab.right_choice.input):
-        event(pair, [tab.left_choice, tab.right_choice, tab.runs], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)
+    for event, handler in ((tab_page.select, opened), (tab.left_choice.input, pair), (tab.right_choice.input, pair)):
+        event(handler, [tab.left_choice, tab.right_choice, tab.runs], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)
     tab.how.input(None, tab.how, None, js=ALIGN)
     tab.run.click(go, [tab.left_choice, tab.right_choice, tab.runs, tab.method, *text_controls], tab.outputs, **quiet)
     tab.stop.click(halt, None, None, queue=False, show_progress="hidden", api_visibility="private")

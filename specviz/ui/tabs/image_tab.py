@@ -13,7 +13,7 @@ from specviz.ui import theme
 from specviz.ui.shared import AppState
 from specviz.ui.tabs import image_form, run_tab
 from specviz.ui.tabs.image_form import ImageFormState
-from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
+from specviz.ui.tabs.run_tab import QUIET, RunTab
 from specviz.ui.widgets import choice, controls, panels
 
 _PICK = """
@@ -46,12 +46,9 @@ class ImageTab(RunTab):
         """What the controls ask for."""
         return image_form.request(ImageFormState(*control_values), self.shared.settings)
 
-    def take_over(self, run: Run, run_name: str) -> Updates:
-        """Set every control to what a recorded run was asked."""
-        return super().take_over(run, run_name) | {
-            self.basics: image_form.basics(run),
-            self.advanced: image_form.advanced(run),
-        }
+    def forms(self, run: Run | None = None) -> tuple[str, str]:
+        """The basic and the advanced form, as a run was asked, or with the defaults."""
+        return image_form.basics(run), image_form.advanced(run)
 
 
 def build(shared: AppState) -> ImageTab:

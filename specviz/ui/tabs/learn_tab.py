@@ -69,7 +69,8 @@ def _text(lesson: Lesson, page: Page, number: int) -> str:
     paragraphs = "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
     question = f'<p class="sp-ask">{panels.markup(page.ask.question)}</p>' if page.ask else ""
     place = f"<small>{number + 1} of {len(lesson.pages)}</small>"
-    return f'<div class="sp-lesson"><h2>{panels.markup(lesson.title)} {place}</h2>{paragraphs}{question}</div>'
+    at = f'data-lesson="{panels.markup(lesson.name)}" data-at="{number + 1}"'
+    return f'<div class="sp-lesson" {at}><h2>{panels.markup(lesson.title)} {place}</h2>{paragraphs}{question}</div>'
 
 
 def _verdict(page: Page, guess: str | None) -> str:
@@ -81,8 +82,8 @@ def _verdict(page: Page, guess: str | None) -> str:
     return f'<div class="sp-reveal" role="status">{answer}</div>'
 
 
-def build(shared: AppState, lesson_by_name: dict[str, Lesson]) -> None:
-    """Lay the tab out and connect it."""
+def build(shared: AppState, lesson_by_name: dict[str, Lesson], page: gr.Blocks) -> None:
+    """Lay the tab out and connect it; ``page`` may be opened by a link to a lesson's page."""
     names = [(entry.title, name) for name, entry in lesson_by_name.items()]
     first = names[0][1]
     opened = view(shared, lesson_by_name[first], 0)
@@ -110,7 +111,7 @@ def build(shared: AppState, lesson_by_name: dict[str, Lesson]) -> None:
         "reveal": reveal,
         "onward": onward,
     }
-    _wire(shared, lesson_by_name, lesson, number, parts)
+    _wire(shared, lesson_by_name, lesson, number, parts, page)
 
 
 def updates(view: View, number: int, parts: dict[str, Any]) -> list[Any]:
@@ -129,7 +130,12 @@ def updates(view: View, number: int, parts: dict[str, Any]) -> list[Any]:
 
 
 def _wire(
-    shared: AppState, lesson_by_name: dict[str, Lesson], lesson: gr.Dropdown, number: gr.State, parts: dict[str, Any]
+    shared: AppState,
+    lesson_by_name: dict[str, Lesson],
+    lesson: gr.Dropdown,
+    number: gr.State,
+    parts: dict[str, Any],
+    page: gr.Blocks,
 ) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
     outputs = [*parts.values(), number]
@@ -144,6 +150,17 @@ def _wire(
     def shown(name: str, now: int, guess: str | None) -> list[Any]:
         return updates(view(shared, lesson_by_name[name], now, guess, revealed=True), now, parts)
 
+    def arrived(request: gr.Request) -> Any:
+        """The page of a lesson that the address names; the first lesson stays where it names none that is here."""
+        name, asked = request.query_params.get("lesson", ""), request.query_params.get("at", "")
+        if name not in lesson_by_name:
+            return [gr.skip()] * (len(outputs) + 1)
+        last = len(lesson_by_name[name].pages) - 1
+        to = min(max(int(asked) - 1, 0), last) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 0
+        return [*updates(view(shared, lesson_by_name[name], to), to, parts), name]
+
+    opened = page.load(arrived, None, [*outputs, lesson], **quiet)
+    opened.then(None, parts["at"], None, js=SEEK)
     for event, handler, inputs in (
         (lesson.input, turn(None), [lesson, number]),
         (parts["back"].click, turn(-1), [lesson, number]),

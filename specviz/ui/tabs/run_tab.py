@@ -10,15 +10,17 @@ from typing import Any, ClassVar
 
 import gradio as gr
 
+from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.shared import AppState
-from specviz.ui.shown import choices, title
+from specviz.ui.shown import MINE, choices, title
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.cumulative import gathered
 from specviz.ui.tabs import text_run
+from specviz.ui.tabs.own_values import Given, merged
 from specviz.ui.tabs.text_run import Change
 from specviz.ui.widgets import controls, panels
 from specviz.ui.widgets.gallery import Recording
@@ -56,13 +58,15 @@ class RunTab(ABC):
     prompt: gr.Textbox
     basics: gr.HTML
     advanced: gr.HTML
+    given: gr.State
+    """What the tab itself put into the prompt and the forms, a :class:`Given`."""
 
     @property
     def outputs(self) -> list[Any]:
         """Everything a change may touch."""
         return [
             self.stage, self.run_name, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
-            self.summary, self.own, self.prompt, self.basics, self.advanced,
+            self.summary, self.own, self.prompt, self.basics, self.advanced, self.given,
         ]  # fmt: skip
 
     @property
@@ -74,12 +78,23 @@ class RunTab(ABC):
     def request(self, *control_values: Any) -> Request:
         """What the controls ask for. Raises BadInput."""
 
+    @abstractmethod
+    def forms(self, run: Run | None = None) -> tuple[str, str]:
+        """The basic and the advanced form, as a run was asked, or with the defaults."""
+
     def take_over(self, run: Run, run_name: str) -> Updates:
-        """Set the controls to what a recorded run was asked, so that running live does the same again."""
-        return self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name)) | {
-            self.method: run.method,
-            self.prompt: run.prompt,
-        }
+        """Set the controls to what a run was asked, so that running live does the same again.
+
+        What a run of this session was asked was the visitor's own choice, and goes on counting as that.
+        """
+        asked = Given(run.prompt, *self.forms(run))
+        given = {} if run_name.startswith(MINE) else {self.given: asked}
+        own = self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name))
+        return own | self.filled(asked) | given | {self.method: run.method}
+
+    def filled(self, values: Given) -> Updates:
+        """These values in their controls."""
+        return {self.prompt: values.prompt, self.basics: values.basics, self.advanced: values.advanced}
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
         """What depends on the method alone."""
@@ -118,6 +133,32 @@ class RunTab(ABC):
         """Show the run called ``name``."""
         return self.updates(text_run.recording(self.shared, request.session_hash, name), list(runs))
 
+    def choose_method(
+        self, method: str, runs: Runs, given: Given, prompt: str, basics: str, advanced: str, request: gr.Request
+    ) -> Updates:
+        """Show a method's recorded run, if there is one, and give the form what is the method's own.
+
+        What the visitor changed by hand stays, and so does a run that is going on: its steps are on the stage.
+        """
+        try:
+            recording = self.shared.archive.gallery.of_method(method, self.modality)
+            run = recording.run if recording else None
+            offered = Given(run.prompt if run else given.prompt, *self.forms(run))
+            values, remembered = merged(given, Given(prompt, basics, advanced), offered)
+            if recording is None:
+                updates = self.of_method(method) | {self.summary: panels.summary(method) + panels.UNRECORDED}
+            else:
+                updates = self._shown(recording, runs, request.session_hash)
+        except SpecvizError as error:
+            return self.of_method(method) | {self.banner: banner_html(str(error))}
+        return updates | self.filled(values) | {self.given: remembered}
+
+    def _shown(self, recording: Recording, runs: Runs, session: str | None) -> Updates:
+        page = self.shared.pages.find(session)
+        if page and page.running:
+            return self.of_method(recording.run.method, dict(recording.run.parameters), recording.note)
+        return self.updates(text_run.recording(self.shared, session, recording.name), list(runs))
+
     def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
         """Run what the controls say."""
         session_runs = list(runs)
@@ -131,14 +172,18 @@ class RunTab(ABC):
         """End this page's run at its next step."""
         text_run.stop(self.shared, request.session_hash)
 
-    def wire(self) -> tuple[Any, Any]:
-        """Connect what every tab of a run has; what happens when a recording is chosen, and when a run is started."""
+    def wire(self) -> tuple[Any, Any, Any]:
+        """Connect what every tab of a run has; the events of a chosen recording, a chosen method and a started run."""
         played = self.recording.input(self.play, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
         self.stop.click(self.halt, None, None, queue=False, show_progress="hidden", api_visibility="private")
-        self.method.input(self.of_method, self.method, self.outputs, queue=False, **QUIET)
-        return played, ran
+        # Arrow keys in a closed drop-down choose one method after the other: the last one counts.
+        values = [self.given, self.prompt, self.basics, self.advanced]
+        chosen = self.method.input(
+            self.choose_method, [self.method, self.runs, *values], self.outputs, trigger_mode="always_last", **QUIET
+        )
+        return played, chosen, ran
 
 
 def banner_html(message: str, note: bool = False) -> gr.HTML:
@@ -154,7 +199,8 @@ def room(
     make_below: Callable[[], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
     """Lay a tab out. ``make_controls`` makes its controls, ``make_below`` what stands under the stage."""
-    name, parts = first.name if first else "", {}
+    name = first.name if first else ""
+    parts: dict[str, Any] = {}
     # What the stage shows, in the header's free corner: recorded runs, and this session's as they come.
     parts["recording"] = gr.Dropdown(
         choices(shared.archive, [], tab.modality), value=name or None, label="Showing",
@@ -164,6 +210,7 @@ def room(
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
                 parts |= make_controls()
+                parts["given"] = gr.State(Given(*(parts[name].value for name in ("prompt", "basics", "advanced"))))
             with gr.Column(elem_classes="sp-foot", min_width=0):
                 with gr.Row(elem_classes="sp-go"):
                     look: dict[str, Any] = {"size": "lg", "min_width": 0}

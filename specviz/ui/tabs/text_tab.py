@@ -12,7 +12,7 @@ from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.shared import AppState
-from specviz.ui.tabs import request_form, run_tab, text_run
+from specviz.ui.tabs import request_form, run_tab
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
 from specviz.ui.widgets import choice, controls, panels
@@ -48,12 +48,9 @@ class TextTab(RunTab):
         """What the controls ask for."""
         return request_form.request(FormState(*control_values), self.shared.settings)
 
-    def take_over(self, run: Run, run_name: str) -> Updates:
-        """Set every control to what a recorded run was asked."""
-        return super().take_over(run, run_name) | {
-            self.basics: request_form.basics(self.shared.settings, run),
-            self.advanced: request_form.advanced(self.shared.settings, run),
-        }
+    def forms(self, run: Run | None = None) -> tuple[str, str]:
+        """The basic and the advanced form, as a run was asked, or with the defaults."""
+        return request_form.basics(self.shared.settings, run), request_form.advanced(self.shared.settings, run)
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
         """What depends on the method alone: some need a draft model."""
@@ -75,19 +72,6 @@ def build(shared: AppState, run_name: gr.State, runs: gr.State) -> TextTab:
         tab.figures.on(event.then, shared, tab.run_name)
     tab.examples.choose(chosen, tab.basics, [tab.prompt, tab.basics], queue=False, **QUIET)
     return tab
-
-
-def arrive(tab: TextTab) -> Any:
-    """A handler for the page's opening: a link may name another recorded run than the first one."""
-
-    def arrived(runs: list[tuple[str, str]], request: gr.Request) -> Any:
-        name = request.query_params.get("trace", "")
-        default = tab.shared.archive.gallery.default
-        if not name or (default and name == default.name):
-            return {tab.run_name: default.name if default else ""}
-        return tab.updates(text_run.recording(tab.shared, request.session_hash, name), list(runs))
-
-    return arrived
 
 
 def _controls(shared: AppState) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import gradio as gr
 from specviz.errors import SpecvizError
 from specviz.trace.store import Outline
 from specviz.ui import theme
+from specviz.ui.arrival import Rooms
 from specviz.ui.shared import AppState
 from specviz.ui.shown import choices
 from specviz.ui.widgets import downloads, panels
@@ -104,10 +105,8 @@ Any engine can write one; the format is in <code>specviz/trace/trace.schema.json
 and is forgotten when you leave.</p>"""
 
 
-def wire(
-    shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, tabs: gr.Tabs, tab_page: gr.Tab, text: Any
-) -> None:
-    """Connect the tab; ``text`` is the Text tab, which plays what is shown."""
+def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, tab_page: gr.Tab, rooms: Rooms) -> None:
+    """Connect the tab; ``rooms`` are the tabs that play what is shown."""
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
     def enter(name: str, session_runs: Runs) -> list[Any]:
@@ -129,6 +128,4 @@ def wire(
     tab_page.select(enter, [run_name, runs], tab.outputs, **quiet)
     tab.run.input(enter, [tab.run, runs], tab.outputs, **quiet)
     tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **quiet)
-    tab.show.click(text.play, [tab.run, runs], text.outputs, **quiet).then(
-        lambda: gr.Tabs(selected="text"), None, tabs, queue=False, show_progress="hidden", api_visibility="private"
-    )
+    tab.show.click(rooms.show, [tab.run, *rooms.runs], rooms.outputs, **quiet)

@@ -10,6 +10,7 @@ import gradio as gr
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.request import Request
+from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form, run_tab
@@ -53,6 +54,10 @@ class VisionTab(RunTab):
     def request(self, *control_values: Any) -> Request:
         """What the controls ask for."""
         return request_form.request(self.ask(*control_values), self.shared.settings)
+
+    def forms(self, run: Run | None = None) -> tuple[str, str]:
+        """The basic and the advanced form, as a run was asked, or with the defaults."""
+        return request_form.basics(self.shared.settings, run), request_form.advanced(self.shared.settings, run)
 
     def bring(self, path: str | None) -> dict[Any, Any]:
         """An uploaded picture, opened with care; one that cannot be leaves the one that was there."""

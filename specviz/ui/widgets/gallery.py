@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from specviz.errors import BadInput, BadTrace
+from specviz.methods.registry import families
 from specviz.trace import store, validate
 from specviz.trace.schema import End, Run, Trace
 
@@ -88,17 +89,17 @@ class Gallery:
         return self.recordings[name]
 
     def choices(self, *modalities: str) -> list[tuple[str, str]]:
-        """Title and name of each, or of those of these kinds, for a drop-down."""
-        return [
-            (recording.title, recording.name)
-            for recording in self.recordings.values()
-            if not modalities or recording.run.modality in modalities
-        ]
+        """Title and name of each, or of those of these kinds, for a drop-down: in the order in which methods are listed."""
+        order = {method.name: at for at, method in enumerate(entry for family in families().values() for entry in family)}
+        recordings = [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
+        recordings.sort(key=lambda recording: order.get(recording.run.method, len(order)))
+        return [(recording.title, recording.name) for recording in recordings]
 
     def first(self, modality: str) -> Recording | None:
         """The first recorded run of a kind, if there is one."""
         return next((recording for recording in self.recordings.values() if recording.run.modality == modality), None)
 
-    def of_method(self, method: str) -> Recording | None:
-        """The first recorded run of a method, if there is one."""
-        return next((recording for recording in self.recordings.values() if recording.run.method == method), None)
+    def of_method(self, method: str, *modalities: str) -> Recording | None:
+        """The first recorded run of a method, or that of one of these kinds, if there is one."""
+        recordings = (one for one in self.recordings.values() if one.run.method == method)
+        return next((one for one in recordings if not modalities or one.run.modality in modalities), None)

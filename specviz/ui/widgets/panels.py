@@ -27,6 +27,10 @@ MORE = '<button type="button" class="sp-link" data-sp-open="sp-figures">term by 
 """Opens the fold under the stage; page.js listens."""
 
 
+UNRECORDED = '<p class="sp-summary">No run of it is recorded here, so the stage keeps what it shows; run it live to see it.</p>'
+"""Under a method's summary where choosing it leaves the stage alone."""
+
+
 def exactness(method: Method) -> str:
     """In two or three words, and with which choice of its parameters it is less, or more."""
     return "; ".join(part for part in (_word(method), method.exception) if part)

@@ -19,7 +19,7 @@ from tests.support.traces.samples import sample_trace
 
 def test_the_index_names_the_runs_and_the_one_that_opens(tmp_path: Path) -> None:
     found = Gallery(gallery(tmp_path, ("stand", "prompt_lookup")))
-    assert found.choices() == [("A run of stand", "stand"), ("A run of prompt_lookup", "prompt_lookup")]
+    assert found.choices() == [("A run of prompt_lookup", "prompt_lookup"), ("A run of stand", "stand")]
     assert found.default is not None and found.default.name == "stand" and found.default.trace.run.method == "stand"
     other = found.of_method("prompt_lookup")
     assert other is not None and other.name == "prompt_lookup" and found.of_method("autoregressive") is None

@@ -1,0 +1,57 @@
+"""Way to a run from outside its tab: a link that names it, or the Traces tab that sends it. Its modality says which tab."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gradio as gr
+
+from specviz.ui.shared import AppState
+from specviz.ui.shown import MINE
+from specviz.ui.tabs import text_run
+from specviz.ui.tabs.run_tab import Runs, RunTab, Updates
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """The tabs that show a run, by their ids; the first is the one that the page opens with."""
+
+    shared: AppState
+    tabs: gr.Tabs
+    by_id: dict[str, RunTab]
+
+    @property
+    def runs(self) -> list[Any]:
+        """Each tab's list of the session's runs."""
+        return [room.runs for room in self.by_id.values()]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Everything that showing a run may touch."""
+        return [self.tabs, *(component for room in self.by_id.values() for component in room.outputs)]
+
+    def show(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
+        """Open the tab of a run's modality and play it there. ``runs`` are in the order of the tabs."""
+        change = text_run.recording(self.shared, request.session_hash, name)
+        place = self._place(change.trace.run.modality if change.trace else "")
+        session_runs = list(runs[list(self.by_id).index(place)])
+        # A file that was opened belongs to no tab yet.
+        change = replace(change, joins_session=name.startswith(MINE))
+        return self.by_id[place].updates(change, session_runs) | {self.tabs: gr.Tabs(selected=place)}
+
+    def _place(self, modality: str) -> str:
+        first = next(iter(self.by_id))
+        return next((place for place, room in self.by_id.items() if room.modality == modality), first)
+
+    def arrive(self, request: gr.Request, *runs: Runs) -> Updates:
+        """What the page opens with: the run that its address names. A tab that it names too is opened by the page itself."""
+        first, default = next(iter(self.by_id.values())), self.shared.archive.gallery.default
+        default_name = default.name if default else ""
+        name = request.query_params.get("trace") or default_name
+        if name == default_name:
+            return {first.run_name: name}
+        updates = self.show(name, request, *runs)
+        if request.query_params.get("tab"):
+            del updates[self.tabs]
+        return updates

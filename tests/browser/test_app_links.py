@@ -1,0 +1,180 @@
+"""Links in the browser: to a run of any kind, out of any tab, and an address that follows the stage that is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("gradio")
+
+from playwright.sync_api import Browser, expect
+
+from specviz.ui.settings import Settings
+from specviz.ui.shared import make
+from tests.support.fakes.ui import FakeEngine, gallery
+from tests.support.pages import stage as stage_page
+from tests.support.pages.app import AppPage, served
+
+pytestmark = pytest.mark.browser
+
+NAMES = ("token_recycling", "stand", "lantern_pp", "mulo_sd", "dream", "hivis")
+SEEN = {"Vision-language": "#sp-see-stage", "Image": "#sp-image-stage"}
+
+
+@pytest.fixture(scope="module")
+def opened(chromium: str) -> Iterator[Browser]:
+    with stage_page.browser(chromium) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = gallery(tmp_path_factory.mktemp("app") / "traces", NAMES)
+    with served(make(Settings(traces=folder), FakeEngine())) as found:
+        yield found
+
+
+@pytest.fixture
+def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
+    with closing(AppPage(opened, url, permissions=["clipboard-read", "clipboard-write"])) as found:
+        yield found
+
+
+def address(visitor: AppPage, **parts: str | None) -> None:
+    """Wait for an address with these parts, and without those that are None."""
+    wanted = " && ".join(
+        f"new URL(location.href).searchParams.get('{name}') === {'null' if value is None else repr(value)}"
+        for name, value in parts.items()
+    )
+    visitor.until(wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "tab", "method"),
+    [("hivis", "Vision-language", "#sp-see-method"), ("mulo_sd", "Image", "#sp-image-method")],
+)
+def test_a_link_to_a_picture_s_run_opens_its_tab_with_its_form(
+    opened: Browser, url: str, name: str, tab: str, method: str
+) -> None:
+    with closing(AppPage(opened, url, f"?trace={name}&step=2")) as linked:
+        expect(linked.page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
+        linked.until(f"{linked.stage(SEEN[tab])}.feed.name === '{name}' && {linked.stage(SEEN[tab])}.cursor === 1")
+        expect(linked.page.locator(f"{method} select")).to_have_value(name)
+        expect(linked.page.locator(f"{SEEN[tab].replace('stage', 'recording')} input")).to_have_value(f"A run of {name}")
+        address(linked, tab=tab.lower(), trace=name, step="2")
+        assert linked.run("feed.name") == "token_recycling", "the first tab was given a run that is not its own"
+        linked.tab("Text")
+        expect(linked.page.locator("#sp-method select")).to_have_value("token_recycling")
+
+
+def test_a_link_s_own_tab_is_opened_whatever_run_it_names(opened: Browser, url: str) -> None:
+    with closing(AppPage(opened, url, "?trace=hivis&step=3&tab=about")) as linked:
+        expect(linked.page.get_by_role("tab", name="About")).to_have_attribute("aria-selected", "true")
+        linked.page.wait_for_timeout(500)
+        expect(linked.page.get_by_role("tab", name="About")).to_have_attribute("aria-selected", "true")
+        linked.tab("Vision-language")
+        linked.until(f"{linked.stage('#sp-see-stage')}.feed.name === 'hivis' && {linked.stage('#sp-see-stage')}.cursor === 2")
+
+
+def test_the_address_follows_the_stage_that_is_seen(visitor: AppPage) -> None:
+    address(visitor, tab=None, trace="token_recycling")
+    visitor.tab("Image")
+    address(visitor, tab="image", trace="lantern_pp")
+    image = visitor.stage("#sp-image-stage")
+    visitor.page.evaluate(f"{image}.go(6)")
+    address(visitor, trace="lantern_pp", step="7")
+    visitor.tab("About")
+    address(visitor, tab="about", trace=None, step=None)
+    visitor.tab("Image")
+    address(visitor, tab="image", trace="lantern_pp", step="7")
+    visitor.tab("Text")
+    address(visitor, tab=None, trace="token_recycling")
+
+
+def test_a_stage_stands_still_while_its_tab_is_left_and_then_goes_on(visitor: AppPage) -> None:
+    visitor.until(f"{visitor.stage()}.player.playing && {visitor.stage()}.cursor >= 1")
+    visitor.tab("About")
+    visitor.until(f"!{visitor.stage()}.player.playing")
+    left = visitor.run("clock")
+    visitor.page.wait_for_timeout(1500)
+    assert visitor.run("clock") == left
+    visitor.tab("Text")
+    visitor.until(f"{visitor.stage()}.player.playing && {visitor.stage()}.clock > {left}")
+    visitor.run("player.pause()")
+    visitor.tab("About")
+    visitor.tab("Text")
+    visitor.page.wait_for_timeout(300)
+    assert not visitor.run("player.playing"), "paused by hand, and played all the same"
+
+
+def test_a_copied_link_leads_to_the_step_that_was_seen(opened: Browser, visitor: AppPage) -> None:
+    visitor.tab("Vision-language")
+    visitor.until(f"{visitor.stage('#sp-see-stage')}.cursor >= 0 && {visitor.stage('#sp-see-stage')}.width > 0")
+    visitor.page.evaluate(f"{visitor.stage('#sp-see-stage')}.go(4)")
+    visitor.button("Copy link").click()
+    expect(visitor.page.locator("#sp-linked")).to_have_text("Link copied.")
+    link = visitor.page.evaluate("navigator.clipboard.readText()")
+    query = link.removeprefix(visitor.page.evaluate("location.origin") + "/")
+    with closing(AppPage(opened, visitor.url, query)) as other:
+        stage = other.stage("#sp-see-stage")
+        other.until(f"{stage}.feed.name === 'dream' && {stage}.cursor === 4")
+
+
+def test_a_copied_link_says_what_it_cannot_carry(visitor: AppPage) -> None:
+    visitor.button("Run live").click()
+    visitor.until(f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.end")
+    visitor.button("Copy link").click()
+    expect(visitor.page.locator("#sp-linked")).to_contain_text("Your own run is not in it")
+    assert "trace=" not in visitor.page.evaluate("navigator.clipboard.readText()")
+
+
+def test_a_run_sent_from_the_traces_tab_plays_in_its_own_tab(visitor: AppPage) -> None:
+    visitor.tab("Traces")
+    visitor.choose("#sp-run", "A run of hivis")
+    expect(visitor.page.locator(".sp-facts")).to_contain_text("red in the evening")
+    visitor.button("Show on the stage").click()
+    expect(visitor.page.get_by_role("tab", name="Vision-language")).to_have_attribute("aria-selected", "true")
+    visitor.until(f"{visitor.stage('#sp-see-stage')}.feed.name === 'hivis'")
+    expect(visitor.page.locator("#sp-see-method select")).to_have_value("hivis")
+    address(visitor, tab="vision-language", trace="hivis")
+
+
+def test_a_link_opens_a_pair_of_runs_at_its_step(opened: Browser, visitor: AppPage) -> None:
+    visitor.tab("Compare")
+    left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
+    visitor.until(f"{left}.trace.steps.length > 0 && {right}.trace.steps.length > 0")
+    visitor.choose("#sp-one", "A run of stand")
+    expect(visitor.page.locator("[data-testid=dropdown-option]")).to_have_count(0)
+    visitor.choose("#sp-two", "A run of token_recycling")
+    visitor.until(f"{left}.feed.name === 'stand' && {right}.feed.name === 'token_recycling'")
+    visitor.page.evaluate(f"{left}.go(5)")
+    address(visitor, tab="compare", left="stand", right="token_recycling", step="6", trace=None)
+    query = visitor.page.evaluate("location.search")
+    with closing(AppPage(opened, visitor.url, query)) as other:
+        other.until(f"{left}.feed.name === 'stand' && {right}.feed.name === 'token_recycling' && {left}.cursor === 5")
+        expect(other.page.locator("#sp-one input")).to_have_value("A run of stand")
+        address(other, left="stand", right="token_recycling", step="6")
+        other.tab("Text")
+        address(other, tab=None, trace="token_recycling", left=None, right=None)
+
+
+def test_a_link_opens_a_page_of_a_lesson(opened: Browser, visitor: AppPage) -> None:
+    visitor.tab("Learn")
+    visitor.button("Next").click()
+    address(visitor, tab="learn", at="2", trace=None)
+    step, query = visitor.run("cursor", "#sp-lesson"), visitor.page.evaluate("location.search")
+    said = visitor.page.locator(".sp-lesson").inner_text()
+    with closing(AppPage(opened, visitor.url, query)) as other:
+        expect(other.page.locator(".sp-lesson")).to_contain_text("2 of")
+        assert other.page.locator(".sp-lesson").inner_text() == said
+        other.until(f"{other.stage('#sp-lesson')}.cursor === {step}")
+        other.button("Back").click()
+        address(other, tab="learn", at="1")
+
+
+def test_a_link_to_a_lesson_that_is_not_here_opens_the_first(opened: Browser, url: str) -> None:
+    with closing(AppPage(opened, url, "?tab=learn&lesson=nowhere&at=x")) as linked:
+        expect(linked.page.locator(".sp-lesson")).to_contain_text("1 of")

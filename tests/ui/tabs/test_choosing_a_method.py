@@ -1,0 +1,181 @@
+"""Choosing a method shows its recorded run and brings its own settings; what the visitor changed by hand stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from specviz.trace import store
+from specviz.ui.settings import Settings
+from specviz.ui.shared import make
+from specviz.ui.shown import MINE
+from specviz.ui.tabs import image_tab, text_tab, vision_tab
+from specviz.ui.tabs.own_values import Given
+from specviz.ui.tabs.run_tab import RunTab
+from tests.support.fakes.ui import FakeEngine, changed, gallery, recorded
+
+NAMES = ("stand", "eagle2", "token_recycling", "hivis", "dream", "lantern_pp")
+HOW = {"stand": (0.6, 112), "eagle2": (0.0, 80), "token_recycling": (0.0, 80), "hivis": (0.0, 140)}
+VISITOR: Any = SimpleNamespace(session_hash="a")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Recorded runs with a prompt, a temperature and a number of new tokens of their own."""
+    found = gallery(tmp_path / "traces", NAMES)
+    for name, (temperature, tokens) in HOW.items():
+        trace = recorded(name, 6)
+        sampling = replace(trace.run.sampling, temperature=temperature)
+        run = replace(trace.run, prompt=f"Prompt of {name}.", sampling=sampling, max_new_tokens=tokens)
+        store.write(replace(trace, run=run), found / f"{name}.spectrace.jsonl")
+    return found
+
+
+class Visitor:
+    """A visitor of one tab without a browser: its form as it stands, and what the last choice changed."""
+
+    def __init__(self, tab: RunTab, given: Given) -> None:
+        self.tab, self.given, self.updates = tab, given, {}
+        self.prompt, self.basics, self.advanced = given.prompt, given.basics, given.advanced
+
+    def choose(self, method: str) -> None:
+        self.updates = self.tab.choose_method(method, [], self.given, self.prompt, self.basics, self.advanced, VISITOR)
+        self.fill()
+
+    def show(self, name: str) -> None:
+        self.updates = self.tab.play(name, [(name, name)], VISITOR)
+        self.fill()
+
+    def fill(self) -> None:
+        tab = self.tab
+        self.given = self.updates.get(tab.given, self.given)
+        self.prompt = self.updates.get(tab.prompt, self.prompt)
+        self.basics = self.updates.get(tab.basics, self.basics)
+        self.advanced = self.updates.get(tab.advanced, self.advanced)
+
+    def type(self, **values: object) -> None:
+        self.basics = changed(self.basics, **values)
+
+    @property
+    def asked(self) -> tuple[float, int]:
+        values = json.loads(self.basics)["values"]
+        return float(values["temperature"]), int(values["max_new_tokens"])
+
+    @property
+    def shown(self) -> str | None:
+        return self.updates.get(self.tab.run_name)
+
+
+Enter = Callable[[str], Visitor]
+
+
+@pytest.fixture
+def enter(folder: Path) -> Enter:
+    shared = make(Settings(traces=folder), FakeEngine())
+
+    def opened(name: str) -> Visitor:
+        with gr.Blocks():
+            if name == "text":
+                tab: RunTab = text_tab.build(shared, gr.State("stand"), gr.State([]))
+            else:
+                tab = {"vision": vision_tab, "image": image_tab}[name].build(shared)
+        return Visitor(tab, tab.given.value)
+
+    return opened
+
+
+def test_the_stage_and_the_form_are_the_method_s_own(enter: Enter) -> None:
+    visitor = enter("text")
+    assert visitor.asked == HOW["stand"]
+    visitor.choose("eagle2")
+    assert visitor.shown == "eagle2" and "eagle2" in visitor.updates[visitor.tab.stage]
+    assert visitor.asked == HOW["eagle2"] and visitor.prompt == "Prompt of eagle2."
+    visitor.choose("stand")
+    assert visitor.asked == HOW["stand"] and visitor.prompt == "Prompt of stand."
+
+
+def test_what_was_changed_by_hand_stays_through_every_choice(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.prompt = "Why is the sky blue?"
+    visitor.type(temperature="0")
+    for method, tokens in (("eagle2", 80), ("stand", 112), ("bandit_ucb", 96)):
+        visitor.choose(method)
+        assert visitor.asked == (0.0, tokens) and visitor.prompt == "Why is the sky blue?", method
+    visitor.type(max_new_tokens="33")
+    visitor.advanced = changed(visitor.advanced, seed="7")
+    visitor.choose("stand")
+    assert visitor.shown == "stand" and visitor.asked == (0.0, 33)
+    assert json.loads(visitor.advanced)["values"]["seed"] == "7"
+
+
+def test_a_value_typed_back_to_what_was_given_is_nobody_s(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.type(temperature="0.60")
+    visitor.choose("eagle2")
+    assert visitor.asked == HOW["eagle2"]
+
+
+def test_a_recording_chosen_by_name_brings_all_its_settings(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.type(temperature="1.5")
+    visitor.show("eagle2")
+    assert visitor.asked == HOW["eagle2"]
+    visitor.choose("stand")
+    assert visitor.asked == HOW["stand"]
+
+
+def test_a_run_of_one_s_own_is_one_s_own_choice(enter: Enter) -> None:
+    visitor = enter("text")
+    trace = recorded("stand", 4)
+    run = replace(trace.run, prompt="My own prompt.", sampling=replace(trace.run.sampling, temperature=1.1))
+    visitor.show(MINE + visitor.tab.shared.archive.store.add(replace(trace, run=run)))
+    visitor.choose("eagle2")
+    assert visitor.shown == "eagle2" and visitor.prompt == "My own prompt." and visitor.asked[0] == 1.1
+
+
+def test_a_method_without_a_recording_leaves_the_stage_and_says_so(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.choose("bandit_ucb")
+    touched = {visitor.tab.stage, visitor.tab.run_name, visitor.tab.recording, visitor.tab.why} & visitor.updates.keys()
+    assert not touched and visitor.asked == (0.0, 96) and visitor.prompt == "Prompt of stand."
+    assert "No run of it is recorded" in visitor.updates[visitor.tab.summary]
+    visitor.choose("eagle2")
+    assert "No run of it is recorded" not in visitor.updates[visitor.tab.summary]
+
+
+def test_a_run_that_is_going_on_keeps_the_stage(enter: Enter) -> None:
+    visitor = enter("text")
+    cancel = visitor.tab.shared.pages.enter("a").begin()
+    visitor.choose("eagle2")
+    assert visitor.shown is None and visitor.tab.stage not in visitor.updates and not cancel.is_set()
+    assert visitor.asked == HOW["eagle2"] and json.loads(visitor.updates[visitor.tab.own])["of"] == "eagle2"
+
+
+def test_a_method_of_several_kinds_shows_only_a_run_of_the_tab_s_kind(enter: Enter) -> None:
+    visitor = enter("vision")
+    visitor.choose("eagle2")
+    assert visitor.shown is None and "No run of it is recorded" in visitor.updates[visitor.tab.summary]
+    visitor.choose("hivis")
+    assert visitor.shown == "hivis" and visitor.asked == HOW["hivis"]
+    pictures = enter("image")
+    pictures.choose("lantern_pp")
+    assert pictures.shown == "lantern_pp"
+
+
+def test_a_form_that_is_no_form_is_refused_in_words(enter: Enter) -> None:
+    visitor = enter("text")
+    visitor.basics = "{"
+    visitor.choose("eagle2")
+    assert "Reload the page" in visitor.updates[visitor.tab.banner].value and visitor.shown is None
+
+
+def test_recordings_are_listed_as_methods_are(enter: Enter) -> None:
+    listed = [name for _, name in enter("text").tab.recording.choices]
+    assert listed == ["token_recycling", "stand", "eagle2"]
