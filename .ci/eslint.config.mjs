@@ -2,7 +2,7 @@
 const PAGE = [
   "CustomEvent", "EventSource", "Image", "MutationObserver", "ResizeObserver", "URL", "atob",
   "cancelAnimationFrame", "clearTimeout", "devicePixelRatio", "document", "getComputedStyle", "history", "innerWidth",
-  "localStorage", "location", "matchMedia", "performance", "requestAnimationFrame", "setTimeout", "window",
+  "localStorage", "location", "navigator", "matchMedia", "performance", "requestAnimationFrame", "setTimeout", "window",
 ];
 
 const rules = {
