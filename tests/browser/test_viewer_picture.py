@@ -36,6 +36,16 @@ MAP = """() => {
   const tied = ['x', 'y'].map((name) => Number(own.getAttribute(name)) + 4.5);
   return [[...pixel], book.rgb(last), tied, [x(token), y(token)]];
 }"""
+PAUSED = f"""() => new Promise((resolve) => {{
+  const look = () => {{
+    const painted = {PAINTED};
+    if (painted <= 0.05) return requestAnimationFrame(look);
+    stage.stage.player.pause();
+    resolve(painted);
+  }};
+  look();
+}})"""
+"""The painted share of the picture, once there is any; the run then stands still."""
 PIXELS = "document.querySelector('.sv-pixels').toDataURL()"
 
 
@@ -76,11 +86,13 @@ def cell_of(tab: StagePage, mark: str) -> int:
 
 
 def test_the_grid_fills_while_a_recorded_run_plays(show: Open) -> None:
-    tab = show(text(), autoplay=True, speed=0.25)
+    tab = show(text(), autoplay=True, speed=0.02)
     head = tab.page.locator(".sv-picture .sv-card-title")
-    tab.until(f"{PAINTED} > 0.05 && {PAINTED} < 0.9")
-    half = int(re.findall(r"code (\d+) of", head.inner_text())[0])
-    assert 0 < half < CODES
+    assert tab.run(PAUSED) < 0.9
+    tab.run("() => stage.stage.flush()")
+    some = int(re.findall(r"code (\d+) of", head.inner_text())[0])
+    assert 0 < some < CODES
+    tab.run("() => { stage.stage.player.speed = 10; stage.stage.player.play(); }")
     expect(head).to_have_text(f"Picture · code {CODES} of {CODES}")
     tab.until(f"{PAINTED} === 1")
     tab.go(0)

@@ -22,6 +22,8 @@ GRAM = 8
 REPEATS = 2
 GROUP = 32
 """Rows whose keys are padded to one width on a processor."""
+TOKENS = 1024
+"""Tokens of new requests that a processor reads in one pass: of more, what lies between two layers fits in no cache."""
 _LARGEST = 65504.0
 _ATTENTION = "specviz_rows"
 
@@ -163,7 +165,18 @@ class Decoder:
         self._features[1:, : self._prefix] = self._features[:1, : self._prefix]
 
     def _admit(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
-        """Read the requests into the free rows, padded on the right, where no earlier token looks."""
+        """Read the requests into the free rows, in passes of similar lengths, padded on the right, where no earlier token
+        looks."""
+        most = TOKENS if self._device.type == "cpu" else len(requests) * self._places
+        waiting = sorted(zip(free, requests, strict=True), key=lambda pair: len(pair[1].ids))
+        while waiting:
+            longest = len(waiting[-1][1].ids)
+            count = max(1, most // longest)
+            waiting, part = waiting[:-count], waiting[-count:]
+            self._read([row for row, _ in part], [request for _, request in part], generator)
+
+    def _read(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
+        """One pass over new requests, and the first token of each answer."""
         lengths = [len(request.ids) for request in requests]
         ids = torch.full((len(requests), max(lengths)), self._end, device=self._device)
         for place, request in enumerate(requests):

@@ -7,6 +7,7 @@ from itertools import islice
 import pytest
 import torch
 
+from specviz.training.common import decoding
 from specviz.training.common.decoding import GRAM, REPEATS, Decoder, Finished, Request
 from tests.support.tiny.text import tiny_llama
 
@@ -50,6 +51,18 @@ def test_nothing_follows_an_answers_end() -> None:
 def test_rows_do_not_depend_on_their_neighbours() -> None:
     several, alone = answers(decoder(rows=5), 0.0), answers(decoder(rows=1), 0.0)
     assert {ids: one.answer for ids, one in several.items()} == {ids: one.answer for ids, one in alone.items()}
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 9])
+def test_many_requests_are_read_in_passes_of_few_tokens(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = answers(decoder(rows=7), 0.0)
+    monkeypatch.setattr(decoding, "TOKENS", tokens)
+    widths: list[int] = []
+    one = decoder(rows=7)
+    one_pass = one._pass
+    monkeypatch.setattr(one, "_pass", lambda ids, *more: (widths.append(ids.numel()), one_pass(ids, *more))[1])
+    assert {ids: found.answer for ids, found in answers(one, 0.0).items()} == {ids: f.answer for ids, f in together.items()}
+    assert max(widths) <= max(tokens, *map(len, ASKED)), "one request is read at once, however long"
 
 
 def test_the_model_is_left_as_it_was() -> None:
